@@ -37,6 +37,7 @@ mod receive;
 mod request;
 mod response;
 mod send;
+mod send_error;
 mod tunnel;
 
 pub use connection::serve;

@@ -1,7 +1,10 @@
 //! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
 //! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
 
-use super::{error::Code, outcome::RequestOutcome, send::application_error};
+use super::{
+    error::{Code, application_error},
+    outcome::RequestOutcome,
+};
 use crate::Metrics;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};

@@ -2,10 +2,9 @@
 
 use super::{
     error::{Code, application_error},
-    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part, settings::Settings},
     message,
     qpack::{self, FieldLimits},
-    settings::Settings,
     uni::{StreamType, UniStreams},
     varint,
 };

@@ -4,11 +4,10 @@ use super::{
     control,
     error::{Code, application_error},
     exchanges::Exchanges,
-    frame::encode_goaway,
+    frame::{encode_goaway, settings::Settings},
     front::{Connection, ConnectionMemory, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
     request,
-    settings::Settings,
     uni::StreamType,
 };
 use bytes::{Bytes, BytesMut};

@@ -11,7 +11,7 @@ use super::{
     priorities::Priorities,
     uni::UniStreams,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::StatusCode;
 use litequic_base::{
     lifecycle::{Phase, PhaseWatch},

@@ -5,7 +5,7 @@ use super::{
     error::{Code, application_error},
     outcome::RequestOutcome,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use litequic_config::{Limits, Timeouts};

@@ -9,7 +9,7 @@ use super::{
     outcome::{RequestFault, RequestOutcome},
     qpack::{self, DecodeError, FieldLimits},
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::{BodyError, ClientDeadline, Fields, MinimumRate, Record, TimeoutCause};

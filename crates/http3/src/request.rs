@@ -13,7 +13,7 @@ use super::{
     send_error::SendError,
     tunnel,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::{Method, StatusCode};
 use litequic_base::{lifecycle::panic_if_asked, timers};
 use litequic_exchange::{

@@ -7,7 +7,7 @@ use super::{
     pauses::Pauses,
     send_error::SendError,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use litequic_base::timers;
 use litequic_exchange::{MinimumRate, Recording, RequestEnd};

@@ -4,8 +4,6 @@
 mod accepting;
 mod body;
 mod counted;
-mod order;
-mod priorities;
 mod serve;
 mod settings;
 mod stream;
@@ -14,6 +12,4 @@ mod tunnel;
 mod window;
 
 pub use super::frames::{Flood, Frames};
-pub(super) use order::TurnState;
-pub(super) use priorities::Http2Priorities;
 pub(super) use serve::serve;

@@ -3,12 +3,12 @@
 use super::{
     accepting::Accepting,
     counted::{CountedStream, FrameNotice},
-    priorities::Http2Priorities,
 };
 use crate::{
     connection::{Connection, NextStep},
     frames::{Flood, Frames, UpdateFrame},
     phase::TcpEvent,
+    priorities::Http2Priorities,
 };
 use h2::{Reason, server};
 use litequic_exchange::Handler;

@@ -1,10 +1,10 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{body::Http2Received, order::ResponseTurn, tasks::StreamTasks, tunnel::Connected, window::poll_capacity};
+use super::{body::Http2Received, tasks::StreamTasks, tunnel::Connected, window::poll_capacity};
 use crate::{
-    answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, share::SharedPiece,
-    tunnel::TunnelHandoff, writes::Writes,
+    answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, priorities::ResponseTurn,
+    share::SharedPiece, tunnel::TunnelHandoff, writes::Writes,
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};

@@ -14,6 +14,7 @@ mod frame_slot;
 mod ids;
 mod interceptor;
 mod limits;
+mod logging;
 mod logs;
 mod parts;
 mod recovery;

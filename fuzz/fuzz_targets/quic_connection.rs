@@ -13,13 +13,13 @@ use by_hand::{
     wire::{Hello, Level, Sent, Wire, stream},
 };
 use libfuzzer_sys::fuzz_target;
-use litequic_resources::{send::Budget, memory::Pressure, receive::ReceiveBudget, transport::Transport};
+use litequic_resources::{send::Budget, receive::ReceiveBudget, transport::Transport};
 use litequic_config::{Config, OriginAddress};
 use litequic_exchange::{Client, Records, terms::CurrentTerms};
 use litequic_http3 as http3;
 use litequic_base::lifecycle::Lifecycle;
 use litequic_net::{Backend, OpenSocket, SocketOptions};
-use litequic_quic::{self as quic, EndpointParts, Generations, IdScheme, QuicTransport, Secrets, SocketIo, SourceLimits, WorkerIndex};
+use litequic_quic::{self as quic, EndpointParts, QuicTransport, Secrets, SocketIo, WorkerIndex};
 use litequic_tls::{self as tls, ServerTls};
 use std::{
     collections::BTreeMap,
@@ -63,22 +63,9 @@ async fn connection(settings: u8, packets: &[u8]) {
         SocketIo { receive: open.receiver, transmit: open.sender, local: address, may_probe_mtu: open.may_probe_mtu };
     let (lifecycle, budget) = (Lifecycle::default(), Budget::for_worker(BUDGET));
     let receive = ReceiveBudget::new(BUDGET, 0);
-    let metrics = Arc::<quic::Metrics>::default();
-    let parts = EndpointParts {
-        config: Arc::clone(&config),
-        tls: server_tls().clone(),
-        secrets: Arc::new(Secrets::random().expect("random bytes")),
-        ids: Arc::new(IdScheme::new(None, None, None).expect("memory")),
-        generation: 0,
-        others: Arc::<Generations>::default(),
-        workers: 1,
-        metrics: Arc::clone(&metrics),
-        receive: receive.clone(),
-        sources: SourceLimits::default(),
-        pressure: Pressure::default(),
-        denied: Arc::default(),
-        watch: lifecycle.watch(),
-    };
+    let parts = EndpointParts::for_one_worker(Arc::clone(&config), server_tls().clone()).expect("random bytes");
+    let parts = EndpointParts { receive: receive.clone(), ..parts };
+    let metrics = Arc::clone(&parts.metrics);
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
     let front = Rc::new(http3::Http3Worker {
         terms: CurrentTerms::new(config),

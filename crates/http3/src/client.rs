@@ -1,12 +1,10 @@
 //! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
 
 use super::{
-    error::Code,
-    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    error::{Code, application_error},
+    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part, settings::Settings},
     message,
     qpack::{self, FieldLimits},
-    send::application_error,
-    settings::Settings,
     uni::{StreamType, UniStreams},
     varint,
 };

@@ -2,14 +2,12 @@
 
 use super::{
     control,
-    error::Code,
+    error::{Code, application_error},
     exchanges::Exchanges,
-    frame::encode_goaway,
+    frame::{encode_goaway, settings::Settings},
     front::{Connection, ConnectionMemory, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
     request,
-    send::application_error,
-    settings::Settings,
     uni::StreamType,
 };
 use bytes::{Bytes, BytesMut};

@@ -1,12 +1,11 @@
 //! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
 
 use super::{
-    error::Code,
+    error::{Code, application_error},
     frame::{Control, ControlStream, Endpoint},
     front::Connection,
     priorities::UpdateEffect,
     qpack::{DecoderStream, EncoderStream},
-    send::application_error,
     uni::StreamType,
     varint,
 };

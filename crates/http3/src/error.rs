@@ -1,5 +1,6 @@
 //! The error codes that HTTP/3 and QPACK put into STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
 
+use s2n_quic::application;
 use std::fmt;
 
 /// Why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
@@ -141,6 +142,11 @@ impl fmt::Display for Code {
 }
 
 impl std::error::Error for Code {}
+
+/// An HTTP/3 code as s2n-quic takes it.
+pub(super) fn application_error(code: Code) -> application::Error {
+    application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+}
 
 #[cfg(test)]
 mod tests {

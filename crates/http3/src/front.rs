@@ -2,34 +2,32 @@
 
 use super::{
     alt_svc::AltSvcRenewal,
-    error::Code,
+    error::{Code, application_error},
     frame::Endpoint,
     life::Http3Life,
     linger::LingeringStreams,
     pauses::Pauses,
     phase::{Http3End, Http3Event},
     priorities::Priorities,
-    send::{Sender, application_error, stream_buffer},
     uni::UniStreams,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::StatusCode;
 use litequic_base::{
     lifecycle::{Phase, PhaseWatch},
     timers,
 };
 use litequic_exchange::{
-    Client, Covers, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, name, plain,
+    Client, Covers, Fields, Identity, LastAuthority, LastForwarded, Protocol, Records, name, plain,
     terms::{CurrentTerms, Terms},
 };
 use litequic_resources::{
     connections::{ConnectionPool, MemoryAccount, MemoryAccounts},
     receive::ReceiveAccount,
-    send::{Budget, BufferLease},
-    transport::{SendWindow, Transport},
+    send::Budget,
+    transport::Transport,
 };
 use litequic_telemetry::clients::{DenyList, Description, OpenConnection, TransportReport};
-use s2n_quic::stream::SendStream;
 use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
@@ -122,7 +120,7 @@ pub(super) struct Connection<H> {
     pub(super) priorities: Priorities,
     pub(super) pauses: Rc<Pauses>,
     /// s2n-quic's bound on the unacknowledged bytes of each stream, once it is known.
-    stream_buffer: Cell<Option<u64>>,
+    pub(super) stream_buffer: Cell<Option<u64>>,
     pub(super) handle: s2n_quic::connection::Handle,
     /// Bodies of requests that were answered.
     pub(super) lingering: Rc<LingeringStreams>,
@@ -138,7 +136,7 @@ pub(super) struct ConnectionMemory {
     /// What its client has sent and was not read.
     pub(super) received: ReceiveAccount,
     /// The budget of its responses.
-    sent: Rc<Budget>,
+    pub(super) sent: Rc<Budget>,
 }
 
 impl ConnectionMemory {
@@ -245,16 +243,6 @@ impl<H> Connection<H> {
         }
         let size = fields.iter().map(|line| field_size(line.name().len(), line.value.len()));
         size.fold(status, u64::saturating_add) <= limit
-    }
-
-    pub(super) fn sender(&self, mut stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {
-        if self.stream_buffer.get().is_none() {
-            self.stream_buffer.set(stream_buffer(&mut stream));
-        }
-        let buffer = self.stream_buffer.get().unwrap_or_default();
-        let limit = u64::from(self.terms.limits.stream_send_buffer);
-        let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.send), limit);
-        Sender::new(self, stream, buffer, window, lease, pace)
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

@@ -18,7 +18,6 @@ pub mod frame;
 mod linger;
 pub mod message;
 pub mod qpack;
-pub mod settings;
 pub mod uni;
 pub mod varint;
 
@@ -37,10 +36,12 @@ mod receive;
 mod request;
 mod response;
 mod send;
+mod send_error;
 mod tunnel;
 
 pub use connection::serve;
 pub use error::Code;
+pub use frame::settings;
 pub use front::{ClientAddress, Http3Worker, TransportOf};
 pub use metrics::Metrics;
 pub use request::request_size;

@@ -4,7 +4,7 @@ use super::{
     error::Code,
     phase::{Http3End, Http3Event, Http3Phase},
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use litequic_base::rate::Bucket;
 use litequic_config::Limits;
 use litequic_exchange::RequestEnd;

@@ -1,8 +1,11 @@
 //! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
 //! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
 
-use super::{error::Code, outcome::RequestOutcome, send::application_error};
-use crate::Metrics;
+use super::{
+    error::{Code, application_error},
+    outcome::RequestOutcome,
+};
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use litequic_config::{Limits, Timeouts};

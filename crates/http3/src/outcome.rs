@@ -1,7 +1,7 @@
 //! The failures of a request: a fault of the request, a response that was not complete, and how the two halves of its
 //! stream exchange them.
 
-use super::{error::Code, send::SendError};
+use super::{error::Code, send_error::SendError};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,

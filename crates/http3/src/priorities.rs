@@ -1,12 +1,12 @@
 //! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the streams.
 
-use super::{error::Code, metrics::Metrics, send::Sender};
+use super::{error::Code, metrics::Metrics};
 use litequic_exchange::{
     Fields, Record,
     priority::{self, Parameters, Priority, PrioritySignals, Update},
     priority_parameters,
 };
-use litequic_resources::transport::Transport;
+use litequic_resources::transport::{SendWindow, Transport};
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// The distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
@@ -50,8 +50,8 @@ impl Priorities {
         }
     }
 
-    /// The request of `sender`'s stream has come with `fields`. If its priority is obeyed `record` gets it.
-    pub(super) fn request(&self, sender: &Sender, fields: &Fields, is_tunnel: bool, record: &Record) {
+    /// The request of `window`'s stream has come with `fields`. If its priority is obeyed `record` gets it.
+    pub(super) fn request(&self, window: &dyn SendWindow, fields: &Fields, is_tunnel: bool, record: &Record) {
         if !self.is_ordered {
             return;
         }
@@ -62,17 +62,17 @@ impl Priorities {
         let priority = self.signals.borrow_mut().request(field, is_tunnel);
         // Otherwise it is what a stream begins with.
         if priority != Priority::UNSIGNALLED {
-            sender.begin_priority(priority);
+            window.begin_priority(priority);
         }
-        record.note(|facts| facts.priority = Some(sender.priority()));
+        record.note(|facts| facts.priority = Some(window.priority()));
     }
 
-    /// The response of `sender`'s stream has `fields` (RFC 9218 §8). If they change its priority `record` gets it.
-    pub(super) fn response(&self, sender: &Sender, fields: &Fields, record: &Record) {
+    /// The response of `window`'s stream has `fields` (RFC 9218 §8). If they change its priority `record` gets it.
+    pub(super) fn response(&self, window: &dyn SendWindow, fields: &Fields, record: &Record) {
         let field = if self.is_ordered { priority_parameters(fields) } else { None };
         let Some(field) = field.filter(|field| *field != Parameters::default()) else { return };
-        let priority = field.or(sender.priority());
-        sender.set_priority(priority);
+        let priority = field.or(window.priority());
+        window.set_priority(priority);
         record.note(|facts| facts.priority = Some(priority));
     }
 

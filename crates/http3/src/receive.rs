@@ -1,16 +1,15 @@
 //! The receiving half of a request stream: frames as they come, then the request's body as the proxy pulls it.
 
 use super::{
-    error::Code,
+    error::{Code, application_error},
     frame::{MessageStream, Part},
     life::Http3Life,
     linger::LingeringStreams,
     message,
     outcome::{RequestFault, RequestOutcome},
     qpack::{self, DecodeError, FieldLimits},
-    send::application_error,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::{BodyError, ClientDeadline, Fields, MinimumRate, Record, TimeoutCause};

@@ -9,10 +9,11 @@ use super::{
     qpack::{self, DecodeError},
     receive::{Receiver, RequestBody},
     response::{header, own, respond},
-    send::{SendError, Sender},
+    send::Sender,
+    send_error::SendError,
     tunnel,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::{Method, StatusCode};
 use litequic_base::{lifecycle::panic_if_asked, timers};
 use litequic_exchange::{
@@ -338,7 +339,7 @@ fn begin<H>(
     record: &Record,
 ) -> (Exchange, InterimQueue, Method) {
     let method = request.head.method.clone();
-    connection.priorities.request(sender, &request.head.fields, is_tunnel, record);
+    connection.priorities.request(sender.window(), &request.head.fields, is_tunnel, record);
     let (interim, queue) = Interim::channel();
     (Exchange { request, client, interim, record: record.clone() }, queue, method)
 }

@@ -5,7 +5,8 @@ use super::{
     front::Connection,
     message,
     outcome::{Failure, RequestOutcome, code},
-    send::{SendError, Sender},
+    send::Sender,
+    send_error::SendError,
 };
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
@@ -71,7 +72,7 @@ async fn send_response<H: Handler>(
         record.responded(status);
     };
     sender.respond();
-    connection.priorities.response(sender, &fields, record);
+    connection.priorities.response(sender.window(), &fields, record);
     let framing = DataFraming::new(method, status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {

@@ -1,11 +1,16 @@
 //! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
 //! never lets an incomplete response look complete.
 
-use super::{error::Code, front::Connection, pauses::Pauses};
-use crate::Metrics;
+use super::{
+    error::{Code, application_error},
+    front::Connection,
+    pauses::Pauses,
+    send_error::SendError,
+};
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use litequic_base::timers;
-use litequic_exchange::{MinimumRate, Recording, RequestEnd, priority::Priority};
+use litequic_exchange::{MinimumRate, Recording, RequestEnd};
 use litequic_resources::{
     connections::Motion,
     send::{
@@ -15,7 +20,7 @@ use litequic_resources::{
     transport::SendWindow,
 };
 use litequic_telemetry::Cause;
-use s2n_quic::{application, connection, stream};
+use s2n_quic::{connection, stream};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -40,20 +45,6 @@ const SLOWEST: u64 = 4 * 1024;
 const FIRST: u64 = 1024 * 1024;
 /// Minimum rate beyond [`FIRST`], in bytes per second.
 const SLOWEST_BEYOND: u64 = 64 * 1024;
-
-/// Why nothing more is sent on a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SendError {
-    /// STOP_SENDING, or the connection is gone.
-    #[error("the client cancelled the response")]
-    Stopped,
-    /// The client read no bytes for `timeouts.send`.
-    #[error("the client read no bytes in time")]
-    TimedOut,
-    /// Too few a second, for `limits.min_download_rate`.
-    #[error("the client read too slowly")]
-    TooSlow,
-}
 
 /// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
 /// all had been sent.
@@ -89,26 +80,28 @@ pub(super) struct Sender {
 
 const _: () = assert!(size_of::<Sender>() <= 424);
 
-impl Sender {
-    /// A sender on `stream` of `connection`, whose bound on unacknowledged bytes is `buffer`.
-    pub(super) fn new<H>(
-        connection: &Connection<H>,
-        stream: stream::SendStream,
-        buffer: u64,
+impl<H> Connection<H> {
+    /// A sender on `stream`, which sends within `window`; its client must read it at `pace`.
+    pub(super) fn sender(
+        &self,
+        mut stream: stream::SendStream,
         window: Box<dyn SendWindow>,
-        lease: BufferLease,
         pace: MinimumRate,
-    ) -> Self {
-        Self {
+    ) -> Sender {
+        if self.stream_buffer.get().is_none() {
+            self.stream_buffer.set(stream_buffer(&mut stream));
+        }
+        let limit = u64::from(self.terms.limits.stream_send_buffer);
+        Sender {
             stream,
             window,
-            pauses: Rc::clone(&connection.pauses),
-            lease,
+            pauses: Rc::clone(&self.pauses),
+            lease: BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.send), limit),
             ahead: VecDeque::new(),
             ahead_bytes: 0,
-            buffer,
+            buffer: self.stream_buffer.get().unwrap_or_default(),
             pace,
-            motion: connection.memory.holder.motion(),
+            motion: self.memory.holder.motion(),
             waited: Duration::ZERO,
             sent: 0,
             outstanding: 0,
@@ -116,10 +109,12 @@ impl Sender {
             tunnel: false,
             is_last: false,
             ended: false,
-            metrics: Arc::clone(&connection.front.metrics),
+            metrics: Arc::clone(&self.front.metrics),
         }
     }
+}
 
+impl Sender {
     /// The response begins.
     pub(super) fn respond(&mut self) {
         self.size = (!self.tunnel).then_some(0);
@@ -136,19 +131,9 @@ impl Sender {
         self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
-    /// The priority of the response.
-    pub(super) fn priority(&self) -> Priority {
-        self.window.priority()
-    }
-
-    /// Sets the priority of the request, unless its client has changed it already.
-    pub(super) fn begin_priority(&self, priority: Priority) {
-        self.window.begin_priority(priority);
-    }
-
-    /// Sets the priority of the response.
-    pub(super) fn set_priority(&self, priority: Priority) {
-        self.window.set_priority(priority);
+    /// The stream's window, which knows the response's priority.
+    pub(super) fn window(&self) -> &dyn SendWindow {
+        &*self.window
     }
 
     /// What is sent next is the last of the response.
@@ -563,7 +548,7 @@ impl Drop for StreamEnd<'_> {
 /// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on
 /// which nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake
 /// began, HTTP/3 when it was done, and a reload may lie between.
-pub(super) fn stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
+fn stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
     match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(available)) => Some(available as u64),
         _ => None,
@@ -589,11 +574,6 @@ fn is_error(error: &stream::Error) -> bool {
 fn last_wait(patience: Duration, held: u64) -> Duration {
     let first = held.min(FIRST);
     patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_BEYOND))
-}
-
-/// An HTTP/3 code as s2n-quic takes it.
-pub(super) fn application_error(code: Code) -> application::Error {
-    application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
 }
 
 #[cfg(test)]

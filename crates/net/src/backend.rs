@@ -8,8 +8,8 @@ use super::{
     uring,
 };
 use crate::{
-    Metrics,
     datagram::{Receive, Received},
+    metrics::Metrics,
 };
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! Splits received messages into datagrams: of one path and codepoint each, and only whole ones.
 
 use super::sys::Arrived;
-use crate::{Metrics, datagram::Received};
+use crate::{datagram::Received, metrics::Metrics};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,

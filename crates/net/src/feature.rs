@@ -1,7 +1,7 @@
 //! The features of a UDP socket on this kernel: enabled if supported, left out if not.
 
 use super::sys::IntOption;
-use crate::Metrics;
+use crate::metrics::Metrics;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},

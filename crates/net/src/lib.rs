@@ -16,6 +16,7 @@ mod flush;
 mod listener;
 mod metrics;
 mod probe;
+mod receive_errors;
 mod socket;
 mod steering;
 mod sys;
@@ -33,9 +34,6 @@ pub use steering::{Generation, Steering, SteeringMask};
 pub use sys::thread_cpu_time;
 pub use tcp_transport::tcp_transport;
 pub use transmit::SocketSender;
-
-/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
-const MAX_ERRORS: u32 = 1000;
 
 #[cfg(test)]
 mod tests;

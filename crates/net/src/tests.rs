@@ -2,8 +2,8 @@
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
-    Metrics,
     datagram::{Outgoing, Receive, Transmit},
+    metrics::Metrics,
 };
 use futures_util::poll;
 use s2n_quic_core::{

@@ -5,8 +5,8 @@ use super::{
     sys::register,
 };
 use crate::{
-    Metrics,
     datagram::{MAX_SEGMENTS, Outgoing, Transmit},
+    metrics::Metrics,
 };
 use std::{
     fmt, io,

@@ -6,7 +6,7 @@ use super::{
     request,
     share::{ResponseBuffer, SharedPiece},
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};

@@ -3,15 +3,15 @@
 use super::{
     alt_svc::AltSvc,
     front::{Admitted, TcpWorker},
-    http2::Http2Priorities,
     io::{ClientSocket, WriteTimeout},
     life::TcpLife,
     linger::Lingering,
     phase::{PhaseStep, TcpEnd, TcpEvent, TcpPhase},
+    priorities::Http2Priorities,
     share::{CONNECTION_QUEUE, ResponseBuffer},
     writes::{self, NO_STREAM, QueuedHead, Writes},
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::StatusCode;
 use litequic_base::{
     lifecycle::{Phase, PhaseWatch},

@@ -1,7 +1,7 @@
 //! The state that the TCP connections of one worker share.
 
 use super::alt_svc::AltSvc;
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::HeaderValue;
 use litequic_base::lifecycle::PhaseWatch;
 use litequic_exchange::{

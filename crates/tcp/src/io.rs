@@ -7,7 +7,7 @@ use super::{
     queue_limit::QueueLimit,
     writes::{OpenResponse, WriteState, Writes},
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use litequic_exchange::{ClientDeadline, MinimumRate, TimeoutCause};
 use litequic_resources::connections::Motion;
 use socket2::SockRef;

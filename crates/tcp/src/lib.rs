@@ -28,6 +28,7 @@ mod linger;
 mod listener;
 mod metrics;
 mod phase;
+mod priorities;
 mod proxy_header;
 mod queue_limit;
 mod redirect;

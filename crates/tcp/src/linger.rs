@@ -2,7 +2,7 @@
 //! RST_STREAM (HTTP/2) or the connection's end (HTTP/1.1, by its guard). A client in the middle of an upload would else
 //! lose the response: to an error in HTTP/2's frames, as curl, or to TCP's reset.
 
-use crate::Metrics;
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use http_body::Body;
 use litequic_config::{Limits, Timeouts};

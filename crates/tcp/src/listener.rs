@@ -9,7 +9,7 @@ use super::{
     http1, http2,
     proxy_header::ends,
 };
-use crate::Metrics;
+use crate::metrics::Metrics;
 use litequic_base::lifecycle::{Phase, pass_panic_on};
 use litequic_exchange::{Client, ClientTls, Handler, Identity, LastForwarded, Protocol};
 use litequic_telemetry::Cause;

@@ -3,7 +3,7 @@
 //! they must.
 
 use super::front::TcpWorker;
-use crate::Metrics;
+use crate::metrics::Metrics;
 use litequic_base::timers;
 use litequic_exchange::plain;
 use litequic_resources::connections::MemoryAccount;

@@ -1,6 +1,6 @@
 //! Plain HTTP: every request is redirected to https. Nothing else is served without TLS.
 
-use crate::{Later, Metrics};
+use crate::{front::Later, metrics::Metrics};
 use http::{Method, StatusCode};
 use litequic_exchange::{Abort, Body, Exchange, Handler, Response, field::is_value, name, set_date};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Why a request does not reach the handler, and the answer to its client.
 
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::StatusCode;
 use litequic_exchange::{Response, name, set_date};
 

@@ -1,7 +1,7 @@
 //! The share of one response over TCP in the send budget: hyper and h2 queue what they are given until the kernel takes
 //! it, so a body is polled for more only as far as its lease goes.
 
-use crate::{Metrics, http2::TurnState};
+use crate::{metrics::Metrics, priorities::TurnState};
 use bytes::{Buf, Bytes};
 use litequic_exchange::Record;
 use litequic_resources::send::{Budget, BufferLease, TRAIN};

@@ -2,7 +2,7 @@
 //! once the kernel has the first byte of its header, and as complete once it has the last byte of its body.
 
 use super::frames::{Sent, SentFrames};
-use crate::Metrics;
+use crate::metrics::Metrics;
 use http::StatusCode;
 use litequic_exchange::Record;
 use std::{

@@ -1,8 +1,8 @@
 //! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114
 //! §6.2.1, §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
-use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
-use crate::{error::Code, settings::Settings, varint};
+use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload, settings::Settings};
+use crate::{error::Code, varint};
 use bytes::{Bytes, BytesMut};
 
 /// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two

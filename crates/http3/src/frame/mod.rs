@@ -3,20 +3,14 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod control_stream;
+mod endpoint;
 mod header;
 mod message_stream;
 mod reader;
+pub mod settings;
 
 pub use control_stream::{Control, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
+pub use endpoint::Endpoint;
 pub use header::{FrameHeader, FrameType};
 pub use message_stream::{MAX_IDLE_FRAMES, MessageStream, Part};
 pub use reader::{Event, FrameReader, Payload};
-
-/// An end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Sends requests.
-    Client,
-    /// Sends responses.
-    Server,
-}

@@ -1,13 +1,13 @@
 //! The receiving half: a batch a call, cut into datagrams.
 
 use super::super::{
-    MAX_ERRORS,
     cut::{Cut, Datagram},
+    receive_errors::MAX_ERRORS,
     sys::{GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, register},
 };
 use crate::{
-    Metrics,
     datagram::{Receive, Received},
+    metrics::Metrics,
 };
 use std::{
     fmt, io,

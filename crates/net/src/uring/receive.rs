@@ -1,13 +1,13 @@
 //! The receiving half: what the kernel has received meanwhile, cut into datagrams.
 
 use super::super::{
-    MAX_ERRORS,
     cut::{Cut, Datagram},
+    receive_errors::MAX_ERRORS,
     sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Ring, UringError},
 };
 use crate::{
-    Metrics,
     datagram::{Receive, Received},
+    metrics::Metrics,
 };
 use std::{
     fmt, io,

@@ -8,11 +8,14 @@
 //!
 //! [`Pacer`] is one path: the round trip decides its [`Mode`], and each event goes to the mechanisms that need it.
 
+mod burst_interval;
+mod sent_packet;
 mod shortened_bursts;
 mod timed_bursts;
 mod unpaced_burst;
 
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
+pub(super) use sent_packet::SentPacket;
 use shortened_bursts::ShortenedBursts;
 use std::time::Duration;
 use timed_bursts::TimedBursts;
@@ -21,20 +24,6 @@ use unpaced_burst::UnpacedBurst;
 /// Round-trip time below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
 /// (`MINIMUM_PACING_RTT`).
 const MIN_PACED_RTT: Duration = Duration::from_millis(2);
-
-/// The state when a packet was sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SentPacket {
-    pub(super) now: Timestamp,
-    /// The packet's bytes.
-    pub(super) bytes: u32,
-    /// Bytes that were in flight before it.
-    pub(super) in_flight: u32,
-    pub(super) round_trip: Duration,
-    pub(super) max_datagram: u32,
-    /// How late a burst may leave without delaying the next ones: the lateness of timers.
-    pub(super) max_lateness: Duration,
-}
 
 /// The pacing of one path.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 //!
 //! - [`table`]: the connections of an endpoint; each received packet is processed there.
 //! - [`state`]: one connection, of
-//! - [`stream`]: how far its client lets litequic send on each of its request streams,
+//! - [`stream`], [`stream_credit`]: how far its client lets litequic send on each of its request streams,
 //! - [`send_queue`]: what of its responses is queued, sent and acknowledged,
 //! - [`control_frames`]: whether its client respects the limits below HTTP/3,
 //! - [`lost_packets`]: which of its packets were declared lost wrongly,
@@ -23,6 +23,7 @@ mod path_challenge;
 mod send_queue;
 mod state;
 mod stream;
+mod stream_credit;
 mod table;
 
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};

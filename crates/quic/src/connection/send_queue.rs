@@ -12,17 +12,18 @@
 
 mod in_order;
 mod short;
+mod stream_order;
 
 use super::{
-    by_id::ByConnectionId,
     stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
+    stream_credit::OpenStreams,
 };
-use in_order::StreamOrder;
 use litequic_base::number::Number;
 use litequic_resources::send::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance};
 use litequic_telemetry::clients::TransportReport;
 use short::ShortResponses;
 use std::{ops::Range, sync::Arc, time::Duration};
+use stream_order::StreamOrder;
 
 /// What of one connection's streams is queued and in flight.
 #[derive(Debug, Default)]
@@ -60,40 +61,6 @@ pub(crate) struct SendQueue {
     rest: Number,
     /// Responses that were handed over whole, without a place in the order.
     short: ShortResponses,
-}
-
-/// The open request streams of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
-
-impl OpenStreams {
-    /// A stream is open from now on. Returns what is to be dropped.
-    pub(crate) fn insert(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
-        self.0.insert(id, Arc::clone(state))
-    }
-
-    /// The stream is over. Returns what is to be dropped.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
-        self.0.remove(&id)
-    }
-
-    /// A stream, if it is open.
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
-        self.0.get(&id).cloned()
-    }
-
-    /// Streams that waited for acknowledgements which `queue` has seen; to be woken by [`SendQueue::wake`].
-    pub(crate) fn due(&self, queue: &SendQueue) -> Vec<Arc<StreamSendState>> {
-        if !queue.is_awaited() {
-            return Vec::new();
-        }
-        let (left_flight, is_idle) = (queue.left_flight(), queue.in_flight.get() == 0);
-        let is_due = |state: &&Arc<StreamSendState>| {
-            let StreamProgress { wake_on, wake_at, .. } = &state.progress;
-            wake_on.get() == ACKNOWLEDGED && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
-        };
-        self.0.values().filter(is_due).cloned().collect()
-    }
 }
 
 impl SendQueue {
@@ -243,6 +210,19 @@ impl SendQueue {
         }
     }
 
+    /// Streams of `streams` that waited for acknowledgements which have come; to be woken by [`wake`](Self::wake).
+    pub(crate) fn due(&self, streams: &OpenStreams) -> Vec<Arc<StreamSendState>> {
+        if !self.is_awaited() {
+            return Vec::new();
+        }
+        let (left_flight, is_idle) = (self.left_flight(), self.in_flight.get() == 0);
+        let is_due = |state: &&Arc<StreamSendState>| {
+            let StreamProgress { wake_on, wake_at, .. } = &state.progress;
+            wake_on.get() == ACKNOWLEDGED && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
+        };
+        streams.0.values().filter(is_due).cloned().collect()
+    }
+
     /// Whether a stream waits for acknowledgements.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.get() > 0
@@ -369,7 +349,7 @@ mod tests {
         fn on_recovery_metrics(&self, window: u32) {
             let rtt = Duration::from_millis(20);
             self.send_queue.on_recovery_metrics(window, rtt, rtt, self.in_flight, 0);
-            self.tracked.due(&self.send_queue).iter().for_each(|state| self.send_queue.wake(state));
+            self.send_queue.due(&self.tracked).iter().for_each(|state| self.send_queue.wake(state));
         }
 
         fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {

@@ -2,7 +2,7 @@
 
 use super::{
     ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
-    lost_packets::LostPackets, path_challenge::Challenge, send_queue::SendQueue, stream::StreamCredit,
+    lost_packets::LostPackets, path_challenge::Challenge, send_queue::SendQueue, stream_credit::StreamCredit,
 };
 use crate::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges};
 use litequic_resources::receive::ReceiveAccount;

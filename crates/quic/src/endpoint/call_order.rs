@@ -3,8 +3,8 @@
 
 use super::{
     library_io,
+    start::tests::{PATIENCE, client_tls, parts},
     state::EndpointState,
-    tests::{PATIENCE, client_tls, parts},
     tls::TlsEndpoint,
 };
 use litequic_config::Limits;

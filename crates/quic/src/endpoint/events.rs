@@ -6,7 +6,7 @@
 use super::{
     admission::ip,
     connection_slot::ConnectionSlot,
-    logs::ends,
+    logging::ends,
     recovery::RttSampling,
     state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
     wakes,
@@ -380,7 +380,7 @@ impl Subscriber for EventSubscriber {
                 connection.change_ack_frequency(|ack_frequency| {
                     ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
                 });
-                Some(connection.credit.open.due(queue))
+                Some(queue.due(&connection.credit.open))
             });
             due.iter().flatten().for_each(|stream| queue.wake(stream));
         }

@@ -1,104 +1,27 @@
-//! Logs of an endpoint's connections (`quic::qlog`): which connections have one, and orders that wait for a connection
-//! to begin. While there is neither, a packet costs a load and a branch.
+//! The table of an endpoint's logs.
 
-use super::state::EndpointState;
 use crate::qlog::{ConnectionLog, LogOrder};
-use s2n_quic_core::path::Tuple;
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 /// The logs of an endpoint, behind its lock.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     /// By s2n-quic's ID of the connection.
-    by_connection: HashMap<u64, Arc<ConnectionLog>>,
+    pub(super) by_connection: HashMap<u64, Arc<ConnectionLog>>,
     /// Orders that wait for a connection, and the worker.
-    waiting: Vec<(Arc<LogOrder>, usize)>,
+    pub(super) waiting: Vec<(Arc<LogOrder>, usize)>,
 }
 
 impl Logs {
     /// What there is of either.
-    fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         (self.by_connection.len() + self.waiting.len()) as u64
     }
 
     /// Removes what belongs to orders that are over. What is returned must not be dropped under the lock.
     #[must_use]
-    fn take_over(&mut self) -> Vec<Arc<ConnectionLog>> {
+    pub(super) fn take_over(&mut self) -> Vec<Arc<ConnectionLog>> {
         self.waiting.retain(|(order, _)| !order.is_over());
         self.by_connection.extract_if(|_, log| log.is_over()).map(|(_, log)| log).collect()
     }
-}
-
-impl EndpointState {
-    /// Logs the next connection of this endpoint of `worker` that begins and that `order` selects.
-    pub fn log_next(&self, order: &Arc<LogOrder>, worker: usize) {
-        self.change_logs(|logs| logs.waiting.push((Arc::clone(order), worker)));
-    }
-
-    /// Logs the open `connection`, by s2n-quic's ID, by `order`, unless it has a log, or the order has no place.
-    pub(super) fn log_open(&self, connection: u64, order: &Arc<LogOrder>, worker: usize) {
-        let known = self.with(|table| {
-            let has_log = table.logs.by_connection.contains_key(&connection);
-            let connection = table.connections.get_mut(connection).filter(|_| !has_log)?;
-            Some((connection.path?, connection.ack_delay_exponent))
-        });
-        let Some((path, ack_delay_exponent)) = known else { return };
-        let Some(log) = ConnectionLog::begin(order, worker) else { return };
-        let (client, local) = ends(&path);
-        log.tuple_assigned(0, client, local);
-        log.set_ack_delay_exponent(ack_delay_exponent);
-        self.change_logs(|logs| logs.by_connection.insert(connection, log));
-    }
-
-    /// Drops what belongs to orders that are over.
-    pub fn drop_logs(&self) {
-        drop(self.change_logs(Logs::take_over));
-    }
-
-    /// The log of a connection, by s2n-quic's ID, if it has one.
-    pub(super) fn log(&self, connection: u64) -> Option<Arc<ConnectionLog>> {
-        if !self.at_hand.has_logs() {
-            return None;
-        }
-        self.find_log(connection)
-    }
-
-    #[cold]
-    fn find_log(&self, connection: u64) -> Option<Arc<ConnectionLog>> {
-        self.with(|table| table.logs.by_connection.get(&connection).map(Arc::clone))
-    }
-
-    /// A connection on `path` begins.
-    pub(super) fn log_new_connection(&self, connection: u64, path: &Tuple) {
-        if !self.at_hand.has_logs() {
-            return;
-        }
-        let (client, local) = ends(path);
-        let waiting = self.with(|table| table.logs.waiting.clone());
-        let order = waiting.iter().find(|(order, _)| !order.is_over() && order.selects(client));
-        if let Some(log) = order.and_then(|(order, worker)| ConnectionLog::begin(order, *worker)) {
-            log.started(client, local);
-            log.tuple_assigned(0, client, local);
-            self.change_logs(|logs| logs.by_connection.insert(connection, log));
-        }
-    }
-
-    /// A connection has ended.
-    pub(super) fn end_log(&self, connection: u64) {
-        if self.at_hand.has_logs() {
-            drop(self.change_logs(|logs| logs.by_connection.remove(&connection)));
-        }
-    }
-
-    /// Has `change` change the logs, and counts them.
-    fn change_logs<T>(&self, change: impl FnOnce(&mut Logs) -> T) -> T {
-        let (changed, count) = self.with(|table| (change(&mut table.logs), table.logs.count()));
-        self.at_hand.set_logs(count);
-        changed
-    }
-}
-
-/// The client's end of a path, and litequic's.
-pub(super) fn ends(path: &Tuple) -> (SocketAddr, SocketAddr) {
-    (path.remote_address.0.into(), path.local_address.0.into())
 }

@@ -6,13 +6,15 @@ pub(super) mod retry_id;
 pub(super) mod stateless_reset;
 
 mod generations;
+mod layout;
 mod quic_lb;
 mod replica;
 mod scheme;
 mod secrets;
 
-pub use connection_id::{ConnectionIdFormat, Layout, MAX_WORKERS, WorkerIndex};
+pub use connection_id::{ConnectionIdFormat, MAX_WORKERS, WorkerIndex};
 pub use generations::Generations;
+pub use layout::Layout;
 pub use quic_lb::{ServerIdKey, ServerIdKeyError};
 pub use replica::Replica;
 pub use scheme::IdScheme;

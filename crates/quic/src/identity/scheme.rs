@@ -2,7 +2,7 @@
 //! that were issued before live on for a while.
 
 use super::{
-    connection_id::{ISSUER, IdBytes, Layout, ROTATION_SHIFT},
+    layout::{ISSUER, IdBytes, Layout, ROTATION_SHIFT},
     quic_lb::{Cipher, ServerIdKey},
 };
 use arc_swap::ArcSwapOption;

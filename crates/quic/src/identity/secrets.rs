@@ -23,9 +23,12 @@ const MAX_LEN: usize = 4096;
 /// Bits of a file's mode that let others than its owner and group at it.
 const OTHERS: u32 = 0o007;
 
-/// Why a secret's file cannot be used.
+/// Why there are no keys: their file cannot be used, or random ones cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
+    /// The system's random number generator failed, or aws-lc has no memory.
+    #[error("cannot make random keys")]
+    Random(#[from] Unspecified),
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {

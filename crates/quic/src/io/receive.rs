@@ -1,12 +1,12 @@
 //! Received batches for the endpoint, and the order in which it gets them.
 
 use super::{
-    EndpointHooks,
     ack_order::{AckReordering, Arrival},
+    hooks::EndpointHooks,
     moderation::{Moderation, ModerationRule},
-    yield_to_runtime,
+    yield_to_runtime::yield_to_runtime,
 };
-use crate::identity::connection_id::Layout;
+use crate::identity::Layout;
 use litequic_base::timers;
 use litequic_net::datagram::Receive;
 use s2n_quic_core::{

@@ -6,7 +6,7 @@ use super::{
     receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_OPENINGS_AT_ONCE, Rx},
     transmit::Tx,
 };
-use crate::{identity::connection_id::Layout, metrics::Metrics};
+use crate::{identity::Layout, metrics::Metrics};
 use futures_util::poll;
 use litequic_base::timers;
 use litequic_net::datagram::{Outgoing, Receive, Received, Transmit};

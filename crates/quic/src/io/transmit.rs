@@ -1,6 +1,6 @@
 //! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
 
-use super::yield_to_runtime;
+use super::yield_to_runtime::yield_to_runtime;
 use litequic_net::datagram::{Outgoing, Transmit};
 use s2n_quic_core::{
     event::EndpointPublisher,

@@ -1,6 +1,6 @@
 //! A request's body as h2 delivers it.
 
-use super::Tasks;
+use super::tasks::StreamTasks;
 use crate::{body::Incoming, linger::Discarding};
 use bytes::Bytes;
 use h2::RecvStream;
@@ -21,12 +21,12 @@ pub(super) struct Http2Received {
     left: Option<u64>,
     data_ended: bool,
     taken: Taken,
-    tasks: Weak<Tasks>,
+    tasks: Weak<StreamTasks>,
 }
 
 impl Http2Received {
     /// The body behind `head` on `stream`.
-    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<Tasks>) -> Self {
+    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<StreamTasks>) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         Self { stream, left, data_ended: false, taken: Taken::new(account), tasks }
     }

@@ -1,10 +1,10 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{Tasks, body::Http2Received, order::ResponseTurn, tunnel::Connected, window::poll_capacity};
+use super::{body::Http2Received, tasks::StreamTasks, tunnel::Connected, window::poll_capacity};
 use crate::{
-    answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, share::SharedPiece,
-    tunnel::TunnelHandoff, writes::Writes,
+    answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, priorities::ResponseTurn,
+    share::SharedPiece, tunnel::TunnelHandoff, writes::Writes,
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
@@ -28,7 +28,7 @@ pub(super) async fn serve<H: Handler>(
     request: Request<RecvStream>,
     mut respond: SendResponse<SharedPiece>,
     account: ReceiveAccount,
-    tasks: Weak<Tasks>,
+    tasks: Weak<StreamTasks>,
 ) {
     let id = respond.stream_id().as_u32();
     let (head, stream) = request.into_parts();

@@ -3,7 +3,7 @@
 
 use super::{
     super::mmsg::{COLOUR, Fixed},
-    GROUP, Inner,
+    ring::{GROUP, RingState},
 };
 use io_uring::types::{BufRingEntry, CancelBuilder, Timespec};
 use std::{
@@ -68,7 +68,7 @@ impl Buffers {
     /// # Errors
     ///
     /// EINVAL before Linux 5.19, ENOMEM.
-    pub(super) fn register(&mut self, inner: &Inner) -> io::Result<()> {
+    pub(super) fn register(&mut self, inner: &RingState) -> io::Result<()> {
         let address = self.ring.address(0) as u64;
         // SAFETY: io_uring_register(2): the memory begins with a page, has room for `count` entries, and stays until it
         // was unregistered: `drop` sees to that.
@@ -108,7 +108,7 @@ impl Buffers {
     /// The bytes of `buffer`, which the kernel has filled.
     pub(super) fn get(&self, buffer: u16) -> Option<&[u8]> {
         let start = self.start(buffer)?;
-        // SAFETY: the file's head: the caller has it from a completion and has not provided it since, so there is no
+        // SAFETY: the head of `ring`: the caller has it from a completion and has not provided it since, so there is no
         // writer.
         // `start` and `len` lie within the memory.
         Some(unsafe { slice::from_raw_parts(start, self.len as usize) })
@@ -128,7 +128,7 @@ impl Buffers {
 
     /// Has the kernel stop receiving into them and unregister them, and frees the memory. If the kernel does neither,
     /// the memory is leaked, once for this socket, rather than being written to after it was reused.
-    pub(super) fn release(&mut self, inner: &mut Inner) {
+    pub(super) fn release(&mut self, inner: &mut RingState) {
         if !self.registered {
             return;
         }

@@ -1,7 +1,7 @@
 //! Bursts that are shorter than a millisecond, because the path's buffer proved too shallow for that. Acknowledgements
 //! release them more often than timers fire.
 
-use super::timed_bursts::{BURST_INTERVAL, GRANULARITY, is_slow};
+use super::burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow};
 use s2n_quic_core::recovery::bandwidth::Bandwidth;
 use std::time::Duration;
 

@@ -4,12 +4,14 @@
 //! s2n-quic takes a packet for due that is due within less than a millisecond (`Timestamp::has_elapsed`), and timers
 //! fire in steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their own times.
 
-use super::{SentPacket, shortened_bursts::ShortenedBursts};
+use super::{
+    burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow},
+    sent_packet::SentPacket,
+    shortened_bursts::ShortenedBursts,
+};
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 
-/// Time between two bursts. Shorter ones would leave together, as timers have steps of a millisecond.
-pub(super) const BURST_INTERVAL: Duration = Duration::from_millis(1);
 /// Packets of a burst at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 pub(super) const MIN_BURST_PACKETS: u32 = 2;
 /// Packets of a burst at least where bursts leave together every two milliseconds (`quic::io::moderation`): on a path
@@ -19,13 +21,8 @@ const MIN_MODERATED_BURST_PACKETS: u32 = 4;
 const MAX_BURST_PACKETS: u32 = 64;
 /// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
 const INITIAL_WINDOW_PACKETS: u32 = 10;
-/// Time ahead of which a packet counts as due: s2n-quic's timers have steps of a millisecond.
-pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 /// Part of a round trip for which a burst may be delayed to join others: an eighth.
 const COALESCE_PART: u32 = 8;
-/// Packets of a burst from which on it waits for others: fewer are released by an acknowledgement alone, and a timer
-/// would only wake the worker once more.
-const MIN_COALESCED_PACKETS: u32 = 4;
 /// Longest time for which a burst delays the next one, whatever the rate: a rate that was estimated too low is
 /// corrected by further packets alone.
 const MAX_BURST_TIME: Duration = Duration::from_secs(1);
@@ -64,11 +61,6 @@ impl TimedBursts {
         }
         self.next_send_time = Some(end);
     }
-}
-
-/// Whether a burst of [`BURST_INTERVAL`] has fewer than [`MIN_COALESCED_PACKETS`].
-pub(super) fn is_slow(rate: Bandwidth, max_datagram: u32) -> bool {
-    rate * BURST_INTERVAL < u64::from(MIN_COALESCED_PACKETS * max_datagram)
 }
 
 /// Packets that leave at once, and may still become more.

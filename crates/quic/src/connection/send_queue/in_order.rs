@@ -6,31 +6,14 @@
 //! is granted it is woken, and the room is kept for it until it looks. A short response that is whole when it is handed
 //! over, and finds the room empty of all but its like, needs no place in the order ([`ShortResponses`](super::short)).
 
-use super::SendQueue;
+use super::{SendQueue, stream_order::StreamOrder};
 use crate::connection::stream::StreamSendState;
-use litequic_exchange::priority::{NextTurn, Priority, PriorityOrder, SendList};
+use litequic_exchange::priority::{NextTurn, Priority};
 use litequic_resources::send::path::{LEAST_HORIZON, WriteAllowance};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 /// Bit of a stream's priority as a number: a PRIORITY_UPDATE frame has set it.
 const UPDATED: u64 = 1 << 4;
-
-/// The order of one connection's streams. One thread uses it.
-#[derive(Debug)]
-pub(super) struct StreamOrder(Mutex<PriorityOrder<Arc<StreamSendState>>>);
-
-impl StreamOrder {
-    const fn new() -> Self {
-        Self(Mutex::new(PriorityOrder::new(SendList::Front)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl SendQueue {
     /// A queue whose streams are served by their priorities.

@@ -1,10 +1,7 @@
 //! The SETTINGS frame (RFC 9114 §7.2.4): what an endpoint supports and how much it takes.
 
-use super::{
-    error::Code,
-    frame::{FrameHeader, FrameType},
-    varint,
-};
+use super::header::{FrameHeader, FrameType};
+use crate::{error::Code, varint};
 use bytes::BytesMut;
 
 /// The settings that litequic supports. Each default applies if a peer does not send it.
@@ -62,6 +59,7 @@ impl Settings {
 
     /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a reserved setting, so
     /// that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
+    #[expect(clippy::arithmetic_side_effects, reason = "identifiers and lengths of litequic's own settings")]
     pub fn encode(&self, grease: Option<u64>, out: &mut BytesMut) {
         let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
         let known = [

@@ -54,7 +54,7 @@ pub(super) struct ResponseOrder {
 }
 
 /// The place of one response in its connection's order, until its body was handed over or it is dropped.
-pub(super) struct ResponseTurn {
+pub(crate) struct ResponseTurn {
     /// What short responses have in common: a state without a place.
     short: Rc<TurnState>,
     id: u64,
@@ -234,7 +234,7 @@ impl ResponseOrder {
 
 impl ResponseTurn {
     /// The place of the response on the stream `id`, whose request has `priority`, in the order of `short`.
-    pub(super) fn new(short: &Rc<TurnState>, id: u64, priority: Priority) -> Self {
+    pub(crate) fn new(short: &Rc<TurnState>, id: u64, priority: Priority) -> Self {
         let order = &short.order;
         order.open.update(|open| open + 1);
         if let Some(alone) = order.alone.take().filter(|alone| alone.unsent.get() > 0) {
@@ -244,7 +244,7 @@ impl ResponseTurn {
     }
 
     /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.
-    pub(super) fn poll(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
+    pub(crate) fn poll(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
         let order = self.order();
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
@@ -284,12 +284,12 @@ impl ResponseTurn {
 
     /// Whether `bytes` that may be handed over, all that the response has to its end, need no look at its client's
     /// window.
-    pub(super) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
+    pub(crate) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
         self.order().open.get() < 2 || is_end && bytes <= FRAME
     }
 
     /// The response has nothing that it could hand over: it waits no more.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         let Some(state) = self.state.get().filter(|state| state.in_order.get()) else { return };
         let order = self.order();
         {
@@ -306,7 +306,7 @@ impl ResponseTurn {
 
     /// h2 gets `bytes` of the response, and no more after them if that `is_end`. Returns whom to report what of them
     /// was sent.
-    pub(super) fn hand_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
+    pub(crate) fn hand_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
         let order = self.order();
         order.unsent.update(|unsent| unsent + bytes);
         if is_end && bytes <= FRAME && !self.is_in_order() {

@@ -3,8 +3,8 @@
 
 use super::order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
-    Metrics,
     frames::PriorityUpdate,
+    metrics::Metrics,
     writes::{OpenResponse, Writes},
 };
 use litequic_exchange::{
@@ -26,7 +26,7 @@ pub(crate) struct Http2Priorities {
 
 impl Http2Priorities {
     /// The priorities of a connection whose client may have `max_streams` streams open.
-    pub(super) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
+    pub(crate) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
         let max_streams = max_streams as usize;
         let signals = RefCell::new(PrioritySignals::new(max_streams));
         let order = ResponseOrder::new();
@@ -35,7 +35,7 @@ impl Http2Priorities {
     }
 
     /// The stream `id` has come.
-    pub(super) fn opened(&self, id: u32) {
+    pub(crate) fn opened(&self, id: u32) {
         if let Some(priority) = self.signals.borrow_mut().take_early_in_sequence(id.into()) {
             self.order.set_priority(id.into(), priority);
         }
@@ -61,7 +61,7 @@ impl Http2Priorities {
     }
 
     /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
-    pub(super) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
+    pub(crate) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
         ResponseTurn::new(&self.short, id.into(), priority)
     }
 
@@ -70,7 +70,7 @@ impl Http2Priorities {
     /// # Errors
     ///
     /// The client violates RFC 9218 §7.1, which ends the connection with PROTOCOL_ERROR.
-    pub(super) fn update<R: OpenResponse>(&self, update: &PriorityUpdate, writes: &Writes<R>) -> Result<(), ()> {
+    pub(crate) fn update<R: OpenResponse>(&self, update: &PriorityUpdate, writes: &Writes<R>) -> Result<(), ()> {
         let PriorityUpdate { stream, value } = update;
         // A server's stream is idle, as litequic pushes nothing.
         if stream.is_multiple_of(2) {
@@ -99,7 +99,7 @@ impl Http2Priorities {
 
     /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
     /// response is incremental remains.
-    pub(super) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
+    pub(crate) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
         if stream > writes.newest() || writes.is_open(stream) {
             self.order.set_urgency(stream.into(), urgency, 2 * self.max_streams);
         }
@@ -111,13 +111,13 @@ impl Http2Priorities {
     }
 
     /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.
-    pub(super) fn on_run(&self, limit: u64) {
+    pub(crate) fn on_run(&self, limit: u64) {
         self.order.on_run(limit);
     }
 
     /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns
     /// whether it has to run again.
-    pub(super) fn on_written(&self, is_all: bool) -> bool {
+    pub(crate) fn on_written(&self, is_all: bool) -> bool {
         self.order.on_written(is_all)
     }
 }

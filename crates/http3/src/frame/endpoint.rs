@@ -1,0 +1,10 @@
+//! The two ends of a connection.
+
+/// An end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Sends requests.
+    Client,
+    /// Sends responses.
+    Server,
+}

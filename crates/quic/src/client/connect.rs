@@ -1,0 +1,163 @@
+//! Connects: the client's socket, its limits, and why there is no connection.
+
+use super::{
+    observed::{ObservedTls, Observer},
+    refusal,
+};
+use rustls::ClientConfig;
+use s2n_quic::{
+    Client, Connection,
+    client::Connect,
+    connection::Error,
+    provider::{StartError, io, limits, tls},
+};
+use s2n_quic_core::endpoint::Location;
+use socket2::SockRef;
+use std::{
+    io::ErrorKind,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    time::{Duration, Instant},
+};
+use tokio::time;
+
+/// How long an acknowledgement is delayed at most. s2n-quic acknowledges every tenth packet, or what was received for
+/// this long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as
+/// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
+/// time to acknowledge early.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// Receive buffer that a client requests, bytes: what comes while it has other work. The kernel caps it at
+/// `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 2 << 20;
+
+/// Reasons why a client has no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No UDP socket of the address' family.
+    #[error("cannot open a UDP socket: {0}")]
+    Socket(#[from] std::io::Error),
+    /// A name that TLS cannot send.
+    #[error("{0:?} is neither a DNS name nor an IP address")]
+    ServerName(String),
+    /// s2n-quic did not start.
+    #[error("QUIC did not start: {0}")]
+    Start(#[from] StartError),
+    /// No route, or an ICMP message in answer to the first packet.
+    #[error("cannot reach {address}: {source}{}", nothing_listens(.source))]
+    Unreachable {
+        /// The server's address.
+        address: SocketAddr,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The server refused, does not support HTTP/3, or presented a certificate that is not trusted.
+    #[error("cannot connect to {address}: {}", reason(.source))]
+    Refused {
+        /// The server's address.
+        address: SocketAddr,
+        /// The error of QUIC or TLS.
+        source: Error,
+    },
+    /// No packet came.
+    #[error(
+        "no answer from {address} within {}: no server listens there, or UDP is blocked",
+        humantime::format_duration(*timeout)
+    )]
+    Silent {
+        /// The server's address.
+        address: SocketAddr,
+        /// The time that the handshake was given.
+        timeout: Duration,
+    },
+    /// Packets came, too few or too late.
+    #[error("the handshake with {address} did not finish within {}", humantime::format_duration(*timeout))]
+    Timeout {
+        /// The server's address.
+        address: SocketAddr,
+        /// The time that the handshake was given.
+        timeout: Duration,
+    },
+}
+
+/// CONNECTION_REFUSED (RFC 9000 §20.1).
+const CONNECTION_REFUSED: u64 = 0x02;
+
+/// The reason of a server that closed the connection in the handshake.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Transport { initiator: Location::Remote, code, .. } if code.as_u64() == CONNECTION_REFUSED => {
+            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains or denies this \
+             client, or HTTP/3 is off"
+                .into()
+        }
+        error => error.to_string(),
+    }
+}
+
+fn nothing_listens(error: &std::io::Error) -> &'static str {
+    // ICMP port unreachable, as connect(2) and udp(7) name it.
+    if error.kind() == ErrorKind::ConnectionRefused { ": no server listens there for UDP" } else { "" }
+}
+
+/// Connects to `address`, requests `server_name` (a DNS name, or an IP address without brackets) and completes the
+/// handshake; `observer` gets s2n-quic's events of the connection. To be called inside a tokio runtime, on which
+/// s2n-quic spawns its tasks; they end after the connection.
+///
+/// # Errors
+///
+/// [`ConnectError`].
+///
+/// # Cancel safety
+///
+/// Dropping the future aborts the attempt.
+pub async fn connect(
+    address: SocketAddr,
+    server_name: &str,
+    tls: ClientConfig,
+    timeout: Duration,
+    observer: &Observer,
+) -> Result<Connection, ConnectError> {
+    // s2n-quic-rustls accepts any string as a name and panics on invalid ones.
+    if rustls::pki_types::ServerName::try_from(server_name).is_err() {
+        return Err(ConnectError::ServerName(server_name.into()));
+    }
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
+    // The kernel reports ICMP errors only to connected sockets (udp(7)).
+    socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
+    let unreachable = refusal::watch(&socket)?;
+    let io = io::tokio::Builder::default().with_rx_socket(socket)?.build()?;
+    let limits = limits::Limits::new()
+        .with_max_handshake_duration(timeout)
+        .and_then(|limits| limits.with_max_ack_delay(MAX_ACK_DELAY))
+        .unwrap_or_default();
+    let builder = Client::builder()
+        .with_tls(ObservedTls::new(tls::rustls::Client::from(tls), observer.clone()))
+        .and_then(|builder| builder.with_io(io))
+        .and_then(|builder| builder.with_limits(limits))
+        .and_then(|builder| builder.with_event(observer.clone()));
+    let client = match builder {
+        Ok(builder) => builder.start()?,
+        Err(never) => match never {},
+    };
+    let attempt = client.connect(Connect::new(address).with_server_name(server_name));
+    let began = Instant::now();
+    let late = |timeout| match observer.now().first_received {
+        Some(_) => ConnectError::Timeout { address, timeout },
+        None => ConnectError::Silent { address, timeout },
+    };
+    tokio::select! {
+        source = unreachable => Err(ConnectError::Unreachable { address, source }),
+        outcome = time::timeout(timeout, attempt) => match outcome {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(Error::MaxHandshakeDurationExceeded { .. })) | Err(_) => Err(late(timeout)),
+            // Before a longer `timeout`.
+            Ok(Err(Error::IdleTimerExpired { .. })) => Err(late(Duration::from_secs(began.elapsed().as_secs()))),
+            Ok(Err(source)) => Err(ConnectError::Refused { address, source }),
+        },
+    }
+}

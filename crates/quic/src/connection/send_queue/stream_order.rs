@@ -1,0 +1,19 @@
+//! The streams of a connection that wait for their turn.
+
+use crate::connection::stream::StreamSendState;
+use litequic_exchange::priority::{PriorityOrder, SendList};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The order of one connection's streams. One thread uses it.
+#[derive(Debug)]
+pub(super) struct StreamOrder(Mutex<PriorityOrder<Arc<StreamSendState>>>);
+
+impl StreamOrder {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(PriorityOrder::new(SendList::Front)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

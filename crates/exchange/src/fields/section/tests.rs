@@ -1,6 +1,7 @@
 //! [`Fields`] against [`HeaderMap`] as the oracle, line by line.
 
 use super::*;
+use crate::{DecodedFields, name};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 

@@ -2,8 +2,8 @@
 //! answers is bounded in time and size, and redirects are not followed.
 
 use super::{
-    Destination,
     otlp::{GrpcStatus, PartialSuccess, grpc_message, grpc_status, message, partial_success, retry_info, unframed},
+    setting::Destination,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};

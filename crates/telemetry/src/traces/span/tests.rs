@@ -50,7 +50,7 @@ impl Tracer for All {
             traceparent,
             true,
             (facts.text(RequestText::RequestId), own),
-            super::super::Sampler::new(Fraction::ALL),
+            context::Sampler::new(Fraction::ALL),
         ))
     }
     fn ended(&self, facts: &Facts, trace: &RequestTrace) {

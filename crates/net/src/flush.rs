@@ -4,6 +4,9 @@
 
 use crate::datagram::{Fate, Message, Outgoing};
 
+/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
+pub(super) const MAX_ERRORS: u32 = 1000;
+
 /// The outcome of a message: the kernel has it, or an errno.
 pub(super) type SendResult = Result<(), i32>;
 

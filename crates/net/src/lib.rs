@@ -34,8 +34,5 @@ pub use sys::thread_cpu_time;
 pub use tcp_transport::tcp_transport;
 pub use transmit::SocketSender;
 
-/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
-const MAX_ERRORS: u32 = 1000;
-
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The receiving half: a batch a call, cut into datagrams.
 
 use super::super::{
-    MAX_ERRORS,
     cut::{Cut, Datagram},
     sys::{GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, register},
 };
+use crate::flush::MAX_ERRORS;
 use crate::{
     Metrics,
     datagram::{Receive, Received},

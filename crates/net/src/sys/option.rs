@@ -1,6 +1,6 @@
 //! Options of UDP sockets that neither std nor socket2 have.
 
-use super::check;
+use super::check::check;
 use libc::{c_int, c_void, socklen_t};
 use std::{
     io,

@@ -1,6 +1,6 @@
 //! What the kernel knows of a TCP connection.
 
-use super::check;
+use super::check::check;
 use libc::{c_int, c_void, socklen_t};
 use std::{
     io,

@@ -1,10 +1,10 @@
 //! The receiving half: what the kernel has received meanwhile, cut into datagrams.
 
 use super::super::{
-    MAX_ERRORS,
     cut::{Cut, Datagram},
     sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Ring, UringError},
 };
+use crate::flush::MAX_ERRORS;
 use crate::{
     Metrics,
     datagram::{Receive, Received},

@@ -3,7 +3,7 @@
 
 use super::{
     super::mmsg::{COLOUR, Fixed},
-    GROUP, Inner,
+    ring::{GROUP, Inner},
 };
 use io_uring::types::{BufRingEntry, CancelBuilder, Timespec};
 use std::{

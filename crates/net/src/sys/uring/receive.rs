@@ -3,28 +3,15 @@
 use super::{
     super::{
         address::Name,
-        control::{CONTROL_ALIGN, CONTROL_LEN, Said, length},
+        control::{CONTROL_LEN, Said},
         mmsg::Arrived,
     },
-    Filled, Ring, UringError,
+    UringError,
     buffers::{Buffers, MAX_BUFFERS},
+    message_buffer::{HEADER, NAME, OUT},
+    ring::{Filled, Ring},
 };
-use libc::msghdr;
-use std::{
-    io,
-    mem::{size_of, zeroed},
-    ops::Range,
-    task::Waker,
-};
-
-/// What begins a buffer (struct io_uring_recvmsg_out): the lengths of address, control messages and payload, and flags.
-const OUT: usize = 4 * size_of::<u32>();
-/// Room for the address, a multiple of what control messages must be aligned to.
-const NAME: usize = 32;
-/// What a buffer holds before the payload.
-const HEADER: usize = OUT + NAME + CONTROL_LEN;
-
-const _: () = assert!((OUT + NAME).is_multiple_of(CONTROL_ALIGN) && NAME >= size_of::<Name>());
+use std::{io, mem::size_of, ops::Range, task::Waker};
 
 /// A batch of received messages, and the memory for it and for what the kernel receives meanwhile.
 pub(crate) struct MultishotReceive {
@@ -165,14 +152,4 @@ pub(crate) fn completions(messages: usize) -> usize {
 
 fn buffer_count(messages: usize) -> usize {
     (2 * messages.max(1)).next_power_of_two().min(MAX_BUFFERS)
-}
-
-/// The arguments of the receive.
-#[expect(clippy::cast_possible_truncation, reason = "32 bytes")]
-pub(super) fn header() -> msghdr {
-    // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
-    let mut header: msghdr = unsafe { zeroed() };
-    header.msg_namelen = NAME as libc::socklen_t;
-    header.msg_controllen = length(CONTROL_LEN);
-    header
 }

@@ -1,0 +1,43 @@
+//! The program that chooses the socket of a reuseport group for each datagram.
+
+use super::check::check;
+use libc::{c_void, sock_filter, sock_fprog, socklen_t};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+};
+
+/// One instruction of classic BPF (linux/filter.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    pub(crate) jump_true: u8,
+    pub(crate) jump_false: u8,
+    pub(crate) operand: u32,
+}
+
+/// Lets `program` choose the socket for each datagram of the reuseport group that `socket` is in: it returns the
+/// socket's index, in the order of their bind(2).
+///
+/// # Errors
+///
+/// ENOPROTOOPT before Linux 4.5 and in sandboxes without it, EINVAL for a program that the kernel does not accept.
+pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    let mut filter: Vec<sock_filter> =
+        program.iter().map(|i| sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.operand }).collect();
+    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let value_len = socklen_t::try_from(size_of::<sock_fprog>()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = sock_fprog { len, filter: filter.as_mut_ptr() };
+    // SAFETY: socket(7), SO_ATTACH_REUSEPORT_CBPF: the option's value is a sock_fprog, whose size is given and whose
+    // filter points to `len` instructions. The kernel copies them before it returns, and `filter` is alive until then.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast::<c_void>(),
+            value_len,
+        )
+    };
+    check(result)
+}

@@ -1,7 +1,7 @@
 //! The admin socket of the process: bound before this process serves, and found at its path from then on. A default
 //! that cannot be had is a warning, one that the configuration names a fault.
 
-use super::{StartError, named_socket::SocketName};
+use super::{named_socket::SocketName, start_error::StartError};
 use litequic_admin::DefaultSocket;
 use litequic_config::AdminSocket;
 use std::{

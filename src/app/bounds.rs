@@ -1,6 +1,7 @@
 //! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
 
-use crate::app::{DescriptorPlan, memory};
+use super::descriptors::DescriptorPlan;
+use crate::app::memory_limit;
 use litequic_config::{Config, Limits};
 use litequic_resources::{
     descriptors::Side,
@@ -12,7 +13,7 @@ use litequic_resources::{
 pub(super) fn log(config: &Config, plan: &DescriptorPlan) {
     let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
-    let memory = memory::allowed(limits.memory);
+    let memory = memory_limit::allowed(limits.memory);
     let [worker_send_buffer, worker_receive_buffer] = budgets(limits, memory, workers);
     tracing::info!(
         workers,

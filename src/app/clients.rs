@@ -1,9 +1,9 @@
 //! What an operator sees and does of clients: the control thread asks every worker, and joins the answers.
 
 use super::{
-    Metrics,
     denial::Denial,
     mailbox::{WorkerRequest, WorkerRequests},
+    metrics::Metrics,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;

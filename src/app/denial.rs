@@ -1,7 +1,7 @@
 //! The operator's list of networks whose clients are refused (`litequic ctl deny`), on the control thread: checks
 //! orders, and removes what is over.
 
-use super::Metrics;
+use super::metrics::Metrics;
 use litequic_admin::{DeniedList, DeniedStatus, DenyOrder};
 use litequic_config::{Live, Network};
 use litequic_telemetry::clients::{DenyList, MAX_DENIED};

@@ -1,7 +1,7 @@
 //! The file descriptors of the process: raises their limit at the start, and computes from it, from workers and from
 //! memory what connections may use. `check`, the start's log and `/status` show the result.
 
-use super::memory;
+use super::memory_limit;
 use litequic_admin::{self as admin, DerivedStatus, DescriptorSideStatus, DescriptorStatus};
 use litequic_config::{AdminSocket, Config, Findings, Limits};
 use litequic_proxy::{Capacity, Derived};
@@ -120,7 +120,7 @@ pub struct DescriptorPlan {
 impl DescriptorPlan {
     /// The plan for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
-        let memory = memory::available(config.limits.memory);
+        let memory = memory_limit::available(config.limits.memory);
         Self::of(config, workers, files.limit(), memory)
     }
 

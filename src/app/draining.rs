@@ -1,6 +1,6 @@
 //! What a drain waits for: which workers still serve, and what the log says of it.
 
-use super::Metrics;
+use super::metrics::Metrics;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},

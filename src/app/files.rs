@@ -2,7 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::{NO_REPLICA, acme_files, collector_tls, descriptors, origin_tls, replica, users};
+use super::{acme_files, collector_tls, descriptors, origin_tls, replica::replica, start_error::NO_REPLICA, users};
 use litequic_admin::{Token, TokenError};
 use litequic_config::{
     self as config, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning,

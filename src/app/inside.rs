@@ -1,10 +1,7 @@
 //! What the admin listener shows of the rest of the process: certificates, origins, the configuration in force; and
 //! whether origins are ready.
 
-use super::{
-    WorkerMetrics,
-    reload::{InForce, seconds},
-};
+use super::{active_state::ActiveState, metrics::WorkerMetrics, reload::seconds};
 use futures_util::future;
 use litequic_acme::{Board, Entry};
 use litequic_admin::{
@@ -30,7 +27,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
 /// Shows what is `in_force`, now and later; clients reach it at `addresses`.
-pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> AdminHooks {
+pub(super) fn admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> AdminHooks {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -77,7 +74,7 @@ fn traces(traces: &Tracing) -> Option<TracesStatus> {
 }
 
 /// The server ID of new connection IDs, and when the last one before a reload ends.
-fn server_id(in_force: &InForce) -> Option<ServerIdStatus> {
+fn server_id(in_force: &ActiveState) -> Option<ServerIdStatus> {
     let config = in_force.config.load();
     let server_id = config.listen.server_id.as_ref()?;
     Some(ServerIdStatus {
@@ -88,7 +85,7 @@ fn server_id(in_force: &InForce) -> Option<ServerIdStatus> {
 }
 
 /// What the mechanisms of the configuration in force have saved.
-fn mechanisms(in_force: &InForce) -> Vec<MechanismStatus> {
+fn mechanisms(in_force: &ActiveState) -> Vec<MechanismStatus> {
     let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum(read);
     let work = MechanismWork {
         datagrams_received: of(|worker| worker.net.datagrams_received.get()),
@@ -164,7 +161,7 @@ fn acme(board: &Board) -> Option<Vec<AcmeStatus>> {
 }
 
 /// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.
-pub(super) fn origin_probe(in_force: &InForce) -> OriginProbe {
+pub(super) fn origin_probe(in_force: &ActiveState) -> OriginProbe {
     let in_force = in_force.clone();
     Box::new(move || {
         let (config, servers) = (in_force.config.load_full(), in_force.routing.load().servers());
@@ -218,7 +215,7 @@ async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
 
 /// The states of the origins' servers.
 struct Origins {
-    in_force: InForce,
+    in_force: ActiveState,
     /// The last result. Locked while servers are tried.
     last: Mutex<Option<Looked>>,
 }

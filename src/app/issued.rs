@@ -1,23 +1,18 @@
 //! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both where
 //! either is replaced, under one lock.
 
-use super::reload::InForce;
-use litequic_acme::{self as acme, Answers, Board, Manager, Wiring};
+use litequic_acme::{self as acme, Answers, Board};
 use litequic_config::{Acme, AcmeHost, CertificateFiles, Config};
-use litequic_tls::{self as tls, Certificate, CertificateStore, Trust};
-use rustls::ClientConfig;
+use litequic_tls::{Certificate, CertificateStore};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
 };
 
-/// The protocol with a CA (RFC 7301 §6).
-const ALPN: &[u8] = b"http/1.1";
-
 /// The certificates that were obtained, by host.
 #[derive(Debug, Default)]
-pub(super) struct Issued(BTreeMap<AcmeHost, Certificate>);
+pub(super) struct Issued(pub(super) BTreeMap<AcmeHost, Certificate>);
 
 /// What the parts of the process share about ACME.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +63,7 @@ pub(super) fn has_file(host: &AcmeHost, files: &CertificateStore) -> bool {
 }
 
 /// Reads chain and key of `host`.
-fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
+pub(super) fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
     let name = PathBuf::from(host.to_string());
     let files = CertificateFiles { cert: name.clone(), key: name };
     let certificate =
@@ -78,55 +73,6 @@ fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
         AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.names().cover(&host.to_string()),
     };
     if covers { Ok(certificate) } else { Err(format!("it does not have the name {host}")) }
-}
-
-/// TLS with the directory of `table`.
-fn trust(table: &Acme) -> Result<ClientConfig, String> {
-    let trust = table.ca.clone().map_or(Trust::System, Trust::File);
-    let mut config = tls::client_config(&trust, false).map_err(|error| error.to_string())?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(config)
-}
-
-impl InForce {
-    /// The tables in force whose certificates are obtained.
-    fn acme_tables(&self) -> Vec<Acme> {
-        tables(&self.config.load(), &self.resolver.store())
-    }
-
-    /// Serves the certificate of `host` from the next handshake on.
-    fn serve_issued(&self, host: &AcmeHost, pem: &str) -> Result<(), String> {
-        let certificate = certificate(host, pem)?;
-        let mut issued = self.replacing();
-        let is_known = issued.0.get(host).is_some_and(|known| known.is_same_chain(&certificate));
-        issued.0.insert(host.clone(), certificate);
-        if !is_known {
-            let store = issued.compose(&self.resolver.store(), &self.config.load());
-            self.resolver.replace(store);
-        }
-        drop(issued);
-        if !is_known {
-            self.observe_certificates();
-        }
-        Ok(())
-    }
-
-    /// Obtains and renews certificates, and answers for other processes that do. Does not end.
-    pub(super) async fn obtain(self) {
-        let (tables, of) = (self.clone(), self.clone());
-        let wiring = Wiring {
-            tables: Box::new(move || tables.acme_tables()),
-            trust: Arc::new(trust),
-            serve: Box::new(move |host, pem| of.serve_issued(host, pem)),
-        };
-        let (answers, board) = (Arc::clone(&self.acme.answers), Arc::clone(&self.acme.board));
-        Manager::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run().await;
-    }
-
-    /// Has workers find the answers to validation requests that other processes have put into the folder. Does not end.
-    pub(super) async fn answer(self) {
-        self.acme.answers.serve(|| self.acme_tables()).await;
-    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,16 @@
 //! Watches the memory that the process uses, and signals to the workers how short it is.
 
-use super::reload::InForce;
+use super::{active_state::ActiveState, memory_limit::limit};
 use litequic_base::{
     lifecycle::{Phase, PhaseWatch},
     timers,
 };
-use litequic_config::MemoryLimit;
-use litequic_resources::memory::{Ladder, Limit, MemoryGauge, Reading, Usage, installed};
+use litequic_resources::memory::{Ladder, MemoryGauge, Reading, Usage};
 use std::{sync::Arc, time::Duration};
 use tokio::{select, time::Instant};
 
-/// Memory of a machine that does not tell how much it has: a small server's.
-const UNKNOWN: u64 = 1 << 30;
-
 /// Watches until the process stops.
-pub(super) async fn watch(in_force: InForce, gauge: MemoryGauge, mut watch: PhaseWatch) {
+pub(super) async fn watch(in_force: ActiveState, gauge: MemoryGauge, mut watch: PhaseWatch) {
     let control = &in_force.metrics.control;
     let usage = Usage::of_this_process();
     if let Some(directory) = usage.group() {
@@ -67,24 +63,5 @@ pub(super) async fn watch(in_force: InForce, gauge: MemoryGauge, mut watch: Phas
     select! {
         () = look => {}
         () = watch.reached(Phase::Stopping) => {}
-    }
-}
-
-/// Bytes that the process may use: the least of what is `configured` and of its memory cgroups. `None` without a limit.
-pub(super) fn allowed(configured: MemoryLimit) -> Option<u64> {
-    Usage::of_this_process().limit(limit(configured))
-}
-
-/// Bytes that the process may use, by [`allowed`] or by the machine's memory, whichever is less.
-pub(super) fn available(configured: MemoryLimit) -> u64 {
-    let (allowed, installed) = (allowed(configured), installed());
-    allowed.into_iter().chain(installed).min().unwrap_or(UNKNOWN)
-}
-
-fn limit(configured: MemoryLimit) -> Limit {
-    match configured {
-        MemoryLimit::Cgroup => Limit::Cgroup,
-        MemoryLimit::Bytes(bytes) => Limit::Bytes(bytes),
-        MemoryLimit::None => Limit::None,
     }
 }

@@ -5,14 +5,18 @@
 //! certificates and error pages are renewed by the one in force.
 
 use super::{
-    Loads, Metrics, Running, collector_tls,
+    active_state::ActiveState,
+    collector_tls,
     denial::Denial,
     descriptors::SharedDescriptors,
-    files::{self, named},
+    files::{self, Loads, named},
     handover::Beginning,
     issued::{Issued, Shared as Acme},
+    last_reload::{Applied, Trigger},
+    metrics::Metrics,
     origin_tls,
     renewal::Renewal,
+    running::Running,
     service,
     switch::Http3,
     users,
@@ -20,10 +24,10 @@ use super::{
 };
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
-use litequic_admin::{self as admin, ReloadStatus, UNCHANGED_SINCE};
-use litequic_config::{self as config, Change, Config, Draft, Faults, Log, OnChange, Warning};
+use litequic_admin as admin;
+use litequic_config::{Change, Config, Draft, Faults, Log, OnChange, Warning};
 use litequic_proxy::{CookieKey, InMaintenance, MaintenanceTarget, Pages, Routing, RoutingFiles};
-use litequic_quic::{IdScheme, ServerIdKey};
+use litequic_quic::ServerIdKey;
 use litequic_telemetry::{
     CertificateValidity,
     access_log::{AccessLogger, Opened},
@@ -34,14 +38,14 @@ use std::{
     collections::BTreeSet,
     convert::Infallible,
     mem,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{Arc, Mutex},
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     select,
     signal::unix::Signal,
-    sync::{Notify, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
 };
 
@@ -63,34 +67,8 @@ pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::
     mpsc::channel(MAX_WAITING)
 }
 
-/// What is in force, as workers see it.
-#[derive(Debug, Clone)]
-pub struct InForce {
-    pub(super) config: config::Live,
-    pub(super) routing: Arc<ArcSwap<Routing>>,
-    /// Notified of each change of `routing`.
-    pub(super) rerouted: Arc<Notify>,
-    pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) access: Arc<AccessLogger>,
-    pub(super) traces: Arc<Tracing>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) last_reload: Arc<LastReload>,
-    /// Descriptors, and what follows from them.
-    pub(super) shared: SharedDescriptors,
-    /// How connection IDs are made: new ones follow `listen.server_id`.
-    pub(super) ids: Arc<IdScheme>,
-    /// Whether HTTP/3 is served: open connections follow.
-    pub(super) http3: Arc<Http3>,
-    /// Networks whose clients are refused.
-    pub(super) denial: Arc<Denial>,
-    pub(super) acme: Acme,
-    /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are,
-    /// of which these come from no file.
-    replacing: Arc<Mutex<Issued>>,
-}
-
-/// What the start has read and created for [`InForce`].
-pub(super) struct InForceParts {
+/// What the start has read and created for [`ActiveState`].
+pub(super) struct ActiveStateParts {
     pub(super) files: RoutingFiles,
     pub(super) shared: SharedDescriptors,
     pub(super) resolver: Arc<CertificateResolver>,
@@ -101,11 +79,11 @@ pub(super) struct InForceParts {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl InForce {
+impl ActiveState {
     /// Begins with `config` and the `parts` that were read for it, which are limited to what is `shared`, and with what
     /// was ordered of the previous process, out of `beginning`.
-    pub(super) fn new(config: &Config, parts: InForceParts, beginning: &mut Beginning) -> Self {
-        let InForceParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
+    pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut Beginning) -> Self {
+        let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
         let routing = Routing::after(config, files, None);
         let routing = routing.with_cookie_key(CookieKey::new(beginning.secrets.cookie_key()));
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
@@ -142,10 +120,6 @@ impl InForce {
             );
         }
         in_force
-    }
-
-    pub(super) fn replacing(&self) -> MutexGuard<'_, Issued> {
-        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Routes that are in maintenance.
@@ -439,28 +413,10 @@ impl ConfigOrigin {
     }
 }
 
-/// What triggers a reload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trigger {
-    Signal,
-    Files,
-    Admin,
-}
-
-impl Trigger {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Signal => "SIGHUP",
-            Self::Files => "files",
-            Self::Admin => "POST /reload",
-        }
-    }
-}
-
 /// Reloads when triggered.
 pub struct Reloader {
     source: ConfigOrigin,
-    in_force: InForce,
+    in_force: ActiveState,
     /// True once the other process alone notifies the service manager.
     handed_over: watch::Receiver<bool>,
     /// Follows `[log]`.
@@ -621,7 +577,7 @@ impl Reloader {
 
     /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
     async fn renew(&self, trigger: Trigger) -> String {
-        let InForce { config, resolver, routing, .. } = self.in_force.clone();
+        let ActiveState { config, resolver, routing, .. } = self.in_force.clone();
         let traces = Arc::clone(&self.in_force.traces);
         let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load(), traces.tls());
         let renewal = match spawn_blocking(read).await {
@@ -678,71 +634,6 @@ impl Reloader {
     }
 }
 
-/// When changes were applied last, since the Unix epoch, and how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Applied {
-    at: u64,
-    keys: usize,
-}
-
-impl Applied {
-    /// The answer to a reload of `file` that changed nothing.
-    fn answer(self, file: &Path) -> String {
-        let Self { at, keys } = self;
-        // The clock of no machine is beyond what jiff can write.
-        let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default();
-        let file = file.file_name().unwrap_or(file.as_os_str()).display();
-        let plural = if keys == 1 { "" } else { "s" };
-        format!("{UNCHANGED_SINCE}{at}, when the change of {file} was applied: {keys} key{plural}\n")
-    }
-}
-
-/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed
-/// last.
-#[derive(Debug, Default)]
-pub(super) struct LastReload(Mutex<Option<ReloadStatus>>, Mutex<Option<Applied>>);
-
-impl LastReload {
-    /// Changes or faults that are kept: `/status` is polled every two seconds, and the log has them all.
-    const LINES: usize = 8;
-    /// Characters of one.
-    const LENGTH: usize = 300;
-
-    fn set(&self, at: u64, trigger: Trigger, outcome: Result<&[Change], &[String]>) {
-        let (result, lines): (_, Vec<String>) = match outcome {
-            Ok(changes) => ("ok", changes.iter().map(ToString::to_string).collect()),
-            Err(faults) => ("refused", faults.to_vec()),
-        };
-        let kept: Vec<String> =
-            lines.iter().take(Self::LINES).map(|line| line.chars().take(Self::LENGTH).collect()).collect();
-        let left_out = lines.len().saturating_sub(kept.len());
-        let status = ReloadStatus {
-            at: Some(at),
-            by: Some(trigger.name().into()),
-            result: Some(result.into()),
-            lines: kept,
-            left_out: Some(left_out as u64),
-        };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
-    }
-
-    /// Notes that `keys` keys were applied at `at`. If there are none, returns the last change that had some.
-    fn applied(&self, at: u64, keys: usize) -> Option<Applied> {
-        let Self(_, last) = self;
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        if keys > 0 {
-            *last = Some(Applied { at, keys });
-            return None;
-        }
-        *last
-    }
-
-    /// `None` before the first.
-    pub(super) fn status(&self) -> Option<ReloadStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 /// The outcome of a reload.
 struct Reloaded {
     /// The answer to `POST /reload`: what changed, or every fault.
@@ -755,43 +646,5 @@ async fn changed(watcher: Option<&mut Watcher>) {
     match watcher {
         Some(watcher) => watcher.changed().await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reload_without_a_change_says_when_the_last_one_was() {
-        let last = LastReload::default();
-        assert_eq!(last.applied(5, 0), None);
-        let at = 20_000 * 86_400 + 9 * 3600 + 41 * 60 + 3;
-        assert_eq!(last.applied(at, 3), None);
-        let answer = last.applied(at + 60, 0).unwrap().answer(Path::new("/etc/litequic/litequic.toml"));
-        let expected =
-            "nothing has changed since 2024-10-04T09:41:03Z, when the change of litequic.toml was applied: 3 keys\n";
-        assert_eq!(answer, expected);
-        assert!(Applied { at, keys: 1 }.answer(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
-    }
-
-    #[test]
-    fn the_last_reload_is_told_of_with_its_first_lines() {
-        let last = LastReload::default();
-        assert_eq!(last.status(), None);
-        let change = |key: &str| Change { key: key.into(), what: "1 → 2".into() };
-        last.set(7, Trigger::Admin, Ok(&[change("limits.max_headers")]));
-        let expected = ReloadStatus {
-            at: Some(7),
-            by: Some("POST /reload".into()),
-            result: Some("ok".into()),
-            lines: vec!["limits.max_headers: 1 → 2".into()],
-            left_out: Some(0),
-        };
-        assert_eq!(last.status(), Some(expected));
-        last.set(9, Trigger::Signal, Err(&vec!["ö".repeat(1000); 20]));
-        let ReloadStatus { at, result, lines, left_out, .. } = last.status().unwrap();
-        assert_eq!((at, result.as_deref(), left_out), (Some(9), Some("refused"), Some(12)));
-        assert!(lines.len() == 8 && lines.iter().all(|line| line.chars().count() == 300));
     }
 }

@@ -1,6 +1,6 @@
 //! All sockets of the process: those that the service manager or the previous process has bound, and new ones.
 
-use super::StartError;
+use super::start_error::StartError;
 use litequic_config::{Config, Workers};
 use litequic_net::{self as net, ListenError, SocketGroup};
 use litequic_quic::MAX_WORKERS;

@@ -1,7 +1,7 @@
 //! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
-    Metrics, Options, Running, StartError,
+    active_state::ActiveState,
     admin_socket::BoundSocket,
     bounds,
     clients::Clients,
@@ -13,10 +13,15 @@ use super::{
     inside,
     issued::{Issued, Shared as Acme},
     mailbox::{Mailbox, WorkerRequests},
-    memory, origin_tls,
-    reload::{InForce, InForceParts},
+    memory,
+    metrics::Metrics,
+    options::Options,
+    origin_tls,
+    reload::ActiveStateParts,
+    running::Running,
     service,
     sockets::Sockets,
+    start_error::StartError,
     users,
     worker::{self, Worker},
 };
@@ -38,6 +43,24 @@ use std::{
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
 
+/// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
+/// when it accepts clients. To be called on a tokio runtime, which the admin listeners use; workers have threads and
+/// runtimes of their own. Where another process runs that can be taken over from, it is, with the last step.
+///
+/// `wrap` is put around each worker's proxy; pass the identity for the proxy alone.
+///
+/// # Errors
+///
+/// [`StartError`]. A process that was to be taken over from goes on.
+pub async fn start<H: Handler>(
+    config: &Config,
+    certificates: CertificateStore,
+    options: Options,
+    wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
+) -> Result<Running, StartError> {
+    Prepared::new(config, certificates, options).await?.bind().await?.run(wrap).await
+}
+
 /// The operator's files and the offer of a running process: no address is bound yet.
 pub(super) struct Prepared<'c> {
     config: &'c Config,
@@ -48,7 +71,7 @@ pub(super) struct Prepared<'c> {
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
     access: Arc<AccessLogger>,
-    in_force: InForce,
+    in_force: ActiveState,
     tls: ServerTls,
     tcp_tls: TcpTls,
 }
@@ -77,7 +100,7 @@ impl<'c> Prepared<'c> {
             users: users::read(config).map_err(StartError::Users)?,
         };
         let collector = collector_tls::read(config).map_err(StartError::OriginTls)?;
-        let parts = InForceParts {
+        let parts = ActiveStateParts {
             files,
             shared,
             resolver: Arc::clone(&resolver),
@@ -87,7 +110,7 @@ impl<'c> Prepared<'c> {
             traces: Tracing::start(config, collector, Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars)),
             metrics: Arc::clone(&metrics),
         };
-        let in_force = InForce::new(config, parts, &mut beginning);
+        let in_force = ActiveState::new(config, parts, &mut beginning);
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tickets = beginning.secrets.ticket_secret();
@@ -439,7 +462,7 @@ fn serve_socket(
 /// Obtains certificates until another process takes over or this one drains, and answers validation requests until it
 /// stops.
 fn spawn_acme(
-    in_force: &InForce,
+    in_force: &ActiveState,
     lifecycle: &Lifecycle,
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
@@ -462,7 +485,7 @@ fn spawn_acme(
 }
 
 /// Removes networks from the list of those that are denied once their time is over, until the process stops.
-async fn expire_denied(in_force: InForce, mut watch: PhaseWatch) {
+async fn expire_denied(in_force: ActiveState, mut watch: PhaseWatch) {
     select! {
         () = in_force.denial.expire() => {}
         () = watch.reached(Phase::Stopping) => {}
@@ -470,8 +493,8 @@ async fn expire_denied(in_force: InForce, mut watch: PhaseWatch) {
 }
 
 /// Checks origins' servers until the process stops.
-async fn check_health(in_force: InForce, mut watch: PhaseWatch) {
-    let InForce { routing, rerouted, metrics, .. } = in_force;
+async fn check_health(in_force: ActiveState, mut watch: PhaseWatch) {
+    let ActiveState { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}
         () = watch.reached(Phase::Stopping) => {}

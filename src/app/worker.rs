@@ -1,10 +1,11 @@
 //! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::{
-    StartError, TurnMetrics, WorkerMetrics,
     draining::OldestClient,
     idle::{self, Idle},
     mailbox::Mailbox,
+    metrics::{TurnMetrics, WorkerMetrics},
+    start_error::StartError,
 };
 use arc_swap::ArcSwap;
 use litequic_acme::Answers;

@@ -4,6 +4,8 @@
 mod certificates;
 mod clients;
 mod denied;
+mod exchange;
+mod failure;
 mod place;
 mod qlog;
 mod status;
@@ -15,10 +17,9 @@ use super::{
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::body::Body;
-use hyper_util::rt::TokioIo;
+use exchange::{Answer, Unanswered, exchange, request};
+use failure::Failure;
+use http::Method;
 use litequic_admin::{
     self as admin, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder,
     Status, Token,
@@ -29,23 +30,17 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
     env,
-    error::Error as _,
-    fmt::{Display, Write as _},
+    fmt::Write as _,
     io::{self, IsTerminal},
     ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, SystemTime},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 /// A reload reads files and checks certificates; no request takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any answer has.
-const MAX_ANSWER: usize = 16 << 20;
 /// Time between the two answers from which `status` computes rates.
 const BETWEEN: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
@@ -402,22 +397,6 @@ fn in_maintenance(status: &Status) -> String {
     if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
-/// Why there is nothing to print.
-struct Failure {
-    exit: Exit,
-    why: String,
-}
-
-impl Failure {
-    fn unavailable(place: &AdminPlace, why: impl Display) -> Self {
-        Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
-    }
-
-    fn exit(&self) -> ExitCode {
-        fail(self.exit, &self.why)
-    }
-}
-
 /// Prints the status for people: once, or again after each `every` until the process is ended.
 async fn show(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
@@ -550,77 +529,6 @@ async fn answer_of_any(
     }
 }
 
-/// A whole answer.
-struct Answer {
-    status: StatusCode,
-    body: Bytes,
-    /// Whether `Server` names litequic; otherwise the field is missing.
-    is_signed: bool,
-}
-
-impl Answer {
-    /// Whether a litequic of any version refuses the token.
-    fn is_about_the_token(&self) -> bool {
-        self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
-    }
-}
-
-/// Why a request has no answer.
-enum Unanswered {
-    /// There is no connection.
-    NotReached(io::Error),
-    /// The answer is another program's.
-    NotLitequic,
-    /// The connection was closed before a response.
-    Closed,
-    /// The connection failed, or the answer is too long.
-    Cut(String),
-}
-
-impl Unanswered {
-    /// The failure, in words.
-    fn failure(self, found: &FoundAdmin) -> Failure {
-        let place = &found.place;
-        match self {
-            Self::NotReached(error) => place.failure(&error),
-            Self::NotLitequic => place::not_litequic(place, &found.missed),
-            Self::Closed => Failure::unavailable(place, "the connection was closed without an answer"),
-            Self::Cut(error) => Failure::unavailable(place, error),
-        }
-    }
-
-    /// The reason for an exchange that failed before a response was there.
-    fn before_a_response(error: &hyper::Error) -> Self {
-        // Bytes that are no HTTP/1.1, such as an alert of TLS.
-        if error.is_parse() || error.is_parse_too_large() {
-            return Self::NotLitequic;
-        }
-        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
-        match source.map(io::Error::kind) {
-            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Self::Closed,
-            _ if is_closed => Self::Closed,
-            _ => Self::Cut(source.map_or_else(|| error.to_string(), ToString::to_string)),
-        }
-    }
-}
-
-/// A request for a resource, with `order` as its query.
-fn request(
-    place: &AdminPlace,
-    method: Method,
-    path: &str,
-    order: Option<&str>,
-    token: Option<&Token>,
-) -> Result<Request<Empty<Bytes>>, Unanswered> {
-    let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
-    let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
-    if let Some(token) = token.filter(|_| place.takes_token()) {
-        request = request.header(header::AUTHORIZATION, token.authorization());
-    }
-    request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))
-}
-
 async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
     let (method, path) = what.request();
     let request = request(place, method, path, order, token)?;
@@ -628,55 +536,6 @@ async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<
         Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
         Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,
         Err(error) => Err(Unanswered::NotReached(error)),
-    }
-}
-
-/// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
-fn connection_failed(error: &hyper::Error) -> Unanswered {
-    match Unanswered::before_a_response(error) {
-        Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
-        other => other,
-    }
-}
-
-/// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Unanswered>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(failed)?;
-        let server = answer.headers().get(header::SERVER);
-        let is_signed = server.is_some_and(|server| server == admin::SERVER);
-        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
-        if !is_signed && (server.is_some() || is_too_long) {
-            return Err(Unanswered::NotLitequic);
-        }
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
-            None => Unanswered::Cut(format!("the answer was cut off: {error}")),
-        });
-        Ok(Answer { status, body: body?.to_bytes(), is_signed })
-    };
-    // The answer is whole before the connection's task may end.
-    tokio::pin!(answer, connection);
-    tokio::select! {
-        biased;
-        answer = &mut answer => match answer {
-            // The connection ends, and knows why.
-            Err(Unanswered::Closed) => {
-                Err(connection.await.err().map_or(Unanswered::Closed, |error| connection_failed(&error)))
-            }
-            other => other,
-        },
-        ended = &mut connection => match ended {
-            Ok(()) => answer.await,
-            Err(error) => Err(connection_failed(&error)),
-        },
     }
 }
 

@@ -80,7 +80,7 @@ pub struct Arguments {
     key: Option<PathBuf>,
     /// Write TLS secrets to the file that SSLKEYLOGFILE names: for Wireshark, never in production.
     #[arg(long)]
-    key_log: bool,
+    pub(super) key_log: bool,
     #[command(flatten)]
     log: LogArguments,
 }

@@ -1,9 +1,9 @@
 //! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
 
 use super::{
+    failure::{OrderFailure, blocking, nonce},
     folder::{Folder, LockError},
     http::Http,
-    order::{OrderFailure, blocking, nonce},
 };
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};

@@ -4,8 +4,8 @@
 
 use super::{
     account,
+    failure::{OrderFailure, blocking},
     folder::{Folder, challenge_name},
-    order::{OrderFailure, blocking},
 };
 use arc_swap::ArcSwap;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost};

@@ -5,10 +5,11 @@ use super::{
     account,
     answers::Answers,
     board::{Board, CertificateState, Entry},
+    failure::{OrderFailure, blocking, words},
     folder::{Folder, LockError, Locked, Stored, certificate_name, file_stem},
     http::Http,
     metrics::Metrics,
-    order::{Job, OrderFailure, blocking, words},
+    order::Job,
     plan::{Plan, PlanStep, shortened},
 };
 use instant_acme::{Account, CertificateIdentifier};

@@ -3,6 +3,7 @@
 use super::{
     answers::{Answers, PreparedAnswers},
     dns::{self, Action},
+    failure::{OrderFailure, blocking, nonce, problem_words, short_type},
     folder::Folder,
     http::Http,
     metrics::Metrics,
@@ -10,7 +11,7 @@ use super::{
 };
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder,
-    Order, OrderStatus, Problem,
+    Order, OrderStatus,
 };
 use litequic_base::lifecycle::panic_if_asked;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost, AcmeKey};
@@ -18,11 +19,8 @@ use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
     RsaKeySize,
 };
-use std::{borrow::Cow, io, time::Duration};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep},
-};
+use std::{borrow::Cow, time::Duration};
+use tokio::time::{Instant, sleep};
 
 /// How long the CA may take to validate a host, once it is asked to; and to issue a certificate after that.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -35,50 +33,6 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: u64 = 60;
 /// Times that an order is continued at most: one that the CA neither finishes nor refuses is given up.
 const MOST_RESUMES: u64 = 10;
-/// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three
-/// times.
-pub(super) const NONCES: u32 = 10;
-
-/// Calls a step until its end is another one than a bad nonce.
-macro_rules! nonce {
-    ($call:expr) => {{
-        let mut left = $crate::order::NONCES;
-        loop {
-            left -= 1;
-            match $call.await {
-                Err(error) if left > 0 && $crate::order::is_bad_nonce(&error) => {}
-                other => break other,
-            }
-        }
-    }};
-}
-pub(super) use nonce;
-
-/// Why there is no certificate.
-#[derive(Debug)]
-pub(super) struct OrderFailure {
-    /// In words, those of the CA if it was the CA's.
-    pub(super) problem: String,
-    /// Seconds that the CA wants no request for.
-    pub(super) wait: Option<u64>,
-    /// The CA does not know the account.
-    pub(super) forgotten: bool,
-}
-
-impl OrderFailure {
-    pub(super) fn new(problem: String) -> Self {
-        Self { problem, wait: None, forgotten: false }
-    }
-
-    pub(super) fn of_folder(folder: &Folder, error: &io::Error) -> Self {
-        Self::new(format!("{} cannot be written or read: {error}", folder.path().display()))
-    }
-
-    pub(super) fn of_ca(error: &Error, http: &Http) -> Self {
-        let forgotten = is_of_type(error, "accountDoesNotExist");
-        Self { problem: words(error), wait: http.take_retry_after(), forgotten }
-    }
-}
 
 /// What a certificate is ordered with.
 pub(super) struct Job<'a> {
@@ -360,15 +314,6 @@ fn kind(challenge: AcmeChallenge) -> ChallengeType {
     }
 }
 
-/// Runs `task`, which blocks, beside the runtime's thread.
-///
-/// # Errors
-///
-/// `task` did not run to its end.
-pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, OrderFailure> {
-    spawn_blocking(task).await.map_err(|died| OrderFailure::new(died.to_string()))
-}
-
 async fn make_key(kind: AcmeKey) -> Result<String, OrderFailure> {
     let key = blocking(move || match kind {
         AcmeKey::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
@@ -390,24 +335,11 @@ fn csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
     made().map_err(|error| OrderFailure::new(format!("cannot make a certificate request: {error}")))
 }
 
-pub(super) fn is_bad_nonce(error: &Error) -> bool {
-    is_of_type(error, "badNonce")
-}
-
 /// Whether a CA does not know an order any more, or not as the account's. Another refusal, such as a rate limit or a
 /// server's error, says nothing about the order.
 fn is_unknown_order(error: &Error) -> bool {
     let Error::Api(problem) = error else { return false };
     problem.status == Some(404) || matches!(short_type(problem), Some("malformed" | "unauthorized"))
-}
-
-/// RFC 8555 §6.7: `urn:ietf:params:acme:error:` and the type.
-fn is_of_type(error: &Error, kind: &str) -> bool {
-    matches!(error, Error::Api(problem) if short_type(problem) == Some(kind))
-}
-
-fn short_type(problem: &Problem) -> Option<&str> {
-    problem.r#type.as_deref()?.rsplit(':').next()
 }
 
 /// Refusals that have nothing to do with the certificate that an order replaces.
@@ -430,36 +362,9 @@ fn is_about_replaces(error: &Error) -> bool {
     }
 }
 
-/// An error in the CA's words, if they are the CA's.
-pub(super) fn words(error: &Error) -> String {
-    match error {
-        Error::Api(problem) => problem_words(problem),
-        other => bounded(&other.to_string()),
-    }
-}
-
-fn problem_words(problem: &Problem) -> String {
-    let kind = short_type(problem).filter(|kind| *kind != "blank").map(|kind| format!(" ({kind})"));
-    let detail = problem.detail.as_deref().unwrap_or("the CA gives no reason");
-    let parts: Vec<_> = problem.subproblems.iter().map(ToString::to_string).collect();
-    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    bounded(&format!("{detail}{}{parts}", kind.unwrap_or_default()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_refusal_has_the_cas_words_and_its_type_unless_that_says_nothing() {
-        for (problem, expected) in [
-            (r#"{"type": "urn:ietf:params:acme:error:caa", "detail": "no"}"#, "no (caa)"),
-            (r#"{"type": "about:blank", "detail": "HTTP status 503"}"#, "HTTP status 503"),
-            ("{}", "the CA gives no reason"),
-        ] {
-            assert_eq!(problem_words(&serde_json::from_str(problem).unwrap()), expected);
-        }
-    }
 
     #[test]
     fn an_order_is_given_up_where_the_ca_does_not_know_it_alone() {

@@ -1,11 +1,14 @@
 //! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
 
 use super::{
-    AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Surface, WORKER_DEADLINE,
     body::AnswerBody,
-    clients::{Answered, list_query},
-    denial::allowed,
-    page, status,
+    clients::{Answered, ClientControl, CloseOrder, list_query},
+    denial::{DenyOrder, allowed},
+    maintenance::MaintenanceOrder,
+    page,
+    qlog::QlogOrder,
+    state::{AdminState, Surface, WORKER_DEADLINE},
+    status_answer,
 };
 use bytes::Bytes;
 use http::{
@@ -178,7 +181,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
     let query = request.uri.query().unwrap_or_default();
     match resource {
         Resource::Page => page(),
-        Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
+        Resource::Status => content(StatusCode::OK, JSON, pretty(&status_answer::status(state).await)),
         Resource::Clients => {
             let shown = |_, list| content(StatusCode::OK, JSON, pretty(&list));
             of_workers(state, list_query(query), |clients, query| clients.list(query), shown).await
@@ -187,7 +190,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
             let shown = |(), list| content(StatusCode::OK, JSON, pretty(&list));
             of_workers(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.denied()))), shown).await
         }
-        Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
+        Resource::Config => content(StatusCode::OK, JSON, pretty(&status_answer::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
             Ok(()) => text(StatusCode::OK, "ready\n".into()),
@@ -444,7 +447,7 @@ mod tests {
         let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = Arc::clone(&orders);
         let hooks = AdminHooks {
-            status: Box::new(|| Box::pin(async { status::Status::default() })),
+            status: Box::new(|| Box::pin(async { crate::Status::default() })),
             configuration: Box::new(Vec::new),
             renew: Box::new(|_| Err(String::new())),
             maintain: Box::new(move |order| {

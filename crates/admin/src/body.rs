@@ -1,6 +1,6 @@
 //! The body of an admin answer: whole, or lines of a log as they come.
 
-use super::{LogLines, places::Activity};
+use super::{places::Activity, qlog::LogLines};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::{

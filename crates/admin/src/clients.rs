@@ -3,9 +3,9 @@
 
 use super::{
     denial::{DeniedList, DenyOrder},
-    maintenance::decoded,
+    objects::{Lenient, Nullable, lenient, objects},
     qlog::{LogLines, QlogOrder},
-    status::{Lenient, Nullable, lenient, objects},
+    query::members,
 };
 use litequic_config::Network;
 use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
@@ -116,14 +116,6 @@ pub struct CloseOrder {
     pub now: bool,
     /// A wide network is meant.
     pub all: bool,
-}
-
-/// Members of a query, decoded. Fails for one that is no text.
-pub(super) fn members(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        decoded(value).map(|value| (name, value)).ok_or_else(|| format!("{name} is no text"))
-    })
 }
 
 /// Reads a member of a query that says which connections are meant. Returns whether it is one.

@@ -2,8 +2,8 @@
 //! Pure; the types of the list are the contract with `litequic ctl` and programs.
 
 use super::{
-    clients::members,
-    status::{Lenient, lenient, objects},
+    objects::{Lenient, lenient, objects},
+    query::members,
 };
 use litequic_config::Network;
 use litequic_telemetry::clients::MAX_DENIAL;

@@ -3,7 +3,7 @@
 //! Counts alone: what one of them costs depends on the host and the load (benches/lab/performance-log.md has what was
 //! measured).
 
-use super::MechanismStatus;
+use super::status::MechanismStatus;
 use litequic_config::{AckFrequency, Io, LiteQuic};
 
 /// Packets that clients acknowledge at once where they are not asked otherwise (RFC 9000 §13.2.2).

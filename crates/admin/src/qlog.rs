@@ -1,7 +1,7 @@
 //! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its
 //! lines come as they are written, for as long as the query says.
 
-use super::clients::members;
+use super::query::members;
 use bytes::Bytes;
 use litequic_telemetry::clients::{Selector, SelectorError};
 use std::{fmt, ops::RangeInclusive, time::Duration};

@@ -2,10 +2,11 @@
 //! stops.
 
 use super::{
-    AdminState, QlogOrder, Surface,
     answer::answer,
     body::Streaming,
     places::{Activity, ConnectionSlots},
+    qlog::QlogOrder,
+    state::{AdminState, Surface},
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};

@@ -1,7 +1,7 @@
 //! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from
 //! what `/status` has already.
 
-use super::Status;
+use super::status::Status;
 use std::collections::BTreeMap;
 
 /// Seconds without a turn of its loop from which on a worker counts as hung, as in `/healthz`.

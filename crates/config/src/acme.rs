@@ -1,7 +1,7 @@
 //! `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::{
-    Listen,
+    listen::Listen,
     names::{host_pattern, path},
     section::Section,
     table::{KeyTable as _, by, file, keys, list, optional, required, required_file},

@@ -1,7 +1,7 @@
 //! `[admin]`: the administration interface.
 
 use super::{
-    Listen,
+    listen::Listen,
     names::{address, host, path},
     section::Section,
     table::{KeyTable as _, by, file, keys, list, optional},

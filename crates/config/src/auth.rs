@@ -1,14 +1,24 @@
 //! `routes[].auth`: sign-in by another server.
 
 use super::{
-    Route,
-    keys::rules::copied_field,
+    names::origin_name,
     origin::target,
-    route::origin_name,
-    table::{keys, list, required},
+    rule_readers::{field_name, table},
+    rules::request_field_fault,
+    section::Section,
+    table::{KeyTable as _, keys, list, required},
+    values::{Kind, text},
 };
 use http::HeaderName;
-use std::collections::{BTreeMap, BTreeSet};
+
+/// Fields of the names that litequic reserves for itself by which servers that decide name the user.
+const IDENTITIES: [&str; 5] = [
+    "x-forwarded-user",
+    "x-forwarded-email",
+    "x-forwarded-groups",
+    "x-forwarded-preferred-username",
+    "x-forwarded-access-token",
+];
 
 keys! {
     /// `auth`: sign-in by another server.
@@ -31,63 +41,35 @@ impl Auth {
     pub const MAX_FIELDS: usize = 16;
 }
 
-/// Routes whose sign-in depends on itself, by their numbers, with the problem: the server that decides is reached, for
-/// signing in, by a route that it decides about, itself or by way of other servers.
-pub(super) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
-    let mut deciding: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let ends = |route: &'_ Route| Some((route.origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
-    for route in routes {
-        if let (Some(origin), Some(auth)) = (route.origin(), &route.auth) {
-            deciding.entry(origin).or_default().insert(&auth.origin);
-        }
-    }
-    let is_reached = |from: &str, to: &str| {
-        let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
-        while let Some(origin) = left.pop() {
-            if origin == to {
-                return true;
+/// `auth`, if set.
+pub(crate) fn auth(section: &mut Section<'_>, key: &str, about: &str) -> Option<Auth> {
+    table(section, key, about, |section| {
+        let auth = Auth::read(section);
+        for (n, name) in auth.copy.iter().enumerate() {
+            if auth.copy.iter().take(n).any(|other| other == name) {
+                section.fault_in_list("copy", n, "is listed twice");
             }
-            left.extend(deciding.get(origin).into_iter().flatten().copied().filter(|next| seen.insert(next)));
         }
-        false
-    };
-    let problem = |(number, route): (usize, &Route)| {
-        let (origin, auth) = ends(route)?;
-        let problem = match origin == auth {
-            true => "is the origin of this route: no client could sign in".to_owned(),
-            false => format!("has a route that waits for {origin} to decide: no client could sign in"),
-        };
-        is_reached(&auth, &origin).then_some((number, problem))
-    };
-    routes.iter().enumerate().filter_map(problem).collect()
+        auth
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) fn show_auth(auth: &Option<Auth>) -> String {
+    let Some(Auth { origin, path, copy }) = auth else { return "none".into() };
+    let copied = copy.iter().map(|name| format!(", copy {name}"));
+    format!("{origin} {path}{}", copied.collect::<String>())
+}
 
-    fn routes(all: &[(&str, &str)]) -> Vec<Route> {
-        let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), copy: Vec::new() };
-        let route = |(origin, by): &(&str, &str)| Route {
-            auth: (!by.is_empty()).then(|| auth(by)),
-            ..Route::catch_all(origin)
-        };
-        all.iter().map(route).collect()
-    }
-
-    #[test]
-    fn a_server_that_decides_about_its_own_route_is_a_loop() {
-        for (all, expected) in [
-            (vec![("app", "auth"), ("auth", "")], vec![]),
-            (vec![("app", "auth"), ("auth", "auth")], vec![1]),
-            (vec![("app", "app")], vec![0]),
-            (vec![("a", "b"), ("b", "c"), ("c", "")], vec![]),
-            (vec![("a", "b"), ("b", "a"), ("c", "a")], vec![0, 1]),
-            (vec![("a", "b"), ("b", "c"), ("c", "a"), ("d", "")], vec![0, 1, 2]),
-            (vec![("a", "b"), ("a", "c"), ("b", "c"), ("c", "b")], vec![2, 3]),
-        ] {
-            let found: Vec<_> = loops(&routes(&all)).into_iter().map(|(number, _)| number).collect();
-            assert_eq!(found, expected, "{all:?}");
-        }
-    }
+/// The name of a field that an origin gets from a server that decides.
+pub(crate) fn copied_field() -> Kind<HeaderName> {
+    let parse = |text: String| {
+        // Which user a request is of, litequic does not say.
+        let fault = |name: &HeaderName| request_field_fault(name).filter(|_| !IDENTITIES.contains(&name.as_str()));
+        let is_right = HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| fault(&name).is_none());
+        let name = field_name(&text, if is_right { |_| None } else { request_field_fault })?;
+        // Each spelling of a field is removed with it.
+        let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if is_plain { Ok(name) } else { Err("has another character than letters, digits and -".into()) }
+    };
+    text("a field's name, such as \"Remote-User\"", parse, ToString::to_string).matching("[0-9A-Za-z-]+")
 }

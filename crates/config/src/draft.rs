@@ -3,14 +3,11 @@
 //! in one round, with its position.
 
 use super::{
-    Config,
+    config::Config,
     fault::{Fault, Faults, Warning},
+    position::Positions,
 };
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    path::{Path, PathBuf},
-};
+use std::fmt::Display;
 
 /// A configuration before its verdict.
 #[derive(Debug)]
@@ -86,47 +83,5 @@ impl Findings {
                 Err(Faults(faults))
             }
         }
-    }
-}
-
-/// The positions of a configuration's values, by their keys.
-#[derive(Debug)]
-pub(super) struct Positions {
-    /// `None` for the command line.
-    file: Option<PathBuf>,
-    by_key: BTreeMap<String, Position>,
-}
-
-/// The position of a value.
-#[derive(Debug)]
-pub(super) struct Position {
-    pub(super) line: usize,
-    pub(super) column: usize,
-    /// The value as the file has it.
-    pub(super) value: Option<String>,
-}
-
-impl Positions {
-    /// Positions of the keys of `file`.
-    pub(super) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
-        Self { file: Some(file.into()), by_key }
-    }
-
-    fn of_command_line() -> Self {
-        Self { file: None, by_key: BTreeMap::new() }
-    }
-
-    fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
-        let position = self.by_key.get(key);
-        let (file, key) = match (&self.file, key) {
-            (Some(file), key) => (file.clone(), key.into()),
-            // The arguments of `run` that replace a file.
-            (None, "certificates[0].cert") => ("--cert".into(), String::new()),
-            (None, "certificates[0].key") => ("--key".into(), String::new()),
-            (None, key) => ("command line".into(), key.into()),
-        };
-        let (line, column) = position.map(|at| (at.line, at.column)).unzip();
-        let value = position.and_then(|at| at.value.clone());
-        Fault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
     }
 }

@@ -1,11 +1,14 @@
 //! The configuration file: read, checked, described. Its keys are in `keys`.
 
 use super::{
-    Config, Draft, Fault, Faults, Laboratory, auth,
-    draft::Positions,
+    config::Config,
+    consistency,
+    draft::Draft,
+    fault::{Fault, Faults},
     keys,
+    laboratory::Laboratory,
+    position::Positions,
     source::{SourceText, foreign_fault, syntax_faults},
-    traces,
     values::show_size,
 };
 use serde_json::{Value as Json, json};
@@ -69,8 +72,8 @@ impl Draft {
         let source = SourceText::new(file, text, &environment);
         let (config, _) = source.read(table.get_ref(), keys::config);
         let (positions, faults) = source.found();
-        let loops = auth::loops(&config.routes);
-        let overruled = traces::overruled(&config);
+        let loops = consistency::loops(&config.routes);
+        let overruled = consistency::overruled(&config);
         let has_experiments = config.laboratory != Laboratory::default();
         let mut draft = Self::new(Some(config), positions, faults);
         if has_experiments {

@@ -2,7 +2,8 @@
 //! the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
 
 use super::{
-    Limits, Origin, Sources,
+    limits::{Limits, Sources},
+    origin::Origin,
     table::{keys, optional},
     values::{COUNT, TIMEOUT, duration, number, size},
 };

@@ -2,12 +2,12 @@
 //! reached (`litequic_limit_reached_total`).
 
 use super::{
-    Network,
     names::{MAX_NETWORKS, network},
     section::Section,
     table::{KeyTable as _, fixed, keys, list},
     values::{BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, boolean, number, or_none, size},
 };
+use litequic_base::network::Network;
 use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 

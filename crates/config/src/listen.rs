@@ -1,7 +1,6 @@
 //! `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::{
-    Network,
     names::{MAX_NETWORKS, address, network, path, replica},
     origin::TlsVersion,
     section::Section,
@@ -9,6 +8,7 @@ use super::{
     table::{KeyTable as _, file, keys, list, optional},
     values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
 };
+use litequic_base::network::Network;
 use serde_json::json;
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},

@@ -4,14 +4,13 @@
 //! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
 
 use super::{
-    Route,
     names::{TOKEN, method},
     section::Section,
     table::{by, keys, list},
     values::{Kind, Wrong, text},
 };
 use http::{HeaderName, Method};
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 keys! {
     /// `match`: conditions that a request has to meet, all of them.
@@ -58,7 +57,7 @@ impl Match {
     }
 
     /// Whether no request meets both, but for one with several lines of a field, or one parameter twice.
-    fn excludes(&self, other: &Self) -> bool {
+    pub(super) fn excludes(&self, other: &Self) -> bool {
         let methods = !self.methods.is_empty()
             && !other.methods.is_empty()
             && !self.methods.iter().any(|method| other.methods.contains(method));
@@ -148,7 +147,7 @@ impl Pattern {
     }
 
     /// Whether no value matches both.
-    fn excludes(&self, other: &Self) -> bool {
+    pub(super) fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Present, _) | (_, Self::Present) => false,
             (Self::Equal(one), Self::Equal(other)) => one != other,
@@ -170,30 +169,6 @@ impl fmt::Display for Pattern {
             Self::Equal(text) => f.write_str(text),
         }
     }
-}
-
-/// The routes that a request can match as well as one before them in `routes`, and nothing but their order in the file
-/// decides: pairs of places, the one that comes first, and the other.
-pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
-    let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
-        let place = (route.host.as_deref(), route.path.as_deref(), route.prefix());
-        alike.entry((place, route.conditions.weight())).or_default().push(number);
-    }
-    let excludes = |one: &usize, other: &usize| match (routes.get(*one), routes.get(*other)) {
-        (Some(one), Some(other)) => one.conditions.excludes(&other.conditions),
-        _ => true,
-    };
-    // One that comes first is enough for a message.
-    let first = |numbers: &[usize], n: usize| {
-        let (before, rest) = numbers.split_at_checked(n)?;
-        let other = rest.first()?;
-        before.iter().find(|number| !excludes(number, other)).map(|number| (*number, *other))
-    };
-    let found = alike.values().flat_map(|numbers| (1..numbers.len()).filter_map(move |n| first(numbers, n)));
-    let mut found: Vec<_> = found.collect();
-    found.sort_unstable_by_key(|(_, other)| *other);
-    found
 }
 
 type Headers = Vec<(HeaderName, Pattern)>;
@@ -258,7 +233,7 @@ pub(super) fn pattern() -> Kind<Pattern> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -284,7 +259,7 @@ mod tests {
         }
     }
 
-    fn conditions(methods: &[&str], headers: &[(&'static str, &str)], query: &[(&str, &str)]) -> Match {
+    pub(crate) fn conditions(methods: &[&str], headers: &[(&'static str, &str)], query: &[(&str, &str)]) -> Match {
         Match {
             methods: methods.iter().map(|method| Method::from_bytes(method.as_bytes()).unwrap()).collect(),
             headers: headers
@@ -314,38 +289,6 @@ mod tests {
         ];
         for pair in order.windows(2) {
             assert!(pair[0].weight() > pair[1].weight(), "{} {}", pair[0], pair[1]);
-        }
-    }
-
-    #[test]
-    fn only_routes_that_one_request_can_meet_alike_are_ambiguous() {
-        let get = || conditions(&["GET"], &[], &[]);
-        let field = |name, pattern| conditions(&[], &[(name, pattern)], &[]);
-        for (one, other, expected) in [
-            (get(), conditions(&["POST"], &[], &[]), false),
-            (get(), conditions(&["GET", "HEAD"], &[], &[]), true),
-            (get(), Match::default(), false),
-            (field("a", "1"), field("a", "2"), false),
-            (field("a", "1"), field("b", "1"), true),
-            // One of them weighs more.
-            (field("a", "1"), field("a", "*"), false),
-            (field("a", "1*"), field("b", "1"), false),
-            (field("a", "x*"), field("a", "y*"), false),
-            (conditions(&[], &[], &[("a", "1")]), conditions(&[], &[], &[("b", "2")]), true),
-            (conditions(&[], &[("a", "1")], &[("v", "1")]), conditions(&[], &[("b", "1")], &[("v", "2")]), false),
-        ] {
-            let (text, against) = (one.to_string(), other.to_string());
-            let mut routes = [Route::catch_all("o"), Route::catch_all("o")];
-            (routes[0].conditions, routes[1].conditions) = (one, other);
-            let found = ambiguities(&routes);
-            assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{text} {against}");
-            // Another path, another host.
-            routes[1].path_prefix = "/a".into();
-            assert_eq!(ambiguities(&routes), []);
-            (routes[1].path_prefix, routes[1].path) = ("/".into(), Some("/".into()));
-            assert_eq!(ambiguities(&routes), []);
-            (routes[1].path, routes[1].host) = (None, Some("a.test".into()));
-            assert_eq!(ambiguities(&routes), []);
         }
     }
 

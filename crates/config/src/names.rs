@@ -324,6 +324,10 @@ pub(super) fn upgrade() -> Kind<String> {
     text("a protocol such as \"websocket\"", parse, Clone::clone).matching(&format!("{TOKEN}(/{TOKEN})?"))
 }
 
+pub(super) fn origin_name() -> Kind<String> {
+    text("the name of an origin", Ok, Clone::clone)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::values::RawValue, *};

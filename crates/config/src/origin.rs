@@ -1,8 +1,7 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
 use super::{
-    Fraction,
-    access::fraction,
+    access::{Fraction, fraction},
     changes::Changes,
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port},
     reserved::{ReservedFields, reserved_fields},

@@ -1,6 +1,9 @@
 //! The reference of all keys, as Markdown: the schema, for people.
 
-use super::{metric, needs_restart, schema};
+use super::{
+    file::schema,
+    keys::{metric, needs_restart},
+};
 use serde_json::Value as Json;
 
 /// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when

@@ -1,18 +1,25 @@
 //! `[[routes]]`: which requests match, where they go, and what is changed on the way.
 
 use super::{
-    Auth, ErrorPages, HeaderRules, Match, Network, RateLimit, RouteTimeouts, Target, Verify,
-    certificates::WITH_CA,
+    auth::{Auth, auth, show_auth},
+    certificates::{Verify, WITH_CA},
     changes::Changes,
     fault::{nearest, quote},
-    keys::rules,
+    matching::Match,
     names::{
-        MAX_NETWORKS, authority, exact_path, host_pattern, network, path, path_prefix, realm, route_name, upgrade,
+        MAX_NETWORKS, authority, exact_path, host_pattern, network, origin_name, path, path_prefix, realm, route_name,
+        upgrade,
     },
+    rate_limit::{RateLimit, rate_limit, show_rate_limit},
+    redirect::{Redirect, redirect},
+    respond::{Respond, respond},
+    rule_readers,
+    rules::{ErrorPages, HeaderRules, RouteTimeouts},
     section::Section,
     table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table},
-    values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
+    values::{BODY_BYTES, boolean, one_of, or_most, size},
 };
+use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -79,28 +86,30 @@ keys! {
         users_keep_authorization: bool = false, boolean();
 
         /// Sign-in by another server, which decides about each request of this route before its body is read.
-        auth: Option<Auth> = None, by(rules::auth, rules::show_auth);
+        auth: Option<Auth> = None, by(auth, show_auth);
 
         /// Rules for the request's header: `remove`, then `set`, then `add`. A rule applies to every spelling of its
         /// field (`x_user` for `X-User`), and removes it from trailers. Fields that litequic sets are excluded: `Host`
         /// (use `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, `Client-Cert`; so are
         /// connection-specific and framing fields.
-        request_headers: HeaderRules = HeaderRules::default(), by(rules::request_headers, rules::show_headers);
+        request_headers: HeaderRules = HeaderRules::default(),
+            by(rule_readers::request_headers, rule_readers::show_headers);
 
         /// Rules for the response's header, also for litequic's own answers: `remove`, then `set`, then `add`. Fields
         /// that are removed or set are removed from trailers. `Alt-Svc` and connection-specific and framing fields are
         /// excluded.
-        response_headers: HeaderRules = HeaderRules::default(), by(rules::response_headers, rules::show_headers);
+        response_headers: HeaderRules = HeaderRules::default(),
+            by(rule_readers::response_headers, rule_readers::show_headers);
 
         /// Timeouts of this route, in place of those of `[timeouts]`.
         timeouts: RouteTimeouts = RouteTimeouts::default(), table();
 
         /// Rate limit of this route; without this table, none.
-        rate_limit: Option<RateLimit> = None, by(rules::rate_limit, rules::show_rate_limit);
+        rate_limit: Option<RateLimit> = None, by(rate_limit, show_rate_limit);
 
         /// File with the body of this route's error responses with this status, in place of `[error_pages]`: a number
         /// from `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class.
-        error_pages: ErrorPages = ErrorPages::default(), by(rules::error_pages, rules::show_pages);
+        error_pages: ErrorPages = ErrorPages::default(), by(rule_readers::error_pages, rule_readers::show_pages);
 
         /// Whether error pages, the route's and those of `[error_pages]`, also replace the origin's error responses.
         /// Requires an error page.
@@ -154,6 +163,17 @@ impl Route {
             Target::Redirect(_) | Target::Respond(_) => None,
         }
     }
+}
+
+/// The target of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The one of [`Config::origins`](super::Config::origins) that has this name.
+    Origin(String),
+    /// A redirect.
+    Redirect(Redirect),
+    /// A fixed answer of litequic's own.
+    Respond(Respond),
 }
 
 /// What a route may refer to.
@@ -273,8 +293,8 @@ struct OneTarget;
 impl Reader<Target> for OneTarget {
     fn read(self, section: &mut Section<'_>, key: &str, _: Target, about: &str) -> Target {
         let origin = section.optional(key, origin_name(), about);
-        let redirect = rules::redirect(section).map(Target::Redirect);
-        let respond = rules::respond(section).map(Target::Respond);
+        let redirect = redirect(section).map(Target::Redirect);
+        let respond = respond(section).map(Target::Respond);
         // Without any of them there is a fault.
         redirect.or(respond).unwrap_or_else(|| Target::Origin(origin.unwrap_or_default()))
     }
@@ -299,8 +319,4 @@ impl Reader<Target> for OneTarget {
             changes.value(&key.replace(".origin", kind), &old, &new, show);
         }
     }
-}
-
-pub(super) fn origin_name() -> Kind<String> {
-    text("the name of an origin", Ok, Clone::clone)
 }

@@ -1,12 +1,16 @@
 //! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
 use super::{
-    keys::rules::{OneBody, PER, answer_fields, final_status, location, redirect_status},
-    table::{by, implied, keys, optional, required},
-    values::{COUNT, TIMEOUT, duration, number, one_of, or_none},
+    table::{keys, optional},
+    values::{TIMEOUT, duration, or_none},
 };
-use http::{HeaderName, StatusCode};
-use std::{collections::BTreeMap, fmt, path::Path, path::PathBuf, time::Duration};
+use http::HeaderName;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Changes to a header: `remove` first, then `set`, then `add`, which adds a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -134,103 +138,6 @@ impl fmt::Display for Template {
     }
 }
 
-/// The target of a route.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// The one of [`Config::origins`](super::Config::origins) that has this name.
-    Origin(String),
-    /// A redirect.
-    Redirect(Redirect),
-    /// A fixed answer of litequic's own.
-    Respond(Respond),
-}
-
-keys! {
-    /// `redirect`
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Redirect {
-        /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
-        /// requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after
-        /// `rewrite_prefix`.
-        to: Template = Template::default(), required(location());
-
-        /// The answer's status.
-        status: StatusCode = Self::STATUS, redirect_status();
-    }
-}
-
-impl Redirect {
-    /// The statuses of a redirect (RFC 9110 §15.4).
-    pub const STATUSES: [StatusCode; 5] = [
-        StatusCode::MOVED_PERMANENTLY,
-        StatusCode::FOUND,
-        StatusCode::SEE_OTHER,
-        StatusCode::TEMPORARY_REDIRECT,
-        StatusCode::PERMANENT_REDIRECT,
-    ];
-    /// Keeps method and body, and browsers do not cache it for ever.
-    pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
-}
-
-keys! {
-    /// `respond`: a fixed answer.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Respond {
-        /// The answer's status.
-        status: StatusCode = Self::STATUS, final_status();
-
-        /// The body, as plain text unless `headers` have another `content-type`.
-        body: FixedBody = FixedBody::None, OneBody;
-
-        /// Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.
-        headers: Vec<(HeaderName, Template)> = Vec::new(), by(answer_fields, |_| String::new());
-    }
-}
-
-/// The source of a fixed answer's body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FixedBody {
-    /// There is none.
-    None,
-    /// `body`
-    Text(String),
-    /// `body_file`, absolute or relative to the working directory.
-    File(PathBuf),
-}
-
-impl Respond {
-    /// The usual status of a health check.
-    pub const STATUS: StatusCode = StatusCode::OK;
-    /// Bytes of `body`: beyond that a file is easier to read.
-    pub const MAX_BODY: usize = 16 * 1024;
-
-    /// Whether answers with `status` have a body (RFC 9110 §6.4.1, §15.3.6).
-    pub fn may_have_body(status: StatusCode) -> bool {
-        !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
-    }
-
-    /// `body_file`, if it is there.
-    pub fn file(&self) -> Option<&PathBuf> {
-        match &self.body {
-            FixedBody::File(path) => Some(path),
-            FixedBody::None | FixedBody::Text(_) => None,
-        }
-    }
-}
-
-/// The values of fields may be secrets.
-impl fmt::Display for Respond {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.status.as_u16())?;
-        match &self.body {
-            FixedBody::None => {}
-            FixedBody::Text(text) => write!(f, " with {} bytes", text.len())?,
-            FixedBody::File(path) => write!(f, " {}", path.display())?,
-        }
-        self.headers.iter().try_for_each(|(name, _)| write!(f, ", set {name}"))
-    }
-}
-
 keys! {
     /// A route's own timeouts; `None` is that of `[timeouts]`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,40 +153,6 @@ keys! {
         /// Time without a byte of the response's body on this route, in place of `timeouts.response_body`.
         response_body: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_body");
     }
-}
-
-keys! {
-    /// `rate_limit`
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct RateLimit {
-        /// Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.
-        requests: u32 = 1, required(number(COUNT));
-
-        /// Time in which `requests` are permitted.
-        per: Duration = Duration::from_secs(1), duration(PER);
-
-        /// Requests that may come at once after a pause. By default `requests`.
-        burst: u32 = 1, implied(number(COUNT));
-
-        /// The requests that are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of
-        /// the route (`route`).
-        by: RateLimitBy = RateLimitBy::Address, one_of(RateLimitBy::NAMES);
-    }
-}
-
-/// `rate_limit.by`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RateLimitBy {
-    /// Requests of each client are counted: of an IPv4 address, or of the first 64 bits of an IPv6 address.
-    #[default]
-    Address,
-    /// Requests of all clients are counted together.
-    Route,
-}
-
-impl RateLimitBy {
-    /// Names of the values in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("address", Self::Address), ("route", Self::Route)];
 }
 
 /// Files whose content is an error's body, absolute or relative to the working directory.

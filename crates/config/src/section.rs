@@ -37,6 +37,19 @@ pub(super) struct Section<'s> {
     right: BTreeMap<String, Vec<usize>>,
 }
 
+impl<'s> SourceText<'s> {
+    /// What `read` returns for the file, right or wrong, and the schema of such files.
+    pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
+        let mut root = Section::new(self, Some(table), None, String::new());
+        let value = read(&mut root);
+        let schema = root.finish();
+        for unknown in self.unknown_keys.take() {
+            self.note_unknown_key(unknown, &schema);
+        }
+        (value, schema)
+    }
+}
+
 impl<'s> Section<'s> {
     /// `table` under `path`, its head at `span`.
     pub(super) fn new(

@@ -1,11 +1,10 @@
 //! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
 use super::{
-    draft::{Position, Positions},
     fault::{Fault, nearest, quote},
     foreign::{self, Hint},
+    position::{Position, Positions},
     removed,
-    section::Section,
     values::{Kind, RawValue, Wrong},
 };
 use serde_json::Value as Json;
@@ -42,7 +41,7 @@ pub(super) struct SourceText<'s> {
     /// Positions of every value and table that was read, by key.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
-    unknown_keys: RefCell<Vec<UnknownKey>>,
+    pub(super) unknown_keys: RefCell<Vec<UnknownKey>>,
 }
 
 /// An unknown key. It is reported once all keys are known.
@@ -108,17 +107,6 @@ impl<'s> SourceText<'s> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// What `read` returns for the file, right or wrong, and the schema of such files.
-    pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
-        let mut root = Section::new(self, Some(table), None, String::new());
-        let value = read(&mut root);
-        let schema = root.finish();
-        for unknown in self.unknown_keys.take() {
-            self.note_unknown_key(unknown, &schema);
-        }
-        (value, schema)
-    }
-
     /// The position of each value that was read, and every fault.
     pub(super) fn found(&self) -> (Positions, Vec<Fault>) {
         (Positions::new(self.file, self.positions.take()), self.faults.take())
@@ -132,7 +120,7 @@ impl<'s> SourceText<'s> {
         }
     }
 
-    fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
+    pub(super) fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
         let (hint, near) = unknown.meaning(schema);
         let problem = match hint {
             Some(hint) if hint.starts_with(removed::BEGINNING) => hint,

@@ -1,8 +1,9 @@
 //! `[traces]`: spans of requests, and the collector that gets them.
 
 use super::{
-    Config, Fraction, HeaderRules,
+    access::Fraction,
     names::path,
+    rules::HeaderRules,
     section::Section,
     table::{KeyTable as _, by, file, keys, optional},
     values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text},
@@ -181,24 +182,6 @@ pub(super) fn read(section: &mut Section<'_>) -> Traces {
     traces
 }
 
-/// Rules that set what litequic sets while there are traces, by their keys, with the problem.
-pub(super) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
-    if !config.traces.is_on() {
-        return Vec::new();
-    }
-    let named = |prefix: String, rules: &HeaderRules| {
-        let valued = [("set", &rules.set), ("add", &rules.add)];
-        let valued = valued.into_iter().flat_map(|(kind, all)| all.iter().map(move |(name, _)| (kind, name)));
-        let named = valued.filter(|(_, name)| ["traceparent", "tracestate"].contains(&name.as_str()));
-        named.map(|(kind, name)| format!("{prefix}request_headers.{kind}.{name}")).collect::<Vec<_>>()
-    };
-    let general = named(String::new(), &config.request_headers);
-    let routes = config.routes.iter().enumerate();
-    let of_routes = routes.flat_map(|(n, route)| named(format!("routes[{n}]."), &route.request_headers));
-    let problem = "is set by litequic while traces.endpoint is set";
-    general.into_iter().chain(of_routes).map(|key| (key, problem)).collect()
-}
-
 fn show<T: ToString>(names: impl Iterator<Item = T>) -> String {
     let names: Vec<_> = names.map(|name| name.to_string()).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
@@ -287,7 +270,7 @@ fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(HeaderName
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{Config, parse};
     use std::path::Path;
 
     const BASE: &str = "[[certificates]]\ncert = \"a\"\nkey = \"b\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";

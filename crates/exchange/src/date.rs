@@ -1,6 +1,6 @@
 //! The time in a response's `Date` (RFC 9110 §5.6.7), formatted once a second and thread.
 
-use super::{Fields, name};
+use super::fields::{Fields, name};
 use std::{
     cell::RefCell,
     time::{Duration, SystemTime, UNIX_EPOCH},

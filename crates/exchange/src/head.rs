@@ -1,6 +1,11 @@
 //! The head of a request: what a front end has checked, and the proxy edits for the origin. Pure.
 
-use super::{Authority, Body, Fields, Name, Span, Upgrade, name};
+use super::{
+    authority::Authority,
+    body::Body,
+    fields::{Fields, Name, Span, name},
+    tunnel::Upgrade,
+};
 use http::{Method, StatusCode, request};
 
 /// A request's head. The texts are parts of one buffer, that of the fields.

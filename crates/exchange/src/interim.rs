@@ -1,6 +1,6 @@
 //! The channel of interim (1xx) responses, from the handler to the front end.
 
-use super::Fields;
+use super::fields::Fields;
 use http::StatusCode;
 use std::{
     cell::RefCell,

@@ -1,6 +1,6 @@
 //! How much of a request is discarded once it was answered, and for how long. Pure but for its timer.
 
-use super::IdleTimer;
+use super::idle::IdleTimer;
 use litequic_base::timers;
 use std::{
     task::{Context, Poll},

@@ -2,8 +2,11 @@
 //! checked once, and held by the certificate store until a reload.
 
 use super::{
-    CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, revocation,
-    warning::system_time,
+    certificate_error::{CertificateError, CertificateErrors},
+    encoding::check_encoding,
+    revocation,
+    suites::provider,
+    warning::{CertificateWarning, system_time},
 };
 use litequic_config::ClientCertificates;
 use rustls::{

@@ -1,6 +1,6 @@
 //! TLS-ALPN-01 (RFC 8737): a handshake that shows a CA the certificate of its challenge.
 
-use super::provider;
+use super::suites::provider;
 use rustls::{
     Error, ServerConfig,
     crypto::aws_lc_rs::sign::any_supported_type,

@@ -1,7 +1,11 @@
 //! The client's side of TLS, for `litequic get`.
 
 use super::{
-    ALPN_H3, Certificate, CertificateErrors, client_provider, encoding::check_encoding, presented::Presented, provider,
+    certificate::Certificate,
+    certificate_error::CertificateErrors,
+    encoding::check_encoding,
+    presented::Presented,
+    suites::{ALPN_H3, client_provider, provider},
 };
 use litequic_config::CertificateFiles;
 use rustls::{

@@ -4,7 +4,11 @@
 //! rustls.
 //! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
 
-use super::{ALPN_H3, CertificateResolver, provider, server};
+use super::{
+    resolver::CertificateResolver,
+    server,
+    suites::{ALPN_H3, provider},
+};
 use litequic_exchange::CertificateRequest;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,

@@ -1,7 +1,7 @@
 //! Recognizes files that are not PEM as litequic reads it (RFC 7468), for errors that name what they are. Without this
 //! most of them would hold nothing: a parser of PEM skips lines that it does not know. Pure.
 
-use super::CertificateError;
+use super::certificate_error::CertificateError;
 use std::path::Path;
 
 /// Fails if `bytes`, the content of `file`, are in an encoding other than PEM in ASCII or UTF-8.

@@ -10,6 +10,7 @@
 mod algorithm;
 mod authorities;
 mod certificate;
+mod certificate_error;
 mod challenge;
 mod client;
 mod client_certificates;
@@ -25,66 +26,27 @@ mod revocation;
 mod rules;
 mod self_signed;
 mod server;
+mod server_tls;
 mod session;
+mod suites;
 mod tcp;
 mod tickets;
 mod warning;
 
 pub use algorithm::KeyAlgorithm;
 pub use authorities::Authorities;
-pub use certificate::{Certificate, CertificateError, CertificateErrors, Names};
+pub use certificate::{Certificate, Names};
+pub use certificate_error::{CertificateError, CertificateErrors};
 pub use challenge::challenge_config;
 pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
 pub use client_certificates::{Asking, Policy, subject};
 pub use metrics::Metrics;
 pub use origin::{OriginTlsFault, OriginTlsFiles, SystemRoots, refusal};
 pub use presented::{Distrust, Presented, ServerCertificate, date};
-pub use provider::{ServerTls, ServersOnly};
+pub use provider::ServersOnly;
 pub use resolver::{CertificateResolver, CertificateStore, Unanswered, Unserved};
 pub use self_signed::{SelfSigned, self_signed, self_signed_with};
 pub use server::server_config;
+pub use server_tls::ServerTls;
 pub use tcp::TcpTls;
 pub use warning::CertificateWarning;
-
-/// The ALPN name of HTTP/3 (RFC 9114 §3.1).
-const ALPN_H3: &[u8] = b"h3";
-/// The protocols over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
-const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];
-
-/// [`provider()`] for litequic as a client. The hybrid group comes first, as browsers have it: traffic that is recorded
-/// today cannot be decrypted by a quantum computer later.
-fn client_provider() -> rustls::crypto::CryptoProvider {
-    use rustls::crypto::aws_lc_rs::kx_group;
-    rustls::crypto::CryptoProvider {
-        kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1],
-        ..provider()
-    }
-}
-
-/// The cipher suites of TLS 1.2 that are served or offered where a configuration allows this version: with ECDHE and an
-/// AEAD cipher, which are all that rustls has.
-fn tls12_suites() -> [rustls::SupportedCipherSuite; 6] {
-    use rustls::crypto::aws_lc_rs::cipher_suite;
-    [
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-    ]
-}
-
-/// rustls with aws-lc-rs and the three cipher suites of TLS 1.3, AES-128-GCM first: with AES in hardware it costs
-/// the least, and RFC 9001 §5.2 needs it for Initial packets anyway.
-fn provider() -> rustls::crypto::CryptoProvider {
-    use rustls::crypto::aws_lc_rs::{self, cipher_suite};
-    rustls::crypto::CryptoProvider {
-        cipher_suites: vec![
-            cipher_suite::TLS13_AES_128_GCM_SHA256,
-            cipher_suite::TLS13_AES_256_GCM_SHA384,
-            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..aws_lc_rs::default_provider()
-    }
-}

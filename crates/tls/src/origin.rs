@@ -4,12 +4,13 @@
 //! they were verified with: the caller makes a new configuration when [`OriginTlsFiles::digest`] changes.
 
 use super::{
-    Certificate, CertificateErrors, Distrust,
     authorities::read,
+    certificate::Certificate,
+    certificate_error::CertificateErrors,
     client::system_roots,
-    client_provider,
-    presented::{NotingVerifier, ServerCertificate},
-    revocation, tls12_suites,
+    presented::{Distrust, NotingVerifier, ServerCertificate},
+    revocation,
+    suites::{client_provider, tls12_suites},
 };
 use aws_lc_rs::digest::{Context, SHA256};
 use litequic_config::{self as config, CertificateFiles, TlsVersion};

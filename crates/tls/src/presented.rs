@@ -351,7 +351,7 @@ mod tests {
         let leaf = authority();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaf.clone()).unwrap();
-        let provider = Arc::new(crate::provider());
+        let provider = Arc::new(crate::suites::provider());
         let webpki =
             rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let verify = |listed: &[CertificateDer<'static>], name: &str, now: UnixTime| {

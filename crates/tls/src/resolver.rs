@@ -2,7 +2,7 @@
 //! the signature algorithms that it offers; and the hosts that its connection may then be used for.
 
 use super::{
-    Authorities,
+    authorities::Authorities,
     certificate::{Certificate, normalize, parse_ip},
 };
 use arc_swap::ArcSwap;

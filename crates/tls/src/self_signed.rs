@@ -1,6 +1,6 @@
 //! A certificate made on the spot, for `litequic demo` and tests: no client trusts it by default.
 
-use super::{Certificate, CertificateErrors};
+use super::{certificate::Certificate, certificate_error::CertificateErrors};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use litequic_config::CertificateFiles;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};

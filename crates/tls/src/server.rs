@@ -1,9 +1,9 @@
 //! The server's side of TLS: configurations that all workers share.
 
 use super::{
-    ALPN_H3, ALPN_TCP, CertificateResolver, provider,
+    resolver::CertificateResolver,
+    suites::{ALPN_H3, ALPN_TCP, provider, tls12_suites},
     tickets::{TicketProtocol, Tickets},
-    tls12_suites,
 };
 use aws_lc_rs::hkdf::Prk;
 use rustls::{

@@ -1,13 +1,13 @@
 //! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
 //! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
 
+use super::metrics::Metrics;
 use super::{
-    ServerTls,
     hello::{self, Hello},
     keys::{self, TrafficSecrets},
     rules::TlsRules,
+    server_tls::ServerTls,
 };
-use crate::Metrics;
 use bytes::Bytes;
 use litequic_exchange::{Certificate, CertificateRequest, Identity};
 use rustls::{

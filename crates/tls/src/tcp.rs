@@ -1,7 +1,7 @@
 //! The server's side of TLS over TCP: selects rustls' configuration of a handshake. All else is rustls' and
 //! tokio-rustls'.
 
-use super::{ALPN_TCP, Asking, CertificateResolver, server};
+use super::{client_certificates::Asking, resolver::CertificateResolver, server, suites::ALPN_TCP};
 use aws_lc_rs::hkdf::Prk;
 use litequic_exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};

@@ -1,10 +1,16 @@
 //! The start of a process: with what it takes over from the process before, or with nothing; and how it begins to
 //! serve.
 
-use super::{FoundPredecessor, HandoverListener, HandoverServer, Older, Predecessor};
+use super::{
+    keeper::{HandoverListener, HandoverServer},
+    predecessor::{FoundPredecessor, Predecessor},
+    protocol::Older,
+};
 use crate::app::{
-    Metrics, StartError, secrets, server_id_key,
+    metrics::Metrics,
+    replica::{secrets, server_id_key},
     sockets::{Inherited, Sockets},
+    start_error::StartError,
 };
 use litequic_base::lifecycle::{Lifecycle, Phase, panic_if_asked};
 use litequic_config::Config;

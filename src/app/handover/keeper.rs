@@ -2,12 +2,12 @@
 //! older ones that drain.
 
 use super::{
-    ANSWER_DEADLINE, Beginning, DONE, GO, Older, READY, Reason, hear, is_trusted,
+    Beginning,
     offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
-    prepared, say,
+    protocol::{ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted, prepared, say},
     successor::Successor,
 };
-use crate::app::{Metrics, denial, named_socket::SocketName, service, switch::Http3};
+use crate::app::{denial, metrics::Metrics, named_socket::SocketName, service, switch::Http3};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use litequic_base::lifecycle::{Phase, PhaseWatch};

@@ -1,9 +1,9 @@
 //! The new process' side: finds the running one, takes over its sockets and its place.
 
 use super::{
-    ANSWER_DEADLINE, DONE, GO, HandoverError, Older, PREPARED, READY, Reason, hear, is_trusted,
+    HandoverError,
     offer::{HandoverOffer, OfferError},
-    say, say_version,
+    protocol::{ANSWER_DEADLINE, DONE, GO, Older, PREPARED, READY, Reason, hear, is_trusted, say, say_version},
 };
 use crate::app::sockets::Inherited;
 use litequic_net::{self as net, Generation, SocketGroup};

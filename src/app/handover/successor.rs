@@ -1,7 +1,7 @@
 //! The process that has connected to take over, as the running one sees it: its identity, and that it ends if it fails
 //! to.
 
-use super::{REFUSED, say};
+use super::protocol::{REFUSED, say};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

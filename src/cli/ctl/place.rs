@@ -1,7 +1,7 @@
 //! Where a running litequic answers: what `--admin` may say, and the search for it where nothing is said.
 
 use super::super::{exit::Exit, user::user_name};
-use super::Failure;
+use super::failure::Failure;
 use std::{
     fmt::{self, Write as _},
     fs,

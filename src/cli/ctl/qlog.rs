@@ -1,7 +1,10 @@
 //! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
 
 use super::{
-    Failure, Unanswered, connection_failed, place::AdminConnection, place::FoundAdmin, request, status::grouped,
+    exchange::{Unanswered, connection_failed, request},
+    failure::Failure,
+    place::{AdminConnection, FoundAdmin},
+    status::grouped,
 };
 use crate::cli::exit::{Exit, fail, print};
 use bytes::Bytes;

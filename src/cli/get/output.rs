@@ -1,7 +1,7 @@
 //! The output of a response. A thread writes it, so that a reader that pauses does not keep QUIC from answering the
 //! server, and each piece is written as soon as no further data has arrived.
 
-use super::GetError;
+use super::get_error::GetError;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 use std::{

@@ -1,7 +1,7 @@
 //! A request's body: given on the command line, or read from a file or standard input as it is sent, by a thread, so
 //! that a writer that pauses does not keep QUIC from answering the server.
 
-use super::GetError;
+use super::get_error::GetError;
 use bytes::{Bytes, BytesMut};
 use litequic_http3::client::ClientRequestBody;
 use std::{

@@ -1,7 +1,7 @@
 //! `--write-out`: the figures of a request once it has ended, by curl's names where curl has one. Pure but for a
 //! template's file.
 
-use super::GetError;
+use super::get_error::GetError;
 use crate::cli::exit::Exit;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
 use litequic_quic::{Counts, Observer, RoundTrip};

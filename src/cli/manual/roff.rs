@@ -7,7 +7,7 @@ const MAX_LINE: usize = 79;
 
 /// The head of the page `name` of `section`.
 pub(super) fn title(name: &str, section: u8, date: &str) -> String {
-    let (upper, version) = (name.to_uppercase(), super::super::VERSION);
+    let (upper, version) = (name.to_uppercase(), crate::cli::version::VERSION);
     format!(".TH {} {section} {date} \"litequic {version}\" \"litequic manual\"\n", escape(&upper))
 }
 

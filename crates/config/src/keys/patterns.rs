@@ -1,7 +1,6 @@
 //! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
 //! it rejects but for what a pattern cannot express, first of all a range.
 
-use super::rules::{field_value, location, page};
 use crate::{
     access::access_target,
     matching::pattern,
@@ -10,6 +9,8 @@ use crate::{
         route_name, upgrade,
     },
     origin::{origin_address, statuses, target},
+    redirect::location,
+    rule_readers::{field_value, page},
     values::{Kind, RawValue, duration, or_none, size},
 };
 use proptest::{

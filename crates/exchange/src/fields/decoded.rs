@@ -1,6 +1,6 @@
 //! Fields as a decoder has found them: nothing of them is checked.
 
-use super::{Fields, Line, NameId, NameSet, Span, memory};
+use super::{Fields, NameId, NameSet, Span, line::Line, memory};
 use crate::field::is_plain;
 use std::mem;
 

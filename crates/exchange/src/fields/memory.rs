@@ -1,7 +1,7 @@
 //! The memory of fields that were dropped, which the next ones on the same thread use: a request has two sets of
 //! fields, and each has two pieces of memory.
 
-use super::Line;
+use super::line::Line;
 use std::{cell::RefCell, mem};
 
 /// Sets that are kept at most: some 100 KB of usual ones.

@@ -1,7 +1,7 @@
 //! The `Priority` field of a message.
 
 use super::{Parameters, parse, parse_all};
-use crate::{Fields, name};
+use crate::fields::{Fields, name};
 
 /// Reads the `Priority` fields of a message (RFC 9218 §5). `None` if there is none, or if they do not parse.
 #[inline]

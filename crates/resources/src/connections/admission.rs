@@ -1,13 +1,13 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::registry::{AccountState, EvictionReason, MemoryAccount, MemoryAccounts};
-use crate::fairness::{Fair, Source, Waited};
+use super::{
+    account_state::{AccountState, ConnectionPool, EvictionReason},
+    registry::{MemoryAccount, MemoryAccounts},
+};
+use crate::fairness::{Source, Waited};
 use std::{
-    cell::{Cell, RefCell},
     cmp::Reverse,
-    collections::VecDeque,
-    convert::Infallible,
     net::IpAddr,
     rc::Rc,
     time::{Duration, Instant},
@@ -24,106 +24,6 @@ const LEAVING: u32 = 16;
 /// looked through once for all of them.
 const TOGETHER: usize = 32;
 const SHARE: usize = 8;
-
-/// The pools of connections of a worker. Each has its own limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionPool {
-    /// HTTP/1.1 and HTTP/2 over TLS.
-    Tls,
-    /// Plain HTTP.
-    Plain,
-    /// HTTP/3.
-    Quic,
-}
-
-/// The slots of all pools.
-#[derive(Debug)]
-pub(super) struct Places {
-    tls: RefCell<Connections>,
-    plain: RefCell<Connections>,
-    quic: RefCell<Connections>,
-    /// TLS handshakes over TCP.
-    handshakes: RefCell<Fair<Rc<AccountState>>>,
-}
-
-/// A pool of connections.
-#[derive(Debug)]
-struct Connections {
-    fair: Fair<Infallible>,
-    /// Connections that were told to end, have no slot any more, and are open still: the first is the longest told.
-    leaving: VecDeque<u64>,
-    /// The period in which the source that holds most had no idle connection.
-    none_idle: Cell<Option<u32>>,
-    /// The period in which the source of a newcomer had no idle connection, and that source.
-    none_own: Cell<Option<(u32, Source)>>,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        let pool = || {
-            RefCell::new(Connections {
-                fair: Fair::ranked(0),
-                leaving: VecDeque::new(),
-                none_idle: Cell::new(None),
-                none_own: Cell::new(None),
-            })
-        };
-        Self { tls: pool(), plain: pool(), quic: pool(), handshakes: RefCell::new(Fair::ranked(0)) }
-    }
-}
-
-impl Places {
-    fn pool(&self, pool: ConnectionPool) -> &RefCell<Connections> {
-        match pool {
-            ConnectionPool::Tls => &self.tls,
-            ConnectionPool::Plain => &self.plain,
-            ConnectionPool::Quic => &self.quic,
-        }
-    }
-
-    /// The connection `id` has ended, or is to: its slots are free.
-    pub(super) fn release(&self, id: u64, state: &AccountState, is_leaving: bool) {
-        self.release_handshake(state);
-        let mut pool = self.pool(state.pool).borrow_mut();
-        if let Some(slot) = state.slot.take() {
-            pool.fair.give_back(slot);
-            if is_leaving {
-                pool.leaving.push_back(id);
-            }
-        } else if !is_leaving && let Some(at) = pool.leaving.iter().position(|leaving| *leaving == id) {
-            pool.leaving.remove(at);
-        }
-    }
-
-    /// The handshake of a connection is over, or given up: its slot goes to the next one that waits.
-    pub(super) fn release_handshake(&self, state: &AccountState) {
-        if let Some(place) = state.waits.take() {
-            self.handshakes.borrow_mut().leave(place);
-        }
-        if let Some(slot) = state.handshake.take() {
-            self.handshakes.borrow_mut().give_back(slot);
-            self.grant_handshakes();
-        }
-    }
-
-    fn grant_handshakes(&self) {
-        loop {
-            let Some((state, slot)) = self.handshakes.borrow_mut().grant() else { return };
-            state.waits.set(None);
-            state.handshake.set(Some(slot));
-            state.wake();
-        }
-    }
-
-    pub(super) fn rename(&self, state: &AccountState, source: Source) {
-        if let Some(slot) = state.slot.get() {
-            self.pool(state.pool).borrow_mut().fair.rename(slot, source);
-        }
-        if let Some(slot) = state.handshake.get() {
-            self.handshakes.borrow_mut().rename(slot, source);
-        }
-    }
-}
 
 impl MemoryAccounts {
     /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own.

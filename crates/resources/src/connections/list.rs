@@ -1,11 +1,15 @@
 //! Looks through a worker's connections for an operator, so few at a time that no other task of the worker waits long.
 //! Pure: the caller passes the time, and decides when the next look comes.
 
-use super::registry::{AccountState, EvictionReason, MemoryAccounts};
+use super::{
+    account_state::{AccountState, EvictionReason},
+    registry::MemoryAccounts,
+    sent_rate::{LONGEST, Looks, SHORTEST},
+};
 use litequic_telemetry::clients::{Best, ClientReport, ConnectionName, ListQuery, OpenConnection, Selection};
 use std::{
     rc::{Rc, Weak},
-    time::{Duration, Instant},
+    time::Instant,
     vec,
 };
 
@@ -14,48 +18,6 @@ const LOOK: usize = 1_000;
 /// Connections that one look goes through if it asks each one's transport, and rows that are described at once:
 /// TCP_INFO is a system call, and s2n-quic takes a connection's lock.
 const ASK: usize = 100;
-/// The shortest time over which a rate is measured.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// A rate is measured since the last look, if that was no longer ago.
-const LONGEST: Duration = Duration::from_secs(5);
-
-/// Bytes a second that a connection sends, by two looks at it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SentRate {
-    /// Bytes that were sent at the last look that counts.
-    sent: u64,
-    /// When that was, in milliseconds since the connection is open, plus 1; 0 before the first look.
-    at: u32,
-    /// The rate by then.
-    rate: u32,
-}
-
-/// Looks in succession whose rates go on from one to the other.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Looks {
-    first: Instant,
-    last: Instant,
-}
-
-impl SentRate {
-    /// The rate of a connection that has sent `sent` bytes since it is open, which is `age` ago.
-    fn measure(&mut self, sent: u64, age: Duration) -> u64 {
-        let now = u32::try_from(age.as_millis()).unwrap_or(u32::MAX - 1).saturating_add(1);
-        let since = Duration::from_millis(u64::from(now.saturating_sub(self.at)));
-        let per_second = |bytes: u64, time: Duration| {
-            let millis = time.max(SHORTEST).as_millis();
-            u32::try_from(u128::from(bytes) * 1_000 / millis.max(1)).unwrap_or(u32::MAX)
-        };
-        if self.at == 0 || since > LONGEST {
-            // Of a connection that is older nothing is known.
-            let rate = if age <= LONGEST { per_second(sent, age) } else { 0 };
-            *self = Self { sent, at: now, rate };
-        } else if since >= SHORTEST {
-            *self = Self { sent, at: now, rate: per_second(sent.wrapping_sub(self.sent), since) };
-        }
-        self.rate.into()
-    }
-}
 
 /// The next connections of a walk, which takes some of them at a time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -279,6 +241,7 @@ mod tests {
     use std::{
         net::SocketAddr,
         task::{Context, Poll},
+        time::Duration,
     };
 
     struct Open {

@@ -1,10 +1,13 @@
 //! The connections of a worker's clients: which are admitted, what each of them holds, which end when memory is short
 //! or another one needs the place, and the lists that an operator asks for.
 
+mod account_state;
 mod admission;
 mod list;
+mod places;
 mod registry;
+mod sent_rate;
 
-pub use admission::ConnectionPool;
+pub use account_state::{ConnectionPool, EvictionReason, Motion};
 pub use list::{CloseWalk, ListRows, ListWalk, OpenWalk, WorkerList};
-pub use registry::{EvictionReason, MemoryAccount, MemoryAccounts, Motion};
+pub use registry::{MemoryAccount, MemoryAccounts};

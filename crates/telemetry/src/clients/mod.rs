@@ -7,9 +7,11 @@ mod denied;
 mod query;
 mod report;
 mod selector;
+mod sort;
 
 pub use best::Best;
 pub use denied::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL, MAX_DENIED};
-pub use query::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection, Sort};
+pub use query::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection};
 pub use report::{ClientReport, Description, OpenConnection, TransportReport};
 pub use selector::{ConnectionName, Selector, SelectorError};
+pub use sort::Sort;

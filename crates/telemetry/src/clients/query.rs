@@ -1,10 +1,10 @@
 //! What an operator asks for: some of the connections, in an order.
 
 use super::{
-    report::ClientReport,
     selector::{ConnectionName, Selector},
+    sort::Sort,
 };
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::net::SocketAddr;
 
 /// Rows of a list without a limit of its own: a screen.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -34,28 +34,6 @@ pub struct ListQuery {
     pub limit: usize,
 }
 
-/// The value by which a list is sorted, the largest first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// Bytes sent in the last second or so.
-    #[default]
-    SentRate,
-    /// Bytes sent.
-    Sent,
-    /// Bytes received.
-    Received,
-    /// Open requests.
-    Open,
-    /// Age: the oldest first.
-    Since,
-    /// Round-trip time.
-    Rtt,
-    /// Part of the packets that was lost.
-    Loss,
-    /// Bytes of memory.
-    Held,
-}
-
 impl Default for ListQuery {
     fn default() -> Self {
         Self { selection: Selection::default(), sort: Sort::default(), limit: DEFAULT_LIMIT }
@@ -79,61 +57,6 @@ impl Selection {
     pub fn protocol(text: &str) -> Option<&'static str> {
         let is_named = |(name, short): &&(&str, &str)| text.eq_ignore_ascii_case(name) || text == *short;
         PROTOCOLS.iter().find(is_named).map(|(name, _)| *name)
-    }
-}
-
-impl Sort {
-    /// Every order.
-    pub const ALL: [Self; 8] =
-        [Self::SentRate, Self::Sent, Self::Received, Self::Open, Self::Since, Self::Rtt, Self::Loss, Self::Held];
-
-    /// The name, as an operator writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SentRate => "sent-rate",
-            Self::Sent => "sent",
-            Self::Received => "received",
-            Self::Open => "open",
-            Self::Since => "since",
-            Self::Rtt => "rtt",
-            Self::Loss => "loss",
-            Self::Held => "held",
-        }
-    }
-
-    /// Whether the transport has to be asked for the value.
-    pub const fn needs_transport(self) -> bool {
-        matches!(self, Self::Rtt | Self::Loss)
-    }
-
-    /// The value of a connection.
-    pub fn key(self, report: &ClientReport) -> u64 {
-        match self {
-            Self::SentRate => report.sent_rate,
-            Self::Sent => report.sent,
-            Self::Received => report.received,
-            Self::Open => report.open.into(),
-            Self::Since => u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX),
-            Self::Rtt | Self::Loss => report.transport.key(self),
-            Self::Held => report.held,
-        }
-    }
-}
-
-impl fmt::Display for Sort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Sort {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|sort| sort.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("not one of {names}")
-        })
     }
 }
 

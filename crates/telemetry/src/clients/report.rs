@@ -1,6 +1,6 @@
 //! What is reported of an open connection.
 
-use super::{query::Sort, selector::ConnectionName};
+use super::{selector::ConnectionName, sort::Sort};
 use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -103,6 +103,21 @@ impl TransportReport {
             Sort::Rtt => self.rtt.map_or(0, |rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
             Sort::Loss => self.lost_per_million().unwrap_or(0),
             _ => 0,
+        }
+    }
+}
+
+impl Sort {
+    /// The value of a connection.
+    pub fn key(self, report: &ClientReport) -> u64 {
+        match self {
+            Self::SentRate => report.sent_rate,
+            Self::Sent => report.sent,
+            Self::Received => report.received,
+            Self::Open => report.open.into(),
+            Self::Since => u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX),
+            Self::Rtt | Self::Loss => report.transport.key(self),
+            Self::Held => report.held,
         }
     }
 }

@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{
-    Destination,
     otlp::{GrpcStatus, PartialSuccess, grpc_message, grpc_status, message, partial_success, retry_info, unframed},
+    setting::Destination,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};

@@ -2,9 +2,11 @@
 //! as the collector asks for it.
 
 use super::{
-    Board, CollectorState, Destination,
+    CollectorState,
     collector::{Connection, ExportBody, Exported, export},
+    collector_state::Board,
     metrics::ExportMetrics,
+    setting::Destination,
 };
 use crate::{Exemplar, Exemplars};
 use bytes::Bytes;
@@ -22,6 +24,9 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
 };
+
+/// Bytes of spans that wait at most: some seconds of a collector that does not answer.
+pub(super) const MAX_WAITING: u64 = 4 << 20;
 
 /// Bytes of spans in a request at most, but for a single piece. Collectors accept 4 MiB (gRPC's default).
 const MAX_BATCH: usize = 512 * 1024;
@@ -310,4 +315,11 @@ async fn reached(at: Option<Instant>) {
         Some(at) => sleep_until(at).await,
         None => pending().await,
     }
+}
+
+/// The way from workers to the exporter.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    pub(super) pieces: mpsc::Sender<SpanPiece>,
+    pub(super) metrics: Arc<ExportMetrics>,
 }

@@ -2,9 +2,10 @@
 //! exporter.
 
 use super::{
-    InForce, MAX_WAITING, Queue, Setting, context,
-    exporter::{Noted, SpanPiece, Timed},
+    context,
+    exporter::{MAX_WAITING, Noted, Queue, SpanPiece, Timed},
     metrics::SpanMetrics,
+    setting::{InForce, Setting},
     span::{self, EndedRequest},
 };
 use crate::Histogram;

@@ -1,7 +1,9 @@
 //! Tickets by themselves, and in handshakes of rustls' client with two servers.
 
 use super::*;
-use crate::{ALPN_H3, CertificateResolver, CertificateStore, TcpTls, Trust, client_config, self_signed, server_config};
+use crate::{
+    CertificateResolver, CertificateStore, TcpTls, Trust, client_config, self_signed, server_config, suites::ALPN_H3,
+};
 use litequic_exchange::CertificateRequest;
 use proptest::prelude::*;
 use rustls::{
@@ -266,7 +268,7 @@ fn the_longest_name_and_secret_fit_into_a_ticket() {
     assert_eq!(name.len(), 253);
     // The longest secret is SHA-384's.
     let cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384];
-    let provider = CryptoProvider { cipher_suites, ..crate::provider() };
+    let provider = CryptoProvider { cipher_suites, ..crate::suites::provider() };
     let store = CertificateStore::new(self_signed(["localhost"]).unwrap().certificate().unwrap(), []);
     let server = ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[&TLS13]).unwrap();
     let mut server = server.with_no_client_auth().with_cert_resolver(CertificateResolver::new(store));

@@ -51,7 +51,7 @@ impl Tracer for All {
             true,
             facts.text(RequestText::RequestId),
             own,
-            super::super::Sampler::new(Fraction::ALL),
+            context::Sampler::new(Fraction::ALL),
         ))
     }
     fn ended(&self, facts: &Facts, trace: &RequestTrace) {

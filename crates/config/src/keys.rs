@@ -1,20 +1,30 @@
-//! The file's content: the top level, whose tables are in files of their names, and the rules between tables. The
-//! schema and the search for a misspelt key use what is read here, so no key is listed twice.
+//! The file's content: the top level, whose tables are in files of their names. The schema and the search for a
+//! misspelt key use what is read here, so no key is listed twice.
 
 #[cfg(test)]
 mod patterns;
-pub(super) mod rules;
 
 use super::{
-    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, Listen, LiteQuic,
-    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, Traces, access, acme, admin, certificates,
-    limits, listen,
+    access::{self, AccessLog},
+    acme::{self, Acme, Eab},
+    admin::{self, Admin},
+    certificates::{self, CertificateFiles, ClientCertificates},
+    config::Config,
+    laboratory::Laboratory,
+    limits::{self, Limits, Sources},
+    listen::{self, Listen},
+    log::Log,
     names::{MAX_NETWORKS, network},
-    origin,
-    route::{self, Around, Seen},
+    origin::{self, Origin, OriginServer},
+    reload::Reload,
+    route::{self, Around, Route, Seen},
+    rule_readers,
     section::Section,
+    server_id::ServerId,
     table::{ConfigKey, KeyTable},
-    traces, transport,
+    timeouts::Timeouts,
+    traces::{self, Traces},
+    transport::{self, LiteQuic},
 };
 use std::collections::BTreeSet;
 
@@ -103,16 +113,16 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     }
 
     let about = "Rules for the header of every request, as in a route. A route's own rules for a field replace the rules for that field here.";
-    let request_headers = rules::request_headers(root, "request_headers", about);
+    let request_headers = rule_readers::request_headers(root, "request_headers", about);
     let about = "Rules for the header of every response, as in a route, also for litequic's own answers to requests without a \
         route. A route's own rules for a field replace the rules for that field here. They do not apply to answers of \
         `listen.redirect`.";
-    let response_headers = rules::response_headers(root, "response_headers", about);
+    let response_headers = rule_readers::response_headers(root, "response_headers", about);
 
     let about = "File with the body of litequic's own error responses with this status, unless the route has one: a number from \
         `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class. Read at the start and on a reload, 256 KiB at \
         most; the extension of its name decides its `Content-Type`.";
-    let error_pages = rules::error_pages(root, "error_pages", about);
+    let error_pages = rule_readers::error_pages(root, "error_pages", about);
     // A route may name what was meant by `[origin.NAME]`, which has its own fault.
     let is_unknown = |name: &&str| Origin::KEYS.iter().all(|key| key.name != *name);
     let meant = root.names_within("origin").filter(is_unknown);

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::*;
+use crate::{DecodedFields, name};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 

@@ -2,13 +2,20 @@
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Acme, CertificateFiles, Config, Laboratory, Listen, Network, Route, ServerId,
+    acme::Acme,
+    certificates::CertificateFiles,
     changes::{Changes, cut},
-    keys::rules::{show_headers, show_pages},
-    needs_restart,
+    config::Config,
+    keys::needs_restart,
+    laboratory::Laboratory,
+    listen::Listen,
+    route::Route,
+    rule_readers::{show_headers, show_pages},
+    server_id::ServerId,
     table::KeyTable,
 };
 use aws_lc_rs::digest;
+use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,

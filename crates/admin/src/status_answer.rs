@@ -1,0 +1,90 @@
+//! The answers to `/status` and `/config`, from what the process knows of itself.
+
+use super::{
+    objects::Samples,
+    state::AdminState,
+    status::{ConfigurationStatus, ConfinementStatus, MemoryStatus, ProcessStatus, Status, WorkerStatus},
+    verdict,
+};
+use litequic_resources::memory;
+use litequic_telemetry::{Confinement, Heartbeat, Process};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The answer now.
+pub(super) async fn status(state: &AdminState) -> Status {
+    let inside = match &state.hooks {
+        Some(hooks) => (hooks.status)().await,
+        None => Status::default(),
+    };
+    let Process { cpu_seconds, resident_bytes, start_time, open_fds, max_fds } = Process::read();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let control = &state.control;
+    let mut status = Status {
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        time: Some(now.as_secs_f64()),
+        phase: Some(state.lifecycle.phase()),
+        generation: Some(control.generation.get()),
+        older_processes: Some(control.older_processes.get()),
+        denied_networks: Some(control.denied_networks.get()),
+        workers: (0..).zip(&state.heartbeats).map(|(worker, heartbeat)| WorkerStatus::of(worker, heartbeat)).collect(),
+        configuration: ConfigurationStatus {
+            version: Some(control.version.get()),
+            read: Some(control.configured_at.get()),
+            reloads: Some(control.reloads.get()),
+            reloaded_at: Some(control.reloaded_at.get()),
+            refused: Some(control.reloads_refused.get()),
+            refused_at: Some(control.refused_at.get()),
+            refused_since: Some(control.refused_since.get()),
+            renewed_at: Some(control.renewed_at.get()),
+        },
+        memory: MemoryStatus {
+            step: Some(memory::Step::from(control.memory_step.get()).name().into()),
+            used: Some(control.memory_used.get()),
+            limit: Some(control.memory_limit.get()),
+        },
+        process: ProcessStatus {
+            cpu_seconds,
+            resident_bytes,
+            started: start_time,
+            open_files: open_fds,
+            open_files_limit: max_fds,
+        },
+        confinement: ConfinementStatus::now(),
+        metrics: Some(Samples(state.registry.samples().into_iter().collect())),
+        ..inside
+    };
+    status.problems = verdict::problems(&status);
+    status
+}
+
+impl ConfinementStatus {
+    fn now() -> Self {
+        let found = Confinement::read();
+        Self {
+            user: Some(found.user.into()),
+            capabilities: found.capabilities(),
+            no_new_privileges: found.no_new_privileges,
+            seccomp: found.seccomp.map(Into::into),
+            read_only_root: found.read_only_root,
+            core_dumps: found.core_dumps,
+        }
+    }
+}
+
+impl WorkerStatus {
+    fn of(worker: u64, heartbeat: &Heartbeat) -> Self {
+        Self {
+            worker: Some(worker),
+            seconds_since_turn: Some(heartbeat.age().as_secs_f64()),
+            idle: Some(heartbeat.is_parked()),
+        }
+    }
+}
+
+/// `/config`: every key of the configuration in force, as a flat object of texts.
+pub(super) fn configuration(state: &AdminState) -> BTreeMap<String, String> {
+    state.hooks.iter().flat_map(|hooks| (hooks.configuration)()).collect()
+}

@@ -1,0 +1,138 @@
+//! The configuration of a process as a whole.
+
+use super::{
+    access::AccessLog,
+    acme::Acme,
+    admin::Admin,
+    certificates::{CertificateFiles, ClientCertificates},
+    laboratory::Laboratory,
+    limits::{Limits, Sources},
+    listen::Listen,
+    log::Log,
+    origin::{Origin, OriginAddress},
+    reload::Reload,
+    route::Route,
+    rules::{ErrorPages, HeaderRules},
+    timeouts::Timeouts,
+    traces::Traces,
+    transport::LiteQuic,
+};
+use arc_swap::ArcSwap;
+use litequic_base::network::Network;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// The configuration that is in force. A reload replaces it as a whole; workers read it without a lock.
+pub type Live = Arc<ArcSwap<Config>>;
+
+/// The configuration of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The listeners for clients.
+    pub listen: Listen,
+    /// The first is served to a client that names none of the others' names. At least one, unless there is `acme`.
+    pub certificates: Vec<CertificateFiles>,
+    /// Hosts whose certificates litequic obtains by itself.
+    pub acme: Vec<Acme>,
+    /// Whether and by which authorities clients' certificates are verified.
+    pub client_certificates: ClientCertificates,
+    /// In the order of the file; which one serves a request is decided by `proxy::routes`.
+    pub routes: Vec<Route>,
+    /// For requests to every origin; a route's own come first.
+    pub request_headers: HeaderRules,
+    /// For responses of every route, and for answers without one; a route's own come first.
+    pub response_headers: HeaderRules,
+    /// For the errors that a route has no page for, and for requests that match no route.
+    pub error_pages: ErrorPages,
+    /// By name. Every route's origin is among them.
+    pub origins: BTreeMap<String, Origin>,
+    /// Limits for clients.
+    pub limits: Limits,
+    /// What counts as one client of these limits, and which are exempt.
+    pub sources: Sources,
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// How datagrams are received and sent.
+    pub litequic: LiteQuic,
+    /// Administration interface.
+    pub admin: Admin,
+    /// What a changed file does by itself.
+    pub reload: Reload,
+    /// The log.
+    pub log: Log,
+    /// The access log.
+    pub access_log: AccessLog,
+    /// Spans of requests, and the collector that gets them.
+    pub traces: Traces,
+    /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
+    /// (address, prefix length).
+    pub trusted_proxies: Vec<Network>,
+    /// What experiments have set; the values stand in the places of the constants.
+    pub laboratory: Laboratory,
+}
+
+impl Config {
+    /// Whether a client may switch to another protocol on any route.
+    pub fn has_tunnels(&self) -> bool {
+        self.limits.max_tunnels > 0 && self.routes.iter().any(|route| !route.upgrade.is_empty())
+    }
+
+    /// The name under which `[origin]` is among [`Config::origins`].
+    pub const ORIGIN: &str = "origin";
+
+    /// The source of `address`, in pools that sources share; `None` if it is not limited: a trusted proxy stands for
+    /// many.
+    pub fn source(&self, address: IpAddr) -> Option<Network> {
+        self.sources.source(address, &self.trusted_proxies)
+    }
+
+    /// Whether the responses on a connection from `address` are sent in the order of their priorities. A trusted proxy
+    /// forwards those of many users, and one must not hold back another's.
+    pub fn is_ordered(&self, address: IpAddr) -> bool {
+        self.litequic.priorities && !self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
+    /// To be followed by workers.
+    pub fn live(self) -> Live {
+        Arc::new(ArcSwap::from_pointee(self))
+    }
+
+    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no
+    /// file.
+    pub fn site(acme: Acme, origin: OriginAddress) -> Self {
+        let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let mut config = Self::simple(port(443), origin, PathBuf::new(), PathBuf::new());
+        config.listen.redirect = vec![port(80)];
+        Self { certificates: Vec::new(), acme: vec![acme], ..config }
+    }
+
+    /// One origin, one certificate, and every default: what needs no file.
+    pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
+        Self {
+            listen: Listen::at(listen),
+            certificates: vec![CertificateFiles { cert, key }],
+            acme: Vec::new(),
+            client_certificates: ClientCertificates::default(),
+            routes: vec![Route::catch_all(Self::ORIGIN)],
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
+            error_pages: ErrorPages::default(),
+            origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
+            limits: Limits::default(),
+            sources: Sources::default(),
+            timeouts: Timeouts::default(),
+            litequic: LiteQuic::default(),
+            admin: Admin::default(),
+            reload: Reload::default(),
+            log: Log::default(),
+            access_log: AccessLog::default(),
+            traces: Traces::default(),
+            trusted_proxies: Vec::new(),
+            laboratory: Laboratory::default(),
+        }
+    }
+}

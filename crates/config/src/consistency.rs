@@ -1,0 +1,140 @@
+//! Rules between the tables of a whole configuration.
+
+use super::{config::Config, route::Route, rules::HeaderRules};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Routes whose sign-in depends on itself, by their numbers, with the problem: the server that decides is reached, for
+/// signing in, by a route that it decides about, itself or by way of other servers.
+pub(super) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
+    let mut deciding: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let ends = |route: &'_ Route| Some((route.origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
+    for route in routes {
+        if let (Some(origin), Some(auth)) = (route.origin(), &route.auth) {
+            deciding.entry(origin).or_default().insert(&auth.origin);
+        }
+    }
+    let is_reached = |from: &str, to: &str| {
+        let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
+        while let Some(origin) = left.pop() {
+            if origin == to {
+                return true;
+            }
+            left.extend(deciding.get(origin).into_iter().flatten().copied().filter(|next| seen.insert(next)));
+        }
+        false
+    };
+    let problem = |(number, route): (usize, &Route)| {
+        let (origin, auth) = ends(route)?;
+        let problem = match origin == auth {
+            true => "is the origin of this route: no client could sign in".to_owned(),
+            false => format!("has a route that waits for {origin} to decide: no client could sign in"),
+        };
+        is_reached(&auth, &origin).then_some((number, problem))
+    };
+    routes.iter().enumerate().filter_map(problem).collect()
+}
+
+/// Rules that set what litequic sets while there are traces, by their keys, with the problem.
+pub(super) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
+    if !config.traces.is_on() {
+        return Vec::new();
+    }
+    let named = |prefix: String, rules: &HeaderRules| {
+        let valued = [("set", &rules.set), ("add", &rules.add)];
+        let valued = valued.into_iter().flat_map(|(kind, all)| all.iter().map(move |(name, _)| (kind, name)));
+        let named = valued.filter(|(_, name)| ["traceparent", "tracestate"].contains(&name.as_str()));
+        named.map(|(kind, name)| format!("{prefix}request_headers.{kind}.{name}")).collect::<Vec<_>>()
+    };
+    let general = named(String::new(), &config.request_headers);
+    let routes = config.routes.iter().enumerate();
+    let of_routes = routes.flat_map(|(n, route)| named(format!("routes[{n}]."), &route.request_headers));
+    let problem = "is set by litequic while traces.endpoint is set";
+    general.into_iter().chain(of_routes).map(|key| (key, problem)).collect()
+}
+
+/// The routes that a request can match as well as one before them in `routes`, and nothing but their order in the file
+/// decides: pairs of places, the one that comes first, and the other.
+pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
+    let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
+        let place = (route.host.as_deref(), route.path.as_deref(), route.prefix());
+        alike.entry((place, route.conditions.weight())).or_default().push(number);
+    }
+    let excludes = |one: &usize, other: &usize| match (routes.get(*one), routes.get(*other)) {
+        (Some(one), Some(other)) => one.conditions.excludes(&other.conditions),
+        _ => true,
+    };
+    // One that comes first is enough for a message.
+    let first = |numbers: &[usize], n: usize| {
+        let (before, rest) = numbers.split_at_checked(n)?;
+        let other = rest.first()?;
+        before.iter().find(|number| !excludes(number, other)).map(|number| (*number, *other))
+    };
+    let found = alike.values().flat_map(|numbers| (1..numbers.len()).filter_map(move |n| first(numbers, n)));
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable_by_key(|(_, other)| *other);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Auth, Match, matching::tests::conditions};
+
+    fn routes(all: &[(&str, &str)]) -> Vec<Route> {
+        let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), copy: Vec::new() };
+        let route = |(origin, by): &(&str, &str)| Route {
+            auth: (!by.is_empty()).then(|| auth(by)),
+            ..Route::catch_all(origin)
+        };
+        all.iter().map(route).collect()
+    }
+
+    #[test]
+    fn a_server_that_decides_about_its_own_route_is_a_loop() {
+        for (all, expected) in [
+            (vec![("app", "auth"), ("auth", "")], vec![]),
+            (vec![("app", "auth"), ("auth", "auth")], vec![1]),
+            (vec![("app", "app")], vec![0]),
+            (vec![("a", "b"), ("b", "c"), ("c", "")], vec![]),
+            (vec![("a", "b"), ("b", "a"), ("c", "a")], vec![0, 1]),
+            (vec![("a", "b"), ("b", "c"), ("c", "a"), ("d", "")], vec![0, 1, 2]),
+            (vec![("a", "b"), ("a", "c"), ("b", "c"), ("c", "b")], vec![2, 3]),
+        ] {
+            let found: Vec<_> = loops(&routes(&all)).into_iter().map(|(number, _)| number).collect();
+            assert_eq!(found, expected, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn only_routes_that_one_request_can_meet_alike_are_ambiguous() {
+        let get = || conditions(&["GET"], &[], &[]);
+        let field = |name, pattern| conditions(&[], &[(name, pattern)], &[]);
+        for (one, other, expected) in [
+            (get(), conditions(&["POST"], &[], &[]), false),
+            (get(), conditions(&["GET", "HEAD"], &[], &[]), true),
+            (get(), Match::default(), false),
+            (field("a", "1"), field("a", "2"), false),
+            (field("a", "1"), field("b", "1"), true),
+            // One of them weighs more.
+            (field("a", "1"), field("a", "*"), false),
+            (field("a", "1*"), field("b", "1"), false),
+            (field("a", "x*"), field("a", "y*"), false),
+            (conditions(&[], &[], &[("a", "1")]), conditions(&[], &[], &[("b", "2")]), true),
+            (conditions(&[], &[("a", "1")], &[("v", "1")]), conditions(&[], &[("b", "1")], &[("v", "2")]), false),
+        ] {
+            let (text, against) = (one.to_string(), other.to_string());
+            let mut routes = [Route::catch_all("o"), Route::catch_all("o")];
+            (routes[0].conditions, routes[1].conditions) = (one, other);
+            let found = ambiguities(&routes);
+            assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{text} {against}");
+            // Another path, another host.
+            routes[1].path_prefix = "/a".into();
+            assert_eq!(ambiguities(&routes), []);
+            (routes[1].path_prefix, routes[1].path) = ("/".into(), Some("/".into()));
+            assert_eq!(ambiguities(&routes), []);
+            (routes[1].path, routes[1].host) = (None, Some("a.test".into()));
+            assert_eq!(ambiguities(&routes), []);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
+
+use super::{
+    names::{authority, parse_host},
+    rule_readers::{table, template},
+    rules::{Template, Variable},
+    section::Section,
+    table::{KeyTable as _, keys, required},
+    values::{Kind, RawValue, Wrong, text},
+};
+use http::StatusCode;
+use serde_json::json;
+
+/// In `redirect.to`.
+const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
+
+keys! {
+    /// `redirect`
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Redirect {
+        /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
+        /// requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after
+        /// `rewrite_prefix`.
+        to: Template = Template::default(), required(location());
+
+        /// The answer's status.
+        status: StatusCode = Self::STATUS, redirect_status();
+    }
+}
+
+impl Redirect {
+    /// The statuses of a redirect (RFC 9110 §15.4).
+    pub const STATUSES: [StatusCode; 5] = [
+        StatusCode::MOVED_PERMANENTLY,
+        StatusCode::FOUND,
+        StatusCode::SEE_OTHER,
+        StatusCode::TEMPORARY_REDIRECT,
+        StatusCode::PERMANENT_REDIRECT,
+    ];
+    /// Keeps method and body, and browsers do not cache it for ever.
+    pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
+}
+
+/// `redirect`, if set.
+pub(crate) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
+    table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read)
+}
+
+/// The status of a redirect.
+pub(crate) fn redirect_status() -> Kind<StatusCode> {
+    let known = Redirect::STATUSES.map(|status| status.as_u16());
+    Kind {
+        expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
+        schema: json!({ "type": "integer", "enum": known }),
+        read: Box::new(move |given| match given {
+            RawValue::Integer(number) => Redirect::STATUSES
+                .into_iter()
+                .find(|status| i128::from(status.as_u16()) == number)
+                .ok_or_else(|| "not a redirect's status".into()),
+            other => Err(other.wrong_type()),
+        }),
+        show: Box::new(|status| json!(status.as_u16())),
+    }
+}
+
+pub(crate) fn location() -> Kind<Template> {
+    let expected = "a URL such as \"https://www.example.com{path}\", or a path";
+    let (path, host) = (r"[!#-;=?-\[\]_a-z~{}]", "[0-9A-Za-z_.:-]");
+    let kind = text(expected, |text| parse_location(&text), ToString::to_string);
+    kind.matching(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
+}
+
+/// A `Location` whose target is the operator's choice, whatever the client requests: scheme and authority are written
+/// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
+/// after them.
+fn parse_location(text: &str) -> Result<Template, Wrong> {
+    // RFC 3986 §2; a backslash is a slash to browsers.
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>' | b'^' | b'`' | b'|'))
+    {
+        return Err("has characters that a URL cannot have".into());
+    }
+    let template = template(text, IN_REDIRECTS)?;
+    let absolute = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let path = match absolute {
+        Some(rest) => {
+            let end = rest.find("{path}").into_iter().chain(rest.find(['/', '?', '#'])).min().unwrap_or(rest.len());
+            let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+            location_authority(authority)?;
+            path
+        }
+        None if text.starts_with("//") => return Err("has no scheme".into()),
+        None if text.starts_with('/') => text,
+        None => return Err("begins with neither \"https://\", \"http://\" nor \"/\"".into()),
+    };
+    let (literal, rest) = path.split_once("{path}").map_or((path, None), |(literal, rest)| (literal, Some(rest)));
+    if literal.contains("{host}") {
+        return Err("{host} must be the whole host, or its end".into());
+    }
+    match rest {
+        Some(rest) if !rest.is_empty() => Err("{path} must be at the end".into()),
+        Some(_) if literal.contains(['?', '#']) => Err("{path} cannot be in a query".into()),
+        Some(_) if literal.ends_with('/') => Err("{path} begins with a slash itself".into()),
+        _ => Ok(template),
+    }
+}
+
+/// `HOST`, `HOST:PORT`, `{host}`, or labels before `{host}`.
+fn location_authority(text: &str) -> Result<(), Wrong> {
+    match text.strip_suffix("{host}") {
+        Some("") => Ok(()),
+        Some(labels) => match labels.strip_suffix('.') {
+            Some(labels) => parse_host(labels).map(|_| ()),
+            None => Err("{host} needs a dot before it".into()),
+        },
+        None if text.contains('{') => Err("{host} must be the whole host, or its end".into()),
+        None if text.is_empty() => Err("has no host".into()),
+        None => (authority().read)(RawValue::Text(text.into())).map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An open redirect is not a valid value.
+    #[test]
+    fn a_redirect_leads_where_the_operator_says() {
+        for (text, problem) in [
+            ("https://example.com", None),
+            ("https://example.com/", None),
+            ("https://example.com{path}", None),
+            ("https://example.com:8443{path}", None),
+            ("https://[::1]:8443/a{path}", None),
+            ("http://example.com/new{path}", None),
+            ("https://{host}{path}", None),
+            ("https://www.{host}{path}", None),
+            ("https://{host}/login?from=a#b", None),
+            ("/", None),
+            ("/login", None),
+            ("/login?from=here", None),
+            ("/new{path}", None),
+            ("https://example.com?a", None),
+            ("{path}", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("{host}{path}", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("javascript:alert(1)", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("HTTPS://example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("//example.com", Some("has no scheme")),
+            ("//{host}{path}", Some("has no scheme")),
+            ("/\\example.com", Some("has characters that a URL cannot have")),
+            ("/a b", Some("has characters that a URL cannot have")),
+            ("/{path}", Some("{path} begins with a slash itself")),
+            ("https://example.com/{path}", Some("{path} begins with a slash itself")),
+            ("https://{path}", Some("has no host")),
+            ("https://", Some("has no host")),
+            ("https:///a", Some("has no host")),
+            ("https://example{path}.com", Some("{path} must be at the end")),
+            // The root's dot.
+            ("https://a.{path}", None),
+            ("https://user@example.com{path}", Some("not a host")),
+            ("https://example.com:0{path}", Some("not a port")),
+            ("https://{host}.evil.com{path}", Some("{host} must be the whole host, or its end")),
+            ("https://evil{host}", Some("{host} needs a dot before it")),
+            ("https://{host}:8443", Some("{host} must be the whole host, or its end")),
+            ("https://a@.{host}", Some("not a host")),
+            ("https://example.com/{host}", Some("{host} must be the whole host, or its end")),
+            ("https://example.com/?next={path}", Some("{path} cannot be in a query")),
+            ("https://example.com#{path}", Some("{path} cannot be in a query")),
+            ("https://example.com{path}{path}", Some("{path} must be at the end")),
+            ("https://example.com{client}", Some("there is no {client} here")),
+        ] {
+            let found = parse_location(text).err().map(|wrong| wrong.problem);
+            assert_eq!(found.as_deref(), problem, "{text}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The priority of one response: its urgency, and whether it is incremental.
+
+/// The priority of one response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Priority {
+    /// From 0, the most urgent, to [`MAX_URGENCY`] (RFC 9218 §4.1).
+    pub urgency: u8,
+    /// Whether the client can use a part of the response before it has the whole (RFC 9218 §4.2).
+    pub incremental: bool,
+}
+
+/// The least urgent of the urgencies (RFC 9218 §4.1).
+pub const MAX_URGENCY: u8 = 7;
+
+impl Priority {
+    /// The priority of a request without a signal (RFC 9218 §4), once its connection has brought one.
+    pub const DEFAULT: Self = Self { urgency: 3, incremental: false };
+    /// The priority of a request on a connection that has brought no signal. The client may know nothing of
+    /// priorities: its responses share the connection.
+    pub const UNSIGNALLED: Self = Self { urgency: 3, incremental: true };
+
+    /// Returns whether all bytes at hand of a stream with this priority and the ID `id` are sent before those of
+    /// `other`.
+    pub const fn precedes(self, id: u64, other: Self, other_id: u64) -> bool {
+        self.urgency < other.urgency
+            || self.urgency == other.urgency && !self.incremental && !other.incremental && id < other_id
+    }
+
+    /// Returns the priority as a number.
+    pub fn pack(self) -> u64 {
+        u64::from(self.urgency) | u64::from(self.incremental) << 3
+    }
+
+    /// Returns the priority that [`pack`](Self::pack) has made a number.
+    pub fn unpack(number: u64) -> Self {
+        Self { urgency: u8::try_from(number & 7).unwrap_or(MAX_URGENCY), incremental: number & 8 > 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_a_number_and_back() {
+        for urgency in 0..=MAX_URGENCY {
+            for incremental in [false, true] {
+                let priority = Priority { urgency, incremental };
+                assert_eq!(Priority::unpack(priority.pack()), priority);
+            }
+        }
+    }
+
+    #[test]
+    fn urgency_counts_before_the_stream_and_that_only_where_neither_is_incremental() {
+        let of = |urgency, incremental| Priority { urgency, incremental };
+        for (first, second, precedes) in [
+            ((of(0, false), 8), (of(1, false), 4), true),
+            ((of(0, true), 8), (of(1, false), 4), true),
+            ((of(1, false), 4), (of(0, true), 8), false),
+            ((of(3, false), 4), (of(3, false), 8), true),
+            ((of(3, false), 8), (of(3, false), 4), false),
+            ((of(3, true), 4), (of(3, false), 8), false),
+            ((of(3, false), 4), (of(3, true), 8), false),
+            ((of(3, true), 4), (of(3, true), 8), false),
+        ] {
+            assert_eq!(first.0.precedes(first.1, second.0, second.1), precedes, "{first:?} {second:?}");
+        }
+    }
+}

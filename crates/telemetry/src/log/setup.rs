@@ -1,0 +1,353 @@
+//! Sets the log up: its level, its format, and the filter of events.
+
+use super::{
+    json,
+    limiter::{Limiter, LineLimit},
+    lines::{LOG, Lines, Log, Reports},
+    metrics::Metrics,
+    terminal::Terminal,
+};
+use litequic_base::log_writer::{LogTarget, queue};
+use std::{
+    io::{self, IsTerminal},
+    sync::Arc,
+};
+use tracing::{Level, Subscriber};
+use tracing_subscriber::{
+    EnvFilter, Registry,
+    filter::ParseError,
+    fmt::{MakeWriter, layer},
+    layer::SubscriberExt,
+    reload,
+    util::{SubscriberInitExt, TryInitError},
+};
+
+/// The environment variable that adds to the log, as `target=level,…`: for debugging a library, which otherwise logs
+/// its warnings and errors only.
+pub const VARIABLE: &str = "RUST_LOG";
+
+/// The least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
+/// nothing: s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
+const LIBRARIES: Level = Level::WARN;
+
+/// Bytes of lines that wait for the writer: some thousand lines, for a reader that stops for a while.
+const MAX_WAITING: usize = 1 << 20;
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// [`Format::Human`] on a terminal, [`Format::Json`] otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// An object a line.
+    Json,
+}
+
+/// The log could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The operator's fault.
+    #[error("the environment variable {VARIABLE} is not a list of target=level")]
+    Filter(#[from] ParseError),
+    /// litequic's fault.
+    #[error("the log was set up before")]
+    Twice(#[from] TryInitError),
+    /// The system's fault: it starts no thread.
+    #[error("cannot start the log's thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. The number
+/// of lines is limited, except of the targets in `unlimited`. `written` is called on the writer's thread after each
+/// write.
+///
+/// # Errors
+///
+/// [`LogError`] when [`VARIABLE`] cannot be read as a filter, when there is a log already, or no thread for it.
+pub fn init(
+    level: Level,
+    format: Format,
+    unlimited: &'static [&'static str],
+    written: fn(),
+) -> Result<Handle, LogError> {
+    let terminal = io::stderr().is_terminal();
+    let json = match format {
+        Format::Auto => !terminal,
+        Format::Human => false,
+        Format::Json => true,
+    };
+    let extra = std::env::var(VARIABLE).unwrap_or_default();
+    let metrics = Arc::<Metrics>::default();
+    let limiter = Arc::new(Limiter::new(Arc::clone(&metrics), unlimited));
+    let (sender, receiver) = queue(MAX_WAITING);
+    let lines = Lines { sender: sender.clone(), metrics: Arc::clone(&metrics) };
+    let style = match (json, terminal) {
+        (true, _) => Style::Json,
+        (false, true) => Style::Terminal(Terminal::local()),
+        (false, false) => Style::Text,
+    };
+    let (subscriber, filter) = subscriber(filter(level, &extra)?, &limiter, style, lines.clone());
+    subscriber.try_init()?;
+    limiter.report_to(sender);
+    // The only place that sets it, behind try_init, which succeeds once.
+    let _ = LOG.set(Log { lines: lines.clone(), limiter: Arc::clone(&limiter) });
+    receiver.write_to(LogTarget::Stderr, "log", Reports { lines, limiter, written }).map_err(LogError::Thread)?;
+    Ok(Handle { filter, extra, metrics })
+}
+
+/// Changes the log's level at run time.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    filter: reload::Handle<EnvFilter, Registry>,
+    /// The value of [`VARIABLE`] at the start.
+    extra: String,
+    metrics: Arc<Metrics>,
+}
+
+impl Handle {
+    /// The counts of the log's lines.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    /// Writes events of `level` and above from now on.
+    pub fn set_level(&self, level: Level) {
+        // A valid filter stays valid, and the log exists as long as the process.
+        if let Ok(filter) = filter(level, &self.extra) {
+            let _ = self.filter.reload(filter);
+        }
+    }
+}
+
+fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
+    // At the level `error` the libraries are not to be louder than litequic.
+    EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARIES)))
+}
+
+type Reloadable = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
+
+/// How lines look.
+#[derive(Debug)]
+enum Style {
+    Json,
+    /// For people, in a file or a pipe: without colours.
+    Text,
+    Terminal(Terminal),
+}
+
+fn subscriber<W>(filter: EnvFilter, limiter: &Arc<Limiter>, style: Style, writer: W) -> Reloadable
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (filter, handle) = reload::Layer::new(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(LineLimit(Arc::clone(limiter)));
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match style {
+        Style::Json => Box::new(registry.with(layer().event_format(json::Json).with_writer(writer))),
+        Style::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),
+        Style::Terminal(terminal) => {
+            // The library respects NO_COLOR.
+            let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            Box::new(registry.with(layer().event_format(terminal).with_ansi(colours).with_writer(writer)))
+        }
+    };
+    (subscriber, handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::capture;
+    use std::{io::Write, sync::Mutex};
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(level: Level, extra: &str, style: Style, events: impl FnOnce()) -> String {
+        let limiter = Arc::default();
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let (subscriber, _) = subscriber(filter(level, extra).unwrap(), &limiter, style, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, events);
+        let bytes = memory.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn tell() {
+        tracing::info!(workers = 2, "ready");
+        tracing::debug!("a detail");
+        tracing::info!(target: "rustls", "a handshake");
+        tracing::warn!(target: "rustls", "a fault");
+    }
+
+    #[test]
+    fn an_event_is_one_json_object_with_its_time_and_fields() {
+        let text = logged(Level::INFO, "", Style::Json, || tracing::info!(workers = 2, "ready"));
+        assert_eq!(text.lines().count(), 1);
+        let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(event["message"], "ready");
+        assert_eq!(event["workers"], 2);
+        assert_eq!(event["level"], "INFO");
+        assert!(humantime::parse_rfc3339(event["timestamp"].as_str().unwrap()).is_ok(), "{text}");
+    }
+
+    #[test]
+    fn people_read_a_line_without_colours_in_a_file() {
+        let text = logged(Level::INFO, "", Style::Text, || tracing::info!(workers = 2, "ready"));
+        let (time, rest) = text.split_once(' ').unwrap();
+        assert!(humantime::parse_rfc3339(time).is_ok(), "{text}");
+        assert_eq!(rest, format!(" INFO {}: ready workers=2\n", module_path!()));
+    }
+
+    #[test]
+    fn people_at_a_terminal_read_the_time_of_day_and_the_module_of_details_alone() {
+        let terminal = Style::Terminal(Terminal::new(jiff::tz::TimeZone::UTC));
+        let text = logged(Level::DEBUG, "", terminal, || {
+            tracing::info!(workers = 2, "ready");
+            tracing::error!("it failed");
+            tracing::debug!(n = 1, "a detail");
+        });
+        let text = without_colours(&text);
+        let module = module_path!();
+        let expected = [" INFO ready workers=2", "ERROR it failed", &format!("DEBUG {module}: a detail n=1")];
+        assert_eq!(text.lines().count(), expected.len(), "{text}");
+        for (line, expected) in text.lines().zip(expected) {
+            let (time, rest) = line.split_once(' ').unwrap();
+            let shape = time.replace(|char: char| char.is_ascii_digit(), "0");
+            assert_eq!((shape.as_str(), rest), ("00:00:00.000", expected));
+        }
+    }
+
+    /// `text` without the sequences of ECMA-48 that select colours, each of which ends with `m`.
+    fn without_colours(text: &str) -> String {
+        let mut pieces = text.split('\x1b');
+        let first = pieces.next().unwrap_or_default().to_owned();
+        first + &pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest)).collect::<String>()
+    }
+
+    #[test]
+    fn libraries_are_heard_from_warnings_on() {
+        let cases = [
+            (Level::ERROR, "", vec![]),
+            (Level::WARN, "", vec!["a fault"]),
+            (Level::INFO, "", vec!["ready", "a fault"]),
+            (Level::DEBUG, "", vec!["ready", "a detail", "a fault"]),
+            (Level::INFO, "rustls=info", vec!["ready", "a handshake", "a fault"]),
+            (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a fault"]),
+        ];
+        for (level, extra, expected) in cases {
+            let text = logged(level, extra, Style::Json, tell);
+            let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            let messages: Vec<_> = events.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(messages, expected, "{level} {extra}");
+        }
+    }
+
+    #[test]
+    fn the_level_follows_its_handle() {
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let extra = "rustls=info";
+        let (subscriber, filter) =
+            subscriber(filter(Level::INFO, extra).unwrap(), &Arc::default(), Style::Json, move || writer.clone());
+        let handle = Handle { filter, extra: extra.into(), metrics: Arc::default() };
+        tracing::subscriber::with_default(subscriber, || {
+            for level in [Level::WARN, Level::DEBUG] {
+                handle.set_level(level);
+                tell();
+            }
+        });
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        let messages: Vec<_> = text.lines().map(|line| line.split("\"message\":\"").nth(1).unwrap()).collect();
+        let begins = ["a handshake", "a fault", "ready", "a detail", "a handshake", "a fault"];
+        assert_eq!(messages.len(), begins.len(), "{text}");
+        assert!(messages.iter().zip(begins).all(|(message, begin)| message.starts_with(begin)), "{text}");
+    }
+
+    /// Messages of the lines of `text`, each an object.
+    fn messages(text: &str) -> Vec<String> {
+        let line = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        text.lines().map(|text| line(text)["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The summaries of all that `limiter` has suppressed, and the lines that `events` logs.
+    fn summed_up(events: impl Fn()) -> (Vec<String>, String) {
+        let (limiter, mut summaries) = (Arc::new(Limiter::new(Arc::default(), &["operator"])), Vec::new());
+        let memory = Memory::default();
+        let (lines, writer) = (memory.clone(), memory.clone());
+        let (subscriber, _) =
+            subscriber(filter(Level::DEBUG, "").unwrap(), &limiter, Style::Json, move || Capturing(writer.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            events();
+            limiter.summarize(true, |line| summaries.push(String::from_utf8(line).unwrap()));
+        });
+        let lines = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        (messages(&lines), summaries.concat())
+    }
+
+    /// A writer that passes what is captured, as [`Lines`].
+    struct Capturing(Memory);
+
+    impl Write for Capturing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if capture::add(bytes) { Ok(bytes.len()) } else { self.0.write(bytes) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_servers_failures_is_summed_up_and_hides_no_other_line() {
+        let (logged, summaries) = summed_up(|| {
+            for n in 0..1304 {
+                let (origin, server) = ("a", format_args!("192.0.2.{}", n / 1303));
+                tracing::warn!(origin, %server, n, "no \"connection\"");
+            }
+            tracing::warn!("another");
+        });
+        assert_eq!(logged.len(), 100 + 1 + 1, "one line of the other server, and one of another place");
+        let summary: serde_json::Value = serde_json::from_str(&summaries).unwrap();
+        assert_eq!(summary["message"], "1,203 more in the last 1 s: no \"connection\"");
+        assert_eq!((&summary["origin"], &summary["server"]), (&"a".into(), &"192.0.2.0".into()));
+        assert_eq!((&summary["level"], &summary["target"]), (&"WARN".into(), &module_path!().into()));
+        assert_eq!(summary.get("n"), None);
+    }
+
+    #[test]
+    fn debug_events_and_those_of_some_targets_are_not_limited() {
+        let (logged, summaries) = summed_up(|| {
+            (0..500).for_each(|n| tracing::debug!(n, "a detail"));
+            (0..500).for_each(|n| tracing::warn!(target: "operator", n, "reloaded"));
+        });
+        assert_eq!((logged.len(), summaries.as_str()), (1000, ""));
+    }
+
+    #[test]
+    fn values_are_json_of_their_kind() {
+        let text = logged(Level::INFO, "", Style::Json, || {
+            tracing::info!(a = -1, b = true, c = 0.5, d = f64::NAN, e = ?Some("\n\u{1}\u{e9}"), "\"quoted\"\n");
+        });
+        let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let expected = serde_json::json!({
+            "timestamp": event["timestamp"], "level": "INFO", "message": "\"quoted\"\n", "a": -1, "b": true, "c": 0.5,
+            "d": null, "e": "Some(\"\\n\\u{1}\u{e9}\")", "target": module_path!(),
+        });
+        assert_eq!(event, expected);
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_filter_that_makes_no_sense_is_refused() {
+        assert!(filter(Level::INFO, "rustls=loud").is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The server's side of TLS for QUIC as a worker has it: what its sessions begin with.
+
+use super::{
+    client_certificates::Asking,
+    keys::{SecretLog, TrafficSecrets},
+    metrics::Metrics,
+    resolver::CertificateResolver,
+};
+use litequic_exchange::CertificateRequest;
+use rustls::{
+    ServerConfig,
+    quic::{ServerConnection, Version},
+};
+use std::{fmt, net::IpAddr, sync::Arc};
+
+/// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the keys of the session tickets:
+/// give one to each worker.
+///
+/// Extensions of a handshake belong here: a session has the client's transport parameters as they came (also those that
+/// s2n-quic does not support) and its verified certificates, and can leave either for the connection's user with
+/// `Context::on_tls_context`.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// For clients without a certificate request.
+    plain: Arc<ServerConfig>,
+    asking: Option<Arc<Asking>>,
+    /// If certificates depend on the address that a client connected to.
+    resolver: Option<Arc<CertificateResolver>>,
+    metrics: Arc<Metrics>,
+}
+
+impl ServerTls {
+    /// Serves `config`, which should come from [`super::server_config`]: rustls accepts no QUIC connection with another
+    /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
+    /// a configuration every handshake fails.
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self { plain: config, asking: None, resolver: None, metrics: Arc::default() }
+    }
+
+    /// Requests certificates from clients.
+    #[must_use]
+    pub fn asking(self, asking: Asking) -> Self {
+        Self { asking: Some(Arc::new(asking)), ..self }
+    }
+
+    /// Serves clients without a name (SNI) the certificate of `resolver` that has the address which they connected to.
+    #[must_use]
+    pub fn by_address(self, resolver: Arc<CertificateResolver>) -> Self {
+        Self { resolver: Some(resolver), ..self }
+    }
+
+    /// Counts in `metrics`, those of its worker.
+    #[must_use]
+    pub fn counting_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Whether the name of a client has to be known before it can be served.
+    pub(super) fn hangs_on_name(&self) -> bool {
+        self.asking.as_ref().is_some_and(|asking| asking.is_on())
+    }
+
+    /// The certificate request for a client with `server_name`.
+    pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
+    }
+
+    /// A connection of a client at the address `local` with the certificate `request` and `secrets`; `None` if rustls
+    /// rejects its configuration.
+    pub(super) fn connection(
+        &self,
+        request: CertificateRequest,
+        local: IpAddr,
+        parameters: Vec<u8>,
+        secrets: Arc<TrafficSecrets>,
+    ) -> Option<ServerConnection> {
+        let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
+        // A configuration of its own, whose parts are shared: rustls passes secrets to the log of its configuration.
+        let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
+        if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.at(local)) {
+            config.cert_resolver = resolver;
+        }
+        config.key_log = Arc::new(SecretLog { secrets, log: config.key_log });
+        let connection = ServerConnection::new(Arc::new(config), Version::V1, parameters);
+        connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
+    }
+
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerTls")
+    }
+}

@@ -1,0 +1,179 @@
+//! A litequic that serves, until it has drained and ended.
+
+use super::{
+    active_state::ActiveState,
+    draining::{self, OldestClient, REPORT_INTERVAL},
+    handover::HandoverListener,
+    metrics::Metrics,
+    service,
+    worker::{Worker, WorkerReport},
+};
+use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_config::Timeouts;
+use litequic_telemetry::access_log::AccessLogger;
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    select,
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+/// How long this process serves as before once another one has taken over: so that clients that were steered to it in
+/// that moment, with a handshake and a request to make, are served here.
+const HANDOVER_GRACE: Duration = Duration::from_secs(1);
+
+/// How long workers may take to close their connections once the process stops.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// A worker ended without a request to: its sockets are dead, so the process must end.
+#[derive(Debug, thiserror::Error)]
+#[error("worker {0} ended unexpectedly")]
+pub struct WorkerDied(usize);
+
+/// A litequic that serves.
+pub struct Running {
+    /// The addresses for HTTP/3, in the order of `[listen] udp`.
+    pub addresses: Vec<SocketAddr>,
+    /// The addresses for HTTP/1.1 and HTTP/2 over TCP, in the order of `[listen] tcp`.
+    pub tcp: Vec<SocketAddr>,
+    /// The addresses for redirects from plain HTTP, in the order of `[listen] redirect`.
+    pub redirects: Vec<SocketAddr>,
+    /// `[admin] listen`
+    pub admin: Option<SocketAddr>,
+    /// `[admin] probes`
+    pub probes: Option<SocketAddr>,
+    /// `[admin] socket`, or the default one.
+    pub admin_socket: Option<PathBuf>,
+    /// Everything that is counted.
+    pub metrics: Arc<Metrics>,
+    /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
+    pub lifecycle: Lifecycle,
+    pub(super) in_force: ActiveState,
+    /// Reopens the access log's file, if there is one.
+    pub access_log: Arc<AccessLogger>,
+    pub(super) workers: Vec<Worker>,
+    /// By worker.
+    pub(super) oldest: Vec<Arc<OldestClient>>,
+    /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
+    /// and a worker that ends before the others would change their places.
+    pub(super) handover: HandoverListener,
+    pub(super) reports: mpsc::UnboundedReceiver<WorkerReport>,
+    /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
+    pub(super) tasks: JoinSet<()>,
+    /// The systemd watchdog's task, which ends when this is dropped.
+    pub(super) _watchdog: JoinSet<()>,
+}
+
+impl Running {
+    /// Waits until litequic has ended: requested by [`Running::lifecycle`], after the drain.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerDied`]. What the other workers were doing is cut off.
+    pub async fn wait(mut self) -> Result<(), WorkerDied> {
+        let mut watch = self.lifecycle.watch();
+        let mut phase = Phase::Ready;
+        // A worker's end, which begins the loop anew, does not lengthen the phase.
+        let mut since = Instant::now();
+        let mut next_line = since + REPORT_INTERVAL;
+        // Workers without a connection: they refuse new ones until all are.
+        let mut drained = BTreeSet::new();
+        let outcome = loop {
+            if self.workers.is_empty() {
+                break Ok(());
+            }
+            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.index()));
+            if is_drained && phase == Phase::Draining {
+                // Nothing is cut off: the log need not say that.
+                self.lifecycle.advance(Phase::Stopping);
+                phase = Phase::Stopping;
+                since = Instant::now();
+            }
+            let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.handover.handed_over());
+            let next = async {
+                match phase {
+                    Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
+                    Phase::Leaving => wait_or(since + grace, watch.reached(Phase::Draining)).await,
+                    Phase::Draining => wait_or(since + timeouts.drain, watch.reached(Phase::Stopping)).await,
+                    Phase::Stopping => sleep_until(since + STOP_GRACE).await,
+                }
+            };
+            select! {
+                biased;
+                Some(report) = self.reports.recv() => {
+                    let ended = match report {
+                        WorkerReport::Drained(index) => {
+                            drained.insert(index);
+                            continue;
+                        }
+                        WorkerReport::Ended(ended) => ended,
+                    };
+                    // Workers may have seen a phase that this loop has not seen yet.
+                    if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
+                        break Err(WorkerDied(ended.index));
+                    }
+                    self.workers.retain(|worker| worker.index() != ended.index);
+                }
+                () = handed_over, if self.lifecycle.phase() < Phase::Leaving => {
+                    self.lifecycle.advance(Phase::Leaving);
+                }
+                () = sleep_until(next_line), if phase == Phase::Draining => {
+                    let left = (since + timeouts.drain).saturating_duration_since(Instant::now());
+                    draining::report(&self.metrics, &self.oldest, left);
+                    next_line += REPORT_INTERVAL;
+                }
+                () = next => {
+                    phase = match phase {
+                        Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
+                        Phase::Leaving => self.enter(Phase::Draining),
+                        Phase::Draining => self.enter(Phase::Stopping),
+                        Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
+                    };
+                    since = Instant::now();
+                    next_line = since + REPORT_INTERVAL;
+                }
+            }
+        };
+        self.lifecycle.advance(Phase::Stopping);
+        while self.tasks.join_next().await.is_some() {}
+        tokio::join!(self.access_log.finish(), self.in_force.traces.finish());
+        outcome
+    }
+
+    /// How long new connections are still accepted. A process that was taken over from need not wait for balancers.
+    fn grace(&self) -> Duration {
+        if self.handover.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.in_force.config.load().timeouts
+    }
+
+    /// Moves on to `phase`, unless a later one was set meanwhile.
+    fn enter(&self, phase: Phase) -> Phase {
+        self.lifecycle.advance(phase);
+        let now = self.lifecycle.phase();
+        match now {
+            Phase::Starting | Phase::Ready => {}
+            Phase::Leaving => {
+                // With another process in its place the service goes on.
+                if !self.handover.is_handed_over() {
+                    service::stopping();
+                }
+                tracing::info!(grace = ?self.grace(), "leaving: no longer ready");
+            }
+            Phase::Draining => tracing::info!(deadline = ?self.timeouts().drain, "draining: requests may finish"),
+            Phase::Stopping => tracing::info!("stopping"),
+        }
+        now
+    }
+}
+
+/// Waits for `event`, until `deadline` at most.
+async fn wait_or(deadline: Instant, event: impl Future<Output = ()>) {
+    select! {
+        () = sleep_until(deadline) => {}
+        () = event => {}
+    }
+}

@@ -1,0 +1,213 @@
+//! An address that cannot be bound, and the advice for it.
+
+use super::system::{self, PortHolder, Socket, SocketProtocol};
+use crate::app::StartError;
+use litequic_config::Config;
+use litequic_net::{BindError, ListenError};
+use std::{
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+};
+
+/// Ports below this one need a right, unless the system has another boundary.
+const PRIVILEGED: u16 = 1024;
+/// Addresses of this machine that are listed.
+const MAX_ADDRESSES: usize = 8;
+/// The program's own name, as the kernel shows it.
+const SELF: &str = "litequic";
+
+/// The command that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Run,
+    Demo,
+}
+
+/// `error` with the advice that the system at hand allows, a line each.
+pub(crate) fn with_advice(error: &StartError, config: &Config, command: Command) -> String {
+    let mut text = error.to_string();
+    for line in Trouble::of(error, config).map_or_else(Vec::new, |trouble| trouble.advice(command)) {
+        text.push_str("\n  ");
+        text.push_str(&line);
+    }
+    text
+}
+
+/// An address that cannot be bound.
+struct Trouble<'e> {
+    protocol: SocketProtocol,
+    /// The key that names the address.
+    key: &'static str,
+    address: SocketAddr,
+    error: &'e io::Error,
+}
+
+impl<'e> Trouble<'e> {
+    fn of(error: &'e StartError, config: &Config) -> Option<Self> {
+        let (protocol, key, address, error) = match error {
+            StartError::Bind(BindError::Bind { address, source }) => {
+                (SocketProtocol::Udp, "listen.udp", address, source)
+            }
+            StartError::Listen(ListenError { address, source }) => {
+                let key = if config.listen.redirect.contains(address) { "listen.redirect" } else { "listen.tcp" };
+                (SocketProtocol::Tcp, key, address, source)
+            }
+            StartError::Admin { key, address, source } => (SocketProtocol::Tcp, *key, address, source),
+            _ => return None,
+        };
+        Some(Self { protocol, key, address: *address, error })
+    }
+
+    fn advice(&self, command: Command) -> Vec<String> {
+        let port = self.address.port();
+        match self.error.kind() {
+            ErrorKind::AddrInUse => {
+                self.held(system::holder(Socket { protocol: self.protocol, address: self.address }).as_ref(), command)
+            }
+            ErrorKind::PermissionDenied => {
+                vec![forbidden(port, system::unprivileged_port_start().unwrap_or(PRIVILEGED))]
+            }
+            ErrorKind::AddrNotAvailable => vec![not_local(self.address, &system::local_addresses())],
+            _ if self.error.raw_os_error() == Some(libc::EAFNOSUPPORT) && self.address.is_ipv6() => {
+                vec![format!("this system has no IPv6: 0.0.0.0:{port}")]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What to do about the process that has the address.
+    fn held(&self, holder: Option<&PortHolder>, command: Command) -> Vec<String> {
+        let whose = match holder {
+            Some(PortHolder { process: Some((process, name)), listens, .. }) => {
+                format!("{name} (process {process}) {}", if *listens { "listens there" } else { "uses that port" })
+            }
+            Some(PortHolder { user, listens, .. }) => format!(
+                "a process of the user {user} {} (as root: ss -lntup)",
+                if *listens { "listens there" } else { "uses that port" }
+            ),
+            None => "which process listens there: ss -lntup, as root".into(),
+        };
+        let is_litequic = holder.and_then(|holder| holder.process.as_ref()).is_some_and(|(_, name)| name == SELF);
+        let next = match (self.key, command) {
+            (_, Command::Demo) => "at a free port: litequic demo --listen 127.0.0.1:0".into(),
+            _ if is_litequic => {
+                "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md".into()
+            }
+            ("listen.tcp", _) => "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
+                                  docs/how-to/add-http3-beside-nginx.md"
+                .into(),
+            ("listen.udp", _) => {
+                "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]".into()
+            }
+            ("listen.redirect", _) => "to leave plain HTTP to it: no redirect below [listen]".into(),
+            (key, _) => format!("to leave it there: another port in {key}"),
+        };
+        vec![whose, next]
+    }
+}
+
+fn forbidden(port: u16, unprivileged: u16) -> String {
+    if port < unprivileged {
+        format!(
+            "ports below {unprivileged} need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
+             docs/how-to/listen-on-port-443.md"
+        )
+    } else {
+        "the port needs no right: SELinux, AppArmor or a filter of system calls refuses it".into()
+    }
+}
+
+fn not_local(address: SocketAddr, local: &[IpAddr]) -> String {
+    let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
+    let all = format!("all of them: {any}:{}", address.port());
+    // Those of the same family first.
+    let (same, other): (Vec<&IpAddr>, Vec<&IpAddr>) = local.iter().partition(|ip| ip.is_ipv4() == address.is_ipv4());
+    let shown: Vec<_> = same.iter().chain(&other).take(MAX_ADDRESSES).map(ToString::to_string).collect();
+    let more = match local.len().saturating_sub(shown.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if shown.is_empty() { all } else { format!("this machine has {}{more}; {all}", shown.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble<'e>(key: &'static str, error: &'e io::Error) -> Trouble<'e> {
+        let protocol = if key == "listen.udp" { SocketProtocol::Udp } else { SocketProtocol::Tcp };
+        Trouble { protocol, key, address: ([0, 0, 0, 0], 443).into(), error }
+    }
+
+    #[test]
+    fn the_process_that_has_the_address_is_named_with_what_to_do() {
+        let error = ErrorKind::AddrInUse.into();
+        let named = |name: &str| PortHolder { process: Some((812, name.into())), user: "root".into(), listens: true };
+        let hidden = PortHolder { process: None, user: "www-data".into(), listens: true };
+        let passing = PortHolder { process: Some((7, "curl".into())), user: "root".into(), listens: false };
+        let upgrade = "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md";
+        let beside =
+            "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; docs/how-to/add-http3-beside-nginx.md";
+        for (key, holder, command, expected) in [
+            ("listen.tcp", Some(named("nginx")), Command::Run, ["nginx (process 812) listens there", beside]),
+            (
+                "listen.tcp",
+                Some(hidden.clone()),
+                Command::Run,
+                ["a process of the user www-data listens there (as root: ss -lntup)", beside],
+            ),
+            ("listen.tcp", None, Command::Run, ["which process listens there: ss -lntup, as root", beside]),
+            ("listen.udp", Some(named(SELF)), Command::Run, ["litequic (process 812) listens there", upgrade]),
+            (
+                "listen.udp",
+                Some(named("nginx")),
+                Command::Run,
+                [
+                    "nginx (process 812) listens there",
+                    "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]",
+                ],
+            ),
+            (
+                "listen.redirect",
+                Some(named("caddy")),
+                Command::Run,
+                ["caddy (process 812) listens there", "to leave plain HTTP to it: no redirect below [listen]"],
+            ),
+            (
+                "admin.listen",
+                Some(passing),
+                Command::Run,
+                ["curl (process 7) uses that port", "to leave it there: another port in admin.listen"],
+            ),
+            (
+                "listen.udp",
+                Some(named(SELF)),
+                Command::Demo,
+                ["litequic (process 812) listens there", "at a free port: litequic demo --listen 127.0.0.1:0"],
+            ),
+        ] {
+            assert_eq!(trouble(key, &error).held(holder.as_ref(), command), expected, "{key} {holder:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_forbidden_names_the_right_that_is_missing() {
+        let expected = "ports below 1024 need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
+                        docs/how-to/listen-on-port-443.md";
+        assert_eq!(forbidden(443, 1024), expected);
+        let expected = "the port needs no right: SELinux, AppArmor or a filter of system calls refuses it";
+        assert_eq!(forbidden(8443, 1024), expected);
+        assert_eq!(forbidden(443, 80), expected);
+    }
+
+    #[test]
+    fn an_address_that_is_not_local_gets_those_that_are() {
+        let local: Vec<IpAddr> = ["::1", "127.0.0.1", "192.0.2.7"].iter().map(|ip| ip.parse().unwrap()).collect();
+        let v4: SocketAddr = "198.51.100.1:443".parse().unwrap();
+        let expected = "this machine has 127.0.0.1, 192.0.2.7, ::1; all of them: 0.0.0.0:443";
+        assert_eq!(not_local(v4, &local), expected);
+        assert_eq!(not_local("[2001:db8::1]:443".parse().unwrap(), &[]), "all of them: [::]:443");
+        let many: Vec<IpAddr> = (0..10).map(|last| IpAddr::from([10, 0, 0, last])).collect();
+        assert!(not_local(v4, &many).contains("10.0.0.7 and 2 more; "));
+    }
+}

@@ -1,0 +1,140 @@
+//! The commands and their arguments, and the hints for a command line that has another server's words.
+
+use super::{
+    check, completions, ctl, demo, example,
+    exit::{self, Exit},
+    get, manual, panic, password, probe, reference, run, schema,
+    version::VERSION,
+};
+use crate::app;
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap_complete::Shell;
+use litequic_telemetry::log;
+use std::{
+    env,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+/// Terminates HTTP/3 and forwards HTTP/1.1 to an origin that was never changed.
+#[derive(Debug, Parser)]
+#[command(name = "litequic", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve.
+    Run(run::Arguments),
+    /// Print every fault of a configuration, and exit with 78 if there is one.
+    #[command(override_usage = "litequic check <FILE>\n       litequic check --config <FILE>")]
+    Check {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The configuration, without the option.
+        #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
+        file: Option<PathBuf>,
+    },
+    /// Try HTTP/3: serve a small origin, or your own, with a certificate made on the spot.
+    Demo(demo::Arguments),
+    /// Control a running litequic: status, health, configuration, reload, maintenance, drain.
+    Ctl(ctl::Arguments),
+    /// Make one HTTP/3 request: for health checks and scripts.
+    Get(Box<get::Arguments>),
+    /// Print what this kernel supports, what surrounds the process, and what litequic would use.
+    Probe(probe::Arguments),
+    /// Print a line with a user's name and the hash of a password, for `users` of a route.
+    Password(password::Arguments),
+    /// Print an example of a configuration.
+    Example(example::Arguments),
+    /// Print the configuration's JSON schema.
+    Schema,
+    /// Print a shell's completion script.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write the manual pages.
+    Manual {
+        /// The folder for them.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print a page of the reference, as Markdown.
+    Reference {
+        /// Which.
+        page: reference::ReferencePage,
+    },
+}
+
+/// The command for what other servers' command lines have, and for what `ctl` does.
+fn instead_of(words: &[String]) -> Option<&'static str> {
+    Some(match words.first()?.as_str() {
+        "reload" => "litequic ctl reload",
+        "-s" if words.get(1).is_some_and(|signal| signal == "reload") => "litequic ctl reload",
+        "stop" | "quit" | "shutdown" | "drain" | "-s" => "litequic ctl drain",
+        "validate" | "test" | "-t" | "-T" => "litequic check FILE",
+        "start" | "serve" | "-c" | "--config" => "litequic run FILE",
+        "status" => "litequic ctl status",
+        "config" => "litequic ctl config",
+        "health" => "litequic ctl health",
+        "ready" => "litequic ctl ready",
+        "metrics" => "litequic ctl metrics",
+        "maintenance" => "litequic ctl maintenance",
+        "upgrade" => "kill -USR2 PROCESS",
+        "version" | "-v" => "litequic --version",
+        "examples" => "litequic example",
+        "htpasswd" | "hash-password" | "passwd" => "litequic password NAME",
+        _ => return None,
+    })
+}
+
+/// Whether `run` was given an origin and no certificate.
+fn wants_a_certificate(words: &[String]) -> bool {
+    let has = |option: &str| words.iter().any(|word| word == option || word.starts_with(&format!("{option}=")));
+    words.first().is_some_and(|command| command == "run") && has("--origin") && !(has("--cert") || has("--key"))
+}
+
+/// Runs the command that the process' arguments name. `release` returns to the system the memory that the calling
+/// thread's allocator has kept of what was freed.
+pub fn main(release: fn()) -> ExitCode {
+    app::release_by(release);
+    panic::end_the_process_on_panics();
+    let words: Vec<_> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            if let Some(instead) = instead_of(&words) {
+                let word = words.first().map_or("", String::as_str);
+                return exit::fail(Exit::Usage, format!("there is no `litequic {word}`; did you mean `{instead}`?"));
+            }
+            // A closed output is no error.
+            let _ = error.print();
+            if error.kind() == ErrorKind::MissingRequiredArgument && wants_a_certificate(&words) {
+                let _ = writeln!(io::stderr(), "\nfor tests: `litequic demo --origin URL` makes a certificate");
+            }
+            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let exit = match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Check { config, file } => check::run(&config.or(file).unwrap_or_default()),
+        Command::Ctl(arguments) => ctl::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Get(arguments) => get::run(*arguments),
+        Command::Probe(arguments) => probe::run(arguments),
+        Command::Password(arguments) => password::run(&arguments),
+        Command::Example(arguments) => example::run(&arguments),
+        Command::Schema => schema::run(),
+        Command::Completions { shell } => completions::run(shell, Arguments::command()),
+        Command::Manual { out } => manual::run(&out, Arguments::command()),
+        Command::Reference { page } => reference::run(page),
+    };
+    log::finish();
+    exit
+}

@@ -1,0 +1,140 @@
+//! A request to a running litequic and its whole answer, or why there is none.
+
+use super::{
+    failure::Failure,
+    place::{self, AdminPlace, FoundAdmin},
+};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Body;
+use hyper_util::rt::TokioIo;
+use litequic_admin::{self as admin, Token};
+use std::{
+    error::Error as _,
+    io::{self},
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// More than any answer has.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// A whole answer.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+    /// Whether `Server` names litequic; otherwise the field is missing.
+    pub(super) is_signed: bool,
+}
+
+impl Answer {
+    /// Whether a litequic of any version refuses the token.
+    pub(super) fn is_about_the_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
+    }
+}
+
+/// Why a request has no answer.
+pub(super) enum Unanswered {
+    /// There is no connection.
+    NotReached(io::Error),
+    /// The answer is another program's.
+    NotLitequic,
+    /// The connection was closed before a response.
+    Closed,
+    /// The connection failed, or the answer is too long.
+    Cut(String),
+}
+
+impl Unanswered {
+    /// The failure, in words.
+    pub(super) fn failure(self, found: &FoundAdmin) -> Failure {
+        let place = &found.place;
+        match self {
+            Self::NotReached(error) => place.failure(&error),
+            Self::NotLitequic => place::not_litequic(place, &found.missed),
+            Self::Closed => Failure::unavailable(place, "the connection was closed without an answer"),
+            Self::Cut(error) => Failure::unavailable(place, error),
+        }
+    }
+
+    /// The reason for an exchange that failed before a response was there.
+    pub(super) fn before_a_response(error: &hyper::Error) -> Self {
+        // Bytes that are no HTTP/1.1, such as an alert of TLS.
+        if error.is_parse() || error.is_parse_too_large() {
+            return Self::NotLitequic;
+        }
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+        match source.map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Self::Closed,
+            _ if is_closed => Self::Closed,
+            _ => Self::Cut(source.map_or_else(|| error.to_string(), ToString::to_string)),
+        }
+    }
+}
+
+/// A request for a resource, with `order` as its query.
+pub(super) fn request(
+    place: &AdminPlace,
+    method: Method,
+    path: &str,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<Request<Empty<Bytes>>, Unanswered> {
+    let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
+    if let Some(token) = token.filter(|_| place.takes_token()) {
+        request = request.header(header::AUTHORIZATION, token.authorization());
+    }
+    request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))
+}
+
+/// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+pub(super) fn connection_failed(error: &hyper::Error) -> Unanswered {
+    match Unanswered::before_a_response(error) {
+        Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
+        other => other,
+    }
+}
+
+/// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
+pub(super) async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Unanswered>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let answer = async {
+        let answer = sender.send_request(request).await.map_err(failed)?;
+        let server = answer.headers().get(header::SERVER);
+        let is_signed = server.is_some_and(|server| server == admin::SERVER);
+        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
+        if !is_signed && (server.is_some() || is_too_long) {
+            return Err(Unanswered::NotLitequic);
+        }
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
+            None => Unanswered::Cut(format!("the answer was cut off: {error}")),
+        });
+        Ok(Answer { status, body: body?.to_bytes(), is_signed })
+    };
+    // The answer is whole before the connection's task may end.
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        biased;
+        answer = &mut answer => match answer {
+            // The connection ends, and knows why.
+            Err(Unanswered::Closed) => {
+                Err(connection.await.err().map_or(Unanswered::Closed, |error| connection_failed(&error)))
+            }
+            other => other,
+        },
+        ended = &mut connection => match ended {
+            Ok(()) => answer.await,
+            Err(error) => Err(connection_failed(&error)),
+        },
+    }
+}

@@ -1,0 +1,84 @@
+//! The arguments of `litequic get`.
+
+use super::{
+    values::{self, Data, HeaderField, Resolve},
+    write_out::{self, WriteOutTemplate},
+};
+use clap::Args;
+use http::{Method, Uri};
+use std::{path::PathBuf, time::Duration};
+
+const EXIT_CODES: &str = "Exit codes:\n  \
+    0   every response has a status below 400\n  \
+    1   a response has a status of 400 or above\n  \
+    64  the command line makes no sense\n  \
+    66  the file to be sent cannot be read\n  \
+    69  the server cannot be reached, is not trusted, or is too slow\n  \
+    74  the output cannot be written\n  \
+    76  the server broke a rule of HTTP/3, or broke off\n  \
+    78  a certificate file that is named cannot be used";
+
+/// Arguments of `litequic get`.
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::help()))]
+pub struct Arguments {
+    /// https://HOST[:PORT][/PATH]; `https://` may be left out
+    #[arg(value_name = "URL", value_parser = values::url)]
+    pub(super) url: Uri,
+    /// The method; without it GET, HEAD with --head, POST with --data, PUT with --upload-file.
+    #[arg(long, short = 'X', value_name = "METHOD", value_parser = values::method)]
+    pub(super) request: Option<Method>,
+    /// A field of the request, such as "Accept: text/html"; Host replaces the URL's. May be given several times.
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = values::field)]
+    pub(super) header: Vec<HeaderField>,
+    /// Send this text, or the file FILE for @FILE, as it is. The type is a form's unless --header says another.
+    #[arg(long, short = 'd', value_name = "DATA", value_parser = values::data, conflicts_with_all = ["upload_file", "head"])]
+    pub(super) data: Option<Data>,
+    /// Send this file while it is read; - is standard input.
+    #[arg(long, short = 'T', value_name = "FILE", conflicts_with = "head")]
+    pub(super) upload_file: Option<PathBuf>,
+    /// Request the header only, with HEAD.
+    #[arg(long, short = 'I')]
+    pub(super) head: bool,
+    /// Write the header, too, if --output is given. Without --output it is always written.
+    #[arg(long, short = 'i')]
+    pub(super) include: bool,
+    /// Write the body, and nothing else, to this file; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// After each request print this to standard output, with variables such as %{http_code} or %{time_total}, see
+    /// below; @FILE is read from a file.
+    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read)]
+    pub(super) write_out: Option<WriteOutTemplate>,
+    /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and
+    /// response.
+    #[arg(long, short)]
+    pub(super) verbose: bool,
+    /// Number of requests, one after the other, on one connection.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) repeat: u32,
+    /// Accept any certificate: for tests, never across a network.
+    #[arg(long, short = 'k', conflicts_with = "ca")]
+    pub(super) insecure: bool,
+    /// Trust the certificates in this PEM file instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Show this certificate to a server that asks for one: PEM, with its chain.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(super) client_cert: Option<PathBuf>,
+    /// The private key of --client-cert: PEM.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    pub(super) client_key: Option<PathBuf>,
+    /// Reach HOST:PORT at this address, as curl's --resolve does.
+    #[arg(long, value_name = "HOST:PORT:ADDRESS", value_parser = values::resolve)]
+    pub(super) resolve: Vec<Resolve>,
+    /// How long lookup and handshake may take together, with all addresses of the name.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::duration)]
+    pub(super) connect_timeout: Duration,
+    /// How long each request may take, the first with its connection; 0 is no limit.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
+    pub(super) timeout: Duration,
+    /// Write TLS secrets to the file that SSLKEYLOGFILE names.
+    #[arg(long)]
+    pub(super) key_log: bool,
+}

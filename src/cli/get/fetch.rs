@@ -1,0 +1,299 @@
+//! Makes the requests, one after the other on one connection, and writes their responses.
+
+use super::{
+    arguments::Arguments,
+    get_error::GetError,
+    output::{self, ResponseOutput},
+    request,
+    upload::{UploadBody, UploadSource},
+    values::Resolve,
+    verbose::{self, Verbose},
+    write_out::RequestFacts,
+};
+use crate::cli::{
+    exit::{Exit, fail},
+    run::control_runtime,
+};
+use futures_util::future::poll_immediate;
+use http::{HeaderMap, HeaderValue, Request, header};
+use litequic_config::CertificateFiles;
+use litequic_http3::client::{Client, Piece, ResponseStream};
+use litequic_quic::{self as quic, Observer};
+use litequic_tls::{self as tls, Presented, Trust};
+use std::{
+    cell::Cell,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use tokio::time::{sleep, timeout, timeout_at};
+
+/// Before the process ends, so that CONNECTION_CLOSE is sent: a server that does not get it keeps the connection until
+/// its idle timeout.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// Timeout that stands for none: a year.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Makes the requests and writes the responses.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let runtime = match control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(Exit::Software, error),
+    };
+    let mut output = None;
+    let outcome = runtime.block_on(async {
+        let outcome = get(&arguments, &mut output).await;
+        sleep(LINGER).await;
+        outcome
+    });
+    // A reader that pauses may delay this; the connection to the server is closed by now.
+    let written = output.map_or(Ok(()), ResponseOutput::finish);
+    match outcome.and_then(|exit| written.map(|()| exit)) {
+        Ok(exit) => exit.into(),
+        // The reader closed the pipe: only the exit code remains.
+        Err(error) if output::reader_is_gone(&error) => Exit::from(&error).into(),
+        Err(error) => fail(Exit::from(&error), error),
+    }
+}
+
+/// Connects and makes each request. `output` is opened once the server is there.
+async fn get(arguments: &Arguments, output: &mut Option<ResponseOutput>) -> Result<Exit, GetError> {
+    let request = request::request(arguments)?;
+    let source = request::source(arguments);
+    if arguments.repeat > 1 && matches!(source, UploadSource::StandardInput) {
+        return Err(GetError::Repeat);
+    }
+    let verbose = Verbose(arguments.verbose);
+    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. What fails here fails in
+    // the handshake, too.
+    let _ = aws_lc_rs::rand::fill(&mut [0; 1]);
+    let mut facts = RequestFacts::new(request.uri(), request.method());
+    let opened = async {
+        // First: no connection is opened for a file that does not exist.
+        let first = source.open()?;
+        let (connection, observer) = connect(arguments, verbose, &mut facts).await?;
+        // The file is truncated only once connected, and before the first request.
+        let output = output.insert(ResponseOutput::open(arguments.output.as_ref(), arguments.include)?);
+        Ok::<_, GetError>((Client::start(connection).await?, observer, output, first))
+    };
+    let (client, observer, output, first) = match opened.await {
+        Ok(opened) => opened,
+        Err(error) => {
+            facts.end(&Err(&error), &Observer::default());
+            if let Some(template) = &arguments.write_out {
+                // This one's error would hide the request's.
+                let _ = output::print(&template.render(&facts));
+            }
+            return Err(error);
+        }
+    };
+
+    let limit = if arguments.timeout.is_zero() { NO_LIMIT } else { arguments.timeout };
+    let (mut exit, mut body, mut before) = (Exit::Success, Some(first), quic::Counts::default());
+    let mut watch = pin!(client.watch());
+    for nth in 1..=arguments.repeat {
+        let body = match body.take() {
+            Some(body) => body,
+            None => source.open()?,
+        };
+        let deadline = (facts.began + limit).into();
+        let outcome = tokio::select! {
+            biased;
+            outcome = timeout_at(deadline, exchange(&client, &request, body, output, verbose, &mut facts)) => outcome,
+            error = &mut watch => Ok(Err(error.into())),
+        };
+        let outcome = outcome.unwrap_or_else(|_| Err(too_late(limit, &facts)));
+        facts.counts = observer.counts().since(&before);
+        facts.end(&outcome.as_ref().copied(), &observer);
+        // The part of a response that was cut off is written, too.
+        let written = match (output.flush().await, &arguments.write_out) {
+            (Ok(()), Some(template)) => write_out(&template.render(&facts), output).await,
+            (written, _) => written,
+        };
+        if outcome? == Exit::Status {
+            exit = Exit::Status;
+        }
+        written?;
+        if nth < arguments.repeat {
+            (facts, before) = (facts.next(), observer.counts());
+        }
+    }
+    client.close();
+    Ok(exit)
+}
+
+fn too_late(limit: Duration, facts: &RequestFacts) -> GetError {
+    match facts.status {
+        Some(_) => GetError::NotWhole { limit, received: facts.size_download },
+        None => GetError::NoResponse(limit),
+    }
+}
+
+/// Prints `text` behind the response, which may go to standard output, too.
+pub(super) async fn write_out(text: &str, output: &mut ResponseOutput) -> Result<(), GetError> {
+    if output.is_file() {
+        return output::print(text);
+    }
+    output.write(text.as_bytes()).await?;
+    output.flush().await
+}
+
+/// Connects to the first address of the URL's host that answers.
+async fn connect(
+    arguments: &Arguments,
+    verbose: Verbose,
+    facts: &mut RequestFacts,
+) -> Result<(s2n_quic::Connection, Observer), GetError> {
+    let (host, port) = request::server(&arguments.url)?;
+    let trust = match (arguments.insecure, &arguments.ca) {
+        (true, _) => Trust::Insecure,
+        (false, Some(file)) => Trust::File(file.clone()),
+        (false, None) => Trust::System,
+    };
+    let own = match (&arguments.client_cert, &arguments.client_key) {
+        (Some(cert), Some(key)) => Some(CertificateFiles { cert: cert.clone(), key: key.clone() }),
+        _ => None,
+    };
+    let presented = Presented::default();
+    let tls = tls::client_config_noting(own.as_ref(), &trust, arguments.key_log, &presented)?;
+
+    let limit = [arguments.connect_timeout, arguments.timeout].into_iter().filter(|limit| !limit.is_zero()).min();
+    let limit = limit.unwrap_or(NO_LIMIT);
+    let addresses = match timeout(limit, addresses(host, port, &arguments.resolve)).await {
+        Ok(addresses) => addresses?,
+        Err(_) => return Err(GetError::Lookup { host: host.into(), source: io::ErrorKind::TimedOut.into() }),
+    };
+    facts.looked_up = Some(Instant::now());
+    let mut last = GetError::NoAddress(host.into());
+    // One that never answers does not prevent trying the others.
+    let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    for address in addresses {
+        verbose.say(|| format!("Trying {address}"));
+        let (observer, began) = (Observer::new(arguments.verbose), Instant::now());
+        presented.clear();
+        let outcome = quic::connect(address, host, tls.clone(), share, &observer).await;
+        let seen = observer.now();
+        facts.first_packet = seen.first_received;
+        match outcome {
+            Ok(connection) => {
+                facts.connected = Some(Instant::now());
+                facts.connections = 1;
+                (facts.local, facts.remote) = (connection.local_addr().ok(), connection.remote_addr().ok());
+                let certificate = || verbose::certificate(&presented, arguments.insecure);
+                let (local, remote) = (facts.local, facts.remote);
+                verbose.all(|| verbose::connected(&seen, local, remote, began.elapsed(), certificate()));
+                return Ok((connection, observer));
+            }
+            Err(error) => {
+                last = match presented.distrust() {
+                    Some(reason) => GetError::Certificate { host: host.into(), address, reason },
+                    None => error.into(),
+                };
+                verbose.all(|| verbose::certificate(&presented, arguments.insecure));
+                verbose.all(|| verbose::packets(&seen));
+                verbose.say(|| format!("Connection failed: {}", last.to_string().lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    Err(last)
+}
+
+async fn addresses(host: &str, port: u16, resolve: &[Resolve]) -> Result<Vec<SocketAddr>, GetError> {
+    let given: Vec<_> = resolve
+        .iter()
+        .filter(|given| given.port == port && given.host.eq_ignore_ascii_case(host))
+        .map(|given| SocketAddr::new(given.address, port))
+        .collect();
+    if !given.is_empty() {
+        return Ok(given);
+    }
+    let found = tokio::net::lookup_host((host, port)).await;
+    Ok(found.map_err(|source| GetError::Lookup { host: host.into(), source })?.collect())
+}
+
+/// One request and its response. The body is sent while the response comes: a server may answer before it has read all.
+async fn exchange(
+    client: &Client,
+    request: &Request<()>,
+    body: UploadBody,
+    output: &mut ResponseOutput,
+    verbose: Verbose,
+    facts: &mut RequestFacts,
+) -> Result<Exit, GetError> {
+    let mut request = request.clone();
+    if let Some(length) = body.length {
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    verbose.request(&request);
+    let (out, mut response) = client.send(&request).await?;
+    facts.sending = Some(Instant::now());
+    let sent = Cell::new(0);
+    let outcome = {
+        let mut upload = pin!(body.send(out, &sent));
+        let mut respond = pin!(respond(&mut response, client, output, verbose, facts));
+        let mut uploading = true;
+        loop {
+            tokio::select! {
+                outcome = &mut respond => break outcome,
+                outcome = &mut upload, if uploading => match outcome {
+                    Ok(()) => uploading = false,
+                    Err(error) => break Err(error),
+                },
+            }
+        }
+    };
+    facts.size_upload = sent.get();
+    outcome
+}
+
+/// Writes the response as it comes.
+async fn respond(
+    response: &mut ResponseStream,
+    client: &Client,
+    output: &mut ResponseOutput,
+    verbose: Verbose,
+    facts: &mut RequestFacts,
+) -> Result<Exit, GetError> {
+    let status = loop {
+        let head = response.head().await?;
+        facts.responded(&head);
+        if let (Some(settings), true) = (client.server_settings(), verbose.0) {
+            verbose.say(|| verbose::settings(&settings));
+        }
+        verbose.response(&head);
+        output.head(&head).await?;
+        if !head.status().is_informational() {
+            break head.status();
+        }
+        output.flush().await?;
+    };
+    loop {
+        let piece = {
+            let mut next = pin!(response.next());
+            match poll_immediate(&mut next).await {
+                Some(piece) => piece?,
+                // The reader gets what has come by now.
+                None => {
+                    output.flush().await?;
+                    next.await?
+                }
+            }
+        };
+        match piece {
+            Some(Piece::Data(data)) => {
+                facts.size_download += data.len() as u64;
+                output.write(&data).await?;
+            }
+            Some(Piece::Trailers(trailers)) => {
+                let trailers = HeaderMap::from(trailers);
+                verbose.trailers(&trailers);
+                output.trailers(&trailers).await?;
+            }
+            None => break,
+        }
+    }
+    Ok(if status.is_client_error() || status.is_server_error() { Exit::Status } else { Exit::Success })
+}

@@ -1,0 +1,59 @@
+//! Why there is no response.
+
+use crate::cli::exit::Exit;
+use litequic_http3::client::ClientError;
+use litequic_quic::ConnectError;
+use litequic_tls::{Distrust, TrustError};
+use std::{io, net::SocketAddr, time::Duration};
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GetError {
+    #[error("{0:?} is not https://HOST[:PORT][/PATH]")]
+    Url(String),
+    #[error("{0:?} is not a host")]
+    Host(String),
+    #[error("standard input can be sent once: --repeat needs a file")]
+    Repeat,
+    #[error("cannot resolve {host}: {source}")]
+    Lookup { host: String, source: io::Error },
+    #[error("{0} has no address")]
+    NoAddress(String),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(
+        "the certificate of {host} at {address} is not trusted: {reason}\n\
+         --ca FILE trusts the certificates in FILE, --insecure accepts any"
+    )]
+    Certificate { host: String, address: SocketAddr, reason: Distrust },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("cannot read {from}: {source}")]
+    Input { from: String, source: io::Error },
+    #[error("cannot write {to}: {source}")]
+    Output { to: String, source: io::Error },
+    #[error("no response within {}", humantime::format_duration(*.0))]
+    NoResponse(Duration),
+    #[error("no whole response within {}: {received} bytes of its body came", humantime::format_duration(*.limit))]
+    NotWhole { limit: Duration, received: u64 },
+}
+
+impl From<&GetError> for Exit {
+    fn from(error: &GetError) -> Self {
+        match error {
+            GetError::Url(_) | GetError::Host(_) | GetError::Repeat => Self::Usage,
+            GetError::Trust(_) => Self::Config,
+            GetError::Lookup { .. }
+            | GetError::NoAddress(_)
+            | GetError::Connect(_)
+            | GetError::Certificate { .. }
+            | GetError::NoResponse(_)
+            | GetError::NotWhole { .. } => Self::Unavailable,
+            GetError::Client(_) => Self::Protocol,
+            GetError::Input { .. } => Self::Input,
+            GetError::Output { .. } => Self::Output,
+        }
+    }
+}

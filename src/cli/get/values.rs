@@ -1,0 +1,132 @@
+//! The values of the command line's arguments, as curl has them.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Uri, header, uri::InvalidUri};
+use std::{net::IpAddr, path::PathBuf};
+
+/// An address that overrides a name's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resolve {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) address: IpAddr,
+}
+
+/// Reads `HOST:PORT:ADDRESS`.
+pub(super) fn resolve(text: &str) -> Result<Resolve, String> {
+    let wrong = || format!("{text:?} is not HOST:PORT:ADDRESS, such as example.com:443:127.0.0.1");
+    let (host, rest) = text.split_once(':').ok_or_else(wrong)?;
+    let (port, address) = rest.split_once(':').ok_or_else(wrong)?;
+    Ok(Resolve {
+        host: host.to_ascii_lowercase(),
+        port: port.parse().map_err(|_| wrong())?,
+        address: address.trim_matches(['[', ']']).parse().map_err(|_| wrong())?,
+    })
+}
+
+/// Reads a URL; without a scheme it is that of https.
+pub(super) fn url(text: &str) -> Result<Uri, InvalidUri> {
+    if text.contains("://") { text.parse() } else { format!("https://{text}").parse() }
+}
+
+/// A field of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeaderField(pub(super) HeaderName, pub(super) HeaderValue);
+
+/// Reads `NAME: VALUE`; `NAME;` has no value, as curl has it.
+pub(super) fn field(text: &str) -> Result<HeaderField, String> {
+    let wrong = || format!("{text:?} is not NAME: VALUE");
+    let (name, value) = text.split_once(':').or_else(|| Some((text.strip_suffix(';')?, ""))).ok_or_else(wrong)?;
+    let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
+    let connection_specific = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+    if connection_specific.contains(&name.as_str()) {
+        return Err(format!("{name} is not allowed in HTTP/3 (RFC 9114 §4.2)"));
+    }
+    if name == header::TE && !value.trim().eq_ignore_ascii_case("trailers") {
+        return Err("TE must be trailers in HTTP/3 (RFC 9114 §4.2)".into());
+    }
+    Ok(HeaderField(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
+}
+
+/// A method that a client can send alone.
+pub(super) fn method(text: &str) -> Result<Method, String> {
+    match Method::try_from(text) {
+        Ok(Method::CONNECT) => Err("CONNECT is not supported: this client opens no tunnels".into()),
+        Ok(method) => Ok(method),
+        Err(_) => Err(format!("{text:?} is not a method")),
+    }
+}
+
+/// A duration, of which 0 is no limit.
+pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
+    if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
+}
+
+/// The argument of `--data`: text, or a file behind an `@`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Data {
+    Text(Bytes),
+    File(PathBuf),
+}
+
+/// Reads `TEXT` or `@FILE`.
+pub(super) fn data(text: &str) -> Result<Data, std::convert::Infallible> {
+    Ok(match text.strip_prefix('@') {
+        Some(file) => Data::File(file.into()),
+        None => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_without_a_scheme_is_one_of_https() {
+        for (text, expected) in [
+            ("localhost:8443", "https://localhost:8443/"),
+            ("127.0.0.1:8443/a?b", "https://127.0.0.1:8443/a?b"),
+            ("[::1]:8443", "https://[::1]:8443/"),
+            ("example.com", "https://example.com/"),
+            ("https://example.com/", "https://example.com/"),
+            ("http://example.com/", "http://example.com/"),
+        ] {
+            assert_eq!(url(text).unwrap().to_string(), expected, "{text}");
+        }
+        assert!(url("").is_err() && url("a b").is_err());
+    }
+
+    #[test]
+    fn an_address_is_given_as_curl_takes_it() {
+        let given =
+            |host: &str, address: &str| Resolve { host: host.into(), port: 443, address: address.parse().unwrap() };
+        assert_eq!(resolve("Example.com:443:127.0.0.1"), Ok(given("example.com", "127.0.0.1")));
+        assert_eq!(resolve("example.com:443:[::1]"), Ok(given("example.com", "::1")));
+        for wrong in ["example.com", "example.com:443", "example.com:https:127.0.0.1", "example.com:443:localhost"] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fields_are_given_as_curl_takes_them() {
+        let made = |name: &'static str, value: &'static str| {
+            Ok(HeaderField(HeaderName::from_static(name), HeaderValue::from_static(value)))
+        };
+        assert_eq!(field("X-A: b: c "), made("x-a", "b: c"));
+        assert_eq!(field("x-a:b"), made("x-a", "b"));
+        assert_eq!(field("X-Empty;"), made("x-empty", ""));
+        assert_eq!(field("TE: Trailers"), made("te", "Trailers"));
+        for wrong in ["X-A", "", ": b", "a b: c", "x-a: a\nb", "Connection: close", "Upgrade: websocket", "TE: gzip"] {
+            assert!(field(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn durations_and_methods_are_checked() {
+        assert_eq!(duration("0"), Ok(std::time::Duration::ZERO));
+        assert_eq!(duration("2s"), Ok(std::time::Duration::from_secs(2)));
+        assert!(duration("soon").is_err());
+        assert_eq!(method("PURGE").unwrap().as_str(), "PURGE");
+        assert!(method("CONNECT").is_err() && method("A B").is_err() && method("").is_err());
+    }
+}

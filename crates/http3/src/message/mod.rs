@@ -7,27 +7,16 @@
 
 mod encode;
 mod field;
+mod rejection;
 mod request;
 mod response;
 mod trailers;
 
 pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
+pub use rejection::Rejection;
 pub use request::{RequestHead, request};
 pub use response::{ResponseHead, response};
 pub use trailers::trailers;
-
-use http::StatusCode;
-
-/// Why a message is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
-    /// A malformed message (RFC 9114 §4.1.2): the stream is to be reset with H3_MESSAGE_ERROR.
-    #[error("malformed message: {0}")]
-    Malformed(&'static str),
-    /// A well-formed message that gets this answer.
-    #[error("{1} ({0})")]
-    Status(StatusCode, &'static str),
-}
 
 #[cfg(test)]
 pub(super) mod test_support {

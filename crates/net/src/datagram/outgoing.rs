@@ -1,10 +1,14 @@
 //! Outgoing datagrams, back to back in one buffer: those of one path and size are one message, which the kernel
 //! segments (UDP_SEGMENT in udp(7)). Pure: a backend sends what gathers here.
 
-use super::{MAX_MESSAGE, MAX_SEGMENTS};
 use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
 use std::ops::Range;
 
+/// Segments of a message at most: what every kernel with UDP_SEGMENT accepts (UDP_MAX_SEGMENTS in linux/udp.h; some
+/// accept more).
+pub const MAX_SEGMENTS: usize = 64;
+/// Bytes of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
+pub const MAX_MESSAGE: usize = 65_507;
 /// Bytes that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
 /// cache: four cost more, and one made two calls of many small batches.
 const BUFFER: usize = 2 * MAX_MESSAGE;

@@ -17,8 +17,8 @@ use super::{
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use exchange::{Answer, Unanswered, exchange, request};
-use failure::Failure;
+use exchange::{AdminAnswer, NoAnswer, exchange, request};
+use failure::CtlFailure;
 use http::Method;
 use litequic_admin::{
     self as admin, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder,
@@ -458,7 +458,7 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, Failure> {
+async fn status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, CtlFailure> {
     read(found, What::Status, None, token).await
 }
 
@@ -468,16 +468,21 @@ async fn read<T: DeserializeOwned>(
     what: What,
     order: Option<&str>,
     token: Option<&Token>,
-) -> Result<T, Failure> {
+) -> Result<T, CtlFailure> {
     let body = answer(found, what, order, token).await?;
     serde_json::from_slice(&body).map_err(|error| {
         let (_, path) = what.request();
-        Failure::unavailable(&found.place, format_args!("the answer is not one of {path}: {error}"))
+        CtlFailure::unavailable(&found.place, format_args!("the answer is not one of {path}: {error}"))
     })
 }
 
 /// The body of a successful answer.
-async fn answer(found: &FoundAdmin, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+async fn answer(
+    found: &FoundAdmin,
+    what: What,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<Bytes, CtlFailure> {
     let answer = answer_of_any(found, what, order, token).await?;
     let older = match answer.is_signed || answer.is_about_the_token() {
         true => None,
@@ -492,7 +497,7 @@ async fn answer(found: &FoundAdmin, what: What, order: Option<&str>, token: Opti
         // Writing to a String cannot fail.
         let _ = write!(why, "\n  {place} is litequic {version}, older than this one ({})", env!("CARGO_PKG_VERSION"));
     }
-    Err(Failure { exit: Exit::Status, why })
+    Err(CtlFailure { exit: Exit::Status, why })
 }
 
 /// The version of a litequic whose `answer` has no `Server`, as those before 0.1.0 answer: from its status.
@@ -503,9 +508,9 @@ async fn answer(found: &FoundAdmin, what: What, order: Option<&str>, token: Opti
 async fn older_version(
     found: &FoundAdmin,
     what: What,
-    answer: &Answer,
+    answer: &AdminAnswer,
     token: Option<&Token>,
-) -> Result<String, Failure> {
+) -> Result<String, CtlFailure> {
     let status = match what {
         What::Status => None,
         _ => Some(answer_of_any(found, What::Status, None, token).await?),
@@ -520,22 +525,27 @@ async fn answer_of_any(
     what: What,
     order: Option<&str>,
     token: Option<&Token>,
-) -> Result<Answer, Failure> {
+) -> Result<AdminAnswer, CtlFailure> {
     let place = &found.place;
     match timeout(PATIENCE, ask(place, what, order, token)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(unanswered)) => Err(unanswered.failure(found)),
-        Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
+        Err(_) => Err(CtlFailure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
     }
 }
 
-async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
+async fn ask(
+    place: &AdminPlace,
+    what: What,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<AdminAnswer, NoAnswer> {
     let (method, path) = what.request();
     let request = request(place, method, path, order, token)?;
     match place.connect().await {
         Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
         Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,
-        Err(error) => Err(Unanswered::NotReached(error)),
+        Err(error) => Err(NoAnswer::NotReached(error)),
     }
 }
 

@@ -2,8 +2,8 @@
 //! one of several replicas that share a folder.
 //!
 //! `plan` decides when a certificate is ordered (pure), `folder` stores what must survive a crash, `order` and
-//! `account` talk to the CA by instant-acme over `http`, `failure` says why there is no
-//! certificate, `answers` has what the CA's validation requests get, `dns` sets records, and `manager` puts it together.
+//! `account` talk to the CA by instant-acme over `http`, `failure` says why there is no certificate, `answers` has what
+//! the CA's validation requests get, `dns` sets records, and `manager` puts it together.
 //!
 //! It uses `litequic-base`, `litequic-config` and `litequic-telemetry`. The program uses it.
 // It panics within a character.

@@ -1,7 +1,7 @@
 //! A request to a running litequic and its whole answer, or why there is none.
 
 use super::{
-    failure::Failure,
+    failure::CtlFailure,
     place::{self, AdminPlace, FoundAdmin},
 };
 use bytes::Bytes;
@@ -20,14 +20,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const MAX_ANSWER: usize = 16 << 20;
 
 /// A whole answer.
-pub(super) struct Answer {
+pub(super) struct AdminAnswer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
     /// Whether `Server` names litequic; otherwise the field is missing.
     pub(super) is_signed: bool,
 }
 
-impl Answer {
+impl AdminAnswer {
     /// Whether a litequic of any version refuses the token.
     pub(super) fn is_about_the_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
@@ -35,7 +35,7 @@ impl Answer {
 }
 
 /// Why a request has no answer.
-pub(super) enum Unanswered {
+pub(super) enum NoAnswer {
     /// There is no connection.
     NotReached(io::Error),
     /// The answer is another program's.
@@ -46,15 +46,15 @@ pub(super) enum Unanswered {
     Cut(String),
 }
 
-impl Unanswered {
+impl NoAnswer {
     /// The failure, in words.
-    pub(super) fn failure(self, found: &FoundAdmin) -> Failure {
+    pub(super) fn failure(self, found: &FoundAdmin) -> CtlFailure {
         let place = &found.place;
         match self {
             Self::NotReached(error) => place.failure(&error),
             Self::NotLitequic => place::not_litequic(place, &found.missed),
-            Self::Closed => Failure::unavailable(place, "the connection was closed without an answer"),
-            Self::Cut(error) => Failure::unavailable(place, error),
+            Self::Closed => CtlFailure::unavailable(place, "the connection was closed without an answer"),
+            Self::Cut(error) => CtlFailure::unavailable(place, error),
         }
     }
 
@@ -81,29 +81,29 @@ pub(super) fn request(
     path: &str,
     order: Option<&str>,
     token: Option<&Token>,
-) -> Result<Request<Empty<Bytes>>, Unanswered> {
+) -> Result<Request<Empty<Bytes>>, NoAnswer> {
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
     if let Some(token) = token.filter(|_| place.takes_token()) {
         request = request.header(header::AUTHORIZATION, token.authorization());
     }
-    request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))
+    request.body(Empty::new()).map_err(|error| NoAnswer::Cut(error.to_string()))
 }
 
 /// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
-pub(super) fn connection_failed(error: &hyper::Error) -> Unanswered {
-    match Unanswered::before_a_response(error) {
-        Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
+pub(super) fn connection_failed(error: &hyper::Error) -> NoAnswer {
+    match NoAnswer::before_a_response(error) {
+        NoAnswer::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => NoAnswer::NotLitequic,
         other => other,
     }
 }
 
 /// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
-pub(super) async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Unanswered>
+pub(super) async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<AdminAnswer, NoAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
+    let failed = |error: hyper::Error| NoAnswer::before_a_response(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
@@ -111,15 +111,15 @@ where
         let is_signed = server.is_some_and(|server| server == admin::SERVER);
         let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
         if !is_signed && (server.is_some() || is_too_long) {
-            return Err(Unanswered::NotLitequic);
+            return Err(NoAnswer::NotLitequic);
         }
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
-            None => Unanswered::Cut(format!("the answer was cut off: {error}")),
+            Some(_) => NoAnswer::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
+            None => NoAnswer::Cut(format!("the answer was cut off: {error}")),
         });
-        Ok(Answer { status, body: body?.to_bytes(), is_signed })
+        Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed })
     };
     // The answer is whole before the connection's task may end.
     tokio::pin!(answer, connection);
@@ -127,8 +127,8 @@ where
         biased;
         answer = &mut answer => match answer {
             // The connection ends, and knows why.
-            Err(Unanswered::Closed) => {
-                Err(connection.await.err().map_or(Unanswered::Closed, |error| connection_failed(&error)))
+            Err(NoAnswer::Closed) => {
+                Err(connection.await.err().map_or(NoAnswer::Closed, |error| connection_failed(&error)))
             }
             other => other,
         },

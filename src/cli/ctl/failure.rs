@@ -4,12 +4,12 @@ use crate::cli::exit::{Exit, fail};
 use std::{fmt::Display, process::ExitCode};
 
 /// Why there is nothing to print.
-pub(super) struct Failure {
+pub(super) struct CtlFailure {
     pub(super) exit: Exit,
     pub(super) why: String,
 }
 
-impl Failure {
+impl CtlFailure {
     pub(super) fn unavailable(place: &impl Display, why: impl Display) -> Self {
         Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
     }

@@ -1,7 +1,7 @@
 //! Where a running litequic answers: what `--admin` may say, and the search for it where nothing is said.
 
 use super::super::{exit::Exit, user::user_name};
-use super::failure::Failure;
+use super::failure::CtlFailure;
 use std::{
     fmt::{self, Write as _},
     fs,
@@ -99,7 +99,7 @@ impl AdminPlace {
     }
 
     /// Why there was no connection to this place, with what to do.
-    pub(super) fn failure(&self, error: &io::Error) -> Failure {
+    pub(super) fn failure(&self, error: &io::Error) -> CtlFailure {
         not_found(&[Missed { place: self.clone(), kind: error.kind(), why: why(error) }])
     }
 }
@@ -122,7 +122,7 @@ pub(super) struct FoundAdmin {
 /// # Errors
 ///
 /// There is none, there are several, or this user may not reach it.
-pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, Failure> {
+pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure> {
     let (mut found, mut missed) = (Vec::new(), Vec::new());
     for path in sockets {
         match UnixStream::connect(&path).await {
@@ -141,7 +141,7 @@ pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, Failure> {
             // Writing to a String cannot fail.
             let _ = write!(text, "\n  {}{process}", path.display());
         }
-        return Err(Failure { exit: Exit::Usage, why: text });
+        return Err(CtlFailure { exit: Exit::Usage, why: text });
     }
     if let Some((path, _)) = found.pop() {
         return Ok(FoundAdmin { place: AdminPlace::Socket(path), missed });
@@ -167,7 +167,7 @@ fn why(error: &io::Error) -> String {
 }
 
 /// No litequic was found at any of `missed`.
-fn not_found(missed: &[Missed]) -> Failure {
+fn not_found(missed: &[Missed]) -> CtlFailure {
     let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
         (AdminPlace::Socket(path), ErrorKind::PermissionDenied) => Some(path),
         _ => None,
@@ -181,10 +181,10 @@ fn not_found(missed: &[Missed]) -> Failure {
          another user: litequic ctl --admin ADDRESS status, with admin.listen in its configuration",
         tried.join(", ")
     );
-    Failure { exit: Exit::Unavailable, why }
+    CtlFailure { exit: Exit::Unavailable, why }
 }
 
-fn forbidden(path: &Path, owner: Option<String>, user: &str) -> Failure {
+fn forbidden(path: &Path, owner: Option<String>, user: &str) -> CtlFailure {
     let (path, command) = (path.display(), "litequic ctl status");
     let why = match owner {
         Some(owner) if owner == "root" => {
@@ -195,7 +195,7 @@ fn forbidden(path: &Path, owner: Option<String>, user: &str) -> Failure {
         ),
         _ => format!("{path}: permission denied to user {user}\n  sudo {command}"),
     };
-    Failure { exit: Exit::Unavailable, why }
+    CtlFailure { exit: Exit::Unavailable, why }
 }
 
 /// The owner of the socket at `path`, or of the directory that hides it.
@@ -204,7 +204,7 @@ fn owner(path: &Path) -> Option<u32> {
 }
 
 /// What answers at `place` is not a litequic; others were `missed` before.
-pub(super) fn not_litequic(place: &AdminPlace, missed: &[Missed]) -> Failure {
+pub(super) fn not_litequic(place: &AdminPlace, missed: &[Missed]) -> CtlFailure {
     let mut why = format!("{place} answers, but is not litequic");
     if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
         return not_found(missed);
@@ -213,7 +213,7 @@ pub(super) fn not_litequic(place: &AdminPlace, missed: &[Missed]) -> Failure {
         // Writing to a String cannot fail.
         let _ = write!(why, "\n  no litequic was found at {} ({})", missed.place, missed.why);
     }
-    Failure { exit: Exit::Unavailable, why }
+    CtlFailure { exit: Exit::Unavailable, why }
 }
 
 #[cfg(test)]

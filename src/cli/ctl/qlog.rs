@@ -1,8 +1,8 @@
 //! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
 
 use super::{
-    exchange::{Unanswered, connection_failed, request},
-    failure::Failure,
+    exchange::{NoAnswer, connection_failed, request},
+    failure::CtlFailure,
     place::{AdminConnection, FoundAdmin},
     status::grouped,
 };
@@ -50,7 +50,7 @@ pub(super) async fn record(
         match found.place.connect().await {
             Ok(AdminConnection::Unix(stream)) => exchange(stream, request, order, &mut logs).await,
             Ok(AdminConnection::Tcp(stream)) => exchange(stream, request, order, &mut logs).await,
-            Err(error) => Err(Unanswered::NotReached(error)),
+            Err(error) => Err(NoAnswer::NotReached(error)),
         }
     };
     match asked.await {
@@ -66,11 +66,11 @@ async fn exchange<S>(
     request: Request<Empty<Bytes>>,
     order: &QlogOrder,
     logs: &mut Logs,
-) -> Result<Result<(), Failure>, Unanswered>
+) -> Result<Result<(), CtlFailure>, NoAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
+    let failed = |error: hyper::Error| NoAnswer::before_a_response(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let connection = tokio::spawn(connection);
     let answer = timeout(PATIENCE, sender.send_request(request)).await;
@@ -79,24 +79,24 @@ where
         Ok(Err(error)) => {
             return Err(match connection.await {
                 Ok(Err(error)) => connection_failed(&error),
-                _ => Unanswered::before_a_response(&error),
+                _ => NoAnswer::before_a_response(&error),
             });
         }
-        Err(_) => return Err(Unanswered::Cut(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => return Err(NoAnswer::Cut(format!("no answer within {PATIENCE:?}"))),
     };
     let (head, mut body) = answer.into_parts();
     if !head.status.is_success() {
         let text = timeout(PATIENCE, body.collect()).await.ok().and_then(Result::ok);
         let text = text.map(|text| String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned());
         let why = text.filter(|text| !text.is_empty()).unwrap_or_else(|| head.status.to_string());
-        return Ok(Err(Failure { exit: Exit::Status, why }));
+        return Ok(Err(CtlFailure { exit: Exit::Status, why }));
     }
     let which = if order.next { "the next connection" } else { "open connections" };
     // Without a reader nothing is lost but this.
     let _ = writeln!(io::stderr(), "logging {which} of {} for {} s at most", order.client, order.time.as_secs());
     let reading = async {
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Unanswered::Cut(format!("the log was cut off: {error}")))?;
+            let frame = frame.map_err(|error| NoAnswer::Cut(format!("the log was cut off: {error}")))?;
             if let Some(lines) = frame.data_ref()
                 && let Err(failure) = logs.add(lines)
             {
@@ -105,7 +105,7 @@ where
         }
         Ok(Ok(()))
     };
-    let late = |_| Unanswered::Cut("the log did not end in time".into());
+    let late = |_| NoAnswer::Cut("the log did not end in time".into());
     timeout(order.time + PATIENCE, reading).await.map_err(late)?
 }
 
@@ -131,7 +131,7 @@ impl Logs {
     }
 
     /// Writes the records in `lines`, and in what is left of the ones before.
-    fn add(&mut self, lines: &[u8]) -> Result<(), Failure> {
+    fn add(&mut self, lines: &[u8]) -> Result<(), CtlFailure> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(lines);
         let mut rest = all.as_slice();
@@ -146,7 +146,7 @@ impl Logs {
     }
 
     /// The log of this number, from 1 on: they begin in their order.
-    fn log(&mut self, number: usize) -> Result<&mut Log, Failure> {
+    fn log(&mut self, number: usize) -> Result<&mut Log, CtlFailure> {
         while self.logs.len() < number {
             let path = self.path.as_deref().map(|path| numbered(path, self.logs.len() + 1));
             let log = match &path {
@@ -155,7 +155,7 @@ impl Logs {
             };
             self.logs.push(log);
         }
-        let unavailable = || Failure { exit: Exit::Software, why: "no such log".into() };
+        let unavailable = || CtlFailure { exit: Exit::Software, why: "no such log".into() };
         self.logs.get_mut(number.saturating_sub(1)).ok_or_else(unavailable)
     }
 
@@ -177,22 +177,22 @@ impl Logs {
 }
 
 impl Log {
-    fn create(path: &Path) -> Result<Self, Failure> {
+    fn create(path: &Path) -> Result<Self, CtlFailure> {
         let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
         let file: File =
-            file.map_err(|error| Failure { exit: Exit::Output, why: format!("{}: {error}", path.display()) })?;
+            file.map_err(|error| CtlFailure { exit: Exit::Output, why: format!("{}: {error}", path.display()) })?;
         Ok(Self { out: Box::new(io::BufWriter::new(file)), path: Some(path.into()), events: 0, is_complete: false })
     }
 
-    fn add(&mut self, record: &[u8]) -> Result<(), Failure> {
+    fn add(&mut self, record: &[u8]) -> Result<(), CtlFailure> {
         self.events += 1;
         self.is_complete |= record.windows(LAST.len()).any(|part| part == LAST);
         self.out.write_all(record).map_err(|error| self.failure(&error))
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
+    fn failure(&self, error: &io::Error) -> CtlFailure {
         let place = self.path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string());
-        Failure { exit: Exit::Output, why: format!("{place}: {error}") }
+        CtlFailure { exit: Exit::Output, why: format!("{place}: {error}") }
     }
 }
 

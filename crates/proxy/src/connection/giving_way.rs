@@ -21,7 +21,7 @@ const SLOW: u64 = 16 * 1024;
 
 /// Why an exchange gives way; the larger of two gives way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub(crate) enum PreemptionReason {
     /// Nothing has moved on its body for this time.
     Silent(Duration),
     /// The client is waited for; at its rate the rest takes this time.
@@ -57,8 +57,8 @@ impl Taker {
     }
 
     /// Whether a body on which nothing has moved for the time `silence` gives way.
-    pub(crate) fn silent(self, silence: Duration) -> Option<Reason> {
-        (silence >= self.silent_after).then_some(Reason::Silent(silence))
+    pub(crate) fn silent(self, silence: Duration) -> Option<PreemptionReason> {
+        (silence >= self.silent_after).then_some(PreemptionReason::Silent(silence))
     }
 }
 
@@ -112,13 +112,14 @@ impl ClientTime {
 
     /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its
     /// rate counts.
-    pub(crate) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Reason> {
-        self.remaining(rest, later, taker).map(|remaining| Reason::Slow(remaining, Direction::Upload))
+    pub(crate) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<PreemptionReason> {
+        self.remaining(rest, later, taker).map(|remaining| PreemptionReason::Slow(remaining, Direction::Upload))
     }
 
     /// Whether a download with `rest` bytes to come gives way to `taker`.
-    pub(crate) fn download(self, rest: Option<u64>, taker: Taker) -> Option<Reason> {
-        self.remaining(rest, Duration::ZERO, taker).map(|remaining| Reason::Slow(remaining, Direction::Download))
+    pub(crate) fn download(self, rest: Option<u64>, taker: Taker) -> Option<PreemptionReason> {
+        self.remaining(rest, Duration::ZERO, taker)
+            .map(|remaining| PreemptionReason::Slow(remaining, Direction::Download))
     }
 }
 
@@ -158,7 +159,7 @@ mod tests {
             ("of unknown length, just begun", 3_000, secs(2), None, other, None),
         ] {
             let reason = client(bytes, waited).download(rest, taker);
-            let expected = expected.map(|remaining| Reason::Slow(remaining, Direction::Download));
+            let expected = expected.map(|remaining| PreemptionReason::Slow(remaining, Direction::Download));
             assert_eq!(reason, expected, "{what}");
         }
         let idle = ClientTime { since: None, ..client(0, secs(100)) };
@@ -180,7 +181,11 @@ mod tests {
         time.begin(at(10));
         let taker = Taker::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
         let reason = time.upload(Some(500), Duration::ZERO, taker);
-        assert_eq!(reason, Some(Reason::Slow(Duration::from_secs(2), Direction::Upload)), "250 bytes a second");
+        assert_eq!(
+            reason,
+            Some(PreemptionReason::Slow(Duration::from_secs(2), Direction::Upload)),
+            "250 bytes a second"
+        );
     }
 
     #[test]
@@ -190,7 +195,7 @@ mod tests {
             let taker = Taker::new(ms(1), &Excess::between_sources(ratio), |_| Duration::ZERO);
             assert_eq!(taker.silent(after - ms(1)), None, "{ratio}");
             let silence = taker.silent(after).unwrap();
-            assert!(silence < Reason::Slow(ms(1_000), Direction::Upload), "{ratio}");
+            assert!(silence < PreemptionReason::Slow(ms(1_000), Direction::Upload), "{ratio}");
             assert!(silence < taker.silent(after + ms(1)).unwrap(), "{ratio}");
         }
         let mut colleague = Excess::between_sources(512);

@@ -12,7 +12,7 @@ mod socket;
 mod tls;
 
 pub(crate) use connect::{CheckedServer, Connector, Opening, Unopened, probe, reach};
-pub(crate) use giving_way::{ClientTime, Direction, PATIENCE, Reason, Taker, update};
+pub(crate) use giving_way::{ClientTime, Direction, PATIENCE, PreemptionReason, Taker, update};
 pub(crate) use origin_connection::{OriginConnection, Received, ReceivedHead, SendFailure};
 pub(crate) use proxied::Proxied;
 pub(crate) use request_body::{Progress, TrailerRules, Upload};

@@ -1,6 +1,6 @@
 //! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
-use super::giving_way::{ClientTime, Reason, Taker, update};
+use super::giving_way::{ClientTime, PreemptionReason, Taker, update};
 use crate::message::{
     FieldPolicy,
     request::{self, BodyFraming},
@@ -208,7 +208,7 @@ impl Upload {
     }
 
     /// Whether it gives way to `taker`, because its client is waited for and slow.
-    pub(crate) fn gives_way(&self, taker: Taker) -> Option<Reason> {
+    pub(crate) fn gives_way(&self, taker: Taker) -> Option<PreemptionReason> {
         if self.progress() != Progress::Client {
             return None;
         }

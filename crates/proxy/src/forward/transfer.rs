@@ -3,7 +3,7 @@
 
 use super::open::{Open, Read};
 use super::rest::Rest;
-use crate::connection::{ClientTime, Progress, Reason, Taker, Upload, update};
+use crate::connection::{ClientTime, PreemptionReason, Progress, Taker, Upload, update};
 use crate::pool::{PooledResponse, RestBudget};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -162,7 +162,7 @@ impl Transfer {
 }
 
 impl PooledResponse for Transfer {
-    fn gives_way(&self, taker: Taker) -> Option<Reason> {
+    fn gives_way(&self, taker: Taker) -> Option<PreemptionReason> {
         let length = match self.source.try_borrow().ok().as_deref() {
             Some(Source::Connection(open)) => open.connection.size_hint().exact(),
             _ => return None,

@@ -10,8 +10,8 @@ use crate::address::Blame;
 use crate::answer::Error;
 use crate::balance::{EjectionCause, Rule};
 use crate::connection::{
-    Connector, Direction, Opening, OriginConnection, PATIENCE, Progress, Proxied, Reason, Received, SendFailure, Taker,
-    TlsFailure, TlsToOrigin, Unopened, Upload,
+    Connector, Direction, Opening, OriginConnection, PATIENCE, PreemptionReason, Progress, Proxied, Received,
+    SendFailure, Taker, TlsFailure, TlsToOrigin, Unopened, Upload,
 };
 use crate::metrics::{Metrics, ServerMetrics};
 use bytes::Bytes;
@@ -78,7 +78,7 @@ struct State {
 /// A response whose body comes over a connection of a pool, which can have it give the connection up.
 pub(crate) trait PooledResponse: fmt::Debug {
     /// Whether the exchange gives its connection up for `taker`.
-    fn gives_way(&self, taker: Taker) -> Option<Reason>;
+    fn gives_way(&self, taker: Taker) -> Option<PreemptionReason>;
 
     /// Has the exchange give its connection up. If what is left of the body is known and small, it is taken from the
     /// origin into memory, within `budget`, and the connection is kept. Otherwise the connection is closed, and the
@@ -106,7 +106,7 @@ enum Exchange {
 struct Giver {
     slot: Slot,
     exchange: Exchange,
-    reason: Reason,
+    reason: PreemptionReason,
     /// The client of the request that waits.
     taker: Source,
 }
@@ -473,16 +473,16 @@ impl Pool {
                 false
             }
             Exchange::Response(transfer) => {
-                let budget = matches!(reason, Reason::Slow(..)).then_some(&self.resources.rests);
+                let budget = matches!(reason, PreemptionReason::Slow(..)).then_some(&self.resources.rests);
                 transfer.upgrade().is_some_and(|transfer| transfer.give_way(budget) == Some(false))
             }
             Exchange::Request | Exchange::Leaving => return,
         };
         let (counter, reason) = match reason {
             _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, whose rest is taken into memory"),
-            Reason::Slow(_, Direction::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
-            Reason::Slow(_, Direction::Download) => (&self.metrics.evicted_slow_downloads, "slow download"),
-            Reason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
+            PreemptionReason::Slow(_, Direction::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
+            PreemptionReason::Slow(_, Direction::Download) => (&self.metrics.evicted_slow_downloads, "slow download"),
+            PreemptionReason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
         };
         counter.increment();
         tracing::debug!(origin = %self.address, reason, "an exchange gives its connection up for a request that waits");

@@ -12,16 +12,16 @@ use std::{
 /// The slots of all pools.
 #[derive(Debug)]
 pub(super) struct Places {
-    tls: RefCell<Connections>,
-    plain: RefCell<Connections>,
-    pub(super) quic: RefCell<Connections>,
+    tls: RefCell<PooledConnections>,
+    plain: RefCell<PooledConnections>,
+    pub(super) quic: RefCell<PooledConnections>,
     /// TLS handshakes over TCP.
     pub(super) handshakes: RefCell<Fair<Rc<AccountState>>>,
 }
 
 /// A pool of connections.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct PooledConnections {
     pub(super) fair: Fair<Infallible>,
     /// Connections that were told to end, have no slot any more, and are open still: the first is the longest told.
     pub(super) leaving: VecDeque<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Connections {
 impl Default for Places {
     fn default() -> Self {
         let pool = || {
-            RefCell::new(Connections {
+            RefCell::new(PooledConnections {
                 fair: Fair::ranked(0),
                 leaving: VecDeque::new(),
                 none_idle: Cell::new(None),
@@ -46,7 +46,7 @@ impl Default for Places {
 }
 
 impl Places {
-    pub(super) fn pool(&self, pool: ConnectionPool) -> &RefCell<Connections> {
+    pub(super) fn pool(&self, pool: ConnectionPool) -> &RefCell<PooledConnections> {
         match pool {
             ConnectionPool::Tls => &self.tls,
             ConnectionPool::Plain => &self.plain,

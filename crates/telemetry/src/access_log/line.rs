@@ -22,13 +22,13 @@ pub(super) enum Style {
 
 /// A line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
 /// without a quote in a value, so that no value ends its line, or its place in it.
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     style: Style,
     text: &'a mut String,
     first: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     /// Appends to `text` a line of what `write` puts into it.
     pub(super) fn append(style: Style, text: &'a mut String, write: impl FnOnce(&mut Self)) {
         if style == Style::Json {
@@ -108,7 +108,7 @@ impl<'a> Line<'a> {
 }
 
 /// The fields of a request.
-pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
+pub(super) fn write(line: &mut LogLine<'_>, field: AccessField, facts: &Facts) {
     let key = field.name();
     // The query may be confidential (a token), so it is a field of its own.
     let target = |n| facts.text(RequestText::Path).splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();

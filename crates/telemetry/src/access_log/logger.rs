@@ -3,7 +3,7 @@
 use super::{
     line::{self, Style},
     metrics::{Metrics, WriterMetrics},
-    writer::{Leaving, Lines, LogTarget, Sink, Writing},
+    writer::{Leaving, LineBuffer, LogTarget, Sink, Writing},
 };
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
@@ -165,12 +165,12 @@ struct Pen {
     now: Cache<InForce, Option<Arc<Setting>>>,
     metrics: Arc<Metrics>,
     /// By the setting beside them.
-    lines: Option<(Arc<Setting>, Lines)>,
+    lines: Option<(Arc<Setting>, LineBuffer)>,
 }
 
 impl Pen {
     /// By the setting in force. Lines of the former one are sent first.
-    fn follow(&mut self) -> Option<&mut (Arc<Setting>, Lines)> {
+    fn follow(&mut self) -> Option<&mut (Arc<Setting>, LineBuffer)> {
         let now = self.now.load();
         let follows = match (now, &self.lines) {
             (Some(now), Some((before, _))) => Arc::ptr_eq(now, before),

@@ -3,7 +3,7 @@
 //! counted.
 
 use super::{
-    line::{Line, Style},
+    line::{LogLine, Style},
     metrics::{Metrics, WriterMetrics},
 };
 pub(super) use litequic_base::log_writer::LogTarget;
@@ -20,7 +20,7 @@ use tokio::{
 
 /// Bytes of lines in the writer's queue: some seconds of a disk that does not answer.
 const MAX_WAITING: usize = 16 << 20;
-/// Bytes of a worker's lines that are sent at once; shorter ones are sent at every [`Lines::flush`].
+/// Bytes of a worker's lines that are sent at once; shorter ones are sent at every [`LineBuffer::flush`].
 const PIECE: usize = 16 * 1024;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -117,8 +117,8 @@ pub(super) struct Sink(LineSender);
 
 impl Sink {
     /// For one worker, which counts in `metrics`.
-    pub(super) fn lines(&self, style: Style, metrics: Arc<Metrics>) -> Lines {
-        Lines { style, text: String::new(), lines: 0, writer: self.0.clone(), metrics }
+    pub(super) fn lines(&self, style: Style, metrics: Arc<Metrics>) -> LineBuffer {
+        LineBuffer { style, text: String::new(), lines: 0, writer: self.0.clone(), metrics }
     }
 
     /// Reopens the file by its name: after a rotation. Lines that are written from now on go to the file of that name;
@@ -129,7 +129,7 @@ impl Sink {
 }
 
 /// One worker's lines before they reach the writer.
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     style: Style,
     text: String,
     /// Lines in `text`.
@@ -138,10 +138,10 @@ pub(super) struct Lines {
     metrics: Arc<Metrics>,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Adds a line that `write` fills. Never waits.
-    pub(super) fn add(&mut self, write: impl FnOnce(&mut Line<'_>)) {
-        Line::append(self.style, &mut self.text, write);
+    pub(super) fn add(&mut self, write: impl FnOnce(&mut LogLine<'_>)) {
+        LogLine::append(self.style, &mut self.text, write);
         self.lines += 1;
         if self.text.len() >= PIECE {
             self.flush();
@@ -162,7 +162,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for LineBuffer {
     fn drop(&mut self) {
         self.flush();
     }

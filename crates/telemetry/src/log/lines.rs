@@ -18,7 +18,7 @@ const IN_PANIC: Duration = Duration::from_secs(1);
 const LAST_LINE: Duration = Duration::from_secs(1);
 
 /// The log of the process, once it is set up.
-pub(super) static LOG: OnceLock<Log> = OnceLock::new();
+pub(super) static LOG: OnceLock<LogOutput> = OnceLock::new();
 
 thread_local! {
     static WAKES: Cell<Wakes> = const { Cell::new(Wakes::AtOnce) };
@@ -52,7 +52,7 @@ pub fn wake() {
 /// Waits until the lines that were logged are written, and the summaries of those that were not logged; two seconds at
 /// most. For an orderly end. Returns whether there is a log.
 pub fn finish() -> bool {
-    let Some(Log { lines, limiter }) = LOG.get() else { return false };
+    let Some(LogOutput { lines, limiter }) = LOG.get() else { return false };
     limiter.summarize(true, |line| lines.push(line));
     lines.sender.wake();
     lines.sender.wait_until_written(LAST_LINES);
@@ -69,7 +69,7 @@ pub fn write_reason(reason: String) {
 /// log, to standard error, as the last lines of a process that panicked: behind what was logged, past the log's thread,
 /// which may be blocked or the one that panicked, and within three seconds.
 pub fn write_in_panic(before: &str, events: impl FnOnce(), plain: &str) {
-    let unwritten = LOG.get().map_or_else(Vec::new, |Log { lines, .. }| {
+    let unwritten = LOG.get().map_or_else(Vec::new, |LogOutput { lines, .. }| {
         let unwritten = lines.sender.end_in_panic();
         lines.sender.wait_until_written(IN_PANIC);
         unwritten
@@ -82,7 +82,7 @@ pub fn write_in_panic(before: &str, events: impl FnOnce(), plain: &str) {
 }
 
 /// What [`finish`] and a panic need.
-pub(super) struct Log {
+pub(super) struct LogOutput {
     pub(super) lines: Lines,
     pub(super) limiter: Arc<Limiter>,
 }

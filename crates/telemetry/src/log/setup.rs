@@ -3,7 +3,7 @@
 use super::{
     json,
     limiter::{Limiter, LineLimit},
-    lines::{LOG, Lines, Log, Reports},
+    lines::{LOG, Lines, LogOutput, Reports},
     metrics::Metrics,
     terminal::Terminal,
 };
@@ -91,7 +91,7 @@ pub fn init(
     subscriber.try_init()?;
     limiter.report_to(sender);
     // The only place that sets it, behind try_init, which succeeds once.
-    let _ = LOG.set(Log { lines: lines.clone(), limiter: Arc::clone(&limiter) });
+    let _ = LOG.set(LogOutput { lines: lines.clone(), limiter: Arc::clone(&limiter) });
     receiver.write_to(LogTarget::Stderr, "log", Reports { lines, limiter, written }).map_err(LogError::Thread)?;
     Ok(Handle { filter, extra, metrics })
 }

@@ -4,14 +4,14 @@ use litequic_base::log_writer::LineReceiver;
 use std::time::SystemTime;
 
 /// A log whose writer is the test, and whose queue has `room` bytes.
-fn unwritten(style: Style, room: usize) -> (Lines, LineReceiver, Arc<Metrics>) {
+fn unwritten(style: Style, room: usize) -> (LineBuffer, LineReceiver, Arc<Metrics>) {
     let (writer, waiting) = queue(room);
     let metrics = Arc::<Metrics>::default();
     let lines = Sink(writer).lines(style, metrics.clone());
     (lines, waiting, metrics)
 }
 
-fn written(style: Style, write: impl FnOnce(&mut Line<'_>)) -> String {
+fn written(style: Style, write: impl FnOnce(&mut LogLine<'_>)) -> String {
     let (mut lines, waiting, _) = unwritten(style, MAX_WAITING);
     lines.add(write);
     drop(lines);
@@ -20,7 +20,7 @@ fn written(style: Style, write: impl FnOnce(&mut Line<'_>)) -> String {
 
 #[test]
 fn a_line_reads_like_this() {
-    let write = |line: &mut Line<'_>| {
+    let write = |line: &mut LogLine<'_>| {
         line.time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
         line.plain("client", "192.0.2.1");
         line.text("path", b"/a b");

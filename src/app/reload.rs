@@ -4,23 +4,18 @@
 //! A reload is triggered by SIGHUP, by a file that changed, or by `POST /reload`. While a configuration is rejected,
 //! certificates and error pages are renewed by the one in force.
 
-use super::{
-    active_state::ActiveState,
-    collector_tls,
-    denial::Denial,
-    descriptors::SharedDescriptors,
-    files::{self, Loads, named},
-    issued::{Issued, Shared as Acme},
-    last_reload::{Applied, Trigger},
-    metrics::Metrics,
-    origin_tls,
-    renewal::Renewal,
-    running::Running,
-    service,
-    switch::Http3,
-    users,
-    watch::Watcher,
-};
+use super::active_state::ActiveState;
+use super::denial::Denial;
+use super::descriptors::SharedDescriptors;
+use super::files::{self, Loads, named};
+use super::issued::{Issued, Shared as Acme};
+use super::last_reload::{Applied, Trigger};
+use super::metrics::Metrics;
+use super::renewal::Renewal;
+use super::running::Running;
+use super::switch::Http3;
+use super::watch::Watcher;
+use super::{collector_tls, origin_tls, service, users};
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
 use litequic_admin as admin;

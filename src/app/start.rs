@@ -1,29 +1,20 @@
 //! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
-use super::{
-    active_state::ActiveState,
-    admin_socket::BoundSocket,
-    bounds,
-    clients::Clients,
-    collector_tls,
-    descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
-    draining::OldestClient,
-    files,
-    handover::{Beginning, Predecessor, handover_server, take_over},
-    inside,
-    issued::{Issued, Shared as Acme},
-    mailbox::{Mailbox, WorkerRequests},
-    memory,
-    metrics::Metrics,
-    options::Options,
-    origin_tls,
-    running::Running,
-    service,
-    sockets::Sockets,
-    start_error::StartError,
-    users,
-    worker::{self, Worker},
-};
+use super::active_state::ActiveState;
+use super::admin_socket::BoundSocket;
+use super::clients::Clients;
+use super::descriptors::{SOCKET_CONNECTIONS, SharedDescriptors};
+use super::draining::OldestClient;
+use super::handover::{Beginning, Predecessor, handover_server, take_over};
+use super::issued::{Issued, Shared as Acme};
+use super::mailbox::{Mailbox, WorkerRequests};
+use super::metrics::Metrics;
+use super::options::Options;
+use super::running::Running;
+use super::sockets::Sockets;
+use super::start_error::StartError;
+use super::worker::{self, Worker};
+use super::{bounds, collector_tls, files, inside, memory, origin_tls, service, users};
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use litequic_config::{Config, Limits};

@@ -1,11 +1,9 @@
 //! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and watches
 //! older ones that drain.
 
-use super::{
-    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
-    protocol::{ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted, prepared, say},
-    successor::Successor,
-};
+use super::offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret};
+use super::protocol::{ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted, prepared, say};
+use super::successor::Successor;
 use crate::app::{denial, metrics::Metrics, named_socket::SocketName, service, switch::Http3};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};

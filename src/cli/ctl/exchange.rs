@@ -1,9 +1,7 @@
 //! A request to a running litequic and its whole answer, or why there is none.
 
-use super::{
-    failure::Failure,
-    place::{self, AdminPlace, FoundAdmin},
-};
+use super::failure::Failure;
+use super::place::{self, AdminPlace, FoundAdmin};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};

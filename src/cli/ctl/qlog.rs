@@ -1,11 +1,9 @@
 //! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
 
-use super::{
-    exchange::{Unanswered, connection_failed, request},
-    failure::Failure,
-    place::{AdminConnection, FoundAdmin},
-    status::grouped,
-};
+use super::exchange::{Unanswered, connection_failed, request};
+use super::failure::Failure;
+use super::place::{AdminConnection, FoundAdmin};
+use super::status::grouped;
 use crate::cli::exit::{Exit, fail, print};
 use bytes::Bytes;
 use http::{Method, Request};

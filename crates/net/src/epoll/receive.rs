@@ -4,11 +4,9 @@ use super::super::{
     cut::{Cut, Datagram},
     sys::{GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, register},
 };
+use crate::Metrics;
+use crate::datagram::{Receive, Received};
 use crate::flush::MAX_ERRORS;
-use crate::{
-    Metrics,
-    datagram::{Receive, Received},
-};
 use std::{
     fmt, io,
     net::{SocketAddr, UdpSocket},

@@ -1,10 +1,8 @@
 //! The process's access log, and a worker's part of it.
 
-use super::{
-    line::{self, Style},
-    metrics::{Metrics, WriterMetrics},
-    writer::{Leaving, Lines, LogTarget, Sink, Writing},
-};
+use super::line::{self, Style};
+use super::metrics::{Metrics, WriterMetrics};
+use super::writer::{Leaving, Lines, LogTarget, Sink, Writing};
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
 use litequic_config::{self as config, AccessField, AccessFormat, AccessTarget, Fraction};

@@ -1,12 +1,10 @@
 //! Sets the log up: its level, its format, and the filter of events.
 
-use super::{
-    json,
-    limiter::{Limiter, LineLimit},
-    lines::{LOG, Lines, Log, Reports},
-    metrics::Metrics,
-    terminal::Terminal,
-};
+use super::json;
+use super::limiter::{Limiter, LineLimit};
+use super::lines::{LOG, Lines, Log, Reports};
+use super::metrics::Metrics;
+use super::terminal::Terminal;
 use litequic_base::log_writer::{LogTarget, queue};
 use std::{
     io::{self, IsTerminal},

@@ -1,13 +1,10 @@
 //! One worker's spans: the decision about each request's trace, and its spans' bytes until they are sent to the
 //! exporter.
 
-use super::{
-    context,
-    exporter::{MAX_WAITING, Noted, Queue, SpanPiece, Timed},
-    metrics::SpanMetrics,
-    setting::{InForce, Setting},
-    span,
-};
+use super::exporter::{MAX_WAITING, Noted, Queue, SpanPiece, Timed};
+use super::metrics::SpanMetrics;
+use super::setting::{InForce, Setting};
+use super::{context, span};
 use crate::Histogram;
 use arc_swap::Cache;
 use bytes::Bytes;

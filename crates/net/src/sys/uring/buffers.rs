@@ -1,10 +1,8 @@
 //! The buffers of a multishot receive, and the ring by which they are provided to the kernel (io_uring_register(2),
 //! IORING_REGISTER_PBUF_RING).
 
-use super::{
-    super::mmsg::{COLOUR, Fixed},
-    ring::{GROUP, Inner},
-};
+use super::super::mmsg::{COLOUR, Fixed};
+use super::ring::{GROUP, Inner};
 use io_uring::types::{BufRingEntry, CancelBuilder, Timespec};
 use std::{
     io,

@@ -1,16 +1,14 @@
 //! The receiving half of a ring: messages as recvmsg(2) has them, in buffers that the kernel picked.
 
-use super::{
-    super::{
-        address::Name,
-        control::{CONTROL_LEN, Said},
-        mmsg::Arrived,
-    },
-    UringError,
-    buffers::{Buffers, MAX_BUFFERS},
-    message_buffer::{HEADER, NAME, OUT},
-    ring::{Filled, Ring},
+use super::super::{
+    address::Name,
+    control::{CONTROL_LEN, Said},
+    mmsg::Arrived,
 };
+use super::UringError;
+use super::buffers::{Buffers, MAX_BUFFERS};
+use super::message_buffer::{HEADER, NAME, OUT};
+use super::ring::{Filled, Ring};
 use std::{io, mem::size_of, ops::Range, task::Waker};
 
 /// A batch of received messages, and the memory for it and for what the kernel receives meanwhile.

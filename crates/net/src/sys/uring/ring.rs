@@ -1,11 +1,9 @@
 //! The ring: sends that are submitted together, and the completions of both halves.
 
 use super::refusal::UringError;
+use crate::datagram::Message;
+use crate::sys::mmsg::{SEND_AT_ONCE, SendBatch};
 use crate::sys::uring::message_buffer;
-use crate::{
-    datagram::Message,
-    sys::mmsg::{SEND_AT_ONCE, SendBatch},
-};
 use io_uring::{
     EnterFlags, IoUring, Probe, cqueue,
     opcode::{RecvMsgMulti, SendMsg},

@@ -1,9 +1,7 @@
 //! Obtains and renews the certificates of `[[acme]]`, and answers for other processes that do.
 
-use super::{
-    active_state::ActiveState,
-    issued::{certificate, tables},
-};
+use super::active_state::ActiveState;
+use super::issued::{certificate, tables};
 use litequic_acme::{Manager, Wiring};
 use litequic_config::{Acme, AcmeHost};
 use litequic_tls::{self as tls, Trust};

@@ -1,13 +1,11 @@
 //! What is in force, as workers see it. Reloads, orders of the operator and certificates that were obtained replace it.
 
-use super::{
-    denial::Denial,
-    descriptors::SharedDescriptors,
-    issued::{Issued, Shared as Acme},
-    last_reload::LastReload,
-    metrics::Metrics,
-    switch::Http3,
-};
+use super::denial::Denial;
+use super::descriptors::SharedDescriptors;
+use super::issued::{Issued, Shared as Acme};
+use super::last_reload::LastReload;
+use super::metrics::Metrics;
+use super::switch::Http3;
 use arc_swap::ArcSwap;
 use litequic_config as config;
 use litequic_proxy::Routing;

@@ -1,10 +1,8 @@
 //! What an operator sees and does of clients: the control thread asks every worker, and joins the answers.
 
-use super::{
-    denial::Denial,
-    mailbox::{WorkerRequest, WorkerRequests},
-    metrics::Metrics,
-};
+use super::denial::Denial;
+use super::mailbox::{WorkerRequest, WorkerRequests};
+use super::metrics::Metrics;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use futures_util::future;

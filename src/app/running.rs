@@ -1,13 +1,11 @@
 //! A litequic that serves, until it has drained and ended.
 
-use super::{
-    active_state::ActiveState,
-    draining::{self, OldestClient, REPORT_INTERVAL},
-    handover::HandoverListener,
-    metrics::Metrics,
-    service,
-    worker::{Worker, WorkerReport},
-};
+use super::active_state::ActiveState;
+use super::draining::{self, OldestClient, REPORT_INTERVAL};
+use super::handover::HandoverListener;
+use super::metrics::Metrics;
+use super::service;
+use super::worker::{Worker, WorkerReport};
 use litequic_base::lifecycle::{Lifecycle, Phase};
 use litequic_config::Timeouts;
 use litequic_telemetry::access_log::AccessLogger;

@@ -1,12 +1,10 @@
 //! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
-use super::{
-    draining::OldestClient,
-    idle::{self, Idle},
-    mailbox::Mailbox,
-    metrics::{TurnMetrics, WorkerMetrics},
-    start_error::StartError,
-};
+use super::draining::OldestClient;
+use super::idle::{self, Idle};
+use super::mailbox::Mailbox;
+use super::metrics::{TurnMetrics, WorkerMetrics};
+use super::start_error::StartError;
 use arc_swap::ArcSwap;
 use litequic_acme::Answers;
 use litequic_base::{

@@ -1,11 +1,8 @@
 //! The commands and their arguments, and the hints for a command line that has another server's words.
 
-use super::{
-    check, completions, ctl, demo, example,
-    exit::{self, Exit},
-    get, manual, panic, password, probe, reference, run, schema,
-    version::VERSION,
-};
+use super::exit::{self, Exit};
+use super::version::VERSION;
+use super::{check, completions, ctl, demo, example, get, manual, panic, password, probe, reference, run, schema};
 use crate::app;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;

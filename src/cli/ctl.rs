@@ -11,10 +11,8 @@ mod qlog;
 mod status;
 mod times;
 
-use super::{
-    exit::{Exit, fail, print},
-    run::control_runtime,
-};
+use super::exit::{Exit, fail, print};
+use super::run::control_runtime;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use exchange::{AdminAnswer, NoAnswer, exchange, request};

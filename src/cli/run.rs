@@ -1,12 +1,10 @@
 //! `litequic run`: serves until it is stopped.
 
-use super::{
-    advice::{Command, with_advice},
-    again::Reexec,
-    confinement::{forbid_core_dumps, log_confinement},
-    exit::{Exit, fail, fail_config},
-    user::user_name,
-};
+use super::advice::{Command, with_advice};
+use super::again::Reexec;
+use super::confinement::{forbid_core_dumps, log_confinement};
+use super::exit::{Exit, fail, fail_config};
+use super::user::user_name;
 use crate::app::{
     self, Inherited, Options, Running, StartError,
     reload::{self, ConfigOrigin, Reloader},

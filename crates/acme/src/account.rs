@@ -1,10 +1,8 @@
 //! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
 
-use super::{
-    failure::{OrderFailure, blocking, nonce},
-    folder::{Folder, LockError},
-    http::Http,
-};
+use super::failure::{OrderFailure, blocking, nonce};
+use super::folder::{Folder, LockError};
+use super::http::Http;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use instant_acme::{Account, AccountBuilder, ExternalAccountKey, Key, NewAccount};

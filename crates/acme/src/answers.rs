@@ -2,11 +2,9 @@
 //! (HTTP-01), and by certificates for a challenge (TLS-ALPN-01). A worker that does not know an answer has the control
 //! thread look into the folder, where another process may have put it.
 
-use super::{
-    account,
-    failure::{OrderFailure, blocking},
-    folder::{Folder, challenge_name},
-};
+use super::account;
+use super::failure::{OrderFailure, blocking};
+use super::folder::{Folder, challenge_name};
 use arc_swap::ArcSwap;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};

@@ -1,17 +1,15 @@
 //! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other
 //! processes respect, and each decision anew from what is stored.
 
-use super::{
-    account,
-    answers::Answers,
-    board::{Board, CertificateState, Entry},
-    failure::{OrderFailure, blocking, words},
-    folder::{Folder, LockError, Locked, Stored, certificate_name, file_stem},
-    http::Http,
-    metrics::Metrics,
-    order::Job,
-    plan::{Plan, PlanStep, shortened},
-};
+use super::account;
+use super::answers::Answers;
+use super::board::{Board, CertificateState, Entry};
+use super::failure::{OrderFailure, blocking, words};
+use super::folder::{Folder, LockError, Locked, Stored, certificate_name, file_stem};
+use super::http::Http;
+use super::metrics::Metrics;
+use super::order::Job;
+use super::plan::{Plan, PlanStep, shortened};
 use instant_acme::{Account, CertificateIdentifier};
 use litequic_base::lifecycle::panic_if_asked;
 use litequic_config::{Acme, AcmeHost};

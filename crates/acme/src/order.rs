@@ -1,14 +1,12 @@
 //! An order at the CA, from its beginning, or where an earlier process left it, to the certificate (RFC 8555 §7.4).
 
-use super::{
-    answers::{Answers, PreparedAnswers},
-    dns::{self, Action},
-    failure::{OrderFailure, blocking, nonce, problem_words, short_type},
-    folder::Folder,
-    http::Http,
-    metrics::Metrics,
-    plan::{Order as StoredOrder, Plan, bounded},
-};
+use super::answers::{Answers, PreparedAnswers};
+use super::dns::{self, Action};
+use super::failure::{OrderFailure, blocking, nonce, problem_words, short_type};
+use super::folder::Folder;
+use super::http::Http;
+use super::metrics::Metrics;
+use super::plan::{Order as StoredOrder, Plan, bounded};
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder,
     Order, OrderStatus,

@@ -1,15 +1,12 @@
 //! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
 
-use super::{
-    body::AnswerBody,
-    clients::{Answered, ClientControl, CloseOrder, list_query},
-    denial::{DenyOrder, allowed},
-    maintenance::MaintenanceOrder,
-    page,
-    qlog::QlogOrder,
-    state::{AdminState, Surface, WORKER_DEADLINE},
-    status_answer,
-};
+use super::body::AnswerBody;
+use super::clients::{Answered, ClientControl, CloseOrder, list_query};
+use super::denial::{DenyOrder, allowed};
+use super::maintenance::MaintenanceOrder;
+use super::qlog::QlogOrder;
+use super::state::{AdminState, Surface, WORKER_DEADLINE};
+use super::{page, status_answer};
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,

@@ -1,12 +1,10 @@
 //! `/clients` and `/close`: the connections of clients as a list, and the end of some of them. The query of a request
 //! has what is asked for. Pure; the types of the list are the contract with `litequic ctl` and programs.
 
-use super::{
-    denial::{DeniedList, DenyOrder},
-    objects::{Lenient, Nullable, lenient, objects},
-    qlog::{LogLines, QlogOrder},
-    query::members,
-};
+use super::denial::{DeniedList, DenyOrder};
+use super::objects::{Lenient, Nullable, lenient, objects};
+use super::qlog::{LogLines, QlogOrder};
+use super::query::members;
 use litequic_config::Network;
 use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,8 @@
 //! `/deny`, `/allow` and `/denied`: networks whose clients are refused. The query of a request has what is asked for.
 //! Pure; the types of the list are the contract with `litequic ctl` and programs.
 
-use super::{
-    objects::{Lenient, lenient, objects},
-    query::members,
-};
+use super::objects::{Lenient, lenient, objects};
+use super::query::members;
 use litequic_config::Network;
 use litequic_telemetry::clients::MAX_DENIAL;
 use serde::{Deserialize, Serialize};

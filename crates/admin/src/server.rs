@@ -1,13 +1,11 @@
 //! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
 //! stops.
 
-use super::{
-    answer::answer,
-    body::Streaming,
-    places::{Activity, ConnectionSlots},
-    qlog::QlogOrder,
-    state::{AdminState, Surface},
-};
+use super::answer::answer;
+use super::body::Streaming;
+use super::places::{Activity, ConnectionSlots};
+use super::qlog::QlogOrder;
+use super::state::{AdminState, Surface};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_base::{

@@ -1,11 +1,9 @@
 //! The answers to `/status` and `/config`, from what the process knows of itself.
 
-use super::{
-    objects::Samples,
-    state::AdminState,
-    status::{ConfigurationStatus, ConfinementStatus, MemoryStatus, ProcessStatus, Status, WorkerStatus},
-    verdict,
-};
+use super::objects::Samples;
+use super::state::AdminState;
+use super::status::{ConfigurationStatus, ConfinementStatus, MemoryStatus, ProcessStatus, Status, WorkerStatus};
+use super::verdict;
 use litequic_resources::memory;
 use litequic_telemetry::{Confinement, Heartbeat, Process};
 use std::{

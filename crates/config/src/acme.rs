@@ -1,12 +1,10 @@
 //! `[[acme]]`: certificates that litequic obtains and renews by itself.
 
-use super::{
-    listen::Listen,
-    names::{host_pattern, path},
-    section::Section,
-    table::{KeyTable as _, by, file, keys, list, optional, required, required_file},
-    values::{Kind, RawValue, Wrong, boolean, duration, one_of, text},
-};
+use super::listen::Listen;
+use super::names::{host_pattern, path};
+use super::section::Section;
+use super::table::{KeyTable as _, by, file, keys, list, optional, required, required_file};
+use super::values::{Kind, RawValue, Wrong, boolean, duration, one_of, text};
 use http::{Uri, uri::Scheme};
 use serde_json::json;
 use std::{

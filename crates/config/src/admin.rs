@@ -1,12 +1,10 @@
 //! `[admin]`: the administration interface.
 
-use super::{
-    listen::Listen,
-    names::{address, host, path},
-    section::Section,
-    table::{KeyTable as _, by, file, keys, list, optional},
-    values::{Kind, boolean, text},
-};
+use super::listen::Listen;
+use super::names::{address, host, path};
+use super::section::Section;
+use super::table::{KeyTable as _, by, file, keys, list, optional};
+use super::values::{Kind, boolean, text};
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},

@@ -1,22 +1,20 @@
 //! The configuration of a process as a whole.
 
-use super::{
-    access::AccessLog,
-    acme::Acme,
-    admin::Admin,
-    certificates::{CertificateFiles, ClientCertificates},
-    laboratory::Laboratory,
-    limits::{Limits, Sources},
-    listen::Listen,
-    log::Log,
-    origin::{Origin, OriginAddress},
-    reload::Reload,
-    route::Route,
-    rules::{ErrorPages, HeaderRules},
-    timeouts::Timeouts,
-    traces::Traces,
-    transport::LiteQuic,
-};
+use super::access::AccessLog;
+use super::acme::Acme;
+use super::admin::Admin;
+use super::certificates::{CertificateFiles, ClientCertificates};
+use super::laboratory::Laboratory;
+use super::limits::{Limits, Sources};
+use super::listen::Listen;
+use super::log::Log;
+use super::origin::{Origin, OriginAddress};
+use super::reload::Reload;
+use super::route::Route;
+use super::rules::{ErrorPages, HeaderRules};
+use super::timeouts::Timeouts;
+use super::traces::Traces;
+use super::transport::LiteQuic;
 use arc_swap::ArcSwap;
 use litequic_base::network::Network;
 use std::{

@@ -1,19 +1,17 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::{
-    acme::Acme,
-    certificates::CertificateFiles,
-    changes::{Changes, cut},
-    config::Config,
-    keys::needs_restart,
-    laboratory::Laboratory,
-    listen::Listen,
-    route::Route,
-    rule_readers::{show_headers, show_pages},
-    server_id::ServerId,
-    table::KeyTable,
-};
+use super::acme::Acme;
+use super::certificates::CertificateFiles;
+use super::changes::{Changes, cut};
+use super::config::Config;
+use super::keys::needs_restart;
+use super::laboratory::Laboratory;
+use super::listen::Listen;
+use super::route::Route;
+use super::rule_readers::{show_headers, show_pages};
+use super::server_id::ServerId;
+use super::table::KeyTable;
 use aws_lc_rs::digest;
 use litequic_base::network::Network;
 use std::{

@@ -2,11 +2,9 @@
 //! faults found so far. A caller that reads the files that it names adds their faults, so that every fault is reported
 //! in one round, with its position.
 
-use super::{
-    config::Config,
-    fault::{Fault, Faults, Warning},
-    position::Positions,
-};
+use super::config::Config;
+use super::fault::{Fault, Faults, Warning};
+use super::position::Positions;
 use std::fmt::Display;
 
 /// A configuration before its verdict.

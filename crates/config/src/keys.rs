@@ -4,28 +4,26 @@
 #[cfg(test)]
 mod patterns;
 
-use super::{
-    access::{self, AccessLog},
-    acme::{self, Acme, Eab},
-    admin::{self, Admin},
-    certificates::{self, CertificateFiles, ClientCertificates},
-    config::Config,
-    laboratory::Laboratory,
-    limits::{self, Limits, Sources},
-    listen::{self, Listen},
-    log::Log,
-    names::{MAX_NETWORKS, network},
-    origin::{self, Origin, OriginServer},
-    reload::Reload,
-    route::{self, Around, Route, Seen},
-    rule_readers,
-    section::Section,
-    server_id::ServerId,
-    table::{ConfigKey, KeyTable},
-    timeouts::Timeouts,
-    traces::{self, Traces},
-    transport::{self, LiteQuic},
-};
+use super::access::{self, AccessLog};
+use super::acme::{self, Acme, Eab};
+use super::admin::{self, Admin};
+use super::certificates::{self, CertificateFiles, ClientCertificates};
+use super::config::Config;
+use super::laboratory::Laboratory;
+use super::limits::{self, Limits, Sources};
+use super::listen::{self, Listen};
+use super::log::Log;
+use super::names::{MAX_NETWORKS, network};
+use super::origin::{self, Origin, OriginServer};
+use super::reload::Reload;
+use super::route::{self, Around, Route, Seen};
+use super::rule_readers;
+use super::section::Section;
+use super::server_id::ServerId;
+use super::table::{ConfigKey, KeyTable};
+use super::timeouts::Timeouts;
+use super::traces::{self, Traces};
+use super::transport::{self, LiteQuic};
 use std::collections::BTreeSet;
 
 /// Every table of keys by the head that it has in the file.

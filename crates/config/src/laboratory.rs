@@ -1,12 +1,10 @@
 //! `[laboratory]`: guards with one right value, for tests and measurements that have to reach them. They are neither in
 //! the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
 
-use super::{
-    limits::{Limits, Sources},
-    origin::Origin,
-    table::{keys, optional},
-    values::{COUNT, TIMEOUT, duration, number, size},
-};
+use super::limits::{Limits, Sources};
+use super::origin::Origin;
+use super::table::{keys, optional};
+use super::values::{COUNT, TIMEOUT, duration, number, size};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// More is better left to the client, which can wait.

@@ -1,13 +1,11 @@
 //! `[listen]`: the listeners for clients, and the number of worker threads.
 
-use super::{
-    names::{MAX_NETWORKS, address, network, path, replica},
-    origin::TlsVersion,
-    section::Section,
-    server_id::{ServerId, ServerIdTable},
-    table::{KeyTable as _, file, keys, list, optional},
-    values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
-};
+use super::names::{MAX_NETWORKS, address, network, path, replica};
+use super::origin::TlsVersion;
+use super::section::Section;
+use super::server_id::{ServerId, ServerIdTable};
+use super::table::{KeyTable as _, file, keys, list, optional};
+use super::values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port};
 use litequic_base::network::Network;
 use serde_json::json;
 use std::{

@@ -3,12 +3,10 @@
 //! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
 //! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
 
-use super::{
-    names::{TOKEN, method},
-    section::Section,
-    table::{by, keys, list},
-    values::{Kind, Wrong, text},
-};
+use super::names::{TOKEN, method};
+use super::section::Section;
+use super::table::{by, keys, list};
+use super::values::{Kind, Wrong, text};
 use http::{HeaderName, Method};
 use std::fmt;
 

@@ -1,16 +1,13 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
-use super::{
-    access::{Fraction, fraction},
-    changes::Changes,
-    names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port},
-    reserved::{ReservedFields, reserved_fields},
-    section::Section,
-    table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required},
-    values::{
-        COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none,
-        text,
-    },
+use super::access::{Fraction, fraction};
+use super::changes::Changes;
+use super::names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port};
+use super::reserved::{ReservedFields, reserved_fields};
+use super::section::Section;
+use super::table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required};
+use super::values::{
+    COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, text,
 };
 use http::HeaderName;
 use serde_json::json;

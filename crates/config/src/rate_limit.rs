@@ -1,11 +1,9 @@
 //! `rate_limit` of a route.
 
-use super::{
-    rule_readers::table,
-    section::Section,
-    table::{KeyTable as _, implied, keys, required},
-    values::{COUNT, DAY, duration, number, one_of},
-};
+use super::rule_readers::table;
+use super::section::Section;
+use super::table::{KeyTable as _, implied, keys, required};
+use super::values::{COUNT, DAY, duration, number, one_of};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Below a millisecond a timer has no resolution; a day's share is a quota already.

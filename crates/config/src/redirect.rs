@@ -1,13 +1,11 @@
 //! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
 
-use super::{
-    names::{authority, parse_host},
-    rule_readers::{table, template},
-    rules::{Template, Variable},
-    section::Section,
-    table::{KeyTable as _, keys, required},
-    values::{Kind, RawValue, Wrong, text},
-};
+use super::names::{authority, parse_host};
+use super::rule_readers::{table, template};
+use super::rules::{Template, Variable};
+use super::section::Section;
+use super::table::{KeyTable as _, keys, required};
+use super::values::{Kind, RawValue, Wrong, text};
 use http::StatusCode;
 use serde_json::json;
 

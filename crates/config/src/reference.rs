@@ -1,9 +1,7 @@
 //! The reference of all keys, as Markdown: the schema, for people.
 
-use super::{
-    file::schema,
-    keys::{metric, needs_restart},
-};
+use super::file::schema;
+use super::keys::{metric, needs_restart};
 use serde_json::Value as Json;
 
 /// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when

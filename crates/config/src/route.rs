@@ -1,24 +1,22 @@
 //! `[[routes]]`: which requests match, where they go, and what is changed on the way.
 
-use super::{
-    auth::{Auth, auth, show_auth},
-    certificates::{Verify, WITH_CA},
-    changes::Changes,
-    fault::{nearest, quote},
-    matching::Match,
-    names::{
-        MAX_NETWORKS, authority, exact_path, host_pattern, network, origin_name, path, path_prefix, realm, route_name,
-        upgrade,
-    },
-    rate_limit::{RateLimit, rate_limit, show_rate_limit},
-    redirect::{Redirect, redirect},
-    respond::{Respond, respond},
-    rule_readers,
-    rules::{ErrorPages, HeaderRules, RouteTimeouts},
-    section::Section,
-    table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table},
-    values::{BODY_BYTES, boolean, one_of, or_most, size},
+use super::auth::{Auth, auth, show_auth};
+use super::certificates::{Verify, WITH_CA};
+use super::changes::Changes;
+use super::fault::{nearest, quote};
+use super::matching::Match;
+use super::names::{
+    MAX_NETWORKS, authority, exact_path, host_pattern, network, origin_name, path, path_prefix, realm, route_name,
+    upgrade,
 };
+use super::rate_limit::{RateLimit, rate_limit, show_rate_limit};
+use super::redirect::{Redirect, redirect};
+use super::respond::{Respond, respond};
+use super::rule_readers;
+use super::rules::{ErrorPages, HeaderRules, RouteTimeouts};
+use super::section::Section;
+use super::table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table};
+use super::values::{BODY_BYTES, boolean, one_of, or_most, size};
 use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},

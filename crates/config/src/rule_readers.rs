@@ -3,12 +3,10 @@
 use super::rules::{
     ErrorPages, Errors, HeaderRules, Template, Variable, media_type, request_field_fault, response_field_fault,
 };
-use crate::{
-    fault::nearest,
-    names::TOKEN,
-    section::Section,
-    values::{Kind, Wrong, text},
-};
+use crate::fault::nearest;
+use crate::names::TOKEN;
+use crate::section::Section;
+use crate::values::{Kind, Wrong, text};
 use http::HeaderName;
 use std::path::PathBuf;
 

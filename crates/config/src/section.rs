@@ -2,11 +2,9 @@
 //! its fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once,
 //! and keys, ranges, defaults and schema are in one place (`table.rs`).
 
-use super::{
-    examples,
-    source::{SourceText, UnknownKey, join},
-    values::{Kind, RawValue, Wrong},
-};
+use super::examples;
+use super::source::{SourceText, UnknownKey, join};
+use super::values::{Kind, RawValue, Wrong};
 use serde_json::{Map, Value as Json, json};
 use std::{
     cell::RefCell,

@@ -1,12 +1,10 @@
 //! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
-use super::{
-    fault::{Fault, nearest, quote},
-    foreign::{self, Hint},
-    position::{Position, Positions},
-    removed,
-    values::{Kind, RawValue, Wrong},
-};
+use super::fault::{Fault, nearest, quote};
+use super::foreign::{self, Hint};
+use super::position::{Position, Positions};
+use super::removed;
+use super::values::{Kind, RawValue, Wrong};
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
 use toml::{

@@ -1,13 +1,11 @@
 //! `[traces]`: spans of requests, and the collector that gets them.
 
-use super::{
-    access::Fraction,
-    names::path,
-    rules::HeaderRules,
-    section::Section,
-    table::{KeyTable as _, by, file, keys, optional},
-    values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text},
-};
+use super::access::Fraction;
+use super::names::path;
+use super::rules::HeaderRules;
+use super::section::Section;
+use super::table::{KeyTable as _, by, file, keys, optional};
+use super::values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text};
 use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};

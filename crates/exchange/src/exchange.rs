@@ -1,11 +1,9 @@
 //! One request from a front end to the handler that answers it, and how that can fail.
 
-use super::{
-    client::Client,
-    head::{Request, Response},
-    interim::Interim,
-    record::Record,
-};
+use super::client::Client;
+use super::head::{Request, Response};
+use super::interim::Interim;
+use super::record::Record;
 use http::Method;
 use std::{fmt, future::Future, rc::Rc};
 

@@ -1,11 +1,9 @@
 //! The head of a request: what a front end has checked, and the proxy edits for the origin. Pure.
 
-use super::{
-    authority::Authority,
-    body::Body,
-    fields::{Fields, Name, Span, name},
-    tunnel::Upgrade,
-};
+use super::authority::Authority;
+use super::body::Body;
+use super::fields::{Fields, Name, Span, name};
+use super::tunnel::Upgrade;
 use http::{Method, StatusCode, request};
 
 /// A request's head. The texts are parts of one buffer, that of the fields.

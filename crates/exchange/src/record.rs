@@ -1,11 +1,9 @@
 //! The record of one request: filled in by the front end that accepted it and by the proxy, reported once when the
 //! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
 
-use super::{
-    body::BodyError,
-    client::Client,
-    trace::{Attempt, RequestTrace, SpanId, TraceId, Traceparent},
-};
+use super::body::BodyError;
+use super::client::Client;
+use super::trace::{Attempt, RequestTrace, SpanId, TraceId, Traceparent};
 use crate::priority::Priority;
 use http::StatusCode;
 use litequic_base::timers;

@@ -1,13 +1,11 @@
 //! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files,
 //! checked once, and held by the certificate store until a reload.
 
-use super::{
-    certificate_error::{CertificateError, CertificateErrors},
-    encoding::check_encoding,
-    revocation,
-    suites::provider,
-    warning::{CertificateWarning, system_time},
-};
+use super::certificate_error::{CertificateError, CertificateErrors};
+use super::encoding::check_encoding;
+use super::revocation;
+use super::suites::provider;
+use super::warning::{CertificateWarning, system_time};
 use litequic_config::ClientCertificates;
 use rustls::{
     RootCertStore,

@@ -1,12 +1,10 @@
 //! A certificate chain with its key, loaded from PEM and checked once: one that cannot be served is an error, which
 //! names the file; one that clients will reject is a warning.
 
-use super::{
-    algorithm::KeyAlgorithm,
-    certificate_error::{CertificateError, CertificateErrors},
-    encoding::{check_encoding, has_encrypted_key},
-    warning::{CertificateFacts, CertificateWarning, LEAST_RSA_BITS, rsa_bits},
-};
+use super::algorithm::KeyAlgorithm;
+use super::certificate_error::{CertificateError, CertificateErrors};
+use super::encoding::{check_encoding, has_encrypted_key};
+use super::warning::{CertificateFacts, CertificateWarning, LEAST_RSA_BITS, rsa_bits};
 use litequic_config::CertificateFiles;
 use rustls::{
     pki_types::{

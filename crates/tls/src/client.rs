@@ -1,12 +1,10 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{
-    certificate::Certificate,
-    certificate_error::CertificateErrors,
-    encoding::check_encoding,
-    presented::Presented,
-    suites::{ALPN_H3, client_provider, provider},
-};
+use super::certificate::Certificate;
+use super::certificate_error::CertificateErrors;
+use super::encoding::check_encoding;
+use super::presented::Presented;
+use super::suites::{ALPN_H3, client_provider, provider};
 use litequic_config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,

@@ -4,11 +4,9 @@
 //! rustls.
 //! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
 
-use super::{
-    resolver::CertificateResolver,
-    server,
-    suites::{ALPN_H3, provider},
-};
+use super::resolver::CertificateResolver;
+use super::server;
+use super::suites::{ALPN_H3, provider};
 use litequic_exchange::CertificateRequest;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,

@@ -3,15 +3,13 @@
 //! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so that sessions must not outlive what
 //! they were verified with: the caller makes a new configuration when [`OriginTlsFiles::digest`] changes.
 
-use super::{
-    authorities::read,
-    certificate::Certificate,
-    certificate_error::CertificateErrors,
-    client::system_roots,
-    presented::{Distrust, NotingVerifier, ServerCertificate},
-    revocation,
-    suites::{client_provider, tls12_suites},
-};
+use super::authorities::read;
+use super::certificate::Certificate;
+use super::certificate_error::CertificateErrors;
+use super::client::system_roots;
+use super::presented::{Distrust, NotingVerifier, ServerCertificate};
+use super::revocation;
+use super::suites::{client_provider, tls12_suites};
 use aws_lc_rs::digest::{Context, SHA256};
 use litequic_config::{self as config, CertificateFiles, TlsVersion};
 use rustls::{

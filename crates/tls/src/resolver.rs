@@ -1,10 +1,8 @@
 //! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
 //! the signature algorithms that it offers; and the hosts that its connection may then be used for.
 
-use super::{
-    authorities::Authorities,
-    certificate::{Certificate, normalize, parse_ip},
-};
+use super::authorities::Authorities;
+use super::certificate::{Certificate, normalize, parse_ip};
 use arc_swap::ArcSwap;
 use litequic_exchange::ClientTls;
 use litequic_telemetry::{self as telemetry, Family, Sample, Value};

@@ -1,10 +1,8 @@
 //! The server's side of TLS: configurations that all workers share.
 
-use super::{
-    resolver::CertificateResolver,
-    suites::{ALPN_H3, ALPN_TCP, provider, tls12_suites},
-    tickets::{TicketProtocol, Tickets},
-};
+use super::resolver::CertificateResolver;
+use super::suites::{ALPN_H3, ALPN_TCP, provider, tls12_suites};
+use super::tickets::{TicketProtocol, Tickets};
 use aws_lc_rs::hkdf::Prk;
 use rustls::{
     KeyLogFile, ServerConfig, SupportedProtocolVersion,

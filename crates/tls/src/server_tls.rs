@@ -1,11 +1,9 @@
 //! The server's side of TLS for QUIC as a worker has it: what its sessions begin with.
 
-use super::{
-    client_certificates::Asking,
-    keys::{SecretLog, TrafficSecrets},
-    metrics::Metrics,
-    resolver::CertificateResolver,
-};
+use super::client_certificates::Asking;
+use super::keys::{SecretLog, TrafficSecrets};
+use super::metrics::Metrics;
+use super::resolver::CertificateResolver;
 use litequic_exchange::CertificateRequest;
 use rustls::{
     ServerConfig,

@@ -1,13 +1,11 @@
 //! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
 //! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
 
+use super::hello::{self, Hello};
+use super::keys::{self, TrafficSecrets};
 use super::metrics::Metrics;
-use super::{
-    hello::{self, Hello},
-    keys::{self, TrafficSecrets},
-    rules::TlsRules,
-    server_tls::ServerTls,
-};
+use super::rules::TlsRules;
+use super::server_tls::ServerTls;
 use bytes::Bytes;
 use litequic_exchange::{Certificate, CertificateRequest, Identity};
 use rustls::{

@@ -1,11 +1,9 @@
 //! The start of a process: with what it takes over from the process before, or with nothing; and how it begins to
 //! serve.
 
-use super::{
-    keeper::{HandoverListener, HandoverServer},
-    predecessor::{FoundPredecessor, Predecessor},
-    protocol::Older,
-};
+use super::keeper::{HandoverListener, HandoverServer};
+use super::predecessor::{FoundPredecessor, Predecessor};
+use super::protocol::Older;
 use crate::app::{
     metrics::Metrics,
     replica::{secrets, server_id_key},

@@ -1,10 +1,8 @@
 //! The new process' side: finds the running one, takes over its sockets and its place.
 
-use super::{
-    HandoverError,
-    offer::{HandoverOffer, OfferError},
-    protocol::{ANSWER_DEADLINE, DONE, GO, Older, PREPARED, READY, Reason, hear, is_trusted, say, say_version},
-};
+use super::HandoverError;
+use super::offer::{HandoverOffer, OfferError};
+use super::protocol::{ANSWER_DEADLINE, DONE, GO, Older, PREPARED, READY, Reason, hear, is_trusted, say, say_version};
 use crate::app::sockets::Inherited;
 use litequic_net::{self as net, Generation, SocketGroup};
 use litequic_proxy::Maintenance;

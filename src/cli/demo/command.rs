@@ -1,13 +1,11 @@
 //! Runs the demo: its origin, its certificate, litequic in front of it, and what is printed.
 
 use super::{meter::Meter, origin::DemoOrigin, printer::Printer};
-use crate::{
-    app::{self, OpenFiles, Options},
-    cli::{
-        advice::{Command, with_advice},
-        exit::{Exit, fail},
-        run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
-    },
+use crate::app::{self, OpenFiles, Options};
+use crate::cli::{
+    advice::{Command, with_advice},
+    exit::{Exit, fail},
+    run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
 use clap::Args;
 use litequic_config::{Config, Level, Log, LogFormat, OriginAddress, listen_address};

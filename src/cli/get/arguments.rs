@@ -1,9 +1,7 @@
 //! The arguments of `litequic get`.
 
-use super::{
-    values::{self, Data, HeaderField, Resolve},
-    write_out::{self, WriteOutTemplate},
-};
+use super::values::{self, Data, HeaderField, Resolve};
+use super::write_out::{self, WriteOutTemplate};
 use clap::Args;
 use http::{Method, Uri};
 use std::{path::PathBuf, time::Duration};

@@ -1,15 +1,13 @@
 //! Makes the requests, one after the other on one connection, and writes their responses.
 
-use super::{
-    arguments::Arguments,
-    get_error::GetError,
-    output::{self, ResponseOutput},
-    request,
-    upload::{UploadBody, UploadSource},
-    values::Resolve,
-    verbose::{self, Verbose},
-    write_out::RequestFacts,
-};
+use super::arguments::Arguments;
+use super::get_error::GetError;
+use super::output::{self, ResponseOutput};
+use super::request;
+use super::upload::{UploadBody, UploadSource};
+use super::values::Resolve;
+use super::verbose::{self, Verbose};
+use super::write_out::RequestFacts;
 use crate::cli::{
     exit::{Exit, fail},
     run::control_runtime,

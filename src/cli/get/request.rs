@@ -1,11 +1,9 @@
 //! The request that the command line describes. Pure.
 
-use super::{
-    Arguments,
-    get_error::GetError,
-    upload::UploadSource,
-    values::{Data, HeaderField},
-};
+use super::Arguments;
+use super::get_error::GetError;
+use super::upload::UploadSource;
+use super::values::{Data, HeaderField};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Uri, header,
     uri::{Authority, Parts},

@@ -1,18 +1,16 @@
 //! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
 //! it rejects but for what a pattern cannot express, first of all a range.
 
-use crate::{
-    access::access_target,
-    matching::pattern,
-    names::{
-        address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix,
-        route_name, upgrade,
-    },
-    origin::{origin_address, statuses, target},
-    redirect::location,
-    rule_readers::{field_value, page},
-    values::{Kind, RawValue, duration, or_none, size},
+use crate::access::access_target;
+use crate::matching::pattern;
+use crate::names::{
+    address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix, route_name,
+    upgrade,
 };
+use crate::origin::{origin_address, statuses, target};
+use crate::redirect::location;
+use crate::rule_readers::{field_value, page};
+use crate::values::{Kind, RawValue, duration, or_none, size};
 use proptest::{
     strategy::{Strategy, ValueTree},
     string::string_regex,

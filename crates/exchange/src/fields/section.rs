@@ -1,10 +1,8 @@
 //! The lines of a header or of trailers, and how they are looked up and edited.
 
-use super::{
-    line::{FieldLine, Line, Span},
-    memory,
-    names::{Name, NameId, NameSet},
-};
+use super::line::{FieldLine, Line, Span};
+use super::memory;
+use super::names::{Name, NameId, NameSet};
 use crate::field::is_plain;
 use std::fmt;
 

@@ -1,10 +1,8 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::{
-    account_state::{AccountState, ConnectionPool, EvictionReason},
-    registry::{MemoryAccount, MemoryAccounts},
-};
+use super::account_state::{AccountState, ConnectionPool, EvictionReason};
+use super::registry::{MemoryAccount, MemoryAccounts};
 use crate::fairness::{Source, Waited};
 use std::{
     cmp::Reverse,

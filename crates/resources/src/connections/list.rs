@@ -1,11 +1,9 @@
 //! Looks through a worker's connections for an operator, so few at a time that no other task of the worker waits long.
 //! Pure: the caller passes the time, and decides when the next look comes.
 
-use super::{
-    account_state::{AccountState, EvictionReason},
-    registry::MemoryAccounts,
-    sent_rate::{LONGEST, Looks, SHORTEST},
-};
+use super::account_state::{AccountState, EvictionReason};
+use super::registry::MemoryAccounts;
+use super::sent_rate::{LONGEST, Looks, SHORTEST};
 use litequic_telemetry::clients::{Best, ClientReport, ConnectionName, ListQuery, OpenConnection, Selection};
 use std::{
     rc::{Rc, Weak},

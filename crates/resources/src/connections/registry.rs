@@ -1,11 +1,9 @@
 //! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
 //! memory or because another client gets the place (admission.rs). Pure.
 
-use super::{
-    account_state::{AccountState, ConnectionPool, EvictionReason, Motion},
-    places::Places,
-    sent_rate::Looks,
-};
+use super::account_state::{AccountState, ConnectionPool, EvictionReason, Motion};
+use super::places::Places;
+use super::sent_rate::Looks;
 use crate::fairness::{Slot, Source, Victims};
 use litequic_telemetry::clients::OpenConnection;
 use std::{

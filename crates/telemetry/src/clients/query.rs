@@ -1,9 +1,7 @@
 //! What an operator asks for: some of the connections, in an order.
 
-use super::{
-    selector::{ConnectionName, Selector},
-    sort::Sort,
-};
+use super::selector::{ConnectionName, Selector};
+use super::sort::Sort;
 use std::net::SocketAddr;
 
 /// Rows of a list without a limit of its own: a screen.

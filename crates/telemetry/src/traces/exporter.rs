@@ -1,13 +1,11 @@
 //! The task of the control thread that sends spans to their collector: in batches, one export at a time, again as often
 //! as the collector asks for it.
 
-use super::{
-    CollectorState,
-    collector::{Connection, ExportBody, Exported, export},
-    collector_state::Board,
-    metrics::ExportMetrics,
-    setting::Destination,
-};
+use super::CollectorState;
+use super::collector::{Connection, ExportBody, Exported, export};
+use super::collector_state::Board;
+use super::metrics::ExportMetrics;
+use super::setting::Destination;
 use crate::{Exemplar, Exemplars};
 use bytes::Bytes;
 use litequic_config::TraceProtocol;

@@ -1,12 +1,10 @@
 //! The process's traces: how requests are traced now, and the exporter.
 
-use super::{
-    collector_state::{Board, CollectorState},
-    exporter::{Exporter, Queue},
-    metrics::{ExportMetrics, SpanMetrics},
-    recorder::SpansOfWorker,
-    setting::{CollectorTls, InForce, Setting},
-};
+use super::collector_state::{Board, CollectorState};
+use super::exporter::{Exporter, Queue};
+use super::metrics::{ExportMetrics, SpanMetrics};
+use super::recorder::SpansOfWorker;
+use super::setting::{CollectorTls, InForce, Setting};
 use crate::Exemplars;
 use arc_swap::ArcSwapOption;
 use litequic_config::Config;

@@ -25,8 +25,10 @@ mod offer;
 mod predecessor;
 mod protocol;
 mod successor;
+mod takeover;
 
-pub(super) use beginning::{Beginning, take_over};
+pub(super) use beginning::Beginning;
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 pub(super) use protocol::HandoverError;
+pub(super) use takeover::take_over;

@@ -300,7 +300,7 @@ mod tests {
     use std::fs;
 
     fn recorded(name: &str) -> Json {
-        let path = format!("{}/tests/fixtures/status/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../tests/fixtures/status/{name}.json", env!("CARGO_MANIFEST_DIR"));
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
 

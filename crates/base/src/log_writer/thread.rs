@@ -16,7 +16,7 @@ pub trait Report: Send + 'static {
     /// output, if that is the place for it.
     fn missing(&mut self, lines: u64) -> Option<Vec<u8>>;
 
-    /// The time of [`LineSender::call_at`](super::Sender::call_at) has come. Returns when to call again.
+    /// The time of [`LineSender::call_at`](super::LineSender::call_at) has come. Returns when to call again.
     fn alarm(&mut self) -> Option<Instant> {
         None
     }

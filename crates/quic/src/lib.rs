@@ -33,7 +33,6 @@
 
 pub mod wire;
 
-#[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod congestion;
 mod connection;
@@ -43,7 +42,6 @@ mod io;
 mod metrics;
 mod qlog;
 
-#[cfg(not(fuzzing))]
 pub use client::{
     ConnectError, Counts, Observed, Observer, Packet, PacketDirection, RoundTrip, TransportParameters, connect,
 };

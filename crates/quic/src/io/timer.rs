@@ -13,10 +13,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// The endpoint's clock: the time since it was made.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
-    #[cfg(not(fuzzing))]
+    #[cfg(not(feature = "fuzzing"))]
     clock: time::StdClock,
     /// tokio's clock, which fuzz targets stop.
-    #[cfg(fuzzing)]
+    #[cfg(feature = "fuzzing")]
     epoch: Instant,
     moderation: Moderation,
 }
@@ -25,9 +25,9 @@ impl Clock {
     /// A clock whose timers expire when `moderation` has datagrams taken.
     pub(super) fn new(moderation: Moderation) -> Self {
         Self {
-            #[cfg(not(fuzzing))]
+            #[cfg(not(feature = "fuzzing"))]
             clock: time::StdClock::default(),
-            #[cfg(fuzzing)]
+            #[cfg(feature = "fuzzing")]
             epoch: Instant::now(),
             moderation,
         }
@@ -35,12 +35,12 @@ impl Clock {
 }
 
 impl time::Clock for Clock {
-    #[cfg(not(fuzzing))]
+    #[cfg(not(feature = "fuzzing"))]
     fn get_time(&self) -> Timestamp {
         self.clock.get_time()
     }
 
-    #[cfg(fuzzing)]
+    #[cfg(feature = "fuzzing")]
     fn get_time(&self) -> Timestamp {
         time::NoopClock.get_time() + self.epoch.elapsed()
     }

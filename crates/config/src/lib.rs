@@ -80,8 +80,7 @@ pub use reference::reference;
 pub use reload::{OnChange, Reload};
 pub use reserved::{ReservedField, ReservedFields};
 pub use respond::{FixedBody, Respond};
-pub use route::Route;
-pub use route::Target;
+pub use route::{Route, Target};
 pub use rules::{
     ErrorPages, Errors, HeaderRules, RouteTimeouts, Template, TemplatePart, Variable, body_type, media_type,
     request_field_fault, response_field_fault,

@@ -602,8 +602,7 @@ mod tests {
     use litequic_base::lifecycle::Lifecycle;
     use litequic_config::Config;
     use litequic_exchange::{Abort, Exchange, Response};
-    use litequic_quic::{IdScheme, Secrets};
-    use litequic_resources::{memory::Pressure, receive::ReceiveBudget};
+    use litequic_quic::Secrets;
     use litequic_tls::{self as tls, CertificateStore};
     use tokio::time::timeout;
 
@@ -629,22 +628,10 @@ mod tests {
         let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
         let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
         let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
         let secrets = Secrets::random().unwrap();
-        EndpointParts {
-            config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
-            tls: ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap()),
-            secrets: Arc::new(secrets),
-            ids: Arc::new(IdScheme::new(None, None, None).unwrap()),
-            generation: 0,
-            others: Arc::default(),
-            workers: 1,
-            metrics: Arc::default(),
-            receive: ReceiveBudget::new(0, 0),
-            sources: quic::SourceLimits::default(),
-            pressure: Pressure::default(),
-            denied: Arc::default(),
-            watch: Lifecycle::default().watch(),
-        }
+        let tls = ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap());
+        EndpointParts::for_one_worker(config, tls).unwrap()
     }
 
     /// How `accept` ends with an endpoint whose own tasks were cancelled if it `dies`.

@@ -83,7 +83,7 @@ pub struct TcpWorker<H> {
 impl<H> TcpWorker<H> {
     /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
     /// pool that sources share. A seventeenth of that part is for connections that are leaving
-    /// (`memory::MemoryAccounts`).
+    /// (`resources::connections::MemoryAccounts`).
     fn reachable(&self, max_connections: u32) -> u32 {
         let clients = self.descriptors.division().most(Side::Clients);
         let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);

@@ -1,6 +1,6 @@
 //! Connections of clients, as an operator lists and closes them: which are meant, what is reported of each, and which
 //! come first in a list; and the networks whose clients are refused. Pure: front ends report their connections, and
-//! `memory::MemoryAccounts` looks through them.
+//! `resources::connections::MemoryAccounts` looks through them.
 
 mod best;
 mod denied;

@@ -2,12 +2,11 @@
 //! `--contender FILE` adds one whose templates lie beside it. Pure but for [`Contender::read`] and [`Contender::find`].
 
 use super::{
-    h2load::Http,
     metrics::Metrics,
     task::Variant,
     template::{Unknown, Values},
 };
-use crate::report;
+use crate::{http::Http, report};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::{

@@ -12,7 +12,6 @@ use super::{
     contender::{Contender, Kind},
     files::Files,
     guard::Guard,
-    h2load::Http,
     interrupt,
     load::{Amount, Generator, Load},
     machine::Machine,
@@ -25,6 +24,7 @@ use super::{
 };
 use crate::{
     fetch::Client,
+    http::Http,
     load::{self, Group},
     report::{self, Participant, Results, Run, Skipped},
 };

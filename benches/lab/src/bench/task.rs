@@ -4,13 +4,13 @@ use super::{
     cgroup::Limit,
     contender::{Configuration, Contender, Kind},
     files::Chain,
-    h2load::Http,
     load::{Generator, Load, Player},
     namespace::{SocketBuffers, Topology},
     observe::Observe,
     rival::Turns,
 };
 use crate::{
+    http::Http,
     link,
     load::{self, Group},
     report::Case,

@@ -10,7 +10,7 @@ use crate::{
     attack::{Attack, Honest, NETWORKS_V6, PATIENCE, Protocol, Sources, Spread, Tally},
     bench::{
         cgroup::{Cgroup, Limit, Usage},
-        h2load::{Burst, Counts, Http},
+        h2load::{Burst, Counts},
         interrupt, metrics,
         namespace::{self, SocketBuffers, Topology},
         noise::{Core, Noise},
@@ -19,6 +19,7 @@ use crate::{
         sampler::{Sampler, Series},
         template::Values,
     },
+    http::Http,
     report::{self, Case, MemoryTrace, Results, Run, Skipped},
 };
 use anyhow::{Context as _, Result, anyhow, bail};

@@ -175,7 +175,7 @@ mod tests {
             assert!((figures[name] - value).abs() < 1e-9, "{name}: {figures:?}");
         }
         for name in figures.keys() {
-            assert!(crate::report::is_shown(name), "{name}");
+            assert!(crate::report::figures::is_shown(name), "{name}");
         }
     }
 

@@ -20,7 +20,8 @@ use super::{
     options::Options,
     process::Server,
     rival,
-    task::{Share, Task, Variant},
+    task::{Share, Task},
+    variant::Variant,
 };
 use crate::{
     fetch::Client,

@@ -28,12 +28,14 @@ pub(crate) mod sink;
 pub(crate) mod stats;
 mod task;
 pub(crate) mod template;
+mod variant;
 
 pub(crate) use self::{
     files::Chain,
     lab::{Act, Assault, Lab, Trial, say},
     observe::Observe,
-    task::{Sampled, Share, Task, Variant},
+    task::{Sampled, Share, Task},
+    variant::Variant,
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.

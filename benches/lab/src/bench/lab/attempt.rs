@@ -617,7 +617,7 @@ impl Lab {
             Some(_) => process::command_with_cgroups(place, &client_core, client),
         };
         let meter = groups.filter(|_| is_own).map(|(_, group)| self.meter(group));
-        let costs_before = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
+        let costs_before = meter.as_ref().map(|meter| meter.read_in(&self.network.client)).transpose()?;
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
@@ -627,7 +627,7 @@ impl Lab {
             server.check()
         })?;
         let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
-        let costs = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
+        let costs = meter.as_ref().map(|meter| meter.read_in(&self.network.client)).transpose()?;
         let costs = costs.zip(costs_before).map(|(after, before)| after - before);
         drop(rival);
         server.check()?;

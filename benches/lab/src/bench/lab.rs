@@ -4,6 +4,7 @@
 mod attacks;
 mod attempt;
 mod path;
+mod ports;
 mod programs;
 
 pub(crate) use self::attacks::{Act, Assault, Trial};

@@ -3,7 +3,8 @@
 
 use super::{
     Lab, Present,
-    attempt::{ADMIN_PORT, PORT, READY, READY_LOOK, SINK_PORT},
+    attempt::{READY, READY_LOOK},
+    ports::{ADMIN_PORT, PORT, SINK_PORT, STATUS_PORT},
     programs, say,
 };
 use crate::{
@@ -31,8 +32,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of the status address.
-const STATUS_PORT: u16 = 8447;
 /// For attackers to have begun before the honest client does.
 const BEGIN: Duration = Duration::from_secs(1);
 const BEGIN_QUICK: Duration = Duration::from_millis(200);

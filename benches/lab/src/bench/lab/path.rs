@@ -1,6 +1,6 @@
 //! Figures of a run from a link's report. Pure.
 
-use super::attempt::{OTHER_PORT, PORT};
+use super::ports::{OTHER_PORT, PORT};
 use crate::link::{Report, Sample};
 use std::collections::BTreeMap;
 

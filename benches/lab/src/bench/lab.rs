@@ -20,6 +20,7 @@ use super::{
     observe::Observe,
     options::Options,
     process::Server,
+    progress::say,
     rival,
     task::{Share, Task},
     variant::Variant,
@@ -532,12 +533,6 @@ fn progress(run: &Run) -> String {
 
 fn clock(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
-}
-
-/// Progress, for a user who waits.
-#[expect(clippy::print_stderr, reason = "a command: its progress goes to standard error")]
-pub(crate) fn say(line: &str) {
-    eprintln!("{line}");
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub(crate) mod options;
 pub(crate) mod process;
 mod procfs;
 mod profile;
+mod progress;
 pub(crate) mod rival;
 mod sampler;
 pub(crate) mod sink;
@@ -32,8 +33,9 @@ mod variant;
 
 pub(crate) use self::{
     files::Chain,
-    lab::{Act, Assault, Lab, Trial, say},
+    lab::{Act, Assault, Lab, Trial},
     observe::Observe,
+    progress::say,
     task::{Sampled, Share, Task},
     variant::Variant,
 };

@@ -1,7 +1,7 @@
 //! Chromium, headless, driven by its DevTools protocol. It accepts the lab's certificate by the fingerprint of its key,
 //! and begins with HTTP/3 because an option forces it.
 
-use crate::bench::h2load::Http;
+use crate::http::Http;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
 use std::{

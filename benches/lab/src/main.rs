@@ -11,6 +11,7 @@ mod conformance;
 mod experiments;
 mod fetch;
 mod firefox;
+mod http;
 mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;

@@ -2,12 +2,11 @@
 //! `--contender FILE` adds one whose templates lie beside it. Pure but for [`Contender::read`] and [`Contender::find`].
 
 use super::{
-    h2load::Http,
     metrics::Metrics,
-    task::Variant,
     template::{Unknown, Values},
+    variant::Variant,
 };
-use crate::report;
+use crate::{http::Http, report::figures};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -230,8 +229,8 @@ impl Contender {
         if contender.command.is_empty() {
             bail!("command is empty");
         }
-        let figures = contender.metrics.iter().flat_map(Metrics::names);
-        if let Some(unknown) = figures.into_iter().find(|figure| !report::is_shown(figure)) {
+        let names = contender.metrics.iter().flat_map(Metrics::names);
+        if let Some(unknown) = names.into_iter().find(|figure| !figures::is_shown(figure)) {
             bail!("metrics: pages show no figure {unknown}");
         }
         for name in &contender.files {

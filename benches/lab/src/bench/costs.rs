@@ -1,7 +1,11 @@
 //! What a client and the two cores did until now: read at a download's first byte and at its last one, it is what the
 //! download cost, without the client's start and end.
 
-use super::{cgroup, process, procfs};
+use super::{
+    cgroup,
+    namespace::{Namespace, inside},
+    process, procfs,
+};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -69,6 +73,11 @@ impl Meter {
             received: received as f64,
             sent: sent as f64,
         })
+    }
+
+    /// Reads costs in the client's namespace, `place`, for a process that runs in another.
+    pub(crate) fn read_in(&self, place: &Namespace) -> Result<Costs> {
+        inside(&place.namespace, || self.read())
     }
 
     /// Options of a command line that say the same.
@@ -175,7 +184,7 @@ mod tests {
             assert!((figures[name] - value).abs() < 1e-9, "{name}: {figures:?}");
         }
         for name in figures.keys() {
-            assert!(crate::report::is_shown(name), "{name}");
+            assert!(crate::report::figures::is_shown(name), "{name}");
         }
     }
 

@@ -1,49 +1,14 @@
 //! Many requests at once from one address with h2load: what was answered, and with which class of status. Command line
 //! and the reading of its report are pure.
 
-use super::load::time;
+use crate::http::Http;
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// For a connection on which nothing moves: longer than any origin here takes.
 const INACTIVE: &str = "30s";
 
-/// A protocol that h2load speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Http {
-    One,
-    Two,
-    Three,
-}
-
 impl Http {
-    pub(crate) const ALL: [Self; 3] = [Self::One, Self::Two, Self::Three];
-
-    /// The protocol's name in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::One => "HTTP/1.1",
-            Self::Two => "HTTP/2",
-            Self::Three => "HTTP/3",
-        }
-    }
-
-    /// The value on the command line.
-    pub(crate) fn argument(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    /// The protocol's name in ALPN.
-    pub(crate) fn alpn(self) -> &'static str {
-        match self {
-            Self::One => "http/1.1",
-            Self::Two => "h2",
-            Self::Three => "h3",
-        }
-    }
-
     /// h2load's option that offers this protocol alone. Its default offers HTTP/2 first. `--alpn-list` would do for all
     /// three, but before nghttp2 1.53 it was called `--npn-list`.
     pub(super) fn h2load_option(self) -> Option<&'static str> {
@@ -126,7 +91,7 @@ impl Counts {
         let (status_4xx, status_5xx) = (status("4xx")?, status("5xx")?);
         let answered = succeeded + status("3xx")? + status_4xx + status_5xx;
         let finished = line("finished in ")?.split(',').next().unwrap_or_default();
-        let seconds = time(finished).with_context(|| format!("no duration: {finished}"))?;
+        let seconds = read_seconds(finished).with_context(|| format!("no duration: {finished}"))?;
         let data =
             line("traffic: ").ok().and_then(|line| line.rsplit_once(") data")?.0.rsplit_once('(')?.1.parse().ok());
         let unanswered = (total - answered).max(0.0);
@@ -139,8 +104,22 @@ pub(crate) fn latency(text: &str) -> Option<(f64, f64)> {
     let columns: Vec<&str> = text.lines().find(|line| line.contains(" p99 "))?.split_ascii_whitespace().collect();
     let (_, row) = text.lines().find(|line| line.starts_with("request "))?.split_once(':')?;
     let row: Vec<&str> = row.split_ascii_whitespace().collect();
-    let of = |name: &str| time(row.get(columns.iter().position(|column| *column == name)?)?);
+    let of = |name: &str| read_seconds(row.get(columns.iter().position(|column| *column == name)?)?);
     Some((of("median")?, of("p99")?))
+}
+
+/// A duration as h2load writes it, in seconds.
+pub(super) fn read_seconds(text: &str) -> Option<f64> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let factor = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 #[cfg(test)]
@@ -166,6 +145,12 @@ mod tests {
                     request     :      838us       1.25s      3.52ms       1.04s       1.24s     64.57ms    249.73ms    94.50%\n";
         assert_eq!(latency(text), Some((0.00352, 1.24)));
         assert_eq!(latency("time for request:      1.07ms      4.53ms      2.17ms\n"), None);
+    }
+
+    #[test]
+    fn durations_have_units() {
+        let read = ["250.5ms", "1.5s", "2", "3h"].map(read_seconds);
+        assert_eq!(read, [Some(0.2505), Some(1.5), None, None]);
     }
 
     #[test]

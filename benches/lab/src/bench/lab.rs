@@ -4,6 +4,7 @@
 mod attacks;
 mod attempt;
 mod path;
+mod ports;
 mod programs;
 
 pub(crate) use self::attacks::{Act, Assault, Trial};
@@ -12,7 +13,6 @@ use super::{
     contender::{Contender, Kind},
     files::Files,
     guard::Guard,
-    h2load::Http,
     interrupt,
     load::{Amount, Generator, Load},
     machine::Machine,
@@ -20,11 +20,14 @@ use super::{
     observe::Observe,
     options::Options,
     process::Server,
+    progress::say,
     rival,
-    task::{Share, Task, Variant},
+    task::{Share, Task},
+    variant::Variant,
 };
 use crate::{
     fetch::Client,
+    http::Http,
     load::{self, Group},
     report::{self, Participant, Results, Run, Skipped},
 };
@@ -530,12 +533,6 @@ fn progress(run: &Run) -> String {
 
 fn clock(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
-}
-
-/// Progress, for a user who waits.
-#[expect(clippy::print_stderr, reason = "a command: its progress goes to standard error")]
-pub(crate) fn say(line: &str) {
-    eprintln!("{line}");
 }
 
 #[cfg(test)]

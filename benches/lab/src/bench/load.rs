@@ -5,12 +5,11 @@ use super::{
     contender::{self, Contender},
     costs::Meter,
     files::path_of,
-    floor,
-    h2load::{self, Http},
-    sink,
+    floor, h2load, sink,
 };
 use crate::{
     fetch::{Client, Fetched, Order, SKBS},
+    http::Http,
     load::{Faults, Group, Kind, LoadReport, Steady, TOLERANCE},
     viewer::{self, RealRule, Rule},
 };
@@ -737,7 +736,7 @@ fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
         bytes = done * load.body as f64;
     }
     let finished = text.split_once("finished in ").and_then(|(_, rest)| rest.split_once(',')).map(|(time, _)| time);
-    let seconds = finished.and_then(time).with_context(|| said("duration"))?;
+    let seconds = finished.and_then(h2load::read_seconds).with_context(|| said("duration"))?;
     let mut figures = BTreeMap::new();
     if let (Some(sent), Some(received)) = (
         text.split_once("UDP datagram: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok()),
@@ -747,20 +746,6 @@ fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
         figures.insert("packets_per_ack".to_owned(), received / sent);
     }
     Ok(Outcome { done, bytes, seconds, figures })
-}
-
-/// A duration as h2load writes it, in seconds.
-pub(super) fn time(text: &str) -> Option<f64> {
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at(unit_at);
-    let factor = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        _ => return None,
-    };
-    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// A number of bytes in words.

@@ -22,18 +22,22 @@ pub(crate) mod options;
 pub(crate) mod process;
 mod procfs;
 mod profile;
+mod progress;
 pub(crate) mod rival;
 mod sampler;
 pub(crate) mod sink;
 pub(crate) mod stats;
 mod task;
 pub(crate) mod template;
+mod variant;
 
 pub(crate) use self::{
     files::Chain,
-    lab::{Act, Assault, Lab, Trial, say},
+    lab::{Act, Assault, Lab, Trial},
     observe::Observe,
-    task::{Sampled, Share, Task, Variant},
+    progress::say,
+    task::{Sampled, Share, Task},
+    variant::Variant,
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.

@@ -6,10 +6,7 @@
 //! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what
 //! joins them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
-use super::{
-    costs::{Costs, Meter},
-    procfs,
-};
+use super::procfs;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use nix::{
@@ -276,11 +273,6 @@ impl Network {
             ip(&["-n", namespace, "-6", "route", "replace", "local", network, "dev", "lo"])?;
         }
         Ok(())
-    }
-
-    /// What a client costs until now, and its core.
-    pub(crate) fn costs(&self, meter: &Meter) -> Result<Costs> {
-        inside(&self.client.namespace, || meter.read())
     }
 
     /// Datagrams lost so far to full receive buffers, on either side.

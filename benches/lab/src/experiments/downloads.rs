@@ -5,11 +5,11 @@ use super::{Amount, Experiment, Kind, Load, Options, Per, ROUNDS, Task, Variant,
 use crate::{
     bench::{
         Observe,
-        h2load::Http,
         load::{Generator, Receiver},
         namespace::{SocketBuffers, Topology},
     },
     fetch::Client,
+    http::Http,
     load::Faults,
 };
 use anyhow::Result;

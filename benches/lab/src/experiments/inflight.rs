@@ -3,10 +3,8 @@
 
 use super::{Options, attacks::perform};
 use crate::{
-    bench::{
-        Act, Assault, Lab, Trial,
-        h2load::{Burst, Http},
-    },
+    bench::{Act, Assault, Lab, Trial, h2load::Burst},
+    http::Http,
     report::{Case, Per},
 };
 use anyhow::{Result, bail};

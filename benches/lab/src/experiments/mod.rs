@@ -43,7 +43,6 @@ use crate::{
     bench::{
         Chain, Lab, Observe, Share, Task, Variant,
         contender::{Contender, Kind},
-        h2load::Http,
         interrupt,
         load::{Amount, Generator, Load},
         namespace::SocketBuffers,
@@ -51,6 +50,7 @@ use crate::{
         say,
     },
     fetch::Client,
+    http::Http,
     load,
     report::{self, Case, Per, Plots, Results},
 };

@@ -2,10 +2,8 @@
 
 use super::{Amount, Experiment, Kind, Load, Options, Task, Variant, load, over};
 use crate::{
-    bench::{
-        h2load::Http,
-        load::{Generator, Player, Viewers},
-    },
+    bench::load::{Generator, Player, Viewers},
+    http::Http,
     viewer::{RealRule, Rule},
 };
 use anyhow::Result;

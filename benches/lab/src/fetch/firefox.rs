@@ -2,8 +2,8 @@
 
 use super::{Arguments, Fetched, folder::Folder};
 use crate::{
-    bench::h2load::Http,
     firefox::{Firefox, Protocols},
+    http::Http,
 };
 use anyhow::{Result, bail};
 use std::{fs, path::Path};

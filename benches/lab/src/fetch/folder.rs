@@ -117,7 +117,7 @@ fn watch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bench::h2load::Http, fetch::Client};
+    use crate::{fetch::Client, http::Http};
     use std::cell::Cell;
 
     fn arguments(bytes: u64, crc32: u32, cut: Option<f64>) -> Arguments {

@@ -10,9 +10,9 @@ mod window;
 
 pub(crate) use self::window::SKBS;
 
-use crate::bench::{
-    costs::{Costs, Meter},
-    h2load::Http,
+use crate::{
+    bench::costs::{Costs, Meter},
+    http::Http,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};

@@ -1,7 +1,7 @@
 //! curl and `litequic get`: programs that write the body to a file.
 
 use super::{Arguments, Client, Fetched, folder::Folder};
-use crate::bench::h2load::Http;
+use crate::http::Http;
 use anyhow::{Context as _, Result, bail};
 use std::{
     path::Path,

@@ -333,7 +333,7 @@ mod tests {
         assert!((figures["link_ack_delay_p99_us"] - 25_000.0).abs() < 1.0, "{figures:?}");
         assert_eq!((figures["link_packets_per_ack"], figures["link_in_flight"]), (1.5, 2.0));
         for name in figures.keys() {
-            assert!(crate::report::is_shown(name), "{name}");
+            assert!(crate::report::figures::is_shown(name), "{name}");
         }
     }
 

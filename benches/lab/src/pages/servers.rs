@@ -9,7 +9,6 @@ use crate::{
     bench::{
         contender::{Configuration, Contender},
         files::Files,
-        h2load::Http,
         interrupt,
         namespace::{Namespace, Network, inside},
         process::{self, Server},
@@ -18,6 +17,7 @@ use crate::{
     },
     browser::{Browser, Learned, Transport},
     firefox::{Firefox, Protocols},
+    http::Http,
 };
 use anyhow::{Context as _, Result};
 use std::{

@@ -5,7 +5,7 @@ mod attacks;
 mod carried;
 mod compare;
 mod envelopes;
-mod figures;
+pub(crate) mod figures;
 mod heat;
 mod markdown;
 mod memory;
@@ -18,7 +18,7 @@ mod write;
 
 pub(crate) use self::{
     carried::Bound,
-    figures::{Per, is_shown},
+    figures::Per,
     memory::MemoryTrace,
     plot::distribution,
     write::{against, earlier, join, keep, regenerate, save, save_memory, save_trace, save_views},

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     argument,
-    bench::h2load::Http,
     browser::{Browser, Origin},
     client,
+    http::Http,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};

@@ -3,14 +3,15 @@
 
 use super::{
     Lab, Present,
-    attempt::{ADMIN_PORT, PORT, READY, READY_LOOK, SINK_PORT},
+    attempt::{READY, READY_LOOK},
+    ports::{ADMIN_PORT, PORT, SINK_PORT, STATUS_PORT},
     programs, say,
 };
 use crate::{
     attack::{Attack, Honest, NETWORKS_V6, PATIENCE, Protocol, Sources, Spread, Tally},
     bench::{
         cgroup::{Cgroup, Limit, Usage},
-        h2load::{Burst, Counts, Http},
+        h2load::{Burst, Counts},
         interrupt, metrics,
         namespace::{self, SocketBuffers, Topology},
         noise::{Core, Noise},
@@ -19,6 +20,7 @@ use crate::{
         sampler::{Sampler, Series},
         template::Values,
     },
+    http::Http,
     report::{self, Case, MemoryTrace, Results, Run, Skipped},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -30,8 +32,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of the status address.
-const STATUS_PORT: u16 = 8447;
 /// For attackers to have begun before the honest client does.
 const BEGIN: Duration = Duration::from_secs(1);
 const BEGIN_QUICK: Duration = Duration::from_millis(200);

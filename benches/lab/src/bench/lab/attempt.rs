@@ -1,13 +1,18 @@
 //! One try of one contender at a task: it is started beside its origin, proves itself, is loaded and measured.
 
-use super::{Lab, Present, path};
+use super::{
+    Lab, Present, path,
+    ports::{
+        ADMIN_PORT, NEXT_LINK, ORIGIN_PORT, ORIGIN_TLS_PORT, OTHER_ADMIN_PORT, OTHER_PORT, PORT, SINK_PORT,
+        SINK_TLS_PORT,
+    },
+};
 use crate::{
     bench::{
         Sampled, Task,
         cgroup::{self, Cgroup, Limit},
         contender::Kind,
         costs::{self, Meter},
-        h2load::Http,
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
@@ -21,6 +26,7 @@ use crate::{
         sink,
         template::Values,
     },
+    http::Http,
     link::{Link, Links, Sample, Trace, addresses, samples},
     load,
     report::Per,
@@ -34,15 +40,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(super) const PORT: u16 = 8443;
-pub(super) const ADMIN_PORT: u16 = 8444;
-/// The same of a server that others load meanwhile.
-pub(super) const OTHER_PORT: u16 = 8445;
-const OTHER_ADMIN_PORT: u16 = 8446;
-const ORIGIN_PORT: u16 = 8080;
-const ORIGIN_TLS_PORT: u16 = 8082;
-pub(super) const SINK_PORT: u16 = 8081;
-const SINK_TLS_PORT: u16 = 8083;
 /// For a server to answer its first request.
 pub(super) const READY: Duration = Duration::from_secs(10);
 /// Between two questions whether it does.
@@ -60,8 +57,6 @@ const METRICS: Duration = Duration::from_secs(10);
 const CHECKED: u64 = 1_000_000; // bytes
 /// The same over a path, which may be slow.
 const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
-/// From a port for metrics to that of the same server for the next link.
-const NEXT_LINK: u16 = 10;
 /// Below this share of a core it is quiet, for so long: some ticks of the kernel's clock.
 const QUIET: f64 = 0.08;
 const QUIET_LOOK: Duration = Duration::from_millis(300);
@@ -617,7 +612,7 @@ impl Lab {
             Some(_) => process::command_with_cgroups(place, &client_core, client),
         };
         let meter = groups.filter(|_| is_own).map(|(_, group)| self.meter(group));
-        let costs_before = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
+        let costs_before = meter.as_ref().map(|meter| meter.read_in(&self.network.client)).transpose()?;
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
@@ -627,7 +622,7 @@ impl Lab {
             server.check()
         })?;
         let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
-        let costs = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
+        let costs = meter.as_ref().map(|meter| meter.read_in(&self.network.client)).transpose()?;
         let costs = costs.zip(costs_before).map(|(after, before)| after - before);
         drop(rival);
         server.check()?;

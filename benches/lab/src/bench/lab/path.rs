@@ -1,6 +1,6 @@
 //! Figures of a run from a link's report. Pure.
 
-use super::attempt::{OTHER_PORT, PORT};
+use super::ports::{OTHER_PORT, PORT};
 use crate::link::{Report, Sample};
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!((figures["goodput"], figures["queue_drops"], figures["packets_per_send"]), (4.0, 10_000.0, 10.0));
         assert!(!figures.contains_key("fairness") && !figures.contains_key("share"), "one flow shares with no other");
         for name in figures.keys() {
-            assert!(crate::report::is_shown(name), "{name}");
+            assert!(crate::report::figures::is_shown(name), "{name}");
         }
     }
 
@@ -81,7 +81,7 @@ mod tests {
         let figures = sampled(&samples);
         assert_eq!((figures["delay"], figures["throughput"]), (25.0, 12.0));
         for name in figures.keys() {
-            assert!(crate::report::is_shown(name), "{name}");
+            assert!(crate::report::figures::is_shown(name), "{name}");
         }
     }
 }

@@ -115,11 +115,6 @@ fn a_contender_is_left_out_beyond_what_it_bears_and_only_there() {
 }
 
 #[test]
-fn durations_have_units() {
-    assert_eq!((time("250.5ms"), time("1.5s"), time("2"), time("3h")), (Some(0.2505), Some(1.5), None, None));
-}
-
-#[test]
 fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
     let target = Target {
         address: "127.0.0.1:443",

@@ -14,9 +14,8 @@ pub const ROUNDS: usize = 1;
 /// Rounds after the last word, of HalfSipHash-1-3.
 pub const FINAL_ROUNDS: usize = 3;
 
-// Inlined in other crates: 7 of 250 instructions of a packet with a masked connection ID (benches/gate.sh, server_hdr).
-
 /// The state before the first word.
+// Inlined in other crates: 7 of 250 instructions of a packet with a masked connection ID (benches/gate.sh, server_hdr).
 #[inline]
 pub fn state([k0, k1]: Key) -> [u32; 4] {
     let [c0, c1] = CONSTANTS;

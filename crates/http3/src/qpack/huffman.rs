@@ -59,7 +59,8 @@ pub(super) struct HuffmanError;
 /// # Errors
 ///
 /// [`HuffmanError`]; nothing is appended.
-// Inlined into the reader of strings it takes 1.2 % more of a request with a browser's fields (benches/gate.sh, browser).
+// Inlined into the reader of strings, a request with a browser's fields takes 1.2 % more instructions (benches/gate.sh,
+// browser).
 #[inline(never)]
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
     let start = out.len();

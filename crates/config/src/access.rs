@@ -1,6 +1,6 @@
 //! `[access_log]`: a line for each request.
 
-use super::{
+use crate::reading::{
     section::Section,
     table::{KeyTable as _, keys, list, optional},
     values::{Kind, RawValue, one_of, text},

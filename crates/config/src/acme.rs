@@ -1,10 +1,10 @@
 //! `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::listen::Listen;
-use super::names::{host_pattern, path};
-use super::section::Section;
-use super::table::{KeyTable as _, by, file, keys, list, optional, required, required_file};
-use super::values::{Kind, RawValue, Wrong, boolean, duration, one_of, text};
+use crate::reading::names::{host_pattern, path};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, by, file, keys, list, optional, required, required_file};
+use crate::reading::values::{Kind, RawValue, Wrong, boolean, duration, one_of, text};
 use http::{Uri, uri::Scheme};
 use serde_json::json;
 use std::{
@@ -274,7 +274,8 @@ fn directory() -> Kind<String> {
             _ if uri.scheme() != Some(&Scheme::HTTPS) => Err(Wrong {
                 problem: "is not an https URL".into(),
                 expected: None,
-                nearest: super::fault::nearest(&written, DIRECTORIES.map(|(name, _)| name)).map(|it| format!("{it:?}")),
+                nearest: crate::reading::fault::nearest(&written, DIRECTORIES.map(|(name, _)| name))
+                    .map(|it| format!("{it:?}")),
             }),
             Some(authority) if !authority.host().is_empty() && !authority.as_str().contains('@') => Ok(written),
             _ => Err("has no host, or a user name".into()),

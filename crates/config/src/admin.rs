@@ -1,10 +1,10 @@
 //! `[admin]`: the administration interface.
 
 use super::listen::Listen;
-use super::names::{address, host, path};
-use super::section::Section;
-use super::table::{KeyTable as _, by, file, keys, list, optional};
-use super::values::{Kind, boolean, text};
+use crate::reading::names::{address, host, path};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, by, file, keys, list, optional};
+use crate::reading::values::{Kind, boolean, text};
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},

@@ -1,12 +1,12 @@
 //! `routes[].auth`: sign-in by another server.
 
-use super::names::origin_name;
 use super::origin::target;
-use super::rule_readers::{field_name, table};
 use super::rules::request_field_fault;
-use super::section::Section;
-use super::table::{KeyTable as _, keys, list, required};
-use super::values::{Kind, text};
+use crate::reading::names::origin_name;
+use crate::reading::rule_readers::{field_name, table};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, keys, list, required};
+use crate::reading::values::{Kind, text};
 use http::HeaderName;
 
 /// Fields of the names that litequic reserves for itself by which servers that decide name the user.

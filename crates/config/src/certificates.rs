@@ -1,6 +1,6 @@
 //! `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of clients.
 
-use super::{
+use crate::reading::{
     names::path,
     section::Section,
     table::{KeyTable as _, file, implied, keys, required_file},

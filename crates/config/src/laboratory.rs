@@ -3,8 +3,8 @@
 
 use super::limits::{Limits, Sources};
 use super::origin::Origin;
-use super::table::{keys, optional};
-use super::values::{COUNT, TIMEOUT, duration, number, size};
+use crate::reading::table::{keys, optional};
+use crate::reading::values::{COUNT, TIMEOUT, duration, number, size};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// More is better left to the client, which can wait.

@@ -1,10 +1,12 @@
 //! `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it is
 //! reached (`litequic_limit_reached_total`).
 
-use super::names::{MAX_NETWORKS, network};
-use super::section::Section;
-use super::table::{KeyTable as _, fixed, keys, list};
-use super::values::{BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, boolean, number, or_none, size};
+use crate::reading::names::{MAX_NETWORKS, network};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, fixed, keys, list};
+use crate::reading::values::{
+    BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, boolean, number, or_none, size,
+};
 use litequic_base::network::Network;
 use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};

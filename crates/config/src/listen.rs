@@ -1,11 +1,11 @@
 //! `[listen]`: the listeners for clients, and the number of worker threads.
 
-use super::names::{MAX_NETWORKS, address, network, path, replica};
 use super::origin::TlsVersion;
-use super::section::Section;
 use super::server_id::{ServerId, ServerIdTable};
-use super::table::{KeyTable as _, file, keys, list, optional};
-use super::values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port};
+use crate::reading::names::{MAX_NETWORKS, address, network, path, replica};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, file, keys, list, optional};
+use crate::reading::values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port};
 use litequic_base::network::Network;
 use serde_json::json;
 use std::{

@@ -1,6 +1,6 @@
 //! `[log]`: the log.
 
-use super::{table::keys, values::one_of};
+use crate::reading::{table::keys, values::one_of};
 
 keys! {
     /// The log.

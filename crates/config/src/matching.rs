@@ -3,10 +3,10 @@
 //! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
 //! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
 
-use super::names::{TOKEN, method};
-use super::section::Section;
-use super::table::{by, keys, list};
-use super::values::{Kind, Wrong, text};
+use crate::reading::names::{TOKEN, method};
+use crate::reading::section::Section;
+use crate::reading::table::{by, keys, list};
+use crate::reading::values::{Kind, Wrong, text};
 use http::{HeaderName, Method};
 use std::fmt;
 

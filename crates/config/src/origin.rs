@@ -1,12 +1,14 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
 use super::access::{Fraction, fraction};
-use super::changes::Changes;
-use super::names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port};
 use super::reserved::{ReservedFields, reserved_fields};
-use super::section::Section;
-use super::table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required};
-use super::values::{
+use crate::reading::changes::Changes;
+use crate::reading::names::{
+    IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port,
+};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required};
+use crate::reading::values::{
     COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, text,
 };
 use http::HeaderName;

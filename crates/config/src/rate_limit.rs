@@ -1,9 +1,9 @@
 //! `rate_limit` of a route.
 
-use super::rule_readers::table;
-use super::section::Section;
-use super::table::{KeyTable as _, implied, keys, required};
-use super::values::{COUNT, DAY, duration, number, one_of};
+use crate::reading::rule_readers::table;
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, implied, keys, required};
+use crate::reading::values::{COUNT, DAY, duration, number, one_of};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Below a millisecond a timer has no resolution; a day's share is a quota already.

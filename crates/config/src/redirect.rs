@@ -1,11 +1,11 @@
 //! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
 
-use super::names::{authority, parse_host};
-use super::rule_readers::{table, template};
 use super::rules::{Template, Variable};
-use super::section::Section;
-use super::table::{KeyTable as _, keys, required};
-use super::values::{Kind, RawValue, Wrong, text};
+use crate::reading::names::{authority, parse_host};
+use crate::reading::rule_readers::{table, template};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, keys, required};
+use crate::reading::values::{Kind, RawValue, Wrong, text};
 use http::StatusCode;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! `origin.reserved_fields`: the fields of requests that only a proxy in `trusted_proxies` may send, because origins
 //! take them for the word of the proxy before them.
 
-use super::{
+use crate::reading::{
     section::Section,
     table::{List, Reader, list},
     values::{Kind, Wrong, text},

@@ -1,11 +1,11 @@
 //! `respond` of a route: a fixed answer, in place of an origin's.
 
-use super::names::{TOKEN, path};
-use super::rule_readers::{field_name, field_value, table};
 use super::rules::{HeaderRules, Template, body_type, response_field_fault};
-use super::section::Section;
-use super::table::{KeyTable as _, Reader, by, keys};
-use super::values::{Kind, number, text};
+use crate::reading::names::{TOKEN, path};
+use crate::reading::rule_readers::{field_name, field_value, table};
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, Reader, by, keys};
+use crate::reading::values::{Kind, number, text};
 use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf};

@@ -2,21 +2,21 @@
 
 use super::auth::{Auth, auth, show_auth};
 use super::certificates::{Verify, WITH_CA};
-use super::changes::Changes;
-use super::fault::{nearest, quote};
 use super::matching::Match;
-use super::names::{
-    MAX_NETWORKS, authority, exact_path, host_pattern, network, origin_name, path, path_prefix, realm, route_name,
-    upgrade,
-};
 use super::rate_limit::{RateLimit, rate_limit, show_rate_limit};
 use super::redirect::{Redirect, redirect};
 use super::respond::{Respond, respond};
-use super::rule_readers;
 use super::rules::{ErrorPages, HeaderRules, RouteTimeouts};
-use super::section::Section;
-use super::table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table};
-use super::values::{BODY_BYTES, boolean, one_of, or_most, size};
+use crate::reading::changes::Changes;
+use crate::reading::fault::{nearest, quote};
+use crate::reading::names::{
+    MAX_NETWORKS, authority, exact_path, host_pattern, network, origin_name, path, path_prefix, realm, route_name,
+    upgrade,
+};
+use crate::reading::rule_readers;
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table};
+use crate::reading::values::{BODY_BYTES, boolean, one_of, or_most, size};
 use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},

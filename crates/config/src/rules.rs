@@ -1,7 +1,7 @@
 //! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
-use super::table::{keys, optional};
-use super::values::{TIMEOUT, duration, or_none};
+use crate::reading::table::{keys, optional};
+use crate::reading::values::{TIMEOUT, duration, or_none};
 use http::HeaderName;
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
 //! `[listen.server_id]`: connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
 
-use super::{
+use crate::reading::{
     changes::Changes,
     names::path,
     section::Section,

@@ -1,7 +1,7 @@
 //! `[timeouts]`: timeouts, and the reason for each default. A timeout that ends something is counted
 //! (`litequic_timeouts_total`).
 
-use super::{
+use crate::reading::{
     table::keys,
     values::{DAY, TIMEOUT, duration, or_none},
 };

@@ -1,11 +1,11 @@
 //! `[traces]`: spans of requests, and the collector that gets them.
 
 use super::access::Fraction;
-use super::names::path;
 use super::rules::HeaderRules;
-use super::section::Section;
-use super::table::{KeyTable as _, by, file, keys, optional};
-use super::values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text};
+use crate::reading::names::path;
+use crate::reading::section::Section;
+use crate::reading::table::{KeyTable as _, by, file, keys, optional};
+use crate::reading::values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text};
 use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};

@@ -1,6 +1,6 @@
 //! `[litequic]`: the transport. Every key works by itself, so that the gain of each can be measured.
 
-use super::{
+use crate::reading::{
     section::Section,
     table::{KeyTable as _, keys},
     values::{Kind, RawValue, boolean, number, one_of, one_of_also},

@@ -12,9 +12,9 @@ use std::{
 /// An IPv4 address, or an IPv6 address without brackets, as far as a pattern can tell.
 const IP: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
 /// With a scope, in brackets.
-pub(super) const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
-pub(super) const PORT: &str = "0*[1-9][0-9]{0,4}";
-pub(super) const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
+pub(crate) const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
+pub(crate) const PORT: &str = "0*[1-9][0-9]{0,4}";
+pub(crate) const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
 /// A name whose last label is not a decimal number; hexadecimal ones a pattern does not find.
 const NO_NUMBER: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
 const IPV4: &str = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
@@ -23,7 +23,7 @@ const MAX_PATH: usize = 4096;
 /// Bytes of a cookie's name: it goes with every request.
 const MAX_COOKIE_NAME: usize = 64;
 /// Each is compared with a peer's address, one after the other.
-pub(super) const MAX_NETWORKS: usize = 256;
+pub(crate) const MAX_NETWORKS: usize = 256;
 /// Bytes of a route's name: a label's of a metric, and a word's of a command line.
 const MAX_ROUTE_NAME: usize = 64;
 /// Bytes of a method: twice the longest of the IANA registry.
@@ -31,13 +31,13 @@ const MAX_METHOD: usize = 32;
 /// Bytes of a replica's name, as of a host's (RFC 1035 §2.3.4).
 const MAX_REPLICA: usize = 253;
 /// RFC 9110 §5.6.2.
-pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
+pub(crate) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
 /// What an address with a port looks like, for messages.
 const ADDRESS: &str = "an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"";
 
 /// An IP address with a port.
-pub(super) fn address() -> Kind<SocketAddr> {
+pub(crate) fn address() -> Kind<SocketAddr> {
     let parse = |text: String| match parse_address(&text) {
         Ok(address) if address.port() == 0 => Err("the port is 0".into()),
         Ok(address) => Ok(address),
@@ -64,7 +64,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// The path of a file.
-pub(super) fn path(expected: &str) -> Kind<PathBuf> {
+pub(crate) fn path(expected: &str) -> Kind<PathBuf> {
     let parse = |text: String| if text.is_empty() { Err("empty".into()) } else { Ok(text.into()) };
     text(expected, parse, |path: &PathBuf| path.display().to_string()).of_length(1..=MAX_PATH)
 }
@@ -73,7 +73,7 @@ pub(super) fn path(expected: &str) -> Kind<PathBuf> {
 const MAX_REALM: usize = 64;
 
 /// The realm of a password (RFC 9110 §11.5), without characters that would have to be escaped.
-pub(super) fn realm() -> Kind<String> {
+pub(crate) fn realm() -> Kind<String> {
     let parse = |text: String| match text
         .bytes()
         .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
@@ -87,7 +87,7 @@ pub(super) fn realm() -> Kind<String> {
 }
 
 /// A network in CIDR notation, or a single address.
-pub(super) fn network() -> Kind<Network> {
+pub(crate) fn network() -> Kind<Network> {
     text("a network such as \"10.0.0.0/8\" or \"fd00::/8\"", |text| parse_network(&text), ToString::to_string)
         .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
@@ -102,7 +102,7 @@ fn parse_network(text: &str) -> Result<Network, Wrong> {
 }
 
 /// A route's host: a name, `*.` and a name, or an IP address.
-pub(super) fn host_pattern() -> Kind<String> {
+pub(crate) fn host_pattern() -> Kind<String> {
     let expected = "a host such as \"example.com\", \"*.example.com\" or \"[::1]\"";
     let parse = |text: String| {
         if text == "*" {
@@ -120,7 +120,7 @@ pub(super) fn host_pattern() -> Kind<String> {
 }
 
 /// A host by which clients reach the admin interface: a name or an IP address.
-pub(super) fn host() -> Kind<String> {
+pub(crate) fn host() -> Kind<String> {
     text("a host such as \"litequic.internal\"", |text| parse_host(&text), Clone::clone)
 }
 
@@ -147,7 +147,7 @@ fn ends_in_a_number(name: &str) -> bool {
 }
 
 /// What the origin gets as `Host` (RFC 9110 §7.2).
-pub(super) fn authority() -> Kind<String> {
+pub(crate) fn authority() -> Kind<String> {
     let parse = |text: String| {
         let (host, port) = split_port(&text);
         let host = parse_host(host)?;
@@ -162,12 +162,12 @@ pub(super) fn authority() -> Kind<String> {
 }
 
 /// Digits alone, for a URL has no sign there (RFC 3986 §3.2.3); and not 0.
-pub(super) fn parse_port(text: &str) -> Option<u16> {
+pub(crate) fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// `HOST:PORT` apart; the colons of `[::1]` are the host's.
-pub(super) fn split_port(authority: &str) -> (&str, Option<&str>) {
+pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (authority, None),
@@ -175,7 +175,7 @@ pub(super) fn split_port(authority: &str) -> (&str, Option<&str>) {
 }
 
 /// Lower case, without a trailing dot.
-pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
+pub(crate) fn parse_host(text: &str) -> Result<String, Wrong> {
     if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address")?;
         return Ok(format!("[{address}]"));
@@ -213,7 +213,7 @@ fn parse_name(text: &str) -> Result<String, Wrong> {
 }
 
 /// The name of one of several processes that share a secret: any that is visible.
-pub(super) fn replica() -> Kind<String> {
+pub(crate) fn replica() -> Kind<String> {
     let parse = |text: String| match text.as_bytes() {
         [] => Err("empty".into()),
         bytes if bytes.len() > MAX_REPLICA => Err(format!("has more than {MAX_REPLICA} characters").into()),
@@ -224,12 +224,12 @@ pub(super) fn replica() -> Kind<String> {
 }
 
 /// A route's path prefix.
-pub(super) fn path_prefix() -> Kind<String> {
+pub(crate) fn path_prefix() -> Kind<String> {
     plain_path("a prefix is a plain path, without `?`, `#` and `*`", "a path such as \"/live\"")
 }
 
 /// A route's whole path.
-pub(super) fn exact_path() -> Kind<String> {
+pub(crate) fn exact_path() -> Kind<String> {
     plain_path("is a plain path, without `?`, `#` and `*`", "a path such as \"/robots.txt\"")
 }
 
@@ -255,7 +255,7 @@ fn plain_path(plain: &'static str, expected: &str) -> Kind<String> {
 }
 
 /// A route's name in logs, metrics and commands. It has no slash, unlike every name that is made of host and path.
-pub(super) fn route_name() -> Kind<String> {
+pub(crate) fn route_name() -> Kind<String> {
     let parse = |text: String| {
         let fits = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
         let fits = fits && (1..=MAX_ROUTE_NAME).contains(&text.len());
@@ -265,7 +265,7 @@ pub(super) fn route_name() -> Kind<String> {
 }
 
 /// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE never reach a route.
-pub(super) fn method() -> Kind<Method> {
+pub(crate) fn method() -> Kind<Method> {
     let parse = |text: String| match Method::from_bytes(text.as_bytes()) {
         Ok(Method::CONNECT | Method::TRACE) => Err("never reaches a route".into()),
         Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
@@ -284,14 +284,14 @@ pub(super) fn method() -> Kind<Method> {
 }
 
 /// The name of a cookie (RFC 6265 §4.1.1): a token.
-pub(super) fn cookie_name() -> Kind<String> {
+pub(crate) fn cookie_name() -> Kind<String> {
     let expected = "the name of a cookie, such as \"origin_server\"";
     let parse = |text: String| if is_token(&text) { Ok(text) } else { Err("not a token".into()) };
     text(expected, parse, Clone::clone).matching(TOKEN).of_length(1..=MAX_COOKIE_NAME)
 }
 
 /// The name of a field of requests.
-pub(super) fn field_name() -> Kind<HeaderName> {
+pub(crate) fn field_name() -> Kind<HeaderName> {
     let parse = |text: String| {
         let name =
             HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| is_token(&text)).ok_or("not a field's name")?;
@@ -307,7 +307,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// A protocol that a route lets pass (RFC 9110 §7.8): a token, perhaps with a version behind a slash. In lower case.
-pub(super) fn upgrade() -> Kind<String> {
+pub(crate) fn upgrade() -> Kind<String> {
     let parse = |text: String| {
         let protocol = text.to_ascii_lowercase();
         let (name, version) = protocol.split_once('/').map_or((&*protocol, None), |(name, rest)| (name, Some(rest)));
@@ -324,7 +324,7 @@ pub(super) fn upgrade() -> Kind<String> {
     text("a protocol such as \"websocket\"", parse, Clone::clone).matching(&format!("{TOKEN}(/{TOKEN})?"))
 }
 
-pub(super) fn origin_name() -> Kind<String> {
+pub(crate) fn origin_name() -> Kind<String> {
     text("the name of an origin", Ok, Clone::clone)
 }
 

@@ -9,32 +9,32 @@ use std::{
 
 /// The positions of a configuration's values, by their keys.
 #[derive(Debug)]
-pub(super) struct Positions {
+pub(crate) struct Positions {
     /// `None` for the command line.
     file: Option<PathBuf>,
-    pub(super) by_key: BTreeMap<String, Position>,
+    pub(crate) by_key: BTreeMap<String, Position>,
 }
 
 /// The position of a value.
 #[derive(Debug)]
-pub(super) struct Position {
-    pub(super) line: usize,
-    pub(super) column: usize,
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
     /// The value as the file has it.
-    pub(super) value: Option<String>,
+    pub(crate) value: Option<String>,
 }
 
 impl Positions {
     /// Positions of the keys of `file`.
-    pub(super) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
+    pub(crate) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
         Self { file: Some(file.into()), by_key }
     }
 
-    pub(super) fn of_command_line() -> Self {
+    pub(crate) fn of_command_line() -> Self {
         Self { file: None, by_key: BTreeMap::new() }
     }
 
-    pub(super) fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
+    pub(crate) fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
         let position = self.by_key.get(key);
         let (file, key) = match (&self.file, key) {
             (Some(file), key) => (file.clone(), key.into()),

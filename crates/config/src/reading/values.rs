@@ -6,25 +6,25 @@ use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
 
-pub(super) const KIB: u64 = 1024;
-pub(super) const MIB: u64 = 1024 * KIB;
-pub(super) const GIB: u64 = 1024 * MIB;
+pub(crate) const KIB: u64 = 1024;
+pub(crate) const MIB: u64 = 1024 * KIB;
+pub(crate) const GIB: u64 = 1024 * MIB;
 /// More than a worker can count and hold of anything; a typing error is usually beyond.
-pub(super) const COUNT: RangeInclusive<u64> = 1..=MOST;
+pub(crate) const COUNT: RangeInclusive<u64> = 1..=MOST;
 /// A count, or 0 where none at all is a valid number.
-pub(super) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
+pub(crate) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
 const MOST: u64 = 10_000_000;
 /// A QUIC stream carries four times as much (RFC 9000 §4.5).
-pub(super) const BODY_BYTES: RangeInclusive<u64> = 0..=1 << 60;
+pub(crate) const BODY_BYTES: RangeInclusive<u64> = 0..=1 << 60;
 /// Zero would end what it limits at once; a day is "for ever" for an exchange.
-pub(super) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
-pub(super) const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 /// Port 0 is none that a client could reach.
 const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
 
 /// A value as it stands in the file, its environment variables filled in.
 #[derive(Debug)]
-pub(super) enum RawValue {
+pub(crate) enum RawValue {
     Text(String),
     Integer(i128),
     Boolean(bool),
@@ -35,11 +35,11 @@ pub(super) enum RawValue {
 
 /// Why a value is rejected.
 #[derive(Debug, PartialEq)]
-pub(super) struct Wrong {
-    pub(super) problem: String,
+pub(crate) struct Wrong {
+    pub(crate) problem: String,
     /// Instead of what the kind says.
-    pub(super) expected: Option<String>,
-    pub(super) nearest: Option<String>,
+    pub(crate) expected: Option<String>,
+    pub(crate) nearest: Option<String>,
 }
 
 impl<S: Into<String>> From<S> for Wrong {
@@ -50,7 +50,7 @@ impl<S: Into<String>> From<S> for Wrong {
 
 impl RawValue {
     /// The fault of a value of another type than the one that is wanted.
-    pub(super) fn wrong_type(&self) -> Wrong {
+    pub(crate) fn wrong_type(&self) -> Wrong {
         let name = match self {
             Self::Text(_) => "string",
             Self::Integer(_) => "integer",
@@ -64,26 +64,26 @@ impl RawValue {
 }
 
 /// A kind of value.
-pub(super) struct Kind<T> {
+pub(crate) struct Kind<T> {
     /// Follows "expected".
-    pub(super) expected: String,
+    pub(crate) expected: String,
     /// A JSON schema without description and default.
-    pub(super) schema: Json,
-    pub(super) read: Box<dyn Fn(RawValue) -> Result<T, Wrong>>,
+    pub(crate) schema: Json,
+    pub(crate) read: Box<dyn Fn(RawValue) -> Result<T, Wrong>>,
     /// The value as the file would have it: for the schema's `default`.
-    pub(super) show: Box<dyn Fn(&T) -> Json>,
+    pub(crate) show: Box<dyn Fn(&T) -> Json>,
 }
 
 impl<T> Kind<T> {
     /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and
     /// RE2 both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
-    pub(super) fn matching(mut self, of: &str) -> Self {
+    pub(crate) fn matching(mut self, of: &str) -> Self {
         self.extend(json!({ "pattern": whole(of) }));
         self
     }
 
     /// Has the schema accept strings alone whose length in characters is in `range`.
-    pub(super) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
+    pub(crate) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
         self.extend(json!({ "minLength": range.start(), "maxLength": range.end() }));
         self
     }
@@ -96,7 +96,7 @@ impl<T> Kind<T> {
 }
 
 /// A pattern for strings that are wholly `of`. One with an environment variable in it is judged where that is known.
-pub(super) fn whole(of: &str) -> String {
+pub(crate) fn whole(of: &str) -> String {
     format!(r"\$\{{|^({of})$")
 }
 
@@ -108,7 +108,7 @@ const DURATION: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|ns
 const ZERO: &str = "^[^1-9$]*$";
 
 /// An integer within `range`.
-pub(super) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+pub(crate) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
     let (least, most) = (*range.start(), *range.end());
     Kind {
         expected: format!("a number from {least} to {most}"),
@@ -122,7 +122,7 @@ pub(super) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeI
 }
 
 /// Bytes within `range`: an integer, or a string with a unit.
-pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+pub(crate) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
     let (least, most) = (*range.start(), *range.end());
     let mut schema = json!({ "type": ["integer", "string"], "minimum": least, "maximum": most });
     if let Some(schema) = schema.as_object_mut().filter(|_| least > 0) {
@@ -165,7 +165,7 @@ fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<
 }
 
 /// In the unit that leaves the shortest whole number; a binary one of two.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const DECIMAL: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let largest = |units: [&'static str; 7], step: u64| {
@@ -184,7 +184,7 @@ pub(super) fn show_size(bytes: u64) -> String {
 }
 
 /// A duration within `range`: numbers with units.
-pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
+pub(crate) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
     let show = |duration: Duration| humantime::format_duration(duration).to_string();
     let (least, most) = (show(*range.start()), show(*range.end()));
     let mut schema = json!({ "type": "string", "examples": ["30s", "1m 30s", "500ms"] });
@@ -215,12 +215,12 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
 }
 
 /// A value of `kind`, or `"none"`.
-pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+pub(crate) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("none", kind)
 }
 
 /// A value of `kind`, or `"derived"`: a value that follows from the resources of the process.
-pub(super) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+pub(crate) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("derived", kind)
 }
 
@@ -239,7 +239,7 @@ fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
 }
 
 /// A value of `kind`, or `"none"`, which is read as more than any other value.
-pub(super) fn or_most(kind: Kind<u64>) -> Kind<u64> {
+pub(crate) fn or_most(kind: Kind<u64>) -> Kind<u64> {
     let Kind { expected, schema, read, show } = or_none(kind);
     Kind {
         expected,
@@ -250,7 +250,7 @@ pub(super) fn or_most(kind: Kind<u64>) -> Kind<u64> {
 }
 
 /// A port that a client can reach.
-pub(super) fn port() -> Kind<NonZeroU16> {
+pub(crate) fn port() -> Kind<NonZeroU16> {
     let Kind { expected, schema, read, show } = number::<u16>(PORT);
     Kind {
         expected,
@@ -261,7 +261,7 @@ pub(super) fn port() -> Kind<NonZeroU16> {
 }
 
 /// `true` or `false`.
-pub(super) fn boolean() -> Kind<bool> {
+pub(crate) fn boolean() -> Kind<bool> {
     Kind {
         expected: "true or false".into(),
         schema: json!({ "type": "boolean" }),
@@ -274,14 +274,14 @@ pub(super) fn boolean() -> Kind<bool> {
 }
 
 /// One of a few words.
-pub(super) fn one_of<T: Copy + PartialEq + 'static>(words: Words<T>) -> Kind<T> {
+pub(crate) fn one_of<T: Copy + PartialEq + 'static>(words: Words<T>) -> Kind<T> {
     one_of_also(words, &[])
 }
 
 type Words<T> = &'static [(&'static str, T)];
 
 /// One of a few words, or of a few more that are in no schema and no message.
-pub(super) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: Words<T>) -> Kind<T> {
+pub(crate) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: Words<T>) -> Kind<T> {
     let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
     let all = move || words.iter().chain(more);
     Kind {
@@ -302,7 +302,7 @@ pub(super) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: 
 }
 
 /// A string that `parse` understands; `show` is its inverse.
-pub(super) fn text<T: 'static>(
+pub(crate) fn text<T: 'static>(
     expected: &str,
     parse: impl Fn(String) -> Result<T, Wrong> + 'static,
     show: impl Fn(&T) -> String + 'static,

@@ -1,7 +1,7 @@
 //! Keys of earlier versions: what a file that still has one is told.
 
 /// The beginning of each hint.
-pub(super) const BEGINNING: &str = "was removed in 0.1.0, now ";
+pub(crate) const BEGINNING: &str = "was removed in 0.1.0, now ";
 
 /// A key that is gone, and its heir.
 struct Removed {
@@ -36,7 +36,7 @@ const KEYS: &[Removed] = &[
 ];
 
 /// What a file is told that has the key `name` in the table at the path `section`; `None` if it was never one.
-pub(super) fn hint(section: &str, name: &str) -> Option<String> {
+pub(crate) fn hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",
         "routes" if section.ends_with(']') => "routes[]",

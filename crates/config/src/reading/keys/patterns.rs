@@ -3,14 +3,14 @@
 
 use crate::access::access_target;
 use crate::matching::pattern;
-use crate::names::{
+use crate::origin::{origin_address, statuses, target};
+use crate::reading::names::{
     address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix, route_name,
     upgrade,
 };
-use crate::origin::{origin_address, statuses, target};
+use crate::reading::rule_readers::{field_value, page};
+use crate::reading::values::{Kind, RawValue, duration, or_none, size};
 use crate::redirect::location;
-use crate::rule_readers::{field_value, page};
-use crate::values::{Kind, RawValue, duration, or_none, size};
 use proptest::{
     strategy::{Strategy, ValueTree},
     string::string_regex,

@@ -43,7 +43,7 @@ impl Fault {
     }
 
     /// To sort by: the file as a whole comes last.
-    pub(super) fn position(&self) -> (usize, usize) {
+    pub(crate) fn position(&self) -> (usize, usize) {
         (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))
     }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Faults {
 impl std::error::Error for Faults {}
 
 /// `text` on one line, cut to [`Fault::MAX_QUOTE`] characters.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut quoted: String =
         line.chars().take(Fault::MAX_QUOTE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -119,7 +119,7 @@ pub(super) fn quote(text: &str) -> String {
 }
 
 /// The one of `known` that is nearest to `written`, unless all are far off.
-pub(super) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if written.len() > Fault::MAX_QUOTE {
         return None;
     }

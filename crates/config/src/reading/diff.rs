@@ -1,17 +1,17 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::acme::Acme;
-use super::certificates::CertificateFiles;
 use super::changes::{Changes, cut};
-use super::config::Config;
 use super::keys::needs_restart;
-use super::laboratory::Laboratory;
-use super::listen::Listen;
-use super::route::Route;
-use super::rule_readers::{show_headers, show_pages};
-use super::server_id::ServerId;
 use super::table::KeyTable;
+use crate::acme::Acme;
+use crate::certificates::CertificateFiles;
+use crate::config::Config;
+use crate::laboratory::Laboratory;
+use crate::listen::Listen;
+use crate::reading::rule_readers::{show_headers, show_pages};
+use crate::route::Route;
+use crate::server_id::ServerId;
 use aws_lc_rs::digest;
 use litequic_base::network::Network;
 use std::{

@@ -1,7 +1,7 @@
 //! Words of other programs' configurations that an operator may use as keys, each with litequic's own key, or with one
 //! line and the document that says more.
 
-use crate::examples::generic;
+use crate::reading::examples::generic;
 use Hint::{Key, Line};
 
 /// What a message says of a word.

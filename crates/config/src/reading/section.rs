@@ -18,7 +18,7 @@ use toml::{
 };
 
 /// One table of the file; if the file does not have it, it reads as empty and has no faults.
-pub(super) struct Section<'s> {
+pub(crate) struct Section<'s> {
     source: &'s SourceText<'s>,
     table: Option<&'s DeTable<'s>>,
     span: Option<Range<usize>>,
@@ -37,7 +37,7 @@ pub(super) struct Section<'s> {
 
 impl<'s> SourceText<'s> {
     /// What `read` returns for the file, right or wrong, and the schema of such files.
-    pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
+    pub(crate) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
         let mut root = Section::new(self, Some(table), None, String::new());
         let value = read(&mut root);
         let schema = root.finish();
@@ -50,7 +50,7 @@ impl<'s> SourceText<'s> {
 
 impl<'s> Section<'s> {
     /// `table` under `path`, its head at `span`.
-    pub(super) fn new(
+    pub(crate) fn new(
         source: &'s SourceText<'s>,
         table: Option<&'s DeTable<'s>>,
         span: Option<Range<usize>>,
@@ -71,7 +71,7 @@ impl<'s> Section<'s> {
     }
 
     /// The folder that relative paths are relative to.
-    pub(super) fn directory(&self) -> &'s Path {
+    pub(crate) fn directory(&self) -> &'s Path {
         self.source.directory()
     }
 
@@ -101,48 +101,48 @@ impl<'s> Section<'s> {
     }
 
     /// Whether this is a table of the file, and in it none of `keys` was rejected.
-    pub(super) fn is_right(&self, keys: &[&str]) -> bool {
+    pub(crate) fn is_right(&self, keys: &[&str]) -> bool {
         self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
     }
 
     /// The names of the tables within the table `key`.
-    pub(super) fn names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
+    pub(crate) fn names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
         let table = self.get(key).and_then(|value| value.get_ref().as_table());
         let tables = table.into_iter().flatten().filter(|(_, value)| value.get_ref().is_table());
         tables.map(|(name, _)| name.get_ref().as_ref())
     }
 
     /// Whether the file has `key`, right or wrong.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
     /// Whether the file has an array without elements as `key`.
-    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+    pub(crate) fn is_empty_list(&self, key: &str) -> bool {
         self.get(key).and_then(|value| value.get_ref().as_array()).is_some_and(|array| array.iter().next().is_none())
     }
 
     /// Whether the file has a table with keys as `key`, right or wrong, or something else there.
-    pub(super) fn has_entries(&self, key: &str) -> bool {
+    pub(crate) fn has_entries(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value.get_ref().as_table().is_none_or(|table| table.iter().next().is_some()))
     }
 
     /// The value of `key`, or `default`; also where the value is wrong.
-    pub(super) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
+    pub(crate) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
         let value = self.read(key, &kind);
         self.describe(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
         value.unwrap_or(default)
     }
 
     /// The value of `key`; `None` where it is missing or wrong.
-    pub(super) fn optional<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
+    pub(crate) fn optional<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
         let value = self.read(key, &kind);
         self.describe(key, kind.schema, &kind.expected, None, about);
         value
     }
 
     /// The value of `key`, which must be there; `None` where it is missing or wrong, and that is noted.
-    pub(super) fn required<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
+    pub(crate) fn required<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
         if !self.has(key) {
             self.missing(key, &kind.expected);
         }
@@ -152,7 +152,7 @@ impl<'s> Section<'s> {
 
     /// The values of `key`: an array whose length is in `count`, or a single value without an array. `None` if the key
     /// is missing; wrong values are left out.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         key: &str,
         kind: Kind<T>,
@@ -172,7 +172,7 @@ impl<'s> Section<'s> {
 
     /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
     /// Wrong values are left out, and a missing key is noted.
-    pub(super) fn required_list<T>(
+    pub(crate) fn required_list<T>(
         &mut self,
         key: &str,
         kind: Kind<T>,
@@ -187,7 +187,7 @@ impl<'s> Section<'s> {
     }
 
     /// The values of `key`, as [`Section::list`] reads them; `None` if the key is missing, and without a default.
-    pub(super) fn optional_list<T>(
+    pub(crate) fn optional_list<T>(
         &mut self,
         key: &str,
         kind: Kind<T>,
@@ -203,7 +203,7 @@ impl<'s> Section<'s> {
 
     /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
     /// Each is a value of `kind`, or a table as `read` makes it. Wrong values are left out, and a missing key is noted.
-    pub(super) fn required_list_or_tables<K, T: From<K>>(
+    pub(crate) fn required_list_or_tables<K, T: From<K>>(
         &mut self,
         key: &str,
         kind: Kind<K>,
@@ -267,13 +267,13 @@ impl<'s> Section<'s> {
     }
 
     /// Whether none of the values of the array `key`, or the single one, was rejected.
-    pub(super) fn is_right_list(&self, key: &str) -> bool {
+    pub(crate) fn is_right_list(&self, key: &str) -> bool {
         let count = self.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
         self.right.get(key).is_some_and(|right| right.len() == count)
     }
 
     /// The table `key`, as `read` makes it; an empty one where it is missing.
-    pub(super) fn table<T>(&mut self, key: &str, about: &str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
+    pub(crate) fn table<T>(&mut self, key: &str, about: &str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
         let value = self.get(key);
         let mut section = self.inner(join(&self.path, key), value);
         let result = read(&mut section);
@@ -283,7 +283,7 @@ impl<'s> Section<'s> {
     }
 
     /// The table `key`, which the schema does not have, as `read` makes it.
-    pub(super) fn table_beside_schema<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
+    pub(crate) fn table_beside_schema<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
         let result = self.table(key, "", read);
         self.properties.remove(key);
         self.beside_schema.push(key);
@@ -291,7 +291,7 @@ impl<'s> Section<'s> {
     }
 
     /// Each table of the array `key`, as `read` makes it.
-    pub(super) fn tables<T>(&mut self, key: &str, about: &str, mut read: impl FnMut(&mut Section<'s>) -> T) -> Vec<T> {
+    pub(crate) fn tables<T>(&mut self, key: &str, about: &str, mut read: impl FnMut(&mut Section<'s>) -> T) -> Vec<T> {
         let path = join(&self.path, key);
         let expected = format!("tables that each begin with [[{path}]]");
         let array = self.get(key).and_then(|value| {
@@ -316,7 +316,7 @@ impl<'s> Section<'s> {
     }
 
     /// Each table within the table `key`, by name, as `read` makes it.
-    pub(super) fn named_tables<T>(
+    pub(crate) fn named_tables<T>(
         &mut self,
         key: &str,
         about: &str,
@@ -341,7 +341,7 @@ impl<'s> Section<'s> {
 
     /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`;
     /// `most` values at most. Wrong values are left out.
-    pub(super) fn map<K, T>(
+    pub(crate) fn map<K, T>(
         &mut self,
         key: &str,
         names: &str,
@@ -408,7 +408,7 @@ impl<'s> Section<'s> {
     }
 
     /// Notes that `key`, which this table needs, is not there.
-    pub(super) fn missing(&self, key: &str, expected: &str) {
+    pub(crate) fn missing(&self, key: &str, expected: &str) {
         if self.table.is_some() {
             self.missing.borrow_mut().push((key.into(), expected.into()));
         }
@@ -424,21 +424,21 @@ impl<'s> Section<'s> {
     }
 
     /// Notes a fault of a value that is right by itself.
-    pub(super) fn fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
+    pub(crate) fn fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
         if let Some(value) = self.get(key) {
             self.note_at(join(&self.path, key), value, problem, expected, nearest);
         }
     }
 
     /// Notes a fault of this table as a whole.
-    pub(super) fn fault_here(&self, problem: &str, expected: &str) {
+    pub(crate) fn fault_here(&self, problem: &str, expected: &str) {
         if self.table.is_some() {
             self.source.note(self.span.clone(), self.path.clone(), None, problem.into(), Some(expected.into()), None);
         }
     }
 
     /// Notes a fault of the `n`th value that [`Section::list`] returned.
-    pub(super) fn fault_in_list(&self, key: &str, n: usize, problem: &str) {
+    pub(crate) fn fault_in_list(&self, key: &str, n: usize, problem: &str) {
         let right = self.right.get(key).and_then(|right| right.get(n));
         let (Some(value), Some(&n)) = (self.get(key), right) else { return };
         let path = join(&self.path, key);
@@ -461,7 +461,7 @@ impl<'s> Section<'s> {
     }
 
     /// Notes the keys that are missing, and the unknown ones. Returns the table's schema.
-    pub(super) fn finish(self) -> Json {
+    pub(crate) fn finish(self) -> Json {
         let is_another = !self.path.is_empty() && self.is_another();
         for (key, expected) in self.missing.take().into_iter().filter(|_| !is_another) {
             let path = join(&self.path, &key);

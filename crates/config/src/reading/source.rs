@@ -1,10 +1,10 @@
 //! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
 use super::fault::{Fault, nearest, quote};
-use super::foreign::{self, Hint};
 use super::position::{Position, Positions};
 use super::removed;
 use super::values::{Kind, RawValue, Wrong};
+use crate::reading::foreign::{self, Hint};
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
 use toml::{
@@ -13,7 +13,7 @@ use toml::{
 };
 
 /// Environment variables by name.
-pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
+pub(crate) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
 
 /// Variables that something else than their user sets, and how that is made to.
 const INJECTED: [(&str, &str); 2] = [
@@ -31,7 +31,7 @@ const MAX_UNKNOWN_KEYS: usize = 100;
 const MAX_SYNTAX_FAULTS: usize = 20;
 
 /// The file that is read, and what was found wrong with it.
-pub(super) struct SourceText<'s> {
+pub(crate) struct SourceText<'s> {
     file: &'s Path,
     text: &'s str,
     lines: Lines<'s>,
@@ -39,19 +39,19 @@ pub(super) struct SourceText<'s> {
     /// Positions of every value and table that was read, by key.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
-    pub(super) unknown_keys: RefCell<Vec<UnknownKey>>,
+    pub(crate) unknown_keys: RefCell<Vec<UnknownKey>>,
 }
 
 /// An unknown key. It is reported once all keys are known.
-pub(super) struct UnknownKey {
-    pub(super) at: Range<usize>,
-    pub(super) section: String,
-    pub(super) name: String,
-    pub(super) value: Option<String>,
-    pub(super) is_table: bool,
+pub(crate) struct UnknownKey {
+    pub(crate) at: Range<usize>,
+    pub(crate) section: String,
+    pub(crate) name: String,
+    pub(crate) value: Option<String>,
+    pub(crate) is_table: bool,
     /// A table with a `url`, as an origin has it.
-    pub(super) is_origin: bool,
-    pub(super) siblings: Vec<String>,
+    pub(crate) is_origin: bool,
+    pub(crate) siblings: Vec<String>,
 }
 
 impl UnknownKey {
@@ -88,7 +88,7 @@ impl UnknownKey {
 
 impl<'s> SourceText<'s> {
     /// `text` as the content of `file`.
-    pub(super) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
+    pub(crate) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
         Self {
             file,
             text,
@@ -101,24 +101,24 @@ impl<'s> SourceText<'s> {
     }
 
     /// The folder of the file.
-    pub(super) fn directory(&self) -> &'s Path {
+    pub(crate) fn directory(&self) -> &'s Path {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
     /// The position of each value that was read, and every fault.
-    pub(super) fn found(&self) -> (Positions, Vec<Fault>) {
+    pub(crate) fn found(&self) -> (Positions, Vec<Fault>) {
         (Positions::new(self.file, self.positions.take()), self.faults.take())
     }
 
     /// Leaves an unknown key to be reported at the end.
-    pub(super) fn add_unknown_key(&self, unknown: UnknownKey) {
+    pub(crate) fn add_unknown_key(&self, unknown: UnknownKey) {
         let mut unknown_keys = self.unknown_keys.borrow_mut();
         if unknown_keys.len() < MAX_UNKNOWN_KEYS {
             unknown_keys.push(unknown);
         }
     }
 
-    pub(super) fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
+    pub(crate) fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
         let (hint, near) = unknown.meaning(schema);
         let problem = match hint {
             Some(hint) if hint.starts_with(removed::BEGINNING) => hint,
@@ -131,7 +131,7 @@ impl<'s> SourceText<'s> {
     }
 
     /// Notes a fault.
-    pub(super) fn note(
+    pub(crate) fn note(
         &self,
         at: Option<Range<usize>>,
         key: String,
@@ -146,19 +146,19 @@ impl<'s> SourceText<'s> {
     }
 
     /// `value` as it is written, unless it is a table.
-    pub(super) fn quote(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+    pub(crate) fn quote(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;
         Some(quote(written))
     }
 
     /// Notes where `value` stands.
-    pub(super) fn place(&self, key: &str, value: &Spanned<DeValue<'_>>) {
+    pub(crate) fn place(&self, key: &str, value: &Spanned<DeValue<'_>>) {
         let (line, column) = self.lines.position(value.span().start);
         self.positions.borrow_mut().insert(key.into(), Position { line, column, value: self.quote(value) });
     }
 
     /// The result of `kind` for a value; `None` if it is rejected, and that is noted.
-    pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
+    pub(crate) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
         self.place(key, value);
         let given = match value.get_ref() {
             DeValue::String(text) => expand(text, self.environment).map(RawValue::Text),
@@ -189,12 +189,12 @@ impl<'s> SourceText<'s> {
 }
 
 /// The one fault of a file of TOML that is for another program as a whole; `None` if it is not.
-pub(super) fn foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<Fault> {
+pub(crate) fn foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<Fault> {
     foreign::by_keys(root).map(|(program, at)| not_ours(file, text, program, at))
 }
 
 /// The faults of a file that is not TOML. It is not read further: its keys are uncertain. `root` is what could be read.
-pub(super) fn syntax_faults(file: &Path, text: &str, root: &DeTable<'_>, errors: &[toml::de::Error]) -> Vec<Fault> {
+pub(crate) fn syntax_faults(file: &Path, text: &str, root: &DeTable<'_>, errors: &[toml::de::Error]) -> Vec<Fault> {
     if let Some((program, at)) = foreign::by_lines(text).or_else(|| foreign::by_keys(root)) {
         return vec![not_ours(file, text, program, at)];
     }
@@ -356,7 +356,7 @@ fn elsewhere(name: &str, schema: &Json) -> Option<String> {
 }
 
 /// The path of a key; one that TOML would quote is quoted.
-pub(super) fn join(section: &str, key: &str) -> String {
+pub(crate) fn join(section: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
     let key = if bare { quote(key) } else { format!("{:?}", quote(key)) };
     if section.is_empty() { key } else { format!("{section}.{key}") }

@@ -1,12 +1,12 @@
 //! Readers of header rules and error pages, for the top level of the file and for routes.
 
-use super::rules::{
+use crate::reading::fault::nearest;
+use crate::reading::names::TOKEN;
+use crate::reading::section::Section;
+use crate::reading::values::{Kind, Wrong, text};
+use crate::rules::{
     ErrorPages, Errors, HeaderRules, Template, Variable, media_type, request_field_fault, response_field_fault,
 };
-use crate::fault::nearest;
-use crate::names::TOKEN;
-use crate::section::Section;
-use crate::values::{Kind, Wrong, text};
 use http::HeaderName;
 use std::path::PathBuf;
 
@@ -95,7 +95,7 @@ pub(crate) fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wro
     Template::parse(text, allowed).map_err(|name| {
         let known = Variable::NAMES.iter().filter(|(_, variable)| allowed.contains(variable)).map(|(name, _)| *name);
         Wrong {
-            problem: format!("there is no {{{}}} here", crate::fault::quote(name)),
+            problem: format!("there is no {{{}}} here", crate::reading::fault::quote(name)),
             expected: Some(format!("one of {}", list(allowed))),
             nearest: nearest(name, known).map(|name| format!("{{{name}}}")),
         }
@@ -132,7 +132,7 @@ pub(crate) fn show_pages(pages: &ErrorPages) -> String {
     shown(pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())))
 }
 
-pub(super) fn page() -> Kind<PathBuf> {
+pub(crate) fn page() -> Kind<PathBuf> {
     let parse = |text: String| {
         let page = PathBuf::from(text);
         let fits = media_type(&page).is_some();

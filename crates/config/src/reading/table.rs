@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
 /// A table of keys.
-pub(super) trait KeyTable: Sized {
+pub(crate) trait KeyTable: Sized {
     const KEYS: &'static [ConfigKey];
 
     /// The table as `section` has it, with defaults for values that are missing or wrong.
@@ -38,11 +38,11 @@ pub(super) trait KeyTable: Sized {
 
 /// What is known of a key besides its value.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConfigKey {
-    pub(super) name: &'static str,
-    pub(super) needs_restart: bool,
+pub(crate) struct ConfigKey {
+    pub(crate) name: &'static str,
+    pub(crate) needs_restart: bool,
     /// Whether the file may have it: else it is a constant, or follows from other keys.
-    pub(super) is_key: bool,
+    pub(crate) is_key: bool,
     /// The metric that counts when the key's limit is reached.
     metric: Metric,
 }
@@ -56,31 +56,31 @@ enum Metric {
 }
 
 impl ConfigKey {
-    pub(super) const fn new(name: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, needs_restart: false, is_key: true, metric: Metric::None }
     }
 
     /// Marks a key whose change waits for a restart.
-    pub(super) const fn restart(self) -> Self {
+    pub(crate) const fn restart(self) -> Self {
         Self { needs_restart: true, ..self }
     }
 
     /// Marks a value that the file cannot have; [`fixed`] reads it.
-    pub(super) const fn no_key(self) -> Self {
+    pub(crate) const fn no_key(self) -> Self {
         Self { is_key: false, ..self }
     }
 
     /// By the table's metric, whose `*` is the key's name.
-    pub(super) const fn counted(self, metric: &'static str) -> Self {
+    pub(crate) const fn counted(self, metric: &'static str) -> Self {
         Self { metric: Metric::OfTable(metric), ..self }
     }
 
     /// By another metric.
-    pub(super) const fn counted_by(self, metric: &'static str) -> Self {
+    pub(crate) const fn counted_by(self, metric: &'static str) -> Self {
         Self { metric: Metric::Own(metric), ..self }
     }
 
-    pub(super) fn metric(&self) -> Option<String> {
+    pub(crate) fn metric(&self) -> Option<String> {
         match self.metric {
             Metric::None => None,
             Metric::OfTable(metric) => Some(metric.replace('*', self.name)),
@@ -90,7 +90,7 @@ impl ConfigKey {
 }
 
 /// How the value of a key is read and shown.
-pub(super) trait Reader<T> {
+pub(crate) trait Reader<T> {
     /// The value of `key`, or `default`; also where the value is wrong, and that is noted.
     fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T;
 
@@ -120,11 +120,11 @@ impl<T> Reader<T> for Kind<T> {
 }
 
 /// A value that may be missing; `none` is how a list of changes shows that.
-pub(super) fn optional<T>(kind: Kind<T>, none: &'static str) -> Optional<T> {
+pub(crate) fn optional<T>(kind: Kind<T>, none: &'static str) -> Optional<T> {
     Optional { kind, none }
 }
 
-pub(super) struct Optional<T> {
+pub(crate) struct Optional<T> {
     kind: Kind<T>,
     none: &'static str,
 }
@@ -140,11 +140,11 @@ impl<T> Reader<Option<T>> for Optional<T> {
 }
 
 /// Reads an array whose length is in `count`, or one value without an array.
-pub(super) fn list<T>(kind: Kind<T>, count: RangeInclusive<usize>) -> List<T> {
+pub(crate) fn list<T>(kind: Kind<T>, count: RangeInclusive<usize>) -> List<T> {
     List { kind, count }
 }
 
-pub(super) struct List<T> {
+pub(crate) struct List<T> {
     kind: Kind<T>,
     count: RangeInclusive<usize>,
 }
@@ -162,11 +162,11 @@ impl<T> Reader<Vec<T>> for List<T> {
 
 /// Reads an array whose length is in `count`, or one value without an array, which may be missing; `none` is how a list
 /// of changes shows that.
-pub(super) fn optional_list<T>(kind: Kind<T>, count: RangeInclusive<usize>, none: &'static str) -> OptionalList<T> {
+pub(crate) fn optional_list<T>(kind: Kind<T>, count: RangeInclusive<usize>, none: &'static str) -> OptionalList<T> {
     OptionalList { list: list(kind, count), none }
 }
 
-pub(super) struct OptionalList<T> {
+pub(crate) struct OptionalList<T> {
     list: List<T>,
     none: &'static str,
 }
@@ -182,11 +182,11 @@ impl<T> Reader<Option<Vec<T>>> for OptionalList<T> {
 }
 
 /// A path that may be missing, relative to the folder of the configuration file.
-pub(super) fn file(kind: Kind<PathBuf>) -> File {
+pub(crate) fn file(kind: Kind<PathBuf>) -> File {
     File(optional(kind, "none"))
 }
 
-pub(super) struct File(Optional<PathBuf>);
+pub(crate) struct File(Optional<PathBuf>);
 
 impl Reader<Option<PathBuf>> for File {
     fn read(self, section: &mut Section<'_>, key: &str, default: Option<PathBuf>, about: &str) -> Option<PathBuf> {
@@ -200,11 +200,11 @@ impl Reader<Option<PathBuf>> for File {
 }
 
 /// A value that must be there; where it is missing or wrong, and that is noted, the default stands in.
-pub(super) fn required<T>(kind: Kind<T>) -> Required<T> {
+pub(crate) fn required<T>(kind: Kind<T>) -> Required<T> {
     Required(kind)
 }
 
-pub(super) struct Required<T>(Kind<T>);
+pub(crate) struct Required<T>(Kind<T>);
 
 impl<T> Reader<T> for Required<T> {
     fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T {
@@ -217,11 +217,11 @@ impl<T> Reader<T> for Required<T> {
 }
 
 /// Reads a required path, relative to the folder of the configuration file.
-pub(super) fn required_file(kind: Kind<PathBuf>) -> RequiredFile {
+pub(crate) fn required_file(kind: Kind<PathBuf>) -> RequiredFile {
     RequiredFile(kind)
 }
 
-pub(super) struct RequiredFile(Kind<PathBuf>);
+pub(crate) struct RequiredFile(Kind<PathBuf>);
 
 impl Reader<PathBuf> for RequiredFile {
     fn read(self, section: &mut Section<'_>, key: &str, default: PathBuf, about: &str) -> PathBuf {
@@ -234,11 +234,11 @@ impl Reader<PathBuf> for RequiredFile {
 }
 
 /// A value whose default goes by other keys: the schema has none.
-pub(super) fn implied<T>(kind: Kind<T>) -> Implied<T> {
+pub(crate) fn implied<T>(kind: Kind<T>) -> Implied<T> {
     Implied(kind)
 }
 
-pub(super) struct Implied<T>(Kind<T>);
+pub(crate) struct Implied<T>(Kind<T>);
 
 impl<T> Reader<T> for Implied<T> {
     fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T {
@@ -251,11 +251,11 @@ impl<T> Reader<T> for Implied<T> {
 }
 
 /// The result of `read` for a key, as it is more than a value: the section, the key, its description.
-pub(super) fn by<T>(read: fn(&mut Section<'_>, &str, &str) -> T, show: fn(&T) -> String) -> By<T> {
+pub(crate) fn by<T>(read: fn(&mut Section<'_>, &str, &str) -> T, show: fn(&T) -> String) -> By<T> {
     By { read, show }
 }
 
-pub(super) struct By<T> {
+pub(crate) struct By<T> {
     read: fn(&mut Section<'_>, &str, &str) -> T,
     show: fn(&T) -> String,
 }
@@ -272,11 +272,11 @@ impl<T> Reader<T> for By<T> {
 
 /// A value that the file cannot have: a constant, or one that a function after [`KeyTable::read`] derives from other
 /// keys. The row has `no_key` as well.
-pub(super) const fn fixed() -> FixedValue {
+pub(crate) const fn fixed() -> FixedValue {
     FixedValue
 }
 
-pub(super) struct FixedValue;
+pub(crate) struct FixedValue;
 
 impl<T> Reader<T> for FixedValue {
     fn read(self, _: &mut Section<'_>, _: &str, default: T, _: &str) -> T {
@@ -291,11 +291,11 @@ impl<T> Reader<T> for FixedValue {
 }
 
 /// A table within the table.
-pub(super) fn table<T: KeyTable>() -> Inner<T> {
+pub(crate) fn table<T: KeyTable>() -> Inner<T> {
     Inner(PhantomData)
 }
 
-pub(super) struct Inner<T>(PhantomData<T>);
+pub(crate) struct Inner<T>(PhantomData<T>);
 
 impl<T: KeyTable> Reader<T> for Inner<T> {
     fn read(self, section: &mut Section<'_>, key: &str, _: T, about: &str) -> T {
@@ -312,17 +312,17 @@ impl<T: KeyTable> Reader<T> for Inner<T> {
 }
 
 /// The lines of a comment as one.
-pub(super) fn about(lines: &[&str]) -> String {
+pub(crate) fn about(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
 /// See the module's documentation.
 macro_rules! keys {
     ($(#[$meta:meta])* pub struct $Table:ident counted by $metric:literal { $($rows:tt)+ }) => {
-        $crate::table::keys!(@table $metric [$(#[$meta])*] $Table { $($rows)+ });
+        $crate::reading::table::keys!(@table $metric [$(#[$meta])*] $Table { $($rows)+ });
     };
     ($(#[$meta:meta])* pub struct $Table:ident { $($rows:tt)+ }) => {
-        $crate::table::keys!(@table "" [$(#[$meta])*] $Table { $($rows)+ });
+        $crate::reading::table::keys!(@table "" [$(#[$meta])*] $Table { $($rows)+ });
     };
     (
         @table $metric:literal [$(#[$meta:meta])*] $Table:ident {
@@ -343,40 +343,40 @@ macro_rules! keys {
             }
         }
 
-        impl $crate::table::KeyTable for $Table {
-            const KEYS: &'static [$crate::table::ConfigKey] = &[
-                $($crate::table::keys!(
+        impl $crate::reading::table::KeyTable for $Table {
+            const KEYS: &'static [$crate::reading::table::ConfigKey] = &[
+                $($crate::reading::table::keys!(
                     @key $metric
-                    $crate::table::ConfigKey::new($crate::table::keys!(@name $field $($name)?));
+                    $crate::reading::table::ConfigKey::new($crate::reading::table::keys!(@name $field $($name)?));
                     $($fact $(($what))?,)*
                 ),)+
             ];
 
-            fn read(section: &mut $crate::section::Section<'_>) -> Self {
+            fn read(section: &mut $crate::reading::section::Section<'_>) -> Self {
                 let defaults = Self::default();
                 Self {
-                    $($field: $crate::table::Reader::<$Type>::read(
+                    $($field: $crate::reading::table::Reader::<$Type>::read(
                         $reader,
                         section,
-                        $crate::table::keys!(@name $field $($name)?),
+                        $crate::reading::table::keys!(@name $field $($name)?),
                         defaults.$field,
-                        &$crate::table::about(&[$($about),+]),
+                        &$crate::reading::table::about(&[$($about),+]),
                     ),)+
                 }
             }
 
-            fn compare(&self, next: &Self, path: &str, changes: &mut $crate::changes::Changes) {
-                $($crate::table::Reader::<$Type>::compare(
+            fn compare(&self, next: &Self, path: &str, changes: &mut $crate::reading::changes::Changes) {
+                $($crate::reading::table::Reader::<$Type>::compare(
                     &$reader,
                     changes,
-                    &format!("{path}.{}", $crate::table::keys!(@name $field $($name)?)),
+                    &format!("{path}.{}", $crate::reading::table::keys!(@name $field $($name)?)),
                     &self.$field,
                     &next.$field,
                 );)+
             }
 
             fn follow(self, next: Self) -> Self {
-                let [$($field),+] = <Self as $crate::table::KeyTable>::KEYS else { return next };
+                let [$($field),+] = <Self as $crate::reading::table::KeyTable>::KEYS else { return next };
                 Self { $($field: if $field.needs_restart { self.$field } else { next.$field },)+ }
             }
         }
@@ -385,17 +385,17 @@ macro_rules! keys {
     (@name $field:ident $name:literal) => { $name };
     (@key $metric:literal $key:expr;) => { $key };
     (@key $metric:literal $key:expr; counted, $($more:tt)*) => {
-        $crate::table::keys!(@key $metric $key.counted($metric); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.counted($metric); $($more)*)
     };
     (@key $metric:literal $key:expr; counted_by($what:literal), $($more:tt)*) => {
-        $crate::table::keys!(@key $metric $key.counted_by($what); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.counted_by($what); $($more)*)
     };
     (@key $metric:literal $key:expr; no_key, $($more:tt)*) => {
-        $crate::table::keys!(@key $metric $key.no_key(); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.no_key(); $($more)*)
     };
     (@key $metric:literal $key:expr; restart, $($more:tt)*) => {
-        $crate::table::keys!(@key $metric $key.restart(); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.restart(); $($more)*)
     };
 }
 
-pub(super) use keys;
+pub(crate) use keys;

@@ -3,7 +3,7 @@ use crate::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
     Fraction, Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading,
     RateLimit, RateLimitBy, Redirect, ReservedFields, Route, Sticky, StickyBy, Target, Template, TlsVersion, Verify,
-    Workers, changes::cut,
+    Workers, reading::changes::cut,
 };
 use std::time::Duration;
 

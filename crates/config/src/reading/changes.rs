@@ -2,20 +2,20 @@
 
 /// The changes found.
 #[derive(Default)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     /// What is the same too, with its value.
-    pub(super) all: bool,
+    pub(crate) all: bool,
     /// The path of each key that was found, and from what to what.
-    pub(super) found: Vec<(String, String)>,
+    pub(crate) found: Vec<(String, String)>,
 }
 
 impl Changes {
-    pub(super) fn push(&mut self, key: &str, what: String) {
+    pub(crate) fn push(&mut self, key: &str, what: String) {
         self.found.push((key.into(), what));
     }
 
     /// Compares a value, which is shown by `show`.
-    pub(super) fn value<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, show: impl Fn(&T) -> String) {
+    pub(crate) fn value<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, show: impl Fn(&T) -> String) {
         if self.all {
             self.push(key, show(new));
         } else if old != new {
@@ -27,7 +27,7 @@ impl Changes {
 }
 
 /// The beginning of a long list: a line of the log is limited.
-pub(super) fn cut(shown: &str) -> String {
+pub(crate) fn cut(shown: &str) -> String {
     const SHOWN: usize = 4;
     let values: Vec<&str> = shown.split(", ").collect();
     match values.get(..SHOWN) {

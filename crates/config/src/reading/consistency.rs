@@ -1,11 +1,11 @@
 //! Rules between the tables of a whole configuration.
 
-use super::{config::Config, route::Route, rules::HeaderRules};
+use crate::{config::Config, route::Route, rules::HeaderRules};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Routes whose sign-in depends on itself, by their numbers, with the problem: the server that decides is reached, for
 /// signing in, by a route that it decides about, itself or by way of other servers.
-pub(super) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
+pub(crate) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
     let mut deciding: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let ends = |route: &'_ Route| Some((route.origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
     for route in routes {
@@ -35,7 +35,7 @@ pub(super) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
 }
 
 /// Rules that set what litequic sets while there are traces, by their keys, with the problem.
-pub(super) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
+pub(crate) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
     if !config.traces.is_on() {
         return Vec::new();
     }

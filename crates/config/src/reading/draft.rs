@@ -2,9 +2,9 @@
 //! faults found so far. A caller that reads the files that it names adds their faults, so that every fault is reported
 //! in one round, with its position.
 
-use super::config::Config;
 use super::fault::{Fault, Faults, Warning};
 use super::position::Positions;
+use crate::config::Config;
 use std::fmt::Display;
 
 /// A configuration before its verdict.
@@ -27,7 +27,7 @@ pub struct Findings {
 
 impl Draft {
     /// What was read of a file, with its `faults`.
-    pub(super) fn new(config: Option<Config>, positions: Positions, faults: Vec<Fault>) -> Self {
+    pub(crate) fn new(config: Option<Config>, positions: Positions, faults: Vec<Fault>) -> Self {
         Self { config, findings: Findings { positions, faults, warnings: Vec::new() } }
     }
 

@@ -1,13 +1,13 @@
 //! The configuration file: read, checked, described. Its keys are in `keys`.
 
-use super::config::Config;
 use super::draft::Draft;
 use super::fault::{Fault, Faults};
-use super::laboratory::Laboratory;
 use super::position::Positions;
 use super::source::{SourceText, foreign_fault, syntax_faults};
 use super::values::show_size;
 use super::{consistency, keys};
+use crate::config::Config;
+use crate::laboratory::Laboratory;
 use serde_json::{Value as Json, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use toml::de::DeTable;

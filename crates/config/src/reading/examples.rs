@@ -47,7 +47,7 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 /// What is expected in place of the table `path`, after "expected", where the file has `written` values there.
-pub(super) fn expected(path: &str, is_list: bool) -> String {
+pub(crate) fn expected(path: &str, is_list: bool) -> String {
     let generic = generic(path);
     let key = generic.rsplit('.').next().unwrap_or_default();
     if is_list && generic == "origin" {
@@ -63,7 +63,7 @@ pub(super) fn expected(path: &str, is_list: bool) -> String {
 }
 
 /// `routes[1]` as `routes[]`, and each origin as `origin`.
-pub(super) fn generic(path: &str) -> String {
+pub(crate) fn generic(path: &str) -> String {
     let of_origin = path.strip_prefix("origins.").map(|name| match name.split_once('.') {
         Some((_, inner)) => format!("origin.{inner}"),
         None => "origin".into(),

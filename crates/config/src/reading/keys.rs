@@ -4,26 +4,26 @@
 #[cfg(test)]
 mod patterns;
 
-use super::access::{self, AccessLog};
-use super::acme::{self, Acme, Eab};
-use super::admin::{self, Admin};
-use super::certificates::{self, CertificateFiles, ClientCertificates};
-use super::config::Config;
-use super::laboratory::Laboratory;
-use super::limits::{self, Limits, Sources};
-use super::listen::{self, Listen};
-use super::log::Log;
 use super::names::{MAX_NETWORKS, network};
-use super::origin::{self, Origin, OriginServer};
-use super::reload::Reload;
-use super::route::{self, Around, Route, Seen};
-use super::rule_readers;
 use super::section::Section;
-use super::server_id::ServerId;
 use super::table::{ConfigKey, KeyTable};
-use super::timeouts::Timeouts;
-use super::traces::{self, Traces};
-use super::transport::{self, LiteQuic};
+use crate::access::{self, AccessLog};
+use crate::acme::{self, Acme, Eab};
+use crate::admin::{self, Admin};
+use crate::certificates::{self, CertificateFiles, ClientCertificates};
+use crate::config::Config;
+use crate::laboratory::Laboratory;
+use crate::limits::{self, Limits, Sources};
+use crate::listen::{self, Listen};
+use crate::log::Log;
+use crate::origin::{self, Origin, OriginServer};
+use crate::reading::rule_readers;
+use crate::reload::Reload;
+use crate::route::{self, Around, Route, Seen};
+use crate::server_id::ServerId;
+use crate::timeouts::Timeouts;
+use crate::traces::{self, Traces};
+use crate::transport::{self, LiteQuic};
 use std::collections::BTreeSet;
 
 /// Every table of keys by the head that it has in the file.
@@ -90,7 +90,7 @@ fn server_certificates(root: &mut Section<'_>, listen: &Listen) -> (Vec<Certific
 }
 
 /// The whole file. If faults were noted it only serves to find more.
-pub(super) fn config(root: &mut Section<'_>) -> Config {
+pub(crate) fn config(root: &mut Section<'_>) -> Config {
     let listen = root.table("listen", "The listeners for clients.", listen::read);
     let (certificates, acme) = server_certificates(root, &listen);
     let about = "Whether clients present certificates, and the certificate authorities that verify them.";

@@ -14,6 +14,7 @@ mod admin;
 mod auth;
 mod certificates;
 mod config;
+mod document;
 mod laboratory;
 mod limits;
 mod listen;
@@ -39,10 +40,10 @@ pub use admin::{Admin, AdminSocket};
 pub use auth::Auth;
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use config::{Config, Live};
+pub use document::{Change, Draft, Findings, ambiguities, load, metric, needs_restart, parse, reference, schema};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
-pub use litequic_base::network::Network;
 pub use log::{Level, Log, LogFormat};
 pub use matching::{Match, Pattern, Weight};
 pub use origin::{
@@ -50,10 +51,7 @@ pub use origin::{
     PathReading, Statuses, StatusesError, Sticky, StickyBy, TlsVersion,
 };
 pub use rate_limit::{RateLimit, RateLimitBy};
-pub use reading::{
-    Change, Draft, Fault, Faults, Findings, Warning, ambiguities, foreign_variable, listen_address, load, metric,
-    needs_restart, parse, reference, schema,
-};
+pub use reading::{Fault, Faults, Network, Warning, foreign_variable, listen_address};
 pub use redirect::Redirect;
 pub use reload::{OnChange, Reload};
 pub use reserved::{ReservedField, ReservedFields};

@@ -2,9 +2,9 @@
 //! faults found so far. A caller that reads the files that it names adds their faults, so that every fault is reported
 //! in one round, with its position.
 
-use super::fault::{Fault, Faults, Warning};
-use super::position::Positions;
 use crate::config::Config;
+use crate::reading::fault::{Fault, Faults, Warning};
+use crate::reading::position::Positions;
 use std::fmt::Display;
 
 /// A configuration before its verdict.

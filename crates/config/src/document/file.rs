@@ -1,13 +1,13 @@
 //! The configuration file: read, checked, described. Its keys are in `keys`.
 
 use super::draft::Draft;
-use super::fault::{Fault, Faults};
-use super::position::Positions;
-use super::source::{SourceText, foreign_fault, syntax_faults};
-use super::values::show_size;
 use super::{consistency, keys};
 use crate::config::Config;
 use crate::laboratory::Laboratory;
+use crate::reading::fault::{Fault, Faults};
+use crate::reading::position::Positions;
+use crate::reading::source::{SourceText, foreign_fault, syntax_faults};
+use crate::reading::values::show_size;
 use serde_json::{Value as Json, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use toml::de::DeTable;

@@ -1,15 +1,15 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::changes::{Changes, cut};
 use super::keys::needs_restart;
-use super::table::KeyTable;
 use crate::acme::Acme;
 use crate::certificates::CertificateFiles;
 use crate::config::Config;
 use crate::laboratory::Laboratory;
 use crate::listen::Listen;
+use crate::reading::changes::{Changes, cut};
 use crate::reading::rule_readers::{show_headers, show_pages};
+use crate::reading::table::KeyTable;
 use crate::route::Route;
 use crate::server_id::ServerId;
 use aws_lc_rs::digest;

@@ -4,9 +4,6 @@
 #[cfg(test)]
 mod patterns;
 
-use super::names::{MAX_NETWORKS, network};
-use super::section::Section;
-use super::table::{ConfigKey, KeyTable};
 use crate::access::{self, AccessLog};
 use crate::acme::{self, Acme, Eab};
 use crate::admin::{self, Admin};
@@ -17,7 +14,10 @@ use crate::limits::{self, Limits, Sources};
 use crate::listen::{self, Listen};
 use crate::log::Log;
 use crate::origin::{self, Origin, OriginServer};
+use crate::reading::names::{MAX_NETWORKS, network};
 use crate::reading::rule_readers;
+use crate::reading::section::Section;
+use crate::reading::table::{ConfigKey, KeyTable};
 use crate::reload::Reload;
 use crate::route::{self, Around, Route, Seen};
 use crate::server_id::ServerId;

@@ -32,6 +32,31 @@ fn doc_comments_stand_alone() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The compiler and clippy keep `unsafe` and `HeaderMap` out of modules that do not expect them; these alone may.
+#[test]
+fn unsafe_code_and_header_maps_are_expected_where_they_belong_alone() {
+    let places = [
+        ("unsafe_code", &["crates/net/src/sys/", "src/allocator.rs"][..]),
+        (
+            "clippy::disallowed_types",
+            &[
+                "crates/tcp/src/lib.rs",
+                "src/cli/mod.rs",
+                "crates/admin/src/lib.rs",
+                "crates/exchange/src/fields/convert.rs",
+                "crates/telemetry/src/traces/collector.rs",
+                "crates/proxy/src/connection/oracle.rs",
+            ][..],
+        ),
+    ];
+    for (file, text) in sources() {
+        for (lint, allowed) in places {
+            let expects = text.contains(&format!("expect({lint}")) || text.contains(&format!("allow({lint}"));
+            assert!(!expects || allowed.iter().any(|place| file.starts_with(place)), "{file}: {lint}");
+        }
+    }
+}
+
 #[test]
 fn comments_end_at_column_120() {
     let long = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > 120;

@@ -65,7 +65,7 @@ fn seconds(line: &Json, field: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
+async fn an_access_log_line_has_client_status_and_duration() {
     let folder = tempfile::tempdir().unwrap();
     let (litequic, path) = logging(origin::demo().await, &folder).await;
     let client = Client::to(&litequic).await;
@@ -119,7 +119,7 @@ async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_a_line_has_the_client_that_it_names_and_the_proxy_as_peer() {
+async fn a_line_behind_a_trusted_proxy_has_client_and_peer() {
     for (trusted, expected) in [([127, 0, 0, 0], "203.0.113.9"), ([192, 0, 2, 0], "127.0.0.1")] {
         let folder = tempfile::tempdir().unwrap();
         let litequic = Litequic::start(origin::demo().await, |config| {
@@ -227,7 +227,7 @@ async fn requests_over_tcp_whose_client_takes_nothing_have_stalled() {
 }
 
 #[tokio::test]
-async fn requests_that_fail_are_reset_or_break_the_rules_get_a_line_too() {
+async fn failed_reset_and_malformed_requests_are_logged() {
     let folder = tempfile::tempdir().unwrap();
     let script = Script::new().await;
     let (litequic, path) = logging(script.address, &folder).await;
@@ -323,7 +323,7 @@ async fn a_sample_is_a_part_of_the_requests() {
 }
 
 #[tokio::test]
-async fn trace_context_passes_as_it_came_and_a_valid_one_names_the_trace() {
+async fn a_valid_trace_context_passes_unchanged_and_names_the_trace() {
     let folder = tempfile::tempdir().unwrap();
     let script = Script::new().await;
     let (litequic, path) = logging(script.address, &folder).await;

@@ -105,7 +105,7 @@ async fn a_client_acknowledges_as_rarely_as_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn a_client_of_firefoxs_draft_acknowledges_as_rarely_as_it_is_asked_to() {
+async fn a_client_of_firefoxs_draft_follows_ack_frequency() {
     for threshold in [2, 10, 32] {
         let litequic = start(AckFrequency::Fixed(threshold)).await;
         let link = slow_link(&litequic);
@@ -123,7 +123,7 @@ async fn a_client_of_firefoxs_draft_acknowledges_as_rarely_as_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn a_client_of_firefoxs_draft_that_lost_the_question_is_asked_again_under_a_larger_number() {
+async fn a_lost_ack_frequency_of_firefoxs_draft_gets_a_new_number() {
     let litequic = start(AckFrequency::Fixed(10)).await;
     let mut again = 0;
     for lost in 0..6 {
@@ -206,12 +206,12 @@ async fn questions_get_through_a_link_that_loses_and_reorders() {
 }
 
 #[tokio::test]
-async fn a_client_whose_acknowledgements_pile_up_is_asked_for_fewer_and_not_time_and_again() {
+async fn many_acks_in_a_batch_trigger_one_ack_frequency() {
     piled_up(false).await;
 }
 
 #[tokio::test]
-async fn a_client_of_firefoxs_draft_whose_acknowledgements_pile_up_is_asked_for_fewer() {
+async fn many_acks_of_firefoxs_draft_trigger_ack_frequency() {
     piled_up(true).await;
 }
 

@@ -44,7 +44,7 @@ async fn over(litequic: &Litequic, up: Way) -> (Client, Link) {
 }
 
 #[tokio::test]
-async fn acknowledgements_that_were_overtaken_are_merged_only_if_asked_for_and_nothing_is_lost_by_it() {
+async fn reordered_acks_are_merged_only_if_configured_and_lose_nothing() {
     for ack_merge in [true, false] {
         let litequic = start(ack_merge).await;
         let up = Way { spare: 20, hold: Which::Chance(0.2), hold_for: 3, lose: Which::Chance(0.02), ..Way::default() };
@@ -121,7 +121,7 @@ async fn end(ack_merge: bool, ack: Option<&[u8]>) -> String {
 }
 
 #[tokio::test]
-async fn who_acknowledges_what_was_never_sent_is_told_the_same_with_and_without_merging() {
+async fn acks_of_unsent_packets_get_one_error_with_and_without_merging() {
     const NEVER: u64 = 1 << 30;
     let ack = |largest: u64, ranges: u64, body: &[u8]| {
         [&[0x02], &varint(largest)[..], &[0], &varint(ranges)[..], body].concat()

@@ -46,7 +46,7 @@ async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_site_without_any_certificate_obtains_one_by_http_01_and_serves_it() {
+async fn a_site_obtains_its_first_certificate_by_http_01() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
@@ -94,7 +94,7 @@ async fn a_site_without_any_certificate_obtains_one_by_http_01_and_serves_it() {
 }
 
 #[tokio::test]
-async fn names_and_addresses_are_validated_by_tls_alpn_01_and_one_that_fails_holds_up_no_other() {
+async fn tls_alpn_01_validates_names_and_addresses_independently() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[("PEBBLE_AUTHZREUSE", "100")]).await else { return };
     let site = Site::new(ports).await;
@@ -135,7 +135,7 @@ async fn names_and_addresses_are_validated_by_tls_alpn_01_and_one_that_fails_hol
 }
 
 #[tokio::test]
-async fn a_wildcard_is_validated_by_the_operators_command_and_the_record_is_removed() {
+async fn a_wildcard_is_validated_by_dns_01_and_the_record_removed() {
     let ports = Ports::free();
     let (Some(curl), Some(pebble)) = (needs::program("curl"), Pebble::start(ports, &[]).await) else { return };
     let site = Site::new(ports).await;
@@ -201,7 +201,7 @@ async fn a_ca_that_refuses_every_second_nonce_issues_all_certificates() {
 }
 
 #[tokio::test]
-async fn an_account_that_the_ca_has_forgotten_is_registered_again_with_the_same_key() {
+async fn an_unknown_acme_account_is_registered_again_with_its_key() {
     let ports = Ports::free();
     let Some(mut pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
@@ -242,12 +242,12 @@ async fn end_at_each_step(how: &str, ended_so: impl Fn(&Ended) -> bool) {
 }
 
 #[tokio::test]
-async fn a_process_that_panics_at_any_step_of_an_order_asks_for_no_second_one() {
+async fn a_process_that_panics_during_an_order_does_not_order_twice() {
     end_at_each_step("", |ended| ended.stderr.contains("asked to panic in")).await;
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_at_any_step_of_an_order_asks_for_no_second_one() {
+async fn a_process_killed_during_an_order_does_not_order_twice() {
     end_at_each_step("kill:", |ended| ended.code.is_none() && !ended.stderr.contains("panic")).await;
 }
 

@@ -141,7 +141,7 @@ fn origin(connect: &str) -> String {
 }
 
 #[tokio::test]
-async fn black_holes_beside_an_address_of_the_other_family_delay_one_connection_each() {
+async fn an_unreachable_address_family_delays_one_connection() {
     let addresses = ["fd09::1", "10.9.0.2", "10.9.0.3"].map(str::to_owned);
     let Some(inside) = Inside::start(&addresses, &origin("20s")) else { return };
     for _ in 0..12 {
@@ -151,7 +151,7 @@ async fn black_holes_beside_an_address_of_the_other_family_delay_one_connection_
 }
 
 #[tokio::test]
-async fn of_a_name_with_64_addresses_the_one_that_works_is_found_and_remembered() {
+async fn the_working_one_of_64_addresses_is_found_and_remembered() {
     let addresses: Vec<_> = (1..=64).map(|n| format!("10.9.0.{n}")).collect();
     let Some(inside) = Inside::start(&addresses, &origin("5s")) else { return };
     for _ in 0..4 {
@@ -163,7 +163,7 @@ async fn of_a_name_with_64_addresses_the_one_that_works_is_found_and_remembered(
 /// Handshakes that take longer than the delay between attempts: attempts overlap, up to a bound, and the kernel's next
 /// SYN reaches an address that was down when the first one was lost.
 #[tokio::test]
-async fn a_slow_handshake_at_any_of_16_addresses_succeeds_within_the_time_to_connect() {
+async fn a_slow_handshake_at_16_addresses_succeeds_within_timeouts_connect() {
     const SYN_SENT: &str = " 02 ";
     let addresses: Vec<_> = (2..18).map(|n| format!("10.9.0.{n}")).collect();
     let Some(inside) = Inside::start(&addresses, &origin("8s")) else { return };

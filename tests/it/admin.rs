@@ -162,7 +162,7 @@ async fn ctl_shows_the_status_again_and_again() {
 }
 
 #[tokio::test]
-async fn the_log_says_at_the_start_which_admin_addresses_there_are_and_which_limits_hold() {
+async fn the_log_has_admin_addresses_and_limits_at_start() {
     let origin = Always::new(Always::EMPTY_200).await;
     let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
     let more = format!("admin.probes = \"{probes}\"\nlimits.max_connections = 77\nlimits.memory = \"64 MiB\"");

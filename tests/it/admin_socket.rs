@@ -110,7 +110,7 @@ async fn ctl_works_with_nothing_configured() {
 }
 
 #[tokio::test]
-async fn a_second_litequic_starts_without_a_default_socket_and_not_with_a_named_one() {
+async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
     let setup = Setup::new("").await;
     let first = setup.run();
     let socket = setup.socket();
@@ -166,7 +166,7 @@ async fn a_second_litequic_starts_without_a_default_socket_and_not_with_a_named_
 }
 
 #[tokio::test]
-async fn of_two_that_start_at_once_one_has_the_default_socket_and_keeps_it() {
+async fn one_of_two_concurrent_starts_gets_the_default_socket() {
     let (setup, other) = (Setup::new("").await, Setup::new("").await);
     let both = [&setup, &other].map(|own| {
         let mut command = own.command(&["run", "--config", "litequic.toml"]);

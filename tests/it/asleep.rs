@@ -116,7 +116,7 @@ async fn an_idle_process_wakes_once_a_second_at_most() {
 }
 
 #[tokio::test]
-async fn a_process_with_a_thousand_idle_connections_wakes_once_a_second_at_most() {
+async fn a_thousand_idle_connections_wake_a_process_once_a_second() {
     sleeps(1000).await;
 }
 
@@ -180,7 +180,7 @@ async fn request(running: &Running, cert_pem: &str, path: &str) -> (Quic, impl S
 }
 
 #[tokio::test]
-async fn a_worker_that_hangs_is_found_and_one_that_is_merely_busy_does_not_hang() {
+async fn a_hanging_worker_is_reported_and_a_busy_one_is_not() {
     for (path, hangs) in [("/hang", true), ("/busy", false)] {
         let (release, released) = channel();
         let is_over = Arc::<AtomicBool>::default();

@@ -454,7 +454,7 @@ async fn whole(litequic: &Litequic) -> [bool; 3] {
 }
 
 #[tokio::test]
-async fn a_responses_trailers_may_have_64_kib_and_100_fields_over_each_protocol() {
+async fn response_trailers_have_64_kib_and_100_fields_over_each_protocol() {
     const MOST: usize = 64 * 1024;
     let answer = |trailers: &str| {
         format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{trailers}\r\n")

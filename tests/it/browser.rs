@@ -32,7 +32,7 @@ fn a_browser_gets_the_page_and_its_images_by_http3() {
 
 /// Chromium's QUIC option for ACK frequency: it offers support.
 #[tokio::test]
-async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_page() {
+async fn a_browser_with_min_ack_delay_gets_ack_frequency_and_the_page() {
     let Some(chromium) = needs::program("chromium") else { return };
     let certificate = tls::self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(certificate.certificate().unwrap(), []);
@@ -113,7 +113,7 @@ const RETRY_HTTP3: [&str; 2] = [
 ];
 
 #[test]
-fn a_browser_leaves_http3_when_it_is_switched_off_and_comes_back_when_it_is_on() {
+fn a_browser_leaves_http3_while_it_is_switched_off() {
     let (demo, port) = Process::demo(&[]);
     let mut arguments = vec![
         "--enable-quic".to_owned(),

@@ -98,7 +98,7 @@ fn are_expected(folder: &Path, lines: &[&str]) {
 }
 
 #[test]
-fn one_round_names_every_fault_of_the_file_and_of_all_that_it_names() {
+fn one_check_reports_all_faults_of_all_files() {
     let folder = folder();
     let file = folder.path().join("litequic.toml");
     fs::write(&file, EVERYTHING).unwrap();
@@ -177,7 +177,7 @@ fn variables_of_other_programs_have_a_warning() {
 }
 
 #[test]
-fn a_word_for_no_file_as_the_path_of_the_access_log_has_a_warning() {
+fn an_access_log_path_such_as_off_gets_a_warning() {
     for word in ["syslog", "off", "none", "journal"] {
         let expected = format!(
             "1:19: warning: access_log.path = \"{word}\": is a file of this name in the folder of the configuration; \
@@ -276,7 +276,7 @@ fn a_configuration_that_check_accepts_with_warnings_runs() {
 }
 
 #[test]
-fn what_keeps_a_ca_from_issuing_is_said_without_a_network_and_so_is_what_is_stored() {
+fn check_reports_acme_faults_and_stored_certificates_offline() {
     let folder = folder();
     let made = self_signed(["localhost"]).unwrap();
     fs::write(folder.path().join("site.crt"), &made.cert_pem).unwrap();

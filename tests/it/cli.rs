@@ -96,7 +96,7 @@ fn a_log_filter_that_makes_no_sense_exits_with_64() {
 }
 
 #[test]
-fn rust_log_adds_what_rustls_tells_of_each_handshake_and_nothing_does_so_by_itself() {
+fn rustls_events_are_logged_only_by_rust_log() {
     let (directory, _) = directory();
     for asked in [false, true] {
         let mut command = command(run_at("127.0.0.1:0", &directory));
@@ -124,7 +124,7 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
-fn a_command_of_another_server_is_answered_with_the_one_that_does_it() {
+fn a_command_of_nginx_or_haproxy_gets_a_hint_at_litequics() {
     for (words, word, expected) in [
         (&["reload"][..], "reload", "litequic ctl reload"),
         (&["-s", "reload"], "-s", "litequic ctl reload"),
@@ -262,7 +262,7 @@ fn the_schema_is_json() {
 }
 
 #[test]
-fn every_fault_is_a_line_that_of_a_named_file_too_and_78() {
+fn every_fault_is_a_line_and_exits_78() {
     for command in ["check", "run"] {
         let ended = litequic([command, "--config", FIVE_FAULTS]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{command}");
@@ -349,7 +349,7 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
 
 /// `tcp = []` alone, which the error names, makes both serve.
 #[test]
-fn a_port_that_nginx_has_is_left_to_it_as_the_error_says() {
+fn a_port_in_use_by_nginx_is_reported() {
     let Some(nginx) = Nginx::start("") else { return };
     let (directory, _) = directory();
     let file = path(&directory, "litequic.toml");
@@ -376,7 +376,7 @@ fn a_port_that_nginx_has_is_left_to_it_as_the_error_says() {
 
 /// As a service whose user may not, and as another user than the one who listens.
 #[test]
-fn a_user_without_the_right_learns_which_one_is_missing_and_whose_the_port_is() {
+fn a_user_without_the_capability_learns_its_name_and_the_ports_owner() {
     let (Some(setpriv), true) = (needs::program("setpriv"), rustix::process::geteuid().is_root()) else { return };
     let ended = |listen: &str| {
         let mut command = Command::new(&setpriv);
@@ -420,7 +420,7 @@ fn two_litequics_do_not_share_an_address_without_a_word() {
 }
 
 #[test]
-fn an_admin_address_that_is_taken_is_named_by_its_key_with_69() {
+fn an_admin_address_in_use_exits_69_with_its_key() {
     let (directory, _) = directory();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -491,7 +491,7 @@ fn event<'e>(events: &'e [Json], message: &str) -> &'e Json {
 }
 
 #[test]
-fn the_log_begins_with_what_runs_and_says_where_all_is_once_it_is_ready() {
+fn the_log_begins_with_the_version_and_ends_startup_with_addresses() {
     let (directory, _) = directory();
     let process = Process::start(run_at("127.0.0.1:0", &directory));
     let port = process.address().port();

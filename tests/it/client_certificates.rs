@@ -128,7 +128,7 @@ async fn without_a_required_certificate_there_is_no_connection() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_does_not_hold_is_refused_even_where_none_is_needed() {
+async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
     let (authority, stranger) = (Authority::new("root"), Authority::new("stranger"));
     let day = |from: i32, to: i32| {
         let at = |days: i32| match u32::try_from(days) {
@@ -276,7 +276,7 @@ async fn a_host_that_asks_for_something_else_is_misdirected_both_ways() {
 }
 
 #[tokio::test]
-async fn a_client_that_names_no_host_is_asked_as_the_routes_of_addresses_say() {
+async fn a_client_without_sni_gets_the_address_routes_certificate_rules() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::None), route(Some("127.0.0.1"), "/secret", Verify::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;

@@ -117,7 +117,7 @@ fn get(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_list_has_every_connection_with_its_client_its_protocol_and_what_it_does() {
+async fn the_list_has_client_protocol_and_state_of_every_connection() {
     let litequic = start().await;
     let client = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
     let mut stream = client.open(client.request(Method::GET, LONG)).await;
@@ -206,7 +206,7 @@ async fn a_busy_connection_has_a_rate_and_comes_first() {
 
 /// A client that migrated is listed where it is now, and one behind a balancer where the PROXY header says.
 #[tokio::test]
-async fn a_client_is_listed_at_its_current_address_and_at_the_one_that_a_proxy_header_names() {
+async fn clients_are_listed_by_current_address_and_by_proxy_header() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         edit(config);
         config.listen.proxy_protocol_from = vec![Network { address: OTHER.into(), prefix: 32 }];
@@ -232,7 +232,7 @@ async fn a_client_is_listed_at_its_current_address_and_at_the_one_that_a_proxy_h
 
 /// The connections are of one network, one of them is elsewhere, and closing lets requests finish.
 #[tokio::test]
-async fn closing_ends_connections_of_each_protocol_by_goaway_once_their_requests_are_done() {
+async fn ctl_close_ends_connections_by_goaway_after_their_requests() {
     let litequic = start().await;
     let other = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
     let client = Client::to(&litequic).await;

@@ -46,7 +46,7 @@ fn dumps(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_abort_writes_no_core_dump_unless_the_environment_or_a_key_log_asks_for_it() {
+async fn core_dumps_are_written_only_if_requested() {
     if !core_dumps_are_files() {
         return;
     }

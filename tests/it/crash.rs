@@ -88,7 +88,7 @@ pub(crate) async fn end(client: &Client, patience: Duration) -> Option<Connectio
 }
 
 #[tokio::test]
-async fn clients_of_a_process_that_was_killed_learn_so_from_the_next_one_with_its_secret() {
+async fn a_successor_sends_stateless_resets_for_a_killed_process() {
     let origin = origin::demo().await;
     let setup = Setup::new();
     setup.write("secret", &"0123456789abcdef".repeat(4));

@@ -167,7 +167,7 @@ fn set_limit(process: &Process, soft: u64) {
 }
 
 #[tokio::test]
-async fn with_no_descriptor_left_clients_are_closed_at_once_and_served_again_later() {
+async fn without_descriptors_clients_are_closed_and_later_served_again() {
     const CLOSED: u32 = 20;
     const AT_ONCE: Duration = Duration::from_millis(200);
     let setup = Setup::new();

@@ -206,7 +206,7 @@ async fn idle_connections_close_without_error() {
 
 /// Its handshake is over for it, and not for litequic: without a word it would wait for its idle timeout.
 #[tokio::test]
-async fn a_client_whose_last_flight_is_late_is_told_of_the_end_as_well() {
+async fn a_client_with_a_late_last_flight_gets_the_close_too() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Quic::with_late_last_flight(&litequic).await;
     litequic.lifecycle.advance(Phase::Leaving);
@@ -239,7 +239,7 @@ async fn during_the_grace_only_readiness_fails() {
 }
 
 #[tokio::test]
-async fn a_client_whose_handshake_ends_during_the_drain_is_sent_away_in_good_order() {
+async fn a_handshake_completed_during_a_drain_gets_goaway() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut download = raw.open(&get(DRIP)).await;

@@ -89,7 +89,7 @@ async fn a_large_download_through_a_small_window_arrives_unchanged() {
 }
 
 #[tokio::test]
-async fn a_download_that_is_paused_for_longer_than_the_idle_timeout_goes_on() {
+async fn a_download_paused_beyond_the_idle_timeout_continues() {
     // Long enough for a busy machine to let a PING and its answer through in half of it.
     let idle = Duration::from_secs(1);
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = idle).await;
@@ -334,7 +334,7 @@ async fn interim_responses_come_before_the_final_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_gets_it_from_the_origin_or_a_final_answer_instead() {
+async fn expect_100_gets_100_or_a_final_response_from_the_origin() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
@@ -451,7 +451,7 @@ fn add_origin(config: &mut Config, name: &str, address: SocketAddr) {
 }
 
 #[tokio::test]
-async fn host_and_path_choose_the_origin_and_without_a_route_it_is_404() {
+async fn host_and_path_choose_the_origin_or_404() {
     let named = |name| format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
     let (a, b, c) = (Always::new(named("a")).await, Always::new(named("b")).await, Always::new(named("c")).await);
     let litequic = Litequic::start(a.address, |config| {

@@ -143,7 +143,7 @@ async fn a_response_that_stalls_is_reset() {
 }
 
 #[tokio::test]
-async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_error() {
+async fn an_early_response_stops_the_upload_without_an_error() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 0).await;
     let client = Raw::to(&litequic).await;
@@ -160,7 +160,7 @@ async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_erro
 }
 
 #[tokio::test]
-async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everything() {
+async fn an_early_response_to_an_unread_upload_releases_everything() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         config.limits.max_lingering_bytes = 10_000_000;
@@ -182,7 +182,7 @@ async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everyt
 }
 
 #[tokio::test]
-async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_origin() {
+async fn stop_sending_cancels_the_request_at_the_origin() {
     // Before the response, within it while nothing comes, and within it while it flows.
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"] {
         let origin = Script::new().await;
@@ -202,7 +202,7 @@ async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_ori
 }
 
 #[tokio::test]
-async fn a_client_that_stops_a_download_that_flows_cancels_it_at_the_origin() {
+async fn stop_sending_cancels_a_running_download_at_the_origin() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
@@ -219,7 +219,7 @@ async fn a_client_that_stops_a_download_that_flows_cancels_it_at_the_origin() {
 }
 
 #[tokio::test]
-async fn a_client_that_cancels_a_download_it_has_not_read_keeps_its_connection() {
+async fn cancelling_an_unread_download_keeps_the_connection() {
     const WINDOW: u32 = 16 * 1024;
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Raw::with_window(&litequic, WINDOW).await;
@@ -241,7 +241,7 @@ async fn a_client_that_cancels_a_download_it_has_not_read_keeps_its_connection()
 }
 
 #[tokio::test]
-async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_connection() {
+async fn ending_a_request_whose_client_does_not_read_keeps_the_connection() {
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
     let client = Raw::with_window(&litequic, 16 * 1024).await;
     let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
@@ -304,7 +304,7 @@ async fn a_client_that_vanishes_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_known() {
+async fn a_content_length_above_the_limit_gets_413_at_once() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         config.limits.max_body_bytes = Some(10);
@@ -322,7 +322,7 @@ async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_
 }
 
 #[tokio::test]
-async fn a_body_that_grows_larger_than_allowed_is_answered_413_and_gets_no_last_chunk() {
+async fn a_body_that_exceeds_the_limit_gets_413_and_no_last_chunk() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
     let client = Raw::to(&litequic).await;
@@ -384,7 +384,7 @@ async fn a_client_that_takes_no_bytes_is_reset() {
 }
 
 #[tokio::test]
-async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
+async fn a_full_pool_and_queue_get_503_with_retry_after() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
@@ -408,7 +408,7 @@ async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_connection_that_has_had_its_share_of_requests_ends_in_order_and_a_new_one_goes_on() {
+async fn a_connection_at_its_request_limit_ends_with_goaway() {
     let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;
     let client = Raw::to(&litequic).await;
     let mut running = client.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;

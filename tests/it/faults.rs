@@ -46,7 +46,7 @@ async fn a_name_that_does_not_resolve_is_a_502() {
 }
 
 #[tokio::test]
-async fn heads_that_are_not_http_1_1_s_are_a_502_and_never_reach_the_client() {
+async fn invalid_response_heads_get_502_and_never_reach_the_client() {
     for head in [
         "",                           // HTTP/0.9: a body and nothing else
         "<html>hello</html>\r\n\r\n", // the same
@@ -152,7 +152,7 @@ async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
 }
 
 #[tokio::test]
-async fn an_answer_in_http_1_0_lasts_until_the_close_and_its_connection_is_not_used_again() {
+async fn an_http_1_0_response_ends_with_its_connection() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
@@ -169,7 +169,7 @@ async fn an_answer_in_http_1_0_lasts_until_the_close_and_its_connection_is_not_u
 }
 
 #[tokio::test]
-async fn a_header_that_trickles_in_byte_by_byte_is_whole_and_too_slow_a_one_a_504() {
+async fn a_trickling_response_header_arrives_and_a_slow_one_gets_504() {
     let script = Script::new().await;
     let limit = Duration::from_secs(1);
     let litequic = Litequic::start(script.address, |config| config.timeouts.response_header = limit).await;
@@ -195,7 +195,7 @@ async fn a_header_that_trickles_in_byte_by_byte_is_whole_and_too_slow_a_one_a_50
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_for_post() {
+async fn a_connection_closed_under_a_request_is_retried_for_get_alone() {
     for (method, status) in [("GET", 200), ("POST", 502)] {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |_| {}).await;
@@ -220,7 +220,7 @@ async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_fo
 }
 
 #[tokio::test]
-async fn an_upload_that_fails_within_a_response_is_stopped_with_a_code_that_is_no_h3_no_error() {
+async fn an_upload_failing_during_a_response_is_stopped_with_an_error_code() {
     for (fault, code) in
         [("length", Code::MessageError), ("limit", Code::InternalError), ("slow", Code::RequestCancelled)]
     {
@@ -254,7 +254,7 @@ async fn an_upload_that_fails_within_a_response_is_stopped_with_a_code_that_is_n
 }
 
 #[tokio::test]
-async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_origin_hears_of_nothing() {
+async fn late_bytes_after_content_length_0_are_malformed() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
@@ -302,7 +302,7 @@ async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
 }
 
 #[tokio::test]
-async fn trace_is_answered_501_and_options_goes_as_far_as_max_forwards_lets_it() {
+async fn trace_gets_501_and_options_obeys_max_forwards() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
@@ -340,7 +340,7 @@ async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
 }
 
 #[tokio::test]
-async fn field_sections_that_qpack_does_not_have_close_the_connection_and_reach_no_origin() {
+async fn invalid_qpack_field_sections_close_the_connection() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |_| {}).await;
     let good = raw::section(&raw::pseudo("GET", "/marker"));

@@ -120,7 +120,7 @@ async fn rapid_reset(raw: &Raw, cancel: impl Fn(&mut quinn::SendStream, &mut qui
 }
 
 #[tokio::test]
-async fn requests_that_are_stopped_as_soon_as_they_are_sent_end_their_connection() {
+async fn a_flood_of_stop_sending_ends_the_connection() {
     let litequic = Litequic::start(origin::demo().await, few_resets).await;
     let raw = Raw::to(&litequic).await;
     let attack = rapid_reset(&raw, |send, receive| {
@@ -236,7 +236,7 @@ async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
 }
 
 #[tokio::test]
-async fn a_client_that_changes_its_address_is_served_and_told_to_go_before_it_cannot_be_followed() {
+async fn a_migrated_client_is_served_and_gets_goaway_before_routing_fails() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Client::to(&litequic).await;
     for moves in 1..=4 {

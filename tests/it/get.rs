@@ -97,7 +97,7 @@ async fn each_option_shapes_the_request() {
 }
 
 #[tokio::test]
-async fn uploads_of_one_byte_and_of_a_hundred_megabytes_arrive_whole_and_are_not_held() {
+async fn uploads_of_all_sizes_arrive_complete_and_unbuffered() {
     const LARGE: u64 = 100_000_000;
     /// Of the process with all its libraries; the file is several times larger.
     const MEMORY_KIB: u64 = 60_000;
@@ -183,7 +183,7 @@ async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_server_that_resets_the_stream_is_quoted_and_what_came_is_written() {
+async fn a_stream_reset_is_reported_and_the_received_body_written() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let client =
@@ -324,7 +324,7 @@ fn serve(directory: &tempfile::TempDir, name: &str) -> (Process, SocketAddr) {
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_is_said_to_be_so_with_the_reason_and_the_remedy() {
+fn an_untrusted_certificate_is_reported_with_reason_and_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     for (name, from, until) in [
@@ -389,7 +389,7 @@ fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
 }
 
 #[test]
-fn options_that_make_no_sense_exit_with_64_and_a_file_that_is_not_there_with_66() {
+fn invalid_options_exit_64_and_missing_files_66() {
     let url = "https://127.0.0.1:9/";
     let table: [(&[&str], i32, &str); 11] = [
         (&["-d", "a", "-T", "b"], 64, "--upload-file"),

@@ -219,7 +219,7 @@ impl ClientSessionStore for Hint {
 }
 
 #[tokio::test]
-async fn a_client_that_lists_the_hybrid_first_and_sends_another_share_is_asked_once_for_it() {
+async fn a_hybrid_group_without_key_share_gets_one_hello_retry_request() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let config = tls::config(&litequic.cert_pem, &["http/1.1"]);
     let mut hybrid = with_hybrid(&config, &litequic.cert_pem, rustls::DEFAULT_VERSIONS);

@@ -83,7 +83,7 @@ async fn a_flood_of_initials_brings_retries_and_real_clients_still_get_in() {
 }
 
 #[tokio::test]
-async fn a_flood_takes_no_more_than_seven_eighths_of_max_handshakes_and_disturbs_no_connection() {
+async fn a_flood_takes_at_most_seven_eighths_of_max_handshakes() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         config.limits.max_handshakes = 8;
         config.timeouts.handshake = Duration::from_secs(2);
@@ -117,7 +117,7 @@ async fn a_flood_takes_no_more_than_seven_eighths_of_max_handshakes_and_disturbs
 }
 
 #[tokio::test]
-async fn clients_that_prove_their_address_and_go_no_further_are_bounded_and_forgotten() {
+async fn validated_clients_without_a_handshake_are_bounded_and_expire() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         config.limits.retry_handshakes = 0;
         config.limits.max_handshakes = 4;
@@ -157,7 +157,7 @@ async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
 }
 
 #[tokio::test]
-async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_rounded_up_to_a_datagram() {
+async fn an_unvalidated_address_gets_three_times_its_bytes() {
     let litequic = with_a_large_certificate(|config| config.timeouts.handshake = PROBED).await;
     let first = Stranger::of(&litequic).await;
     let table: [(&str, &[usize]); 2] = [("one", &[FULL]), ("three", &[FULL; 3])];
@@ -256,7 +256,7 @@ async fn initials_in_small_datagrams_are_not_answered() {
 }
 
 #[tokio::test]
-async fn a_retry_a_refusal_and_a_version_negotiation_are_smaller_than_what_they_answer() {
+async fn retry_refusal_and_version_negotiation_are_smaller_than_their_cause() {
     let retrying = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
     let full = Litequic::start(origin::demo().await, |config| config.limits.max_connections = 0).await;
     for (what, litequic) in [("a Retry", &retrying), ("CONNECTION_REFUSED", &full)] {
@@ -301,7 +301,7 @@ async fn a_stateless_reset_is_smaller_than_what_it_answers() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_once_for_whom_it_was_made_and_others_are_not_answered() {
+async fn a_retry_token_is_valid_once_for_its_address() {
     let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
     let mut stranger = Stranger::of(&litequic).await;
     let Retry { id, token } = stranger.retry().await;

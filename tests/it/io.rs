@@ -115,7 +115,7 @@ async fn without_gro_every_message_is_a_datagram() {
 /// Clients at a distance download at once. Whether the worker takes datagrams at fixed times depends on how busy the
 /// machine is: a busy one receives batches anyway.
 #[tokio::test]
-async fn many_downloads_over_a_long_path_arrive_whole_with_receive_moderation_and_without() {
+async fn parallel_downloads_over_a_long_path_arrive_with_receive_moderation() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 3;
     let is_own = |io: &Io| *io != Io::S2nQuic;
@@ -165,7 +165,7 @@ async fn the_librarys_own_io_leaves_ours_alone() {
 }
 
 #[tokio::test]
-async fn a_dual_stack_address_serves_both_families_from_the_address_that_was_asked() {
+async fn a_dual_stack_listener_replies_from_the_destination_address() {
     for io in every_io() {
         let litequic = Litequic::start(origin::demo().await, |config| {
             config.listen.udp = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
@@ -214,7 +214,7 @@ fn without_io_uring(arguments: &[&str]) -> Option<Process> {
 }
 
 #[tokio::test]
-async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
+async fn a_forbidden_io_uring_falls_back_to_epoll_with_one_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let (config, certificate) = (folder.path().join("litequic.toml"), folder.path().join("cert.pem"));
     let key = folder.path().join("key.pem");

@@ -64,7 +64,7 @@ async fn max_requests_ends_the_connection_in_order() {
 }
 
 #[tokio::test]
-async fn max_header_bytes_and_max_headers_are_431_for_a_header_and_a_reset_for_trailers() {
+async fn large_headers_get_431_and_large_trailers_a_reset() {
     let script = Script::new().await;
     let edit = |config: &mut Config| (config.limits.max_header_bytes, config.limits.max_headers) = (1_000, 15);
     beside_a_bystander(script.address, edit, async |litequic, _| {
@@ -112,7 +112,7 @@ async fn statuses(litequic: &Litequic, more: &[(&str, &str)]) -> [u16; 3] {
 }
 
 #[tokio::test]
-async fn a_header_has_the_same_limit_of_fields_over_each_protocol_and_all_cookies_are_one_field() {
+async fn max_headers_holds_over_each_protocol_with_cookies_as_one_field() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_headers = 30).await;
     let (field, cookie) = (("x", "y"), ("cookie", "name=value"));
@@ -248,7 +248,7 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
 }
 
 #[tokio::test]
-async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_long() {
+async fn a_full_pool_queues_and_a_full_queue_or_timeout_gets_503() {
     let script = Script::new().await;
     let edit = |config: &mut Config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
@@ -402,7 +402,7 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_a_header_or_an_unknown_frame_is_neither_kept_nor_waited_for() {
+async fn a_header_or_unknown_frame_of_a_gigabyte_is_not_buffered() {
     const STREAMED: usize = 8 << 20;
     let always = Always::new(Always::EMPTY_200).await;
     beside_a_bystander(

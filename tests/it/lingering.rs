@@ -31,7 +31,7 @@ async fn small(bytes: u64) -> Litequic {
 const EARLY: [(&str, &str, u64); 2] = [("POST", "/sink", 413), ("PUT", "/headers", 405)];
 
 #[tokio::test]
-async fn a_browser_sees_the_answer_to_an_upload_by_http3_and_by_http2() {
+async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
     for (quic, status) in [(true, 413), (true, 405), (false, 413), (false, 405)] {
         let certificate = tls::self_signed(["localhost"]).unwrap();
         let store = CertificateStore::new(certificate.certificate().unwrap(), []);
@@ -131,7 +131,7 @@ async fn curl_sees_the_answer_to_an_upload_by_http1_and_by_http2() {
 }
 
 #[tokio::test]
-async fn an_upload_over_http3_is_discarded_to_its_end_or_up_to_the_limit() {
+async fn an_unread_http3_upload_is_discarded_up_to_the_limit() {
     let litequic = small(100_000).await;
     let client = Raw::to(&litequic).await;
     let mut whole = client.open(&raw::with("POST", &[("content-length", "90000")])).await;
@@ -155,7 +155,7 @@ async fn an_upload_over_http3_is_discarded_to_its_end_or_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn an_upload_over_http2_is_discarded_to_its_end_or_up_to_the_limit() {
+async fn an_unread_http2_upload_is_discarded_up_to_the_limit() {
     let litequic = small(100_000).await;
     let post = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/echo")];
     for (length, pieces) in [("90000", 9), ("100000000", 10_000)] {
@@ -195,7 +195,7 @@ async fn an_upload_over_http2_is_discarded_to_its_end_or_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn an_upload_over_http1_is_discarded_up_to_the_limit_and_its_connection_closed() {
+async fn an_unread_http1_upload_is_discarded_up_to_the_limit() {
     let litequic = small(10_000_000).await;
     for (length, reads) in [(9_000_000, true), (1_000_000_000, false)] {
         let mut client = Tls::http1(&litequic).await;
@@ -213,7 +213,7 @@ async fn an_upload_over_http1_is_discarded_up_to_the_limit_and_its_connection_cl
 }
 
 #[tokio::test]
-async fn a_client_that_sends_no_more_is_waited_for_as_long_as_the_timeout_says() {
+async fn a_stalled_upload_ends_at_its_timeout() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         config.limits.max_body_bytes = Some(1000);
         config.timeouts.lingering = Duration::from_millis(300);

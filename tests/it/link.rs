@@ -129,7 +129,7 @@ async fn corruption_changes_nothing_of_what_is_transferred() {
 }
 
 #[tokio::test]
-async fn all_faults_together_on_a_slow_link_change_nothing_of_what_is_transferred() {
+async fn transfers_survive_all_link_faults_on_a_slow_link() {
     let way = chance(|way| {
         way.lose = Which::Chance(0.02);
         way.duplicate = Which::Chance(0.05);
@@ -180,7 +180,7 @@ async fn move_within_an_upload(client: &Client, link: &Link) {
 }
 
 #[tokio::test]
-async fn a_client_behind_a_nat_that_forgets_goes_on_within_downloads_and_uploads() {
+async fn nat_rebinding_does_not_interrupt_downloads_or_uploads() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect_to_move(&litequic, &link).await;
@@ -210,7 +210,7 @@ async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
 }
 
 #[tokio::test]
-async fn an_address_that_a_client_does_not_answer_from_is_not_told_nor_trusted() {
+async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }];
@@ -251,7 +251,7 @@ async fn a_silence_shorter_than_the_idle_timeout_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_a_dead_link_has_swallowed_is_forgotten_and_its_request_cancelled() {
+async fn a_client_behind_a_dead_link_times_out_and_cancels_its_request() {
     let origin = Script::new().await;
     let idle = Duration::from_millis(500);
     let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = idle).await;
@@ -346,7 +346,7 @@ async fn connect_with_a_large_hello(litequic: &Litequic, address: SocketAddr) ->
 }
 
 #[tokio::test]
-async fn a_client_hello_of_two_datagrams_is_taken_in_either_order_and_with_either_lost() {
+async fn a_client_hello_of_two_datagrams_survives_reordering_and_loss() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let up = |way| Faults { up: way, ..Faults::default() };
     let table = [

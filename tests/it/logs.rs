@@ -192,7 +192,7 @@ fn events(text: &str) -> Vec<Json> {
 }
 
 #[tokio::test]
-async fn a_log_pipe_without_a_reader_stops_no_worker_and_a_late_reader_learns_how_many_lines_are_missing() {
+async fn an_unread_log_pipe_drops_counted_lines_and_blocks_no_worker() {
     let (reader, writer) = io::pipe().unwrap();
     let mut litequic = Unread::start(Start { environment: &[LOUD], ..Start::logging_to(writer) }).await;
     litequic.fill_the_log().await;
@@ -310,7 +310,7 @@ async fn lines_beyond_a_burst_are_summed_up() {
 }
 
 #[tokio::test]
-async fn a_panic_ends_the_process_though_its_log_and_access_log_are_blocked() {
+async fn a_panic_ends_the_process_while_its_logs_are_blocked() {
     let (mut reader, writer) = full_pipe();
     let more = "access_log.path = \"stderr\"";
     // The log's thread panics behind its first write, for which there is no room yet.
@@ -334,7 +334,7 @@ async fn a_panic_ends_the_process_though_its_log_and_access_log_are_blocked() {
 }
 
 #[tokio::test]
-async fn a_panics_line_is_the_last_though_the_log_was_blocked_until_then() {
+async fn a_panics_line_is_the_last_after_a_blocked_log() {
     let (reader, writer) = io::pipe().unwrap();
     let environment = &[LOUD, ("LITEQUIC_PANIC_IN", "request")];
     let mut litequic = Unread::start(Start { environment, ..Start::logging_to(writer) }).await;
@@ -371,7 +371,7 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
 }
 
 #[tokio::test]
-async fn logs_on_a_disk_that_is_full_stop_nothing_and_lose_counted_lines() {
+async fn logs_on_a_full_disk_drop_counted_lines() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let more = "access_log.path = \"/dev/full\"";
     let mut litequic = Unread::start(Start { more, ..Start::logging_to(full()) }).await;
@@ -408,7 +408,7 @@ async fn standard_output_gets_the_lines_of_the_access_log_alone() {
 
 /// A pipe that was closed, and one that has no room, lose lines, and no request.
 #[tokio::test]
-async fn standard_output_that_takes_no_lines_of_the_access_log_loses_counted_lines() {
+async fn a_blocked_standard_output_drops_counted_access_log_lines() {
     let more = "access_log.path = \"stdout\"";
     let (closed, writer) = io::pipe().unwrap();
     drop(closed);

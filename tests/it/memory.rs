@@ -74,7 +74,7 @@ async fn client_from(local: Ipv4Addr, litequic: &Litequic) -> Client {
 }
 
 #[tokio::test]
-async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
+async fn near_the_memory_limit_idle_connections_end() {
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let idle = client_from(OTHER, &litequic).await;
@@ -106,7 +106,7 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
 
 /// Far from the limit: clients that read nothing fill no more of it than a quarter.
 #[tokio::test]
-async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memory_is_short() {
+async fn unread_responses_hold_at_most_a_quarter_of_the_memory_limit() {
     const SMALL: u64 = 16 << 20;
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
@@ -162,7 +162,7 @@ async fn at_it_no_client_gets_a_connection() {
 }
 
 #[tokio::test]
-async fn at_it_the_connection_that_holds_the_most_ends_and_others_go_on() {
+async fn at_the_memory_limit_the_largest_connection_ends() {
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let light = busy(Client::to(&litequic).await).await;

@@ -137,7 +137,7 @@ async fn received(socket: &UdpSocket) -> usize {
 }
 
 #[tokio::test]
-async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_and_then_none() {
+async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let relay = Relay::before(&litequic).await;
     let mut transport = quinn::TransportConfig::default();
@@ -178,7 +178,7 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
 
 /// What `disable_active_migration` forbids is the client's to leave; a NAT does not ask.
 #[tokio::test]
-async fn a_client_that_a_nat_moves_is_followed_where_clients_should_not_migrate() {
+async fn nat_rebinding_is_followed_although_migration_is_disabled() {
     for migration in [false, true] {
         let litequic = Litequic::start(origin::demo().await, |config| config.listen.migration = migration).await;
         let tls = client_config(&Trust::Insecure, false).unwrap();
@@ -214,7 +214,7 @@ async fn a_client_that_a_nat_moves_is_followed_where_clients_should_not_migrate(
 
 /// The client has nothing to say but its answer, which is sent once.
 #[tokio::test]
-async fn a_download_to_a_client_that_moves_goes_on_when_its_first_answer_is_lost() {
+async fn a_download_survives_migration_with_a_lost_path_response() {
     const BYTES: usize = 5_000_000;
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let relay = Relay::before(&litequic).await;

@@ -86,7 +86,7 @@ impl AsyncUdpSocket for PausingSocket {
 
 /// The client sleeps on a thread of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn next_to_nothing_is_lost_into_the_socket_of_a_client_that_reads_in_turns() {
+async fn a_client_that_reads_in_turns_loses_few_datagrams() {
     // So many that what is lost before the first loss shows the size of the socket is a small part.
     const BYTES: usize = 120_000_000;
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;

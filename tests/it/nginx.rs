@@ -255,7 +255,7 @@ async fn a_connection_that_nginx_has_had_enough_of_harms_no_request() {
 }
 
 #[tokio::test]
-async fn a_request_that_meets_a_closing_connection_is_sent_again_if_it_may_be() {
+async fn a_request_on_a_closing_connection_is_retried_if_safe() {
     const TIMES: u32 = 60;
     let Some(nginx) = Nginx::start("keepalive_timeout 20ms; location / { return 200 ok; }") else { return };
     let (litequic, client) = before(&nginx).await;
@@ -370,7 +370,7 @@ async fn nginx_gets_the_target_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_header_beyond_all_bounds_is_a_502_that_harms_no_other_request() {
+async fn an_oversized_response_header_gets_502_and_harms_no_other_request() {
     let many: String = (0..1000).map(|at| format!("add_header x-{at} y;\n")).collect();
     let some: String = (0..80).map(|at| format!("add_header x-{at} y;\n")).collect();
     let Some(nginx) = Nginx::start(&format!(

@@ -93,7 +93,7 @@ async fn shake(openssl: &Path, litequic: &Litequic, more: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn each_suite_of_tls_1_2_is_served_or_refused_by_the_configuration() {
+async fn tls_1_2_cipher_suites_follow_the_configuration() {
     let Some(openssl) = needs::program("openssl") else { return };
     for (kind, other, key) in [("ECDSA", "RSA", &PKCS_ECDSA_P256_SHA256), ("RSA", "ECDSA", &PKCS_RSA_SHA256)] {
         let litequic = serving_with(TlsVersion::Tls12, &[key]).await;
@@ -254,7 +254,7 @@ async fn a_scan_finds_nothing_but_what_is_meant() {
 }
 
 #[tokio::test]
-async fn curl_gets_both_protocols_by_tls_1_2_and_the_log_has_the_version_of_each_connection() {
+async fn curl_uses_http1_and_http2_over_tls_1_2() {
     let Some(curl) = needs::program("curl") else { return };
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
@@ -349,7 +349,7 @@ fn without_extension(mut hello: Vec<u8>, kind: u16) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_downgrade_shows_and_a_client_without_the_extended_master_secret_is_refused() {
+async fn a_tls_downgrade_is_detected_and_extended_master_secret_required() {
     let litequic = serving(TlsVersion::Tls12).await;
     let hello = hello("localhost", &litequic.cert_pem);
     let answer = answered(litequic.tcp[0], &hello).await;
@@ -365,7 +365,7 @@ async fn a_downgrade_shows_and_a_client_without_the_extended_master_secret_is_re
 /// rustls shows no extension of a ClientHello that says so before the handshake, and no client but rustls' own, and
 /// scanners, are known to be such.
 #[tokio::test]
-async fn a_client_that_offers_suites_of_tls_1_3_and_allows_tls_1_2_alone_is_of_another_version() {
+async fn tls_1_3_suites_without_the_version_are_a_version_mismatch() {
     for min in [TlsVersion::Tls12, TlsVersion::Tls13] {
         let litequic = serving(min).await;
         let answer = answered(litequic.tcp[0], &hello_with("localhost", &litequic.cert_pem, |_| true)).await;

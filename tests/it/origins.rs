@@ -247,7 +247,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
 }
 
 #[tokio::test]
-async fn a_server_that_dies_takes_down_only_what_it_had_begun_and_gets_traffic_once_it_is_back() {
+async fn a_dead_server_fails_only_its_own_requests_and_returns() {
     let servers = [Mortal::start(), Mortal::start(), Mortal::start()];
     let addresses = servers.each_ref().map(|server| server.address);
     let servers = Arc::new(std::sync::Mutex::new(servers));
@@ -262,7 +262,7 @@ async fn a_server_that_dies_takes_down_only_what_it_had_begun_and_gets_traffic_o
 }
 
 #[tokio::test]
-async fn an_nginx_of_three_that_is_killed_and_started_again_is_the_same() {
+async fn one_of_three_nginx_servers_restarts_unnoticed() {
     let answer = "location / { return 200 \"it is well\"; }";
     let (Some(one), Some(two), Some(three)) = (Nginx::start(answer), Nginx::start(answer), Nginx::start(answer)) else {
         return;
@@ -292,7 +292,7 @@ fn health() -> Health {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_its_checks_gets_no_requests_and_checks_are_made_once_for_all_workers() {
+async fn an_unhealthy_server_gets_no_requests_and_one_worker_checks() {
     let ill = Always::new("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n").await;
     let well = Always::new(Always::EMPTY_200).await;
     let litequic = before(&[ill.address, well.address], |config| {
@@ -339,7 +339,7 @@ async fn readiness(litequic: &Litequic) -> u16 {
 }
 
 #[tokio::test]
-async fn where_every_server_fails_its_checks_all_are_asked_and_litequic_is_not_ready() {
+async fn with_all_servers_unhealthy_all_are_used_and_readiness_fails() {
     const ILL: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     let servers = [Always::new(ILL).await, Always::new(ILL).await];
     let litequic = before(&[servers[0].address, servers[1].address], |config| {
@@ -409,7 +409,7 @@ async fn saying(address: SocketAddr, text: &'static str) -> SocketAddr {
 
 /// Needs a mount namespace of its own, in which `/etc/hosts` is the test's.
 #[tokio::test]
-async fn a_name_that_leads_elsewhere_is_followed_away_from_connections_that_are_open() {
+async fn a_changed_dns_address_is_followed_despite_open_connections() {
     const NAME: &str = "moving.test";
     let Some(unshare) = needs::program("unshare") else { return };
     let namespace = || {

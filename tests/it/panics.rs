@@ -33,7 +33,7 @@ async fn panicked_in(place: &str, format: &str) -> Ended {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_request_a_worker_or_the_control_thread_ends_the_process_and_the_last_line_says_why() {
+async fn a_panic_in_any_thread_ends_the_process_with_a_log_line() {
     for (place, thread, file) in [
         ("request", "worker-", "lifecycle.rs"),
         ("worker", "worker-", "lifecycle.rs"),

@@ -282,7 +282,7 @@ async fn a_routes_rule_gives_responses_their_priority() {
 }
 
 #[tokio::test]
-async fn an_interim_response_waits_for_what_was_handed_over_and_for_no_more() {
+async fn an_interim_response_waits_only_for_bytes_already_handed_over() {
     const LONG: usize = 1_000_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
@@ -308,12 +308,12 @@ async fn an_interim_response_waits_for_what_was_handed_over_and_for_no_more() {
 }
 
 #[tokio::test]
-async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_request() {
+async fn throttled_responses_leave_origin_connections_to_the_next_request() {
     leave_a_connection(90, SIZE).await;
 }
 
 #[tokio::test]
-async fn long_responses_that_are_held_back_leave_the_next_request_a_connection_to_the_origin() {
+async fn throttled_long_responses_leave_an_origin_connection_free() {
     // More than is read ahead: each keeps its connection.
     leave_a_connection(20, 3 * SIZE).await;
 }
@@ -351,7 +351,7 @@ async fn leave_a_connection(page: usize, size: usize) {
 }
 
 #[tokio::test]
-async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_origin_has_the_last_word() {
+async fn a_priority_update_holds_before_and_during_its_request() {
     let requests = [(Some("u=1"), ""), (Some("u=2"), ""), (Some("u=7"), ""), (Some("u=7"), "Priority: u=2, i=?0\r\n")];
     let change = async |client: &mut Noted| {
         client.update(4, "u=6").await;
@@ -419,7 +419,7 @@ async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
+async fn a_throttled_response_outlasts_the_client_timeout() {
     /// Bytes for which the link takes more than twice the timeout.
     const LONG: usize = 3_000_000;
     for _ in 0..ATTEMPTS {
@@ -456,7 +456,7 @@ async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not
 }
 
 #[tokio::test]
-async fn updates_that_change_nothing_are_a_flood_and_those_that_do_are_not_kept() {
+async fn redundant_priority_updates_are_a_flood() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let mut raw = Raw::to(&litequic).await;
@@ -481,7 +481,7 @@ async fn updates_that_change_nothing_are_a_flood_and_those_that_do_are_not_kept(
 }
 
 #[tokio::test]
-async fn updates_for_ten_thousand_streams_to_come_are_kept_once_and_long_ones_are_skipped() {
+async fn priority_updates_for_future_streams_are_bounded() {
     const STREAMS: u64 = 10_000;
     let script = Script::new().await;
     let edit = |config: &mut Config| config.limits.max_streams = u32::try_from(STREAMS).unwrap();

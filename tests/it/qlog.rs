@@ -177,7 +177,7 @@ fn close(client: &Client) {
 }
 
 #[tokio::test]
-async fn a_log_has_each_packet_of_an_open_connection_with_its_frames_and_ends_with_it() {
+async fn a_qlog_has_all_packets_and_frames_of_its_connection() {
     let litequic = start().await;
     let client = Client::to(&litequic).await;
     client.get("/bytes/1").await;
@@ -217,7 +217,7 @@ async fn a_log_has_each_packet_of_an_open_connection_with_its_frames_and_ends_wi
 
 /// From the first packet on, with both ends' transport parameters; and nothing that lets its reader do anything.
 #[tokio::test]
-async fn a_log_of_the_next_handshake_has_all_of_it_and_no_secret() {
+async fn a_qlog_of_the_next_handshake_is_complete_without_secrets() {
     let litequic = start().await;
     let recording = Recording::of_next(&litequic, &[]).await;
     let client = Client::to(&litequic).await;
@@ -255,7 +255,7 @@ async fn a_log_of_the_next_handshake_has_all_of_it_and_no_secret() {
 }
 
 #[tokio::test]
-async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_and_no_placeholder() {
+async fn a_qlog_has_merged_acks_and_ack_frequency_frames() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         edit(config);
         config.litequic.io = litequic_config::Io::Epoll;
@@ -295,7 +295,7 @@ async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_
 }
 
 #[tokio::test]
-async fn a_client_that_migrates_stays_logged_and_an_anonymous_log_has_no_address() {
+async fn a_migrated_client_stays_logged_and_anonymous_logs_have_no_address() {
     let litequic = start().await;
     let client = Client::to(&litequic).await;
     client.get("/bytes/1").await;
@@ -326,7 +326,7 @@ async fn a_client_that_migrates_stays_logged_and_an_anonymous_log_has_no_address
 }
 
 #[tokio::test]
-async fn each_connection_of_an_address_has_a_file_and_without_one_there_is_one_log() {
+async fn each_traced_connection_has_a_qlog_file() {
     let litequic = start().await;
     let clients = [Client::to(&litequic).await, Client::to(&litequic).await, Client::to(&litequic).await];
     for client in &clients {

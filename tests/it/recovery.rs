@@ -177,13 +177,12 @@ async fn large_transfers(offers: bool) {
 }
 
 #[tokio::test]
-async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_can_be_asked_for_fewer_acknowledgements()
-{
+async fn large_transfers_survive_a_bad_link_with_ack_frequency() {
     large_transfers(true).await;
 }
 
 #[tokio::test]
-async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_cannot_be_asked() {
+async fn large_transfers_survive_a_bad_link_without_ack_frequency() {
     large_transfers(false).await;
 }
 
@@ -201,7 +200,7 @@ async fn losses_over(down: Way) -> (Litequic, Client, Link) {
 }
 
 #[tokio::test]
-async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
+async fn lost_packets_are_counted_and_none_as_spurious() {
     let way = Way { spare: HANDSHAKE, lose: Which::Chance(0.005), ..Way::default() };
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().lost.load(Relaxed) > 0);
@@ -212,7 +211,7 @@ async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
 }
 
 #[tokio::test]
-async fn packets_that_were_overtaken_are_counted_as_lost_wrongly_and_reduce_no_window() {
+async fn reordered_packets_are_spurious_losses_and_keep_the_window() {
     // Long enough that an acknowledgement with the gap is seen alone, even where many come at once and are merged.
     let delay = Duration::from_millis(5);
     let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 2 * OVERTAKERS, delay, ..Way::default() };

@@ -200,7 +200,7 @@ fn failed(worker: &WorkerMetrics) -> [u64; 2] {
 }
 
 #[tokio::test]
-async fn a_refused_handshake_is_closed_with_its_reason_however_its_client_hello_comes() {
+async fn a_refused_handshake_is_closed_with_its_reason() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     for way in Way::ALL {
         for (what, edit, code) in REFUSED {

@@ -367,7 +367,7 @@ async fn clients_after_the_reload_are_asked_not_to_migrate() {
 }
 
 #[tokio::test]
-async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_response_up() {
+async fn a_reload_of_the_send_buffer_during_a_handshake_stalls_no_response() {
     let (setup, origin) = (Arc::new(Setup::new()), origin::demo().await);
     let process = setup.start(origin).await;
     // A stream may have a quarter of it.
@@ -512,7 +512,7 @@ async fn the_log_follows_its_level() {
 }
 
 #[tokio::test]
-async fn the_access_log_goes_where_a_reload_has_it_go_and_loses_no_line() {
+async fn a_reload_moves_the_access_log_without_losing_lines() {
     let (setup, origin) = (Setup::new(), saying("").await);
     let process = setup.start(origin.address).await;
     let client = setup.client().await;

@@ -63,7 +63,7 @@ async fn a_refused_configuration_keeps_no_certificate_from_being_renewed() {
 }
 
 #[tokio::test]
-async fn what_is_not_toml_and_what_names_other_certificates_keeps_none_from_being_renewed() {
+async fn an_invalid_configuration_file_does_not_stop_renewals() {
     let (setup, origin) = (Setup::new(), saying("").await);
     let process = setup.start(origin.address).await;
     let file = setup.path("litequic.toml");

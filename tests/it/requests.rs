@@ -42,7 +42,7 @@ fn is(status: u16) -> impl Fn(&Outcome) -> bool {
 }
 
 #[tokio::test]
-async fn pseudo_headers_that_are_missing_repeated_empty_late_or_unknown_reset_the_stream() {
+async fn invalid_pseudo_headers_reset_the_stream() {
     let mut requests = Vec::new();
     for (name, value) in raw::pseudo("GET", "/") {
         requests.push(without(name, &[]));
@@ -217,7 +217,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_as_long_as_announced_resets_the_stream_and_never_looks_whole_to_the_origin() {
+async fn a_wrong_content_length_resets_the_stream_and_truncates_the_upload() {
     for (length, pieces) in [("5", &["abc"][..]), ("5", &["abc", "def"]), ("5", &["abcde", "f"])] {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, unbuffered).await;
@@ -240,7 +240,7 @@ async fn a_body_that_is_not_as_long_as_announced_resets_the_stream_and_never_loo
 }
 
 #[tokio::test]
-async fn trailers_with_pseudo_headers_or_bad_names_reset_the_stream_and_the_upload_gets_no_last_chunk() {
+async fn invalid_trailers_reset_the_stream_and_send_no_last_chunk() {
     for field in [(":path", "/"), (":status", "200"), ("X-A", "b"), ("connection", "close"), ("x", "a\r\nb: c")] {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
@@ -275,7 +275,7 @@ async fn a_bad_request_leaves_the_other_streams_of_its_connection_undisturbed() 
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_without_a_request_is_reset_and_the_connection_stays() {
+async fn an_empty_request_stream_is_reset_and_the_connection_stays() {
     let expected = |outcome: &Outcome| *outcome == Outcome::Reset(Code::RequestIncomplete.value());
     all_get(expected, vec![Vec::new(), raw::frame(RESERVED, "x")]).await;
 }

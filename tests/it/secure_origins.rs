@@ -182,7 +182,7 @@ async fn nginx_requests_and_verifies_litequics_own_certificate() {
 }
 
 #[tokio::test]
-async fn a_connection_that_nginx_closed_is_not_used_and_its_session_is_resumed() {
+async fn a_connection_closed_by_nginx_is_replaced_by_a_resumed_session() {
     let (folder, authority) = (Folder::new(), Authority::new("root"));
     let ca = folder.put("ca.pem", &authority.pem());
     let more = "keepalive_requests 2;\nlocation / { return 200 ok; }";
@@ -340,7 +340,7 @@ impl Break {
 }
 
 #[tokio::test]
-async fn a_tunnel_over_http3_that_one_end_resets_is_reset_at_the_other() {
+async fn a_reset_passes_through_a_tunnel_over_http3() {
     let own = Own::start().await;
     let raw = Raw::to(&own.litequic).await;
     let open = async || {
@@ -361,7 +361,7 @@ async fn a_tunnel_over_http3_that_one_end_resets_is_reset_at_the_other() {
 }
 
 #[tokio::test]
-async fn a_tunnel_over_http2_that_one_end_resets_is_reset_at_the_other() {
+async fn a_reset_passes_through_a_tunnel_over_http2() {
     let own = Own::start().await;
     let open = async || {
         let mut client = Http2::connect(&own.litequic, &[]).await;
@@ -391,7 +391,7 @@ async fn a_tunnel_over_http2_that_one_end_resets_is_reset_at_the_other() {
 }
 
 #[tokio::test]
-async fn a_tunnel_over_http1_that_one_end_resets_is_reset_at_the_other() {
+async fn a_reset_passes_through_a_tunnel_over_http1() {
     let own = Own::start().await;
     let open = async || {
         let mut client = Tls::http1(&own.litequic).await;

@@ -29,7 +29,7 @@ async fn connect(litequic: &Litequic, link: &Link) -> Client {
 }
 
 #[tokio::test]
-async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_no_timer() {
+async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     /// A stream has half of it: a dozen round trips.
     const BUFFER: u32 = 16 * 1024;
     /// So much that the kernel has all of it before the first byte is read, and the origin causes no more wakes.
@@ -62,7 +62,7 @@ async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_n
 }
 
 #[tokio::test]
-async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_its_client_has_acknowledged_it() {
+async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     const HALF: usize = 50_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
@@ -97,7 +97,7 @@ async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_it
 }
 
 #[tokio::test]
-async fn a_download_over_a_long_path_has_more_than_a_mebibyte_in_flight() {
+async fn a_download_over_a_long_path_keeps_a_mebibyte_in_flight() {
     const SIZE: usize = 20_000_000;
     /// A machine that others keep busy delays datagrams, which slow start takes for a full path.
     const ATTEMPTS: usize = 10;

@@ -149,7 +149,7 @@ async fn without_server_ids_a_client_whose_address_changes_reaches_another_serve
 }
 
 #[tokio::test]
-async fn a_balancer_with_a_wrong_table_is_found_out_by_the_server_ids_that_arrive() {
+async fn datagrams_with_another_server_id_reveal_a_wrong_balancer_table() {
     let certificate = self_signed(["localhost"]).unwrap();
     let servers = servers(&certificate, |n| Some(ServerId::of(&digits(&id(n, 8)), 7, None))).await;
     let addresses = addresses(&servers);
@@ -173,7 +173,7 @@ async fn a_balancer_with_a_wrong_table_is_found_out_by_the_server_ids_that_arriv
 
 /// Everything that an operator sees of it: `check`, the log, `/status`, and the answer to a reload.
 #[tokio::test]
-async fn a_server_id_is_shown_and_a_reload_says_when_former_ids_end() {
+async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     let setup = Setup::new();
     let admin = free_tcp_port();
     let configure = |server_id: &str| format!("listen.workers = 1\nadmin.listen = \"127.0.0.1:{admin}\"\n{server_id}");

@@ -63,7 +63,7 @@ async fn a_quic_connections_end_is_counted_by_what_ended_it() {
 }
 
 #[tokio::test]
-async fn a_quic_connection_that_goes_without_a_word_was_idle_and_a_drained_one_litequics_doing() {
+async fn the_end_of_a_quic_connection_is_logged_as_idle_or_drained() {
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_secs(1)).await;
     let client = Client::to(&litequic).await;
     client.get("/status/204").await;
@@ -77,7 +77,7 @@ async fn a_quic_connection_that_goes_without_a_word_was_idle_and_a_drained_one_l
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_trust_the_certificate_says_so_in_its_handshake() {
+async fn a_client_that_distrusts_the_certificate_is_counted_by_its_alert() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let stranger = litequic_tls::self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
@@ -90,7 +90,7 @@ async fn a_client_that_does_not_trust_the_certificate_says_so_in_its_handshake()
 }
 
 #[tokio::test]
-async fn a_client_of_an_older_tls_is_turned_away_and_counted_by_that() {
+async fn a_client_of_an_older_tls_version_is_rejected_and_counted() {
     let Some(curl) = needs::program("curl") else { return };
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let url = format!("https://localhost:{}/", litequic.tcp[0].port());

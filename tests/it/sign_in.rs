@@ -45,7 +45,7 @@ fn oauth2_proxy(folder: &std::path::Path) -> Option<(Process, u16)> {
 }
 
 #[test]
-fn a_browser_signs_in_over_http3_and_reaches_a_server_that_knows_nothing_of_it() {
+fn a_browser_signs_in_over_http3_to_an_unmodified_origin() {
     let folder = tempfile::tempdir().unwrap();
     let Some((_auth, auth)) = oauth2_proxy(folder.path()) else { return };
     let page = "<title>in</title>user=$http_x_auth_request_user email=$http_x_auth_request_email";

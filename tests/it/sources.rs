@@ -99,7 +99,7 @@ async fn idle_http2(litequic: &Litequic, count: u32) -> Vec<Http2> {
 }
 
 #[tokio::test]
-async fn an_idle_connection_of_the_source_that_holds_all_makes_room_over_each_protocol() {
+async fn the_largest_sources_idle_connection_is_evicted_over_each_protocol() {
     let litequic = small(1).await;
     let mut over_tcp = idle_http2(&litequic, MOST).await;
     let mut over_quic = Vec::new();
@@ -249,7 +249,7 @@ async fn clients(local: Ipv4Addr, litequic: &Litequic, count: usize) -> Vec<Resu
 
 /// An attacker elsewhere that asks for all connections leaves them theirs.
 #[tokio::test]
-async fn clients_behind_one_address_are_served_as_long_as_there_is_room_and_beside_an_attacker() {
+async fn clients_behind_one_address_are_served_beside_an_attacker() {
     let count = env::var(CLIENTS).map_or(FEW, |clients| clients.parse().expect(CLIENTS));
     for attacked in [false, true] {
         let litequic = Litequic::start(origin::demo().await, |config| {
@@ -282,7 +282,7 @@ fn get(path: &str, client: &str) -> Vec<u8> {
 
 /// Behind a trusted proxy the client counts that the proxy names.
 #[tokio::test]
-async fn a_source_that_uses_all_connections_to_an_origin_and_fills_the_queue_leaves_what_becomes_free_to_others() {
+async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         limited(config);

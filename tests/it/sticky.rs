@@ -183,7 +183,7 @@ fn refused(litequic: &Litequic) -> u64 {
 }
 
 #[tokio::test]
-async fn a_cookie_that_one_protocol_and_worker_gave_keeps_a_client_on_its_server_by_every_other() {
+async fn an_affinity_cookie_holds_over_all_protocols_and_workers() {
     let servers: [Named; 3] = Named::several().await;
     let litequic = sticky(&servers, |_| {}).await;
     for over in HttpVersion::ALL {
@@ -269,7 +269,7 @@ async fn a_hash_keeps_clients(field: &str, users: &[String], edit: impl FnOnce(&
 }
 
 #[tokio::test]
-async fn a_header_field_keeps_clients_on_a_server_and_has_those_of_a_lost_one_back() {
+async fn affinity_by_header_field_returns_after_the_server_recovers() {
     let users: Vec<_> = (0..40).map(|user| format!("user-{user}")).collect();
     a_hash_keeps_clients("x-user", &users, |config| {
         let header = Some("x-user".parse().unwrap());
@@ -279,7 +279,7 @@ async fn a_header_field_keeps_clients_on_a_server_and_has_those_of_a_lost_one_ba
 }
 
 #[tokio::test]
-async fn the_address_behind_a_trusted_proxy_keeps_clients_on_a_server_and_has_those_of_a_lost_one_back() {
+async fn affinity_by_forwarded_address_returns_after_the_server_recovers() {
     let users: Vec<_> = (0..40).map(|user| format!("192.0.2.{user}")).collect();
     a_hash_keeps_clients("x-forwarded-for", &users, |config| {
         config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];

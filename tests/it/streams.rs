@@ -153,7 +153,7 @@ async fn unidirectional_streams_that_a_client_may_not_open_close_the_connection(
 }
 
 #[tokio::test]
-async fn frames_out_of_order_or_cut_on_a_request_stream_close_the_connection() {
+async fn misordered_or_truncated_frames_close_the_connection() {
     let request = |what, finish, code, frames: &[Bytes]| Row {
         what,
         unidirectional: Vec::new(),
@@ -181,7 +181,7 @@ async fn frames_out_of_order_or_cut_on_a_request_stream_close_the_connection() {
 }
 
 #[tokio::test]
-async fn frames_after_the_trailers_and_a_body_cut_close_the_connection_and_the_upload_gets_no_last_chunk() {
+async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
     let trailers = || raw::headers(&[("x", "y")]);
     for (frames, code) in [
         ([trailers(), trailers()].concat(), Code::FrameUnexpected),

@@ -85,7 +85,7 @@ const SILENT_NAME_SERVER: &str = "import socket\n\
 
 /// In namespaces with a loopback interface of their own, on which a name server listens, and a resolv.conf(5).
 #[tokio::test]
-async fn a_name_server_that_does_not_answer_holds_one_thread_for_each_name_and_no_other_name() {
+async fn an_unresponsive_name_server_holds_one_thread_for_each_name() {
     let [Some(unshare), Some(nsenter), Some(python), Some(_)] =
         ["unshare", "nsenter", "python3", "ip"].map(needs::program)
     else {
@@ -281,7 +281,7 @@ async fn liveness_does_not_fail_after_the_process_was_stopped() {
 }
 
 #[tokio::test]
-async fn what_arrived_over_tcp_while_the_process_was_stopped_is_read_before_its_timeouts_count() {
+async fn after_a_pause_tcp_data_is_read_before_timeouts_fire() {
     // Less than [`STOPPED`], and enough to open all connections.
     let litequic = Stoppable::new("2900ms").await;
     let (address, certificate) = (litequic.setup.address, &litequic.setup.made.cert_pem);
@@ -321,7 +321,7 @@ async fn what_arrived_over_tcp_while_the_process_was_stopped_is_read_before_its_
 }
 
 #[tokio::test]
-async fn what_arrived_over_quic_while_the_process_was_stopped_is_read_before_its_timeouts_count() {
+async fn after_a_pause_quic_data_is_read_before_timeouts_fire() {
     let litequic = Stoppable::new("10s").await;
     let (address, certificate) = (litequic.setup.address, &litequic.setup.made.cert_pem);
     let header = |method, path| raw::headers(&raw::pseudo(method, path));
@@ -365,7 +365,7 @@ fn ahead(head: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_or_handshake() {
+async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
     const HOUR: i64 = 3600;
     let (release, released) = watch::channel(false);
     let origin = holding_back(released).await;
@@ -419,7 +419,7 @@ async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_
 
 /// On a file system with one inode besides its directory.
 #[tokio::test]
-async fn a_full_file_system_is_an_error_of_the_process_that_starts_and_the_one_that_serves_goes_on() {
+async fn a_full_disk_fails_the_successor_and_the_predecessor_continues() {
     let [Some(unshare), Some(nsenter)] = ["unshare", "nsenter"].map(needs::program) else { return };
     let origin = origin::demo().await;
     let setup = Setup::new(&format!(

@@ -55,7 +55,7 @@ async fn a_client_that_takes_no_bytes_in_time_is_reset() {
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_before_the_last_acknowledgement_is_not_waited_for_long() {
+async fn a_client_that_never_acknowledges_the_end_is_dropped_soon() {
     let script = Script::new().await;
     beside_a_bystander(
         script.address,
@@ -125,7 +125,7 @@ async fn an_origin_that_does_not_accept_in_time_is_a_502() {
 }
 
 #[tokio::test]
-async fn an_origin_too_slow_is_a_504_before_its_header_and_a_reset_after_it() {
+async fn a_slow_origin_gets_504_before_and_a_reset_after_the_header() {
     let script = Script::new().await;
     let edit = |config: &mut Config| (config.timeouts.response_header, config.timeouts.response_body) = (SHORT, SHORT);
     beside_a_bystander(script.address, edit, async |litequic, _| {
@@ -144,7 +144,7 @@ async fn an_origin_too_slow_is_a_504_before_its_header_and_a_reset_after_it() {
 }
 
 #[tokio::test]
-async fn a_whole_exchange_too_slow_is_a_504_before_the_header_and_a_reset_after_it() {
+async fn an_exchange_timeout_gets_504_before_and_a_reset_after_the_header() {
     let script = Script::new().await;
     let limit = Duration::from_secs(1); // the bystander's exchanges have it, too
     beside_a_bystander(

@@ -142,7 +142,7 @@ async fn a_host_that_the_certificate_does_not_cover_is_misdirected() {
 /// SNI cannot carry an IP address. Each client trusts the one certificate alone that has the address which it connects
 /// to.
 #[tokio::test]
-async fn a_client_without_a_name_gets_the_certificate_of_the_address_that_it_connects_to() {
+async fn a_client_without_sni_gets_the_certificate_of_the_local_address() {
     let names: [&[&str]; 3] = [&["localhost"], &["127.0.0.2", "second.test"], &["127.0.0.1", "first.test"]];
     let certificates = names.map(|names| self_signed(names.iter().copied()).unwrap());
     let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());

@@ -112,7 +112,7 @@ async fn answered(script: &Script, answer: &str) -> Head {
 }
 
 #[tokio::test]
-async fn a_request_over_each_protocol_is_a_span_in_the_clients_trace_and_its_attempt_is_one() {
+async fn requests_of_each_protocol_and_their_attempts_are_spans() {
     for (version, number) in HttpVersion::ALL.into_iter().zip(["1.1", "2", "3"]) {
         for protocol in [TraceProtocol::Http, TraceProtocol::Grpc] {
             let collector = match protocol {
@@ -202,7 +202,7 @@ async fn an_unsampled_request_has_no_span_and_its_origin_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_strangers_trace_is_linked_and_the_requests_id_is_the_new_ones() {
+async fn an_untrusted_trace_is_linked_and_a_new_id_made() {
     for (parent, trusted, is_followed) in [
         (TraceParent::Trusted, false, false),
         (TraceParent::Trusted, true, true),

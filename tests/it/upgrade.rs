@@ -321,7 +321,7 @@ async fn twenty_upgrades_cut_no_connection_and_lose_no_request() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_told_to_end_finishes_what_runs_by_every_protocol() {
+async fn a_terminated_process_finishes_requests_of_each_protocol() {
     const LEN: usize = 2_000_000;
     let service = Service::new().await;
     let process = service.start().await;

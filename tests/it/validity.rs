@@ -40,7 +40,7 @@ const BOTH: &str = "[[certificates]]\ncert = \"expired.crt\"\nkey = \"expired.ke
                     [[certificates]]\ncert = \"early.crt\"\nkey = \"early.key\"\n";
 
 #[tokio::test]
-async fn an_expired_certificate_is_served_with_a_warning_and_stops_no_start_and_no_reload() {
+async fn an_expired_certificate_is_served_with_a_warning() {
     let (setup, origin) = (Setup::new(), Always::new(Always::EMPTY_200).await);
     let directory = setup.path("");
     write_expired_and_early(Path::new(&directory));
@@ -102,7 +102,7 @@ fn check_says_every_warning_with_its_place_and_succeeds() {
 }
 
 #[test]
-fn a_weak_signature_and_an_authority_are_warnings_and_a_weak_key_a_fault() {
+fn weak_signatures_are_warnings_and_weak_keys_faults() {
     let Some(openssl) = needs::program("openssl") else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();

@@ -56,7 +56,7 @@ async fn a_download_wakes_its_worker_by_acknowledgements() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_vanished_wakes_its_worker_by_the_timer_of_probes() {
+async fn a_vanished_client_wakes_its_worker_for_probes_alone() {
     let script = Script::new().await;
     over_every_io(script.address, async |litequic| {
         let client = Raw::to(litequic).await;

@@ -61,7 +61,7 @@ fn charts_images_and_program_have_one_version() {
 }
 
 #[test]
-fn the_image_s_configuration_needs_an_origin_and_a_certificate_and_has_the_address_of_its_health_check() {
+fn the_images_configuration_needs_only_an_origin_and_a_certificate() {
     let file = "packaging/container/litequic.toml";
     let environment = |name: &str| (name == "LITEQUIC_ORIGIN").then(|| "app:8080".to_owned());
     let config = config::parse(&read(file), Path::new(file), environment).unwrap_or_else(|faults| panic!("{faults}"));

@@ -232,7 +232,7 @@ fn constant(text: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn the_document_has_every_limit_of_a_library_as_its_sources_have_it() {
+fn the_document_lists_the_limits_of_libraries() {
     let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/limits.md")).unwrap();
     let rows: BTreeSet<(String, String)> = document
         .lines()

@@ -24,7 +24,7 @@ fn the_packages_configuration_names_what_their_scripts_and_the_unit_make() {
 }
 
 #[test]
-fn the_unit_executes_the_program_where_the_packages_put_it_and_nothing_else() {
+fn the_unit_executes_only_the_packaged_program() {
     const PROGRAM: &str = "/usr/libexec/litequic/litequic";
     let unit = read("packaging/systemd/litequic.service");
     let values = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>();
@@ -53,7 +53,7 @@ fn the_packages_require_the_glibc_that_the_program_is_held_to() {
 }
 
 #[test]
-fn the_image_and_a_release_have_their_bill_of_materials_from_one_version_of_its_tool() {
+fn image_and_release_use_one_version_of_the_sbom_tool() {
     let of = |file: &str, key: &str| {
         let text = read(file);
         let value = text.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::to_owned);

@@ -38,7 +38,7 @@ fn counted(litequic: &Litequic) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_client_of_quic_that_closes_behind_the_last_byte_without_an_error_has_it_all() {
+async fn a_quic_close_without_error_after_the_last_byte_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let (litequic, path) = logging(origin::demo().await, &folder).await;
     let mut expected = Vec::new();
@@ -61,7 +61,7 @@ async fn a_client_of_quic_that_closes_behind_the_last_byte_without_an_error_has_
 }
 
 #[tokio::test]
-async fn a_client_of_quic_that_goes_without_a_word_or_with_an_error_has_not() {
+async fn a_quic_close_with_an_error_or_an_idle_timeout_is_incomplete() {
     let folder = tempfile::tempdir().unwrap();
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
@@ -89,7 +89,7 @@ async fn a_client_of_quic_that_goes_without_a_word_or_with_an_error_has_not() {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_the_rest_of_its_upload_behind_an_answer_has_the_answer() {
+async fn a_client_that_resets_its_upload_after_the_response_keeps_the_response() {
     let folder = tempfile::tempdir().unwrap();
     let script = Script::new().await;
     let (litequic, path) = logging(script.address, &folder).await;

@@ -12,7 +12,7 @@ const FULL: &str = "No space left on device";
 const STORED: &str = "the certificate is stored now";
 
 #[tokio::test]
-async fn a_file_of_someone_else_is_left_alone_and_the_certificate_is_stored_once_it_has_gone() {
+async fn a_foreign_file_is_not_overwritten_by_a_certificate() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
@@ -40,7 +40,7 @@ async fn a_file_of_someone_else_is_left_alone_and_the_certificate_is_stored_once
 /// A file system of 256 KiB is full when litequic starts, and again before the certificate is to be stored: the DNS hook
 /// fills it when it is to remove the record.
 #[tokio::test]
-async fn on_a_full_disk_nothing_is_asked_for_and_a_certificate_that_was_obtained_is_served_and_stored_later() {
+async fn a_certificate_obtained_on_a_full_disk_is_stored_later() {
     let [Some(unshare), Some(nsenter), Some(curl)] = ["unshare", "nsenter", "curl"].map(needs::program) else { return };
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };

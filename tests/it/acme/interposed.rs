@@ -203,7 +203,7 @@ async fn request(client: &mut TlsStream<TcpStream>) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_ca_that_fails_at_any_step_is_reported_and_its_order_is_continued() {
+async fn a_failure_of_the_ca_is_reported_and_the_order_continued() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;

@@ -139,7 +139,7 @@ async fn a_renewal_follows_the_ca_and_loses_no_request_under_load() {
 }
 
 #[tokio::test]
-async fn a_window_in_a_year_and_an_answer_that_is_no_json_renew_neither_at_once_nor_too_late() {
+async fn invalid_renewal_information_renews_at_the_usual_time() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
@@ -202,7 +202,7 @@ const CLOCK_DIFFERS: &str = "the clock of this machine differs from the CA's";
 
 /// A certificate has expired by then, and so has each that the CA issues.
 #[tokio::test]
-async fn a_clock_that_is_set_a_year_ahead_renews_once_and_the_machine_says_what_is_wrong() {
+async fn a_clock_a_year_ahead_renews_once_and_is_reported() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
@@ -239,7 +239,7 @@ async fn a_clock_that_is_set_a_year_ahead_renews_once_and_the_machine_says_what_
 
 /// Each certificate becomes valid tomorrow.
 #[tokio::test]
-async fn by_a_clock_that_is_a_day_back_a_certificate_is_obtained_once_and_served() {
+async fn a_clock_a_day_behind_obtains_one_certificate_and_serves_it() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;

@@ -18,7 +18,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed() {
+async fn a_denied_client_loses_its_connections_until_it_is_allowed() {
     let litequic = Litequic::start(tunnel::echo_beside("a page").await, |config| {
         edit(config);
         config.routes[0].upgrade = vec!["websocket".into()];
@@ -79,7 +79,7 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
 /// A WebSocket that is open ends with its connection, by an order to deny its client, and by one to close at once; an
 /// order that lets requests finish lets it go on.
 #[tokio::test]
-async fn a_websocket_over_each_protocol_ends_for_a_denied_client_and_for_a_closed_one() {
+async fn a_websocket_of_a_denied_or_closed_client_ends() {
     let litequic = Litequic::start(tunnel::echo().await, edit).await;
     for over in HttpVersion::ALL {
         for at_once in ["POST /deny?network=127.0.0.1&seconds=60&force=on", "POST /close?client=127.0.0.1&now=on"] {
@@ -132,7 +132,7 @@ async fn uploads_of_a_denied_client_end_and_those_of_others_go_on() {
 
 /// Its handshake had begun before.
 #[tokio::test]
-async fn a_client_that_is_denied_in_its_quic_handshake_is_closed_behind_it() {
+async fn a_client_denied_during_its_quic_handshake_is_closed_after_it() {
     let litequic = start().await;
     let client = Quic::with_late_last_flight(&litequic).await;
     litequic.wait_until("a handshake", |worker| worker.quic.handshakes_open.get(), |open| open == 1).await;

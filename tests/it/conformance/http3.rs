@@ -330,7 +330,7 @@ async fn control_streams_that_break_the_rules_are_answered_as_the_table_says() {
 }
 
 #[tokio::test]
-async fn streams_that_a_client_may_not_open_or_end_are_answered_as_the_table_says() {
+async fn forbidden_streams_get_the_tables_errors() {
     attempt::all([streams(), resets()].into_iter().flatten().collect()).await;
 }
 

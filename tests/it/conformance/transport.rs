@@ -411,6 +411,6 @@ async fn frames_that_break_the_rules_are_answered_as_the_table_says() {
 }
 
 #[tokio::test]
-async fn frames_of_streams_that_break_the_rules_are_answered_as_the_table_says() {
+async fn invalid_stream_frames_get_the_tables_errors() {
     attempt::all(streams()).await;
 }

@@ -93,7 +93,7 @@ async fn no_client_says_itself_who_it_is_or_what_it_asked_for() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_its_client_is_in_the_plain_spelling_alone() {
+async fn a_trusted_proxy_names_its_client_in_exact_spelling_alone() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         reserve(config, &["client", "url"]);

@@ -102,13 +102,13 @@ async fn believes(address: SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_wsgi_application_believes_no_spelling_of_a_field_that_a_rule_is_about() {
+async fn a_wsgi_application_gets_no_forged_spelling_of_a_ruled_field() {
     let Some(wsgi) = Wsgi::start() else { return };
     believes(wsgi.address).await;
 }
 
 #[tokio::test]
-async fn an_nginx_variable_has_no_spelling_of_a_field_that_a_rule_is_about() {
+async fn an_nginx_variable_gets_no_forged_spelling_of_a_ruled_field() {
     let server = "underscores_in_headers on;\nif ($http_x_internal_user) { return 200 $http_x_internal_user; }\n\
         location / { return 200 guest; }";
     let Some(nginx) = Nginx::start(server) else { return };

@@ -20,7 +20,7 @@ fn rules(name: &'static str) -> HeaderRules {
 }
 
 #[tokio::test]
-async fn a_requests_trailers_never_have_a_field_of_a_rule_or_of_litequics_own() {
+async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
     let trailers = [
         "x-sum",
         "x-internal-user",
@@ -75,7 +75,7 @@ async fn a_requests_trailers_never_have_a_field_of_a_rule_or_of_litequics_own() 
 }
 
 #[tokio::test]
-async fn a_responses_trailers_never_have_a_field_that_a_rule_removes_or_sets() {
+async fn response_trailers_lose_fields_that_a_rule_removes_or_sets() {
     let origin = Always::new(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-Debug, X-Role\r\n\r\n\
          2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Debug: secret\r\nX-Role: origin\r\n\r\n",
@@ -98,7 +98,7 @@ async fn a_responses_trailers_never_have_a_field_that_a_rule_removes_or_sets() {
 
 /// h2 lets both pass (RFC 9113 §8.2.1).
 #[tokio::test]
-async fn trailers_with_a_bad_name_or_a_blank_at_a_values_edge_are_malformed() {
+async fn trailers_with_invalid_names_or_values_are_malformed() {
     for (name, value) in [("x\"y", "1"), ("x", " 1"), ("x", "1\t")] {
         for protocol in [Protocol::Http2, Protocol::Http3] {
             let origin = Script::new().await;

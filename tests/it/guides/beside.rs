@@ -53,7 +53,7 @@ fn nginx(guide: &Guide, machine: &Machine, change: impl Fn(String) -> String) ->
 }
 
 #[test]
-fn a_browser_gets_http3_of_litequic_after_the_alt_svc_of_nginx_at_port_443() {
+fn a_browser_follows_the_alt_svc_of_nginx_to_http3() {
     let [Some(_), Some(_), Some(_)] = ["nginx", "curl", "chromium"].map(needs::program) else { return };
     let guide = Guide::read("add-http3-beside-nginx");
     let Some((machine, made)) = prepared(&guide) else { return };

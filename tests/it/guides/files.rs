@@ -40,7 +40,7 @@ fn parts_make_a_configuration_and_a_wrong_part_replaces_nothing() {
 }
 
 #[test]
-fn both_logs_are_json_and_the_debug_log_is_switched_on_by_a_reload() {
+fn both_logs_are_json_and_a_reload_enables_debug() {
     let [Some(_), Some(_)] = ["jq", "curl"].map(needs::program) else { return };
     let guide = Guide::read("log-to-journald-or-syslog");
     let Some(machine) = machine() else { return };

@@ -42,7 +42,7 @@ fn answers(machine: &Machine, text: &str) {
 }
 
 #[test]
-fn an_origin_with_a_public_name_is_verified_and_the_status_says_why_one_is_not() {
+fn an_origins_certificate_is_verified_and_failures_are_in_the_status() {
     let [Some(_), Some(_)] = ["nginx", "openssl"].map(needs::program) else { return };
     let guide = Guide::read("connect-to-an-origin-over-tls");
     let Some(machine) = Machine::with_certificate(&["example.com", "origin.example.com"]) else { return };
@@ -71,7 +71,7 @@ fn an_origin_with_a_public_name_is_verified_and_the_status_says_why_one_is_not()
 }
 
 #[test]
-fn servers_of_a_private_ca_verify_litequic_and_a_device_that_signed_its_own_certificate_is_trusted() {
+fn private_cas_and_pinned_certificates_authenticate_origins_mutually() {
     let [Some(_), Some(_)] = ["nginx", "openssl"].map(needs::program) else { return };
     let guide = Guide::read("connect-to-an-origin-over-tls");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };

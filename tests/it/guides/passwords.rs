@@ -4,7 +4,7 @@ use super::{Guide, machine::Machine};
 use crate::support::needs;
 
 #[test]
-fn a_path_asks_for_a_password_and_the_origin_gets_the_name_alone() {
+fn a_protected_path_needs_a_password_and_passes_the_name_alone() {
     let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };
     let guide = Guide::read("protect-a-path-with-a-password");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };

@@ -21,7 +21,7 @@ http.server.HTTPServer(("127.0.0.1", 5556), Handler).serve_forever()
 "#;
 
 #[test]
-fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
+fn clients_without_a_session_are_redirected_except_on_public_paths() {
     let [Some(_), Some(_), Some(_), Some(_)] = ["oauth2-proxy", "curl", "nginx", "python3"].map(needs::program) else {
         return;
     };
@@ -51,7 +51,7 @@ fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
 }
 
 #[test]
-fn beside_the_path_oauth2_proxy_decides_and_the_application_gets_the_requests_themselves() {
+fn oauth2_proxy_decides_and_the_application_gets_the_requests() {
     let [Some(_), Some(_), Some(_), Some(_)] = ["oauth2-proxy", "curl", "nginx", "python3"].map(needs::program) else {
         return;
     };

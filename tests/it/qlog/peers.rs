@@ -64,7 +64,7 @@ fn of_aioquic<'a>(trace: &'a Json, name: &'a str) -> impl Iterator<Item = &'a Js
 /// All of a connection, from a Retry on: handshake, downloads, uploads. No bytes that let their reader do something are
 /// in litequic's log: the token of the Retry, and the stateless reset tokens that the client has received.
 #[tokio::test]
-async fn aioquics_own_log_has_the_same_packets_with_the_same_frames_and_litequics_no_secret() {
+async fn litequics_qlog_agrees_with_aioquics_and_has_no_secret() {
     let Some(python) = needs::python_module("aioquic.h3.connection") else { return };
     let litequic = Litequic::start(origin::demo().await, |config| {
         edit(config);

@@ -28,7 +28,7 @@ routes = [
 "#;
 
 #[tokio::test]
-async fn an_address_that_is_denied_gets_403_by_every_protocol_and_in_tunnels() {
+async fn a_denied_address_gets_403_over_every_protocol_and_for_tunnels() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, ROUTES).await;
     for protocol in PROTOCOLS {

@@ -143,7 +143,7 @@ async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
 }
 
 #[tokio::test]
-async fn litequics_own_errors_have_the_pages_of_their_route_or_the_general_ones() {
+async fn local_errors_use_the_routes_or_the_general_pages() {
     let (litequic, _directory, _origin) = with_pages(Always::EMPTY_200).await;
     let client = Client::to(&litequic).await;
     let answer = client.get("/gone").await;
@@ -173,7 +173,7 @@ async fn litequics_own_errors_have_the_pages_of_their_route_or_the_general_ones(
 }
 
 #[tokio::test]
-async fn the_origins_errors_get_a_page_where_a_route_says_so_and_its_connection_is_used_again() {
+async fn origin_errors_get_the_routes_page_and_keep_the_connection() {
     let (litequic, _directory, origin) = with_pages(
         "HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\nContent-Encoding: br\r\nETag: \"a\"\r\nAllow: GET\r\n\r\ngarble",
     )
@@ -194,7 +194,7 @@ async fn the_origins_errors_get_a_page_where_a_route_says_so_and_its_connection_
 }
 
 #[tokio::test]
-async fn an_error_without_a_page_stays_the_origins_and_one_without_end_is_not_waited_for() {
+async fn an_origins_error_without_a_page_passes_and_is_bounded() {
     let (litequic, _directory, _origin) = with_pages("HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno!").await;
     let client = Client::to(&litequic).await;
     let answer = client.get("/own").await;

@@ -170,7 +170,7 @@ fn fields(protocol: Protocol) -> Vec<(&'static str, &'static str)> {
 }
 
 #[tokio::test]
-async fn the_origin_gets_what_the_server_says_about_the_client_and_nothing_that_the_client_says() {
+async fn the_origin_gets_the_authorizers_fields_and_no_forged_ones() {
     let (origin, auth) = (origin::demo().await, Decider::new().await);
     let seen = Always::new(Always::EMPTY_200).await;
     for protocol in PROTOCOLS {
@@ -239,7 +239,7 @@ async fn the_origin_gets_what_the_server_says_about_the_client_and_nothing_that_
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_redirect_reach_the_client_and_the_request_does_not_reach_the_origin() {
+async fn a_refusal_or_redirect_of_the_authorizer_stops_the_request() {
     let (origin, auth) = (Always::new(Always::EMPTY_200).await, Decider::new().await);
     let litequic = Litequic::with_config(&guarded(origin.address, auth.address, &ALL)).await;
     let client = Client::to(&litequic).await;

@@ -149,7 +149,7 @@ async fn an_upload_to_a_fixed_answer_does_not_hang() {
 }
 
 #[tokio::test]
-async fn a_body_file_that_changes_is_read_anew_and_one_that_is_gone_changes_nothing() {
+async fn a_changed_body_file_is_reloaded_and_a_removed_one_kept() {
     let (setup, origin) = (Setup::new(), saying("the origin").await);
     fs::write(setup.path("robots.txt"), "first").unwrap();
     let text = "routes = [{ path = \"/robots.txt\", respond = { body_file = \"robots.txt\" } }]";

@@ -36,7 +36,7 @@ redirect = { to = "/app" }
 "#;
 
 #[tokio::test]
-async fn general_rules_are_on_every_route_whose_own_rules_replace_them_field_by_field() {
+async fn route_rules_override_general_rules_by_field() {
     let script = Script::new().await;
     let litequic = started(script.address, RULES).await;
     let client = Client::to(&litequic).await;
@@ -85,7 +85,7 @@ async fn general_rules_are_in_answers_to_requests_that_are_rejected_at_once() {
 }
 
 #[tokio::test]
-async fn general_rules_are_in_answers_without_a_route_and_never_in_a_421() {
+async fn general_rules_apply_without_a_route_but_not_to_421() {
     let script = Script::new().await;
     let config = format!("{RULES}[[routes]]\nhost = \"other.test\"\norigin = \"origin\"\n");
     let mut config = super::configured(script.address, &config);

@@ -63,7 +63,7 @@ async fn fields_are_removed_set_and_added_on_both_ways_by_every_protocol() {
 
 /// As nginx' `always` has it; the request's ID in both is the same.
 #[tokio::test]
-async fn litequics_own_answers_get_a_routes_fields_too_and_those_without_a_route_none() {
+async fn local_responses_get_the_routes_fields() {
     let fields = FIELDS.replace("origin = \"origin\"", "path_prefix = \"/a\"\norigin = \"gone\"");
     let gone = origin::closed_port();
     let origin = Always::new(Always::EMPTY_200).await;

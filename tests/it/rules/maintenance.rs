@@ -64,7 +64,7 @@ async fn statuses(client: &Client) -> [u16; 4] {
 }
 
 #[tokio::test]
-async fn routes_are_switched_to_maintenance_and_back_by_name_by_host_and_all() {
+async fn maintenance_switches_routes_by_name_host_or_all() {
     let (setup, origin) = (setup(), saying("the origin").await);
     let process = setup.start_with(origin.address, &routes()).await;
     let client = setup.client().await;

@@ -14,7 +14,7 @@ routes = [
 "#;
 
 #[tokio::test]
-async fn who_asks_too_often_gets_429_and_is_told_when_to_come_back_by_whichever_protocol() {
+async fn excess_requests_get_429_with_retry_after_over_each_protocol() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, LIMITED).await;
     let client = Client::to(&litequic).await;
@@ -65,7 +65,7 @@ async fn a_limit_is_one_for_all_workers_and_connections() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_its_clients_are_counted_and_nobody_else_is_believed() {
+async fn only_a_trusted_proxys_client_addresses_are_rate_limited() {
     let origin = Always::new(Always::EMPTY_200).await;
     for (trusted, statuses) in
         [("trusted_proxies = \"127.0.0.0/8\"\n", [200, 200, 200, 429, 200]), ("", [200, 200, 200, 429, 429])]

@@ -50,7 +50,7 @@ async fn every_rule_follows_a_reload() {
 }
 
 #[tokio::test]
-async fn a_page_that_changes_is_read_and_one_that_cannot_be_read_changes_nothing() {
+async fn a_changed_error_page_is_reloaded_and_an_unreadable_one_ignored() {
     let (setup, origin) = (Setup::new(), saying("the origin").await);
     fs::write(setup.path("404.txt"), "first").unwrap();
     let process = setup.start(origin.address).await;

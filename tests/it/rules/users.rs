@@ -70,7 +70,7 @@ async fn asked(client: &Client, path: &str, authorization: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_right_password_opens_the_route_by_every_protocol_and_the_origin_gets_the_name_alone() {
+async fn a_right_password_opens_the_route_over_every_protocol() {
     let (folder, origin) = (tempfile::tempdir().unwrap(), Always::new(Always::EMPTY_200).await);
     let litequic = started(folder.path(), origin.address).await;
     let right = basic("alice", "open sesame");
@@ -150,7 +150,7 @@ async fn who_guesses_is_told_to_wait_and_another_route_is_not_affected() {
 }
 
 #[test]
-fn litequic_password_asks_twice_and_prints_a_line_that_check_and_run_accept() {
+fn litequic_password_prints_a_line_that_check_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let asked = |name: &str, input: &str| {
         let mut command = command(["password", name]);
@@ -229,7 +229,7 @@ fn typed_in_a_terminal(typed: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn in_a_terminal_litequic_password_shows_its_questions_and_nothing_that_is_typed() {
+fn litequic_password_does_not_echo_in_a_terminal() {
     let questions = "Password for alice: \r\nThe same again: \r\n";
     let (shown, line, code) = typed_in_a_terminal(&["open sesame\n", "open sesame\n"]);
     assert_eq!((shown.as_str(), code), (questions, Some(0)));
@@ -271,7 +271,7 @@ async fn a_file_of_apaches_htpasswd_is_accepted_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_read_and_a_bad_one_keeps_the_old() {
+async fn a_changed_file_is_reloaded_and_an_invalid_one_keeps_the_old() {
     let (setup, origin) = (Setup::new(), saying("the origin").await);
     fs::write(setup.path("users"), users(&[("alice", "first")])).unwrap();
     let process = setup.start(origin.address).await;

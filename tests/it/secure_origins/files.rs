@@ -73,7 +73,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_place_on_the_status_page() {
+async fn each_rejected_client_certificate_is_logged_and_counted() {
     let folder = Folder::new();
     let (authority, other, unlisted) = (Authority::new("root"), Authority::new("other"), Authority::new("unlisted"));
     folder.put("ca.pem", &(authority.pem() + &unlisted.pem()));

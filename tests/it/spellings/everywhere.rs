@@ -118,7 +118,7 @@ async fn a_tunnel_is_opened_by_no_other_spelling_either() {
 }
 
 #[tokio::test]
-async fn a_route_whose_origin_reads_bytes_or_case_is_not_refused_for_that() {
+async fn routes_for_case_sensitive_origins_are_accepted() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, ROUTES).await;
     for way in Way::ALL {

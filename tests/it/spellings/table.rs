@@ -188,7 +188,7 @@ fn litequic_is_no_stricter_than_it_has_to_be() {
 
 /// Every way to write each of a protected path's characters and to separate its segments, two at a time.
 #[test]
-fn no_origin_serves_a_protected_path_by_a_laxer_route_whichever_two_things_are_done_to_it() {
+fn no_pair_of_path_changes_bypasses_a_protected_route() {
     const BETWEEN: [&str; 16] = [
         "/",
         "//",

@@ -332,7 +332,7 @@ async fn a_tunnel_is_a_request_that_is_served_until_it_ends() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_counts_as_a_flood_and_what_is_too_slow_as_stalled() {
+async fn floods_and_stalled_requests_are_counted_apart() {
     let (demo, script) = (origin::demo().await, Script::new().await);
     let few = |config: &mut Config| {
         (config.limits.max_control_frames, config.limits.max_small_frames, config.limits.max_resets) = (60, 20, 20);

@@ -84,7 +84,7 @@ async fn bodies_pass_both_ways_whole_and_an_origins_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn head_204_and_304_have_no_body_and_the_next_response_is_not_taken_for_one() {
+async fn responses_without_body_do_not_consume_the_next_response() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     for protocol in BOTH {
         let mut client = Client::connect(&litequic, protocol).await;
@@ -129,7 +129,7 @@ async fn the_length_that_a_304_names_passes_but_over_http1() {
 }
 
 #[tokio::test]
-async fn trailers_of_an_upload_reach_the_origin_and_those_of_a_response_the_client() {
+async fn trailers_pass_in_both_directions() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     for protocol in BOTH {
         let mut client: Client<Whole> = Client::connect(&litequic, protocol).await;
@@ -211,7 +211,7 @@ async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
 }
 
 #[tokio::test]
-async fn an_upload_that_stops_is_a_408_and_one_that_is_too_large_a_413() {
+async fn a_stalled_upload_gets_408_and_a_large_one_413() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |config| {
         config.timeouts.request_body = Duration::from_millis(200);
@@ -240,7 +240,7 @@ async fn an_upload_that_stops_is_a_408_and_one_that_is_too_large_a_413() {
 
 /// The kernel would take the answer back with its reset if the rest were not read.
 #[tokio::test]
-async fn a_client_that_is_refused_in_the_middle_of_a_large_upload_reads_why() {
+async fn a_client_rejected_during_a_large_upload_reads_the_response() {
     let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_body_bytes = Some(10)).await;
     for request in [
         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n",

@@ -91,7 +91,7 @@ async fn an_origins_100_reaches_the_client_once_and_its_body_the_origin() {
 }
 
 #[tokio::test]
-async fn an_origin_that_sends_no_100_has_litequic_send_it_and_a_retry_no_second_one() {
+async fn litequic_sends_100_for_a_silent_origin_once_despite_a_retry() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let mut client = Tls::http1(&litequic).await;

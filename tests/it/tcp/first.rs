@@ -19,7 +19,7 @@ async fn curl(litequic: &Litequic, path: &str, options: &[&str]) -> Option<Strin
 }
 
 #[tokio::test]
-async fn curl_gets_the_same_by_http1_and_by_http2_and_hears_of_http3() {
+async fn curl_gets_one_response_by_http1_and_http2_with_alt_svc() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     assert_eq!(litequic.tcp, litequic.addresses, "one number for both");
     for (option, version) in [("--http1.1", "1.1"), ("--http2", "2")] {

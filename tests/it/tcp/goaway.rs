@@ -35,7 +35,7 @@ async fn end(what: &str, client: &mut Http2) {
 
 /// A page that is left before its images have come: ten seconds' worth of `limits.max_resets` at once.
 #[tokio::test]
-async fn requests_that_are_cancelled_in_one_burst_leave_an_upload_beside_them_alone() {
+async fn a_burst_of_cancelled_requests_keeps_a_concurrent_upload() {
     const CANCELLED: u32 = 600;
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
@@ -59,7 +59,7 @@ async fn requests_that_are_cancelled_in_one_burst_leave_an_upload_beside_them_al
 }
 
 #[tokio::test]
-async fn a_connection_that_reaches_a_limit_of_frames_or_resets_ends_with_goaway_and_the_reason() {
+async fn exceeding_a_frame_or_reset_limit_ends_the_connection_with_its_reason() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |config| {
         config.limits.max_control_frames = 60;

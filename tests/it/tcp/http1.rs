@@ -130,7 +130,7 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_the_chunked_coding_is_a_400_and_gets_no_last_chunk() {
+async fn invalid_chunked_coding_gets_400_and_the_origin_no_last_chunk() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     for chunks in [
@@ -163,7 +163,7 @@ async fn a_request_that_is_refused_is_answered_behind_those_before_it() {
 }
 
 #[tokio::test]
-async fn each_form_of_a_target_that_passes_reaches_the_origin_as_a_path() {
+async fn every_valid_target_form_reaches_the_origin_as_a_path() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     for (line, host, path) in [
@@ -204,7 +204,7 @@ async fn what_belongs_to_the_connection_stays_there_and_cookies_are_one() {
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_or_stops_is_a_408_and_an_idle_connection_is_closed() {
+async fn a_slow_head_gets_408_and_an_idle_connection_is_closed() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |config| {
         config.timeouts.request_header = Duration::from_millis(200);
@@ -259,7 +259,7 @@ async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic()
 }
 
 #[tokio::test]
-async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
+async fn plain_http_at_the_tls_port_gets_400_and_junk_nothing() {
     let litequic = Litequic::start(crate::support::origin::closed_port(), |_| {}).await;
     for (said, expected) in [("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 "), ("\0\0\0\0", "")] {
         let mut plain = TcpStream::connect(litequic.tcp[0]).await.unwrap();
@@ -277,7 +277,7 @@ async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_fails_stalls_or_agrees_on_nothing_is_counted_and_ended() {
+async fn failed_stalled_and_unsupported_handshakes_are_counted_and_closed() {
     let litequic = Litequic::start(crate::support::origin::closed_port(), |config| {
         config.timeouts.handshake = Duration::from_millis(200);
     })

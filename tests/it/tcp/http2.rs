@@ -29,7 +29,7 @@ fn without(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn malformed_requests_are_reset_and_those_that_are_not_served_answered_without_the_origin() {
+async fn malformed_requests_are_reset_without_the_origin() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let crowd: Vec<(String, &str)> = (0..101).map(|n| (format!("x{n}"), "y")).collect();
@@ -118,7 +118,7 @@ async fn a_fragment_never_reaches_the_origin() {
 }
 
 #[tokio::test]
-async fn a_body_longer_or_shorter_than_announced_is_reset_and_never_whole_at_the_origin() {
+async fn a_body_of_wrong_length_is_reset_and_incomplete_at_the_origin() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     for body in ["hell", "hello!"] {
@@ -143,7 +143,7 @@ async fn a_body_longer_or_shorter_than_announced_is_reset_and_never_whole_at_the
 /// CVE-2023-44487: requests that are cancelled as soon as they are sent, all at once. The bound is h2's, for those that
 /// wait to be accepted; litequic's, where it keeps up with its client.
 #[tokio::test]
-async fn requests_that_are_reset_as_soon_as_they_are_sent_end_their_connection() {
+async fn a_flood_of_resets_ends_the_connection() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_resets = 2).await;
     let mut client = Http2::connect(&litequic, &[]).await;
@@ -243,7 +243,7 @@ async fn a_flood_of_continuation_frames_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_with_more_requests_at_once_than_allowed_has_those_beyond_refused() {
+async fn streams_above_the_limit_are_refused() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_streams = 2).await;
     let mut client = Http2::connect(&litequic, &[]).await;
@@ -308,7 +308,7 @@ impl Uploads {
 
 /// As over QUIC, out of the same budget: a 32nd of what is left of it, whatever idle connections there are.
 #[tokio::test]
-async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bounded() {
+async fn receive_windows_come_from_the_workers_bounded_budget() {
     let Uploads { litequic, clients, _origin: origin } = Uploads::begin().await;
     let workers = litequic.metrics.workers().len() as u64;
     let closed = |worker: &WorkerMetrics| worker.shared.limit_receive_held.get();
@@ -321,7 +321,7 @@ async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bound
 }
 
 #[tokio::test]
-async fn a_header_block_that_stops_and_a_connection_that_says_nothing_are_closed_after_the_idle_timeout() {
+async fn a_stalled_header_block_is_closed_after_the_idle_timeout() {
     let origin = Always::new("").await;
     let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = Duration::from_millis(200)).await;
     let mut half = Http2::connect(&litequic, &[]).await;

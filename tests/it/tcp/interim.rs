@@ -64,7 +64,7 @@ async fn interim_responses_come_before_the_final_one_over_http2() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_gets_it_from_the_origin_once_over_http2() {
+async fn expect_100_gets_one_100_from_the_origin_over_http2() {
     let (litequic, mut client, mut peer) = waiting().await;
     peer.say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n").await;
     assert_eq!(status(&head(&mut client).await), 100);
@@ -94,7 +94,7 @@ async fn a_client_that_expects_100_gets_a_final_answer_instead_over_http2() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_gets_litequics_own_before_a_silent_origin_over_http2() {
+async fn expect_100_gets_litequics_100_before_a_silent_origin_over_http2() {
     let (litequic, mut client, mut peer) = waiting().await;
     assert_eq!(status(&head(&mut client).await), 100);
     // Too late: the client has one.
@@ -108,7 +108,7 @@ async fn a_client_that_expects_100_gets_litequics_own_before_a_silent_origin_ove
 
 /// A client that sends its body without waiting needs no 100.
 #[tokio::test]
-async fn a_client_that_expects_100_and_does_not_wait_is_served_over_http2() {
+async fn expect_100_without_waiting_is_served_over_http2() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 #[tokio::test]
-async fn without_tcp_addresses_there_is_no_tcp_listener_and_an_advertised_port_is_in_alt_svc() {
+async fn without_tcp_addresses_alt_svc_still_has_the_advertised_port() {
     let litequic = Litequic::start(origin::demo().await, |config| config.listen.tcp.clear()).await;
     assert!(litequic.tcp.is_empty());
     assert!(TcpStream::connect(litequic.address).await.is_err());

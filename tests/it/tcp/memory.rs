@@ -307,7 +307,7 @@ async fn connections_of_http2_that_stop_reading_hold_what_the_budget_says() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_a_connection_holds_what_the_derived_queue_counts() {
+async fn a_queued_request_holds_the_memory_that_the_derived_queue_assumes() {
     const CONNECTIONS: usize = 80;
     let litequic = Running::bounded(0, "max_connections = 1\nmax_queue = 20000");
     let (mut clients, before) = litequic.connected(CONNECTIONS).await;
@@ -372,7 +372,7 @@ fn peak(process: &Process) -> u64 {
 /// A byte of a header block may be a field by HPACK's table (RFC 7541 §6.1), which takes 60 bytes of memory and more:
 /// what is read and waits to be accepted is bounded before it is known to be too much.
 #[tokio::test]
-async fn headers_of_many_fields_that_come_at_once_do_not_wait_all_in_memory() {
+async fn concurrent_large_headers_are_bounded_in_memory() {
     const CONNECTIONS: usize = 40;
     const FIELDS: usize = 1_900;
     /// What every connection has: TLS records, frames, and requests that are rejected.

@@ -21,7 +21,7 @@ async fn started(origin: &Script) -> Litequic {
 
 /// hyper reads on while it serves a request, so as to see its client's end.
 #[tokio::test]
-async fn a_head_that_begins_behind_another_request_has_its_time_once_that_is_answered() {
+async fn a_pipelined_heads_timeout_starts_after_the_previous_response() {
     let origin = Script::new().await;
     let litequic = started(&origin).await;
     let mut client = Tls::http1(&litequic).await;
@@ -52,7 +52,7 @@ async fn a_head_that_begins_behind_another_request_has_its_time_once_that_is_ans
 
 /// Nor does the time count that the head before it took.
 #[tokio::test]
-async fn a_heads_time_begins_with_it_even_where_it_comes_with_the_end_of_another() {
+async fn a_heads_timeout_starts_with_its_first_byte() {
     let origin = Script::new().await;
     let litequic = started(&origin).await;
     let mut client = Tls::http1(&litequic).await;
@@ -75,7 +75,7 @@ async fn a_heads_time_begins_with_it_even_where_it_comes_with_the_end_of_another
 }
 
 #[tokio::test]
-async fn a_hundred_requests_in_one_read_are_answered_and_one_that_stops_behind_them_is_a_408() {
+async fn a_hundred_pipelined_requests_are_answered_and_a_truncated_one_gets_408() {
     let origin = Always::new("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let litequic = Litequic::start(origin.address, |config| config.timeouts.request_header = PATIENCE).await;
     let mut client = Tls::http1(&litequic).await;

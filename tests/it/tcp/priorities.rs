@@ -212,7 +212,7 @@ async fn eight_responses_come_in_the_order_of_their_priorities() {
 }
 
 #[tokio::test]
-async fn an_update_counts_while_its_request_is_served_and_the_origin_has_the_last_word() {
+async fn a_priority_update_holds_during_its_request() {
     let requests = [(Some("u=1"), ""), (Some("u=2"), ""), (Some("u=7"), ""), (Some("u=7"), "Priority: u=2, i=?0\r\n")];
     let change = async |client: &mut Client| {
         client.update(3, b"u=6").await;
@@ -223,7 +223,7 @@ async fn an_update_counts_while_its_request_is_served_and_the_origin_has_the_las
 }
 
 #[tokio::test]
-async fn a_weight_by_which_chromium_raises_a_request_counts_and_no_other_weight() {
+async fn only_chromiums_weights_change_a_priority() {
     let requests =
         [(Some("i"), ""), (Some("i"), ""), (Some("i"), "Priority: u=2\r\n"), (Some("i"), ""), (Some("u=2, i"), "")];
     let change = async |client: &mut Client| {
@@ -320,7 +320,7 @@ async fn a_client_that_gives_its_urgent_response_no_window_gets_the_others() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
+async fn a_throttled_response_outlasts_the_client_timeout() {
     for _ in 0..ATTEMPTS {
         if was_held_back().await < HELD {
             return;
@@ -426,7 +426,7 @@ async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
 }
 
 #[tokio::test]
-async fn the_first_settings_ask_clients_for_the_signals_of_rfc_9218_unless_the_key_is_off() {
+async fn settings_announce_rfc_9218_unless_disabled() {
     const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
     for is_on in [true, false] {
         let script = Script::new().await;
@@ -446,7 +446,7 @@ async fn the_first_settings_ask_clients_for_the_signals_of_rfc_9218_unless_the_k
 }
 
 #[tokio::test]
-async fn long_responses_that_are_held_back_leave_the_next_request_a_connection_to_the_origin() {
+async fn throttled_long_responses_leave_an_origin_connection_free() {
     const PAGE: usize = 100;
     let origin = Always::new(response("", HELD)).await;
     let litequic = Litequic::start(origin.address, |config| {

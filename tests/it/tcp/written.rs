@@ -71,7 +71,7 @@ async fn full(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
 }
 
 #[tokio::test]
-async fn a_response_counts_and_has_a_status_once_its_client_gets_its_first_byte() {
+async fn a_response_is_counted_by_status_at_its_first_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let script = Script::new().await;
@@ -146,7 +146,7 @@ async fn a_failure_waits_for_a_header_that_is_queued_alone_over_http2() {
 
 /// The kernel answers what is not read with a reset of the connection, which discards what it has not sent yet.
 #[tokio::test]
-async fn an_upload_that_is_not_read_does_not_cost_a_client_what_came_before_a_failure_over_http1() {
+async fn an_unread_http1_upload_does_not_truncate_the_response() {
     // More than the client's window has room for, less than the kernel holds for a client that reads nothing.
     const PART: usize = 30_000;
     let script = Script::new().await;

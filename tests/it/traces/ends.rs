@@ -78,7 +78,7 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
 }
 
 #[tokio::test]
-async fn an_origin_that_fails_is_an_error_of_both_and_a_client_that_cancels_is_none() {
+async fn a_failed_origin_marks_both_spans_and_a_cancel_none() {
     let collector = Collector::http().await;
     let script = Script::new().await;
     let litequic = tracing(script.address, &collector, |config| {
@@ -134,7 +134,7 @@ async fn an_origin_that_fails_is_an_error_of_both_and_a_client_that_cancels_is_n
 }
 
 #[tokio::test]
-async fn an_origin_that_is_down_has_a_span_for_each_attempt_to_connect() {
+async fn each_attempt_to_connect_to_a_dead_origin_is_a_span() {
     let collector = Collector::http().await;
     let litequic = tracing(closed_port(), &collector, |_| {}).await;
     assert_eq!(fetch(&litequic, HttpVersion::Http3, "/", &[]).await, 502);
@@ -175,7 +175,7 @@ async fn a_tunnels_span_ends_with_it_and_an_upload_has_one() {
 }
 
 #[tokio::test]
-async fn a_question_to_the_server_that_decides_is_an_attempt_of_the_same_request() {
+async fn an_authorization_request_is_a_span_of_its_request() {
     let collector = Collector::http().await;
     let (script, decider) = (Script::new().await, Script::new().await);
     let litequic = tracing(script.address, &collector, |config| {

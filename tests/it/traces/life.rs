@@ -117,7 +117,7 @@ async fn a_reload_switches_traces_on_moves_them_and_switches_them_off() {
 }
 
 #[tokio::test]
-async fn a_collector_that_fails_is_shown_once_in_the_log_and_in_the_status_until_it_works() {
+async fn a_failing_collector_is_logged_once_and_shown_in_the_status() {
     let collector = Collector::start(
         false,
         vec![

@@ -136,7 +136,7 @@ async fn what_comes_with_the_101_and_before_it_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_client_whose_wish_is_not_granted_goes_on_with_http_1_1() {
+async fn a_refused_upgrade_continues_with_http_1_1() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = other(origin.address, |_| {}).await;
     let plain = "GET /next HTTP/1.1\r\nHost: localhost\r\n\r\n";

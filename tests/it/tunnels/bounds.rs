@@ -95,7 +95,7 @@ async fn a_tunnel_in_which_nothing_moves_is_ended() {
 
 /// As the one whose client has gone without a word, and whose origin has closed.
 #[tokio::test]
-async fn a_tunnel_of_which_one_side_has_ended_waits_for_the_other_for_a_short_time() {
+async fn a_half_closed_tunnel_ends_after_a_short_timeout() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |config| config.timeouts.tunnel_half_closed = Duration::from_secs(1)).await;
     let mut ended = 0;

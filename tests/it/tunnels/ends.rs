@@ -27,7 +27,7 @@ const SILENT: Duration = Duration::from_millis(10_100);
 
 /// Both ends learn that nothing follows, and neither counts as having failed.
 #[tokio::test]
-async fn a_silent_tunnel_of_the_source_that_holds_most_ends_for_another_client_over_each_protocol() {
+async fn the_largest_sources_silent_tunnel_is_evicted_over_each_protocol() {
     let ended = HttpVersion::ALL.map(async |over| {
         let origin = Script::new().await;
         let litequic = other(origin.address, |config| {

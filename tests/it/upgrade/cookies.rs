@@ -7,7 +7,7 @@ use http::Method;
 use std::fs;
 
 #[tokio::test]
-async fn a_client_stays_on_its_server_when_another_process_takes_over_and_when_that_reloads() {
+async fn session_affinity_survives_a_hot_upgrade_and_a_reload() {
     let service = Service::new().await;
     let servers = [Always::new(Always::EMPTY_200).await, Always::new(Always::EMPTY_200).await];
     let list = |order: [usize; 2]| {

@@ -46,7 +46,7 @@ async fn a_process_that_hangs_is_killed_and_the_next_one_takes_over() {
 
 /// The kernel's hash alone spreads datagrams over the old process' sockets: it must not get more of them.
 #[tokio::test]
-async fn where_the_kernel_does_not_steer_a_new_process_leaves_the_old_one_alone() {
+async fn without_kernel_steering_a_successor_leaves_the_predecessor_alone() {
     let service = Arc::new(Service::new().await);
     let unsteered = || process::without("steering", &service.command());
     let Some(command) = unsteered() else { return };

@@ -127,7 +127,7 @@ async fn a_successor_is_what_was_started_looked_up_anew() {
 }
 
 #[tokio::test]
-async fn a_successor_that_cannot_be_found_is_said_and_the_process_goes_on() {
+async fn a_missing_successor_program_is_reported_and_the_process_continues() {
     let (service, releases) = (Service::new().await, Releases::new());
     let mut command = Command::new(releases.path().join("current/litequic"));
     command.args(["run", "--config"]).arg(service.directory.path().join("litequic.toml")).env_remove("RUST_LOG");

@@ -6,7 +6,7 @@ use crate::support::process::Process;
 use tokio::task::spawn_blocking;
 
 #[tokio::test]
-async fn connections_with_a_server_id_outlive_an_upgrade_that_changes_the_rotation_and_the_id() {
+async fn connections_survive_an_upgrade_that_changes_the_server_id() {
     let service = Service::new().await;
     std::fs::write(service.directory.path().join("key"), "30313233343536373839616263646566").unwrap();
     for key in ["", ", key_file = \"key\""] {

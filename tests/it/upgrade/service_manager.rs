@@ -191,7 +191,7 @@ async fn a_socket_that_no_key_names_is_said_and_others_serve() {
 const EXPOSURE: u32 = 15;
 
 #[test]
-fn systemd_finds_no_fault_in_the_units_and_calls_the_service_well_confined() {
+fn systemd_accepts_the_units_and_their_confinement() {
     let Some(analyze) = needs::program("systemd-analyze") else { return };
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd");
     let directory = tempfile::tempdir().unwrap();

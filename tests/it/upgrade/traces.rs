@@ -8,7 +8,7 @@ use std::sync::Arc;
 const SOME: u64 = 12;
 
 #[tokio::test]
-async fn no_span_of_a_finished_request_is_missing_after_upgrades_and_a_drain() {
+async fn all_finished_requests_have_spans_after_upgrades_and_a_drain() {
     let collector = Collector::http().await;
     let service = Arc::new(Service::new().await);
     let traces =

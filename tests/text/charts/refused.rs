@@ -201,7 +201,7 @@ fn a_variable_of_the_pod_is_judged_where_it_is_known() {
 }
 
 #[test]
-fn a_job_checks_before_an_install_an_upgrade_and_a_rollback_with_all_that_the_pod_has() {
+fn a_helm_hook_checks_the_configuration_before_each_change() {
     let Some(helm) = Helm::find() else { return };
     let off = helm.rendered("litequic", &["--set", "config.origin.url=http://web"]);
     assert!(!off.contains("kind: Job"), "{off}");

@@ -689,7 +689,7 @@ fn certificates_that_litequic_obtains_are_in_a_claim() {
 
 /// The AWS controller injects its variable unless the container has it already, with whichever value.
 #[test]
-fn a_variable_that_is_injected_is_in_no_env_and_the_pods_address_is() {
+fn the_pod_has_its_address_and_no_injected_variable_in_env() {
     let Some(helm) = Helm::find() else { return };
     let edge_of = |set: &str| edge(&helm, set);
     let sidecar_of = |set: &str| sidecar(&helm, &set.replace(",", ",litequic-sidecar."));
@@ -832,7 +832,7 @@ fn a_seccomp_profile_of_the_nodes_replaces_the_runtimes() {
 }
 
 #[test]
-fn the_sidecar_s_metrics_are_scraped_and_shown_as_the_edge_chart_s() {
+fn the_sidecars_metrics_are_scraped_like_the_edge_charts() {
     let Some(helm) = Helm::find() else { return };
     let set = "metrics.podMonitor.enabled=true,litequic-sidecar.metrics.podMonitor.selector.app=it,\
                litequic-sidecar.metrics.prometheusRule.enabled=true,litequic-sidecar.metrics.rules.enabled=true,\
@@ -900,7 +900,7 @@ fn restart(rendered: &str) -> &str {
 }
 
 #[test]
-fn a_change_that_litequic_takes_on_restarts_no_pod_and_one_that_it_cannot_does() {
+fn a_pod_restarts_only_for_changes_that_a_reload_cannot_apply() {
     let Some(helm) = Helm::find() else { return };
     let before = edge(&helm, "");
     for set in [

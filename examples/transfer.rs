@@ -32,7 +32,7 @@ use bytes::{Buf, Bytes};
 use clap::{Args, Parser, Subcommand};
 use h3::client::SendRequest;
 use http::{Method, Request, StatusCode, Uri};
-use litequic_tls::{self as tls, Trust};
+use litequic_tls::{self as tls, ServerTrust};
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
 use std::{
@@ -351,7 +351,7 @@ impl Client {
                 found.next().with_context(|| format!("{name} has no address"))?
             }
         };
-        let tls = tls::client_config(&Trust::Insecure, false)?;
+        let tls = tls::client_config(&ServerTrust::Insecure, false)?;
         let mut transport = quinn::TransportConfig::default();
         transport.keep_alive_interval(ping);
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));

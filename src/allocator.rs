@@ -11,7 +11,7 @@ unsafe extern "C" {
 
 /// Returns to the system the memory that the calling thread has freed. mimalloc does so by itself only when that thread
 /// allocates or frees again, which an idle one does not.
-pub(crate) fn release() {
+pub(crate) fn release_thread_memory() {
     // SAFETY: mimalloc.h has the same signature; any thread may call it at any time.
     unsafe { mi_collect(true) }
 }

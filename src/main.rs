@@ -5,5 +5,5 @@ mod allocator;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    litequic::cli::main(allocator::release)
+    litequic::cli::main(allocator::release_thread_memory)
 }

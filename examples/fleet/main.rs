@@ -15,7 +15,7 @@ use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::BidiStream;
 use http::Request;
-use litequic_tls::{Trust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use quinn::{
     AsyncUdpSocket, ClientConfig, ConnectionError, Endpoint, Runtime as _, TokioRuntime, TransportConfig, VarInt,
     crypto::rustls::QuicClientConfig,
@@ -190,7 +190,7 @@ impl Browser {
 
     /// A browser whose connections send a PING after each `interval` of silence.
     fn with_keep_alive(interval: Option<Duration>) -> Result<Self> {
-        let mut tls: rustls::ClientConfig = client_config(&Trust::Insecure, false)?;
+        let mut tls: rustls::ClientConfig = client_config(&ServerTrust::Insecure, false)?;
         let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
         let full = Arc::<AtomicU32>::default();
         tls.dangerous().set_certificate_verifier(Arc::new(Counting { full: Arc::clone(&full), schemes }));

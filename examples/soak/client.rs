@@ -14,7 +14,7 @@ use h3::{
 };
 use h3_quinn::{BidiStream, OpenStreams};
 use http::{Request, StatusCode, header};
-use litequic_tls::{self as tls, Trust};
+use litequic_tls::{self as tls, ServerTrust};
 use quinn::{Runtime as _, TokioRuntime, TransportConfig, VarInt, crypto::rustls::QuicClientConfig};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -49,7 +49,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(server: SocketAddr) -> Result<Self> {
-        let resuming = tls::client_config(&Trust::Insecure, false)?;
+        let resuming = tls::client_config(&ServerTrust::Insecure, false)?;
         let mut fresh = resuming.clone();
         fresh.resumption = rustls::client::Resumption::disabled();
         Ok(Self { server, resuming: Arc::new(resuming.try_into()?), fresh: Arc::new(fresh.try_into()?) })

@@ -6,7 +6,7 @@ use crate::{
     ports::{free_tcp_port, free_udp_port},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     collections::VecDeque,
     fs,
@@ -288,7 +288,7 @@ fn configuration(places: &Places, generation: u64) -> String {
 }
 
 fn renew_certificate(folder: &Path) -> Result<()> {
-    let made = self_signed(["localhost"])?;
+    let made = make_self_signed(["localhost"])?;
     // litequic looks half a second after the last change: it does not see the one without the other.
     fs::write(folder.join("tls.crt"), made.cert_pem)?;
     fs::write(folder.join("tls.key"), made.key_pem)?;

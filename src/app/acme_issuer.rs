@@ -1,39 +1,39 @@
 //! Obtains and renews the certificates of `[[acme]]`, and answers for other processes that do.
 
 use super::active_state::ActiveState;
-use super::issued::{certificate, tables};
-use litequic_acme::{Manager, Wiring};
+use super::issued::{parse_issued_certificate, tables_to_obtain};
+use litequic_acme::{AcmeClient, AcmeHooks};
 use litequic_config::{Acme, AcmeHost};
-use litequic_tls::{self as tls, Trust};
+use litequic_tls::{self as tls, ServerTrust};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
 /// The protocol with a CA (RFC 7301 §6).
-const ALPN: &[u8] = b"http/1.1";
+const CA_ALPN: &[u8] = b"http/1.1";
 
 /// TLS with the directory of `table`.
-pub(super) fn trust(table: &Acme) -> Result<ClientConfig, String> {
-    let trust = table.ca.clone().map_or(Trust::System, Trust::File);
+pub(super) fn directory_tls(table: &Acme) -> Result<ClientConfig, String> {
+    let trust = table.ca.clone().map_or(ServerTrust::System, ServerTrust::File);
     let mut config = tls::client_config(&trust, false).map_err(|error| error.to_string())?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![CA_ALPN.to_vec()];
     Ok(config)
 }
 
 impl ActiveState {
     /// The tables in force whose certificates are obtained.
     fn acme_tables(&self) -> Vec<Acme> {
-        tables(&self.config.load(), &self.resolver.store())
+        tables_to_obtain(&self.config.load(), &self.resolver.current_store())
     }
 
     /// Serves the certificate of `host` from the next handshake on.
     fn serve_issued(&self, host: &AcmeHost, pem: &str) -> Result<(), String> {
-        let certificate = certificate(host, pem)?;
-        let mut issued = self.replacing();
+        let certificate = parse_issued_certificate(host, pem)?;
+        let mut issued = self.lock_replacement();
         let is_known = issued.0.get(host).is_some_and(|known| known.is_same_chain(&certificate));
         issued.0.insert(host.clone(), certificate);
         if !is_known {
-            let store = issued.compose(&self.resolver.store(), &self.config.load());
-            self.resolver.replace(store);
+            let store = issued.compose_store(&self.resolver.current_store(), &self.config.load());
+            self.resolver.replace_store(store);
         }
         drop(issued);
         if !is_known {
@@ -43,19 +43,19 @@ impl ActiveState {
     }
 
     /// Obtains and renews certificates, and answers for other processes that do. Does not end.
-    pub(super) async fn obtain(self) {
+    pub(super) async fn obtain_certificates(self) {
         let (tables, of) = (self.clone(), self.clone());
-        let wiring = Wiring {
+        let wiring = AcmeHooks {
             tables: Box::new(move || tables.acme_tables()),
-            trust: Arc::new(trust),
+            trust: Arc::new(directory_tls),
             serve: Box::new(move |host, pem| of.serve_issued(host, pem)),
         };
         let (answers, board) = (Arc::clone(&self.acme.answers), Arc::clone(&self.acme.board));
-        Manager::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run().await;
+        AcmeClient::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run_renewals().await;
     }
 
     /// Has workers find the answers to validation requests that other processes have put into the folder. Does not end.
-    pub(super) async fn answer(self) {
-        self.acme.answers.serve(|| self.acme_tables()).await;
+    pub(super) async fn serve_acme_answers(self) {
+        self.acme.answers.read_folders_on_request(|| self.acme_tables()).await;
     }
 }

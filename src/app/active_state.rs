@@ -2,10 +2,10 @@
 
 use super::denial::Denial;
 use super::descriptors::SharedDescriptors;
-use super::issued::{Issued, Shared as Acme};
+use super::issued::{IssuedCertificates, SharedAcme as Acme};
 use super::last_reload::LastReload;
-use super::metrics::Metrics;
-use super::switch::Http3;
+use super::metrics::ProcessMetrics;
+use super::switch::Http3Switch;
 use arc_swap::ArcSwap;
 use litequic_config as config;
 use litequic_proxy::Routing;
@@ -18,32 +18,32 @@ use tokio::sync::Notify;
 /// What is in force, as workers see it.
 #[derive(Debug, Clone)]
 pub(super) struct ActiveState {
-    pub(super) config: config::Live,
+    pub(super) config: config::LiveConfig,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     /// Notified of each change of `routing`.
     pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) access: Arc<AccessLogger>,
     pub(super) traces: Arc<Tracing>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<ProcessMetrics>,
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
     pub(super) shared: SharedDescriptors,
     /// How connection IDs are made: new ones follow `listen.server_id`.
     pub(super) ids: Arc<IdScheme>,
     /// Whether HTTP/3 is served: open connections follow.
-    pub(super) http3: Arc<Http3>,
+    pub(super) http3: Arc<Http3Switch>,
     /// Networks whose clients are refused.
     pub(super) denial: Arc<Denial>,
     pub(super) acme: Acme,
     /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are,
     /// of which these come from no file.
-    pub(super) replacing: Arc<Mutex<Issued>>,
+    pub(super) replacing: Arc<Mutex<IssuedCertificates>>,
 }
 
 impl ActiveState {
     /// Locks what is replaced as a whole.
-    pub(super) fn replacing(&self) -> MutexGuard<'_, Issued> {
+    pub(super) fn lock_replacement(&self) -> MutexGuard<'_, IssuedCertificates> {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

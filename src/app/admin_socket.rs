@@ -23,7 +23,7 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// A bound admin socket.
 #[derive(Debug)]
-pub(super) struct BoundSocket {
+pub(super) struct BoundAdminSocket {
     listener: UnixListener,
     name: SocketName,
     path: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct BoundSocket {
     predecessor: Option<Option<i32>>,
 }
 
-impl BoundSocket {
+impl BoundAdminSocket {
     /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another
     /// process's, unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the
     /// default cannot be had.
@@ -45,21 +45,22 @@ impl BoundSocket {
     /// # Cancel safety
     ///
     /// Dropping the future leaves no file behind.
-    pub(super) async fn bind(
+    pub(super) async fn bind_configured(
         configured: &AdminSocket,
         default: &DefaultSocket,
         predecessor: Option<Option<i32>>,
     ) -> Result<Option<Self>, StartError> {
-        match (configured, default, default.path()) {
+        match (configured, default, default.socket_path()) {
             (AdminSocket::None, ..) | (AdminSocket::Auto, DefaultSocket::Off, _) => Ok(None),
-            (AdminSocket::At(path), ..) => match Self::bind_at(path, true, predecessor).await {
+            (AdminSocket::At(path), ..) => match Self::bind_path(path, true, predecessor).await {
                 Ok(bound) => Ok(Some(bound)),
                 Err(source) => Err(StartError::AdminSocket { path: path.clone(), source }),
             },
             (AdminSocket::Auto, default, Some(path)) => {
-                let created = if let DefaultSocket::Below(folder) = default { create(folder) } else { Ok(()) };
+                let created =
+                    if let DefaultSocket::Below(folder) = default { create_socket_folder(folder) } else { Ok(()) };
                 let bound = match created {
-                    Ok(()) => Self::bind_at(&path, false, predecessor).await,
+                    Ok(()) => Self::bind_path(&path, false, predecessor).await,
                     Err(error) => Err(error),
                 };
                 match bound {
@@ -81,9 +82,9 @@ impl BoundSocket {
         }
     }
 
-    async fn bind_at(path: &Path, is_named: bool, predecessor: Option<Option<i32>>) -> io::Result<Self> {
-        check_free(path, predecessor).await?;
-        let (listener, name) = SocketName::bind(path)?;
+    async fn bind_path(path: &Path, is_named: bool, predecessor: Option<Option<i32>>) -> io::Result<Self> {
+        check_path_free(path, predecessor).await?;
+        let (listener, name) = SocketName::bind_beside(path)?;
         Ok(Self { listener, name, path: path.to_owned(), is_named, predecessor })
     }
 
@@ -96,8 +97,8 @@ impl BoundSocket {
     /// # Cancel safety
     ///
     /// Dropping the future leaves no file behind.
-    pub(super) async fn publish(mut self) -> Result<Option<Self>, StartError> {
-        match self.take_name().await {
+    pub(super) async fn publish_path(mut self) -> Result<Option<Self>, StartError> {
+        match self.publish_if_free().await {
             Ok(()) => Ok(Some(self)),
             Err(source) if self.is_named => Err(StartError::AdminSocket { path: self.path.clone(), source }),
             Err(error) => {
@@ -111,11 +112,12 @@ impl BoundSocket {
     /// Gives the socket its name, unless another process answers there by now. Of several processes that start at the
     /// same moment, the lock lets one at a time check and rename: the first has the name, and the others find that it
     /// answers.
-    async fn take_name(&mut self) -> io::Result<()> {
+    async fn publish_if_free(&mut self) -> io::Result<()> {
         let _lock =
-            lock(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))).await;
-        check_free(&self.path, self.predecessor).await?;
-        self.name.publish(&self.path)
+            lock_folder(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+                .await;
+        check_path_free(&self.path, self.predecessor).await?;
+        self.name.rename_to(&self.path)
     }
 
     /// The listener, its path, and the name, which lasts as long as the socket is to be found.
@@ -126,7 +128,7 @@ impl BoundSocket {
 
 /// Locks `folder` until the file is dropped (flock(2)). `None` if it cannot be locked: this user may not read it, its
 /// file system has no locks, or another program holds one.
-async fn lock(folder: &Path) -> Option<File> {
+async fn lock_folder(folder: &Path) -> Option<File> {
     let file = File::open(folder).ok()?;
     for _ in 0..LOCK_ATTEMPTS {
         match file.try_lock() {
@@ -139,8 +141,8 @@ async fn lock(folder: &Path) -> Option<File> {
 }
 
 /// Returns an error if a process other than `predecessor` accepts connections at `path`.
-async fn check_free(path: &Path, predecessor: Option<Option<i32>>) -> io::Result<()> {
-    match answering(path).await {
+async fn check_path_free(path: &Path, predecessor: Option<Option<i32>>) -> io::Result<()> {
+    match listening_process(path).await {
         Some(process) if predecessor != Some(process) => {
             let whose = process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
             Err(io::Error::new(ErrorKind::AddrInUse, format!("{whose} answers there")))
@@ -151,7 +153,7 @@ async fn check_free(path: &Path, predecessor: Option<Option<i32>>) -> io::Result
 
 /// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if
 /// nothing listens there.
-async fn answering(path: &Path) -> Option<Option<i32>> {
+async fn listening_process(path: &Path) -> Option<Option<i32>> {
     match UnixStream::connect(path).await {
         Ok(stream) => Some(stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0)),
         // The queue of a process that accepts nothing at present is full.
@@ -161,7 +163,7 @@ async fn answering(path: &Path) -> Option<Option<i32>> {
 }
 
 /// Creates the directory of the default socket, if it is missing.
-fn create(folder: &Path) -> io::Result<()> {
+fn create_socket_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         created => created,
@@ -173,8 +175,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    async fn bind(configured: AdminSocket, default: &DefaultSocket) -> Result<Option<BoundSocket>, String> {
-        BoundSocket::bind(&configured, default, None).await.map_err(|error| error.to_string())
+    async fn bind(configured: AdminSocket, default: &DefaultSocket) -> Result<Option<BoundAdminSocket>, String> {
+        BoundAdminSocket::bind_configured(&configured, default, None).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -205,16 +207,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("litequic/admin.sock");
         let default = DefaultSocket::Below(folder.path().join("litequic"));
-        let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish().await.unwrap().unwrap();
+        let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish_path().await.unwrap().unwrap();
         let process = i32::try_from(std::process::id()).unwrap();
-        let bound = |predecessor| BoundSocket::bind(&AdminSocket::Auto, &default, predecessor);
+        let bound = |predecessor| BoundAdminSocket::bind_configured(&AdminSocket::Auto, &default, predecessor);
         assert!(bound(Some(Some(process + 1))).await.unwrap().is_none());
-        let after = bound(Some(Some(process))).await.unwrap().unwrap().publish().await.unwrap().unwrap();
+        let after = bound(Some(Some(process))).await.unwrap().unwrap().publish_path().await.unwrap().unwrap();
         drop(before);
         assert!(path.exists());
         // The process ends without removing its file.
         let (listener, _, mut name) = after.into_parts();
-        name.leave();
+        name.disown_file();
         drop((listener, name));
         assert!(path.exists() && bound(None).await.unwrap().is_some());
     }
@@ -230,7 +232,7 @@ mod tests {
         for configured in [AdminSocket::Auto, AdminSocket::At(path.clone())] {
             let bound = bind(configured.clone(), &default).await.unwrap().unwrap();
             let other = tokio::net::UnixListener::bind(&path).unwrap();
-            match bound.publish().await {
+            match bound.publish_path().await {
                 Ok(published) => assert!(configured == AdminSocket::Auto && published.is_none()),
                 Err(error) => {
                     assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()));
@@ -248,9 +250,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_folder_that_stays_locked_is_used_all_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        let _lock = lock(folder.path()).await.unwrap();
+        let _lock = lock_folder(folder.path()).await.unwrap();
         let default = DefaultSocket::In(folder.path().into());
         let bound = bind(AdminSocket::Auto, &default).await.unwrap().unwrap();
-        assert!(bound.publish().await.unwrap().is_some());
+        assert!(bound.publish_path().await.unwrap().is_some());
     }
 }

@@ -4,17 +4,17 @@ use super::descriptors::DescriptorPlan;
 use crate::app::memory_limit;
 use litequic_config::{Config, Limits};
 use litequic_resources::{
-    descriptors::Side,
-    memory::{MemoryGauge, Reading, Step},
+    descriptors::ProxySide,
+    memory::{MemoryGauge, MemoryReading, MemoryStep},
 };
 
 /// Logs them. Limits of connections, handshakes and tunnels, the buffers, and the bounds of origins are per worker;
 /// descriptors are the process' by `plan`.
-pub(super) fn log(config: &Config, plan: &DescriptorPlan) {
+pub(super) fn log_limits_in_force(config: &Config, plan: &DescriptorPlan) {
     let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
-    let memory = memory_limit::allowed(limits.memory);
-    let [worker_send_buffer, worker_receive_buffer] = budgets(limits, memory, workers);
+    let memory = memory_limit::allowed_memory(limits.memory);
+    let [worker_send_buffer, worker_receive_buffer] = worker_budgets(limits, memory, workers);
     tracing::info!(
         workers,
         max_connections = limits.max_connections,
@@ -28,8 +28,8 @@ pub(super) fn log(config: &Config, plan: &DescriptorPlan) {
         memory,
         open_files = division.limit,
         fixed_files = division.fixed,
-        client_files = division.most(Side::Clients),
-        origin_files = division.most(Side::Origins),
+        client_files = division.max_for_side(ProxySide::Clients),
+        origin_files = division.max_for_side(ProxySide::Origins),
         derived_origin_max_connections = derived.max_connections,
         derived_origin_max_queue = derived.max_queue,
         "limits in force"
@@ -38,11 +38,12 @@ pub(super) fn log(config: &Config, plan: &DescriptorPlan) {
 
 /// `worker_send_buffer` and `worker_receive_buffer` of each of `workers` workers in a process that may use `memory`
 /// bytes.
-fn budgets(limits: &Limits, memory: Option<u64>, workers: usize) -> [u64; 2] {
+fn worker_budgets(limits: &Limits, memory: Option<u64>, workers: usize) -> [u64; 2] {
     let gauge = MemoryGauge::default();
-    gauge.set(Step::Normal, Reading { used: 0, limit: memory.unwrap_or(0) });
-    let pressure = gauge.pressure();
-    [limits.worker_send_buffer, limits.worker_receive_buffer].map(|configured| pressure.budget(configured, workers))
+    gauge.publish_pressure(MemoryStep::Normal, MemoryReading { used: 0, limit: memory.unwrap_or(0) });
+    let pressure = gauge.subscribe_pressure();
+    [limits.worker_send_buffer, limits.worker_receive_buffer]
+        .map(|configured| pressure.worker_budget(configured, workers))
 }
 
 #[cfg(test)]
@@ -60,7 +61,11 @@ mod tests {
             (Some(128 * MIB), 2, [16, 16]),
             (Some(128 * MIB), 1, [32, 32]),
         ] {
-            assert_eq!(budgets(&limits, memory, workers), expected.map(|size| size * MIB), "{memory:?} {workers}");
+            assert_eq!(
+                worker_budgets(&limits, memory, workers),
+                expected.map(|size| size * MIB),
+                "{memory:?} {workers}"
+            );
         }
     }
 }

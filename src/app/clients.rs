@@ -1,18 +1,20 @@
 //! What an operator sees and does of clients: the control thread asks every worker, and joins the answers.
 
 use super::denial::Denial;
-use super::mailbox::{WorkerRequest, WorkerRequests};
-use super::metrics::Metrics;
+use super::mailbox::{WorkerRequest, WorkerRequestSender};
+use super::metrics::ProcessMetrics;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use futures_util::future;
 use litequic_admin::{
-    Answered, ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder, LogLines, QlogOrder,
+    ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder, QlogLines, QlogOrder, WorkersReply,
 };
 use litequic_config::Network;
 use litequic_quic::{LogEnd, LogOrder, MAX_LOG_BYTES};
 use litequic_resources::connections::WorkerList;
-use litequic_telemetry::clients::{Best, ClientReport, Description, ListQuery, Selection, Selector, TransportReport};
+use litequic_telemetry::clients::{
+    ClientReport, ConnectionDescription, ListQuery, Selection, Selector, TopN, TransportReport,
+};
 use litequic_tls as tls;
 use std::{
     sync::Arc,
@@ -24,32 +26,32 @@ use tokio::{
 };
 
 /// How long a worker may take to answer; one that hangs is found in the same time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks at the connections, from which their rates are computed.
-const BETWEEN: Duration = Duration::from_secs(1);
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Orders to log connections that are served at once: each may take 256 KiB of every worker.
-const MAX_ORDERS: usize = 4;
+const MAX_LOG_ORDERS: usize = 4;
 /// Pieces of lines that wait for a reader beyond those that workers hold.
-const PIECES: usize = 1;
+const MAX_QUEUED_PIECES: usize = 1;
 /// Time after which lines are read though few were written.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// All workers, as the admin listener asks them.
 #[derive(Debug, Clone)]
-pub(super) struct Clients {
+pub(super) struct WorkerClientControl {
     /// By worker.
-    workers: Vec<WorkerRequests>,
-    metrics: Arc<Metrics>,
+    workers: Vec<WorkerRequestSender>,
+    metrics: Arc<ProcessMetrics>,
     denial: Arc<Denial>,
     /// Permits of orders to log connections.
     logs: Arc<Semaphore>,
 }
 
-impl Clients {
+impl WorkerClientControl {
     /// Asks `workers`.
-    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>, denial: Arc<Denial>) -> Self {
-        Self { workers, metrics, denial, logs: Arc::new(Semaphore::new(MAX_ORDERS)) }
+    pub(super) fn new(workers: Vec<WorkerRequestSender>, metrics: Arc<ProcessMetrics>, denial: Arc<Denial>) -> Self {
+        Self { workers, metrics, denial, logs: Arc::new(Semaphore::new(MAX_LOG_ORDERS)) }
     }
 
     /// The answers of all workers to the question that `request` makes.
@@ -57,7 +59,7 @@ impl Clients {
     /// # Errors
     ///
     /// One does not answer.
-    async fn ask<T>(&self, request: impl Fn(oneshot::Sender<T>) -> WorkerRequest) -> Result<Vec<T>, String> {
+    async fn ask_workers<T>(&self, request: impl Fn(oneshot::Sender<T>) -> WorkerRequest) -> Result<Vec<T>, String> {
         let request = &request;
         let answers = self.workers.iter().enumerate().map(async |(worker, requests)| {
             let asked = async {
@@ -65,35 +67,39 @@ impl Clients {
                 requests.send(request(answer)).await.ok()?;
                 answered.await.ok()
             };
-            timeout(PATIENCE, asked).await.ok().flatten().ok_or_else(|| format!("worker {worker} does not answer\n"))
+            timeout(ANSWER_TIMEOUT, asked)
+                .await
+                .ok()
+                .flatten()
+                .ok_or_else(|| format!("worker {worker} does not answer\n"))
         });
         future::try_join_all(answers).await
     }
 
-    async fn lists(&self, query: ListQuery) -> Result<Vec<WorkerList>, String> {
-        self.ask(|answer| WorkerRequest::List { query, answer }).await
+    async fn list_connections(&self, query: ListQuery) -> Result<Vec<WorkerList>, String> {
+        self.ask_workers(|answer| WorkerRequest::List { query, answer }).await
     }
 }
 
-impl ClientControl for Clients {
-    fn list(&self, query: ListQuery) -> Answered<'_, ClientList> {
+impl ClientControl for WorkerClientControl {
+    fn list_clients(&self, query: ListQuery) -> WorkersReply<'_, ClientList> {
         Box::pin(async move {
-            let mut lists = self.lists(query).await?;
+            let mut lists = self.list_connections(query).await?;
             if lists.iter().any(|list| !list.has_rates) {
-                sleep(BETWEEN).await;
-                lists = self.lists(query).await?;
+                sleep(RATE_INTERVAL).await;
+                lists = self.list_connections(query).await?;
             }
             let sum = |count: fn(&WorkerList) -> u64| lists.iter().map(count).sum::<u64>();
-            let quic = self.metrics.sum(|worker| worker.quic.handshakes_open.get());
+            let quic = self.metrics.sum_over_workers(|worker| worker.quic.handshakes_open.get());
             let (connections, selected) = (sum(|list| list.connections), sum(|list| list.selected));
             let handshakes = sum(|list| list.handshakes).saturating_add(quic);
-            let mut best = Best::new(query.limit);
+            let mut best = TopN::new(query.limit);
             for report in lists.into_iter().flat_map(|list| list.reports) {
                 let order = (report.name.worker, report.name.number);
-                best.add(query.sort.key(&report), order, || report);
+                best.offer_value(query.sort.report_sort_value(&report), order, || report);
             }
             Ok(ClientList {
-                clients: best.into_sorted().into_iter().map(shown).collect(),
+                clients: best.into_sorted().into_iter().map(client_status).collect(),
                 selected: Some(selected),
                 connections: Some(connections),
                 handshakes: Some(handshakes),
@@ -102,10 +108,10 @@ impl ClientControl for Clients {
         })
     }
 
-    fn close(&self, order: CloseOrder) -> Answered<'_, u64> {
+    fn close_clients(&self, order: CloseOrder) -> WorkersReply<'_, u64> {
         Box::pin(async move {
             let CloseOrder { selection, now, .. } = order;
-            let closed = self.ask(|answer| WorkerRequest::Close { selection, at_once: now, answer }).await?;
+            let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: now, answer }).await?;
             let connections: u64 = closed.iter().sum();
             if let Some(client) = selection.client {
                 tracing::info!(%client, connections, at_once = now, "the operator closes connections");
@@ -114,18 +120,18 @@ impl ClientControl for Clients {
         })
     }
 
-    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>> {
+    fn deny_clients(&self, order: DenyOrder) -> WorkersReply<'_, Result<String, String>> {
         Box::pin(async move {
-            if let Err(problem) = self.denial.deny(&order) {
+            if let Err(problem) = self.denial.deny_network(&order) {
                 return Ok(Err(problem));
             }
             let DenyOrder { network, time, .. } = order;
             // From now on no connection of the network begins.
             let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
-            let closed = self.ask(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
+            let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
             let denied = format!("{network} is denied for {}", humantime::format_duration(time));
             let closed = closed.map_err(|problem| format!("{denied}, but its connections are open yet: {problem}"))?;
-            let mut text = format!("{denied}; closed {}\n", connections(closed.iter().sum()));
+            let mut text = format!("{denied}; closed {}\n", connections_text(closed.iter().sum()));
             if self.metrics.control.older_processes.get() > 0 {
                 text += "an older process drains: connections of the network to it stay open\n";
             }
@@ -134,95 +140,95 @@ impl ClientControl for Clients {
         })
     }
 
-    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>> {
+    fn log_connections(&self, order: QlogOrder) -> WorkersReply<'_, Result<QlogLines, String>> {
         Box::pin(async move {
             let Ok(permit) = Arc::clone(&self.logs).try_acquire_owned() else {
-                return Ok(Err(format!("{MAX_ORDERS} orders are being logged already, which is the most\n")));
+                return Ok(Err(format!("{MAX_LOG_ORDERS} orders are being logged already, which is the most\n")));
             };
-            let log_order = match self.log_order(order).await? {
+            let log_order = match self.build_log_order(order).await? {
                 Ok(log_order) => Arc::new(log_order),
                 Err(problem) => return Ok(Err(problem)),
             };
             let deadline = Instant::now() + order.time;
-            let asked = self.ask(|answer| WorkerRequest::Log { order: Arc::clone(&log_order), answer }).await;
-            if asked.is_err() || (log_order.logs() == 0 && !order.next) {
+            let asked = self.ask_workers(|answer| WorkerRequest::Log { order: Arc::clone(&log_order), answer }).await;
+            if asked.is_err() || (log_order.begun_logs() == 0 && !order.next) {
                 self.end_logs(&log_order).await;
                 asked?;
-                return Ok(Err(self.why_no_log(order).await?));
+                return Ok(Err(self.no_log_reason(order).await?));
             }
             tracing::info!(client = %order.client, seconds = order.time.as_secs(), "logging connections as qlog");
-            let (sender, lines) = mpsc::channel(PIECES);
+            let (sender, lines) = mpsc::channel(MAX_QUEUED_PIECES);
             let workers = self.clone();
             tokio::spawn(async move {
-                let reason = send(&log_order, &sender, deadline).await;
+                let reason = send_log_lines(&log_order, &sender, deadline).await;
                 workers.end_logs(&log_order).await;
                 // What was written since is too much, or it is sent with the end.
-                let rest = log_order.take();
+                let rest = log_order.take_lines();
                 let rest = if reason == LogEnd::Size { Vec::new() } else { rest };
                 // An error means that the reader is gone.
                 let last = sender.send([rest, log_order.last_lines(reason)].concat().into());
-                let _ = timeout(PATIENCE, last).await;
+                let _ = timeout(ANSWER_TIMEOUT, last).await;
                 drop(permit);
             });
             Ok(Ok(lines))
         })
     }
 
-    fn allow(&self, network: Network) -> Result<String, String> {
-        self.denial.allow(network)
+    fn allow_clients(&self, network: Network) -> Result<String, String> {
+        self.denial.allow_network(network)
     }
 
-    fn denied(&self) -> DeniedList {
-        self.denial.status()
+    fn list_denied_networks(&self) -> DeniedList {
+        self.denial.denied_list()
     }
 }
 
-impl Clients {
+impl WorkerClientControl {
     /// The order for workers that `order` means.
-    async fn log_order(&self, order: QlogOrder) -> Result<Result<LogOrder, String>, String> {
+    async fn build_log_order(&self, order: QlogOrder) -> Result<Result<LogOrder, String>, String> {
         let workers = self.workers.len();
         let log_order = match order.client {
-            Selector::Address(address) => LogOrder::of_address(address, workers),
-            Selector::Network(network) => LogOrder::of_network(network, order.connections, workers),
+            Selector::Address(address) => LogOrder::for_address(address, workers),
+            Selector::Network(network) => LogOrder::for_network(network, order.connections, workers),
             Selector::Connection(_) => {
                 let selection = Selection { client: Some(order.client), protocol: None };
-                let lists = self.lists(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
+                let lists = self.list_connections(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
                 match lists.into_iter().flat_map(|list| list.reports).next() {
-                    Some(report) => LogOrder::of_address(report.address, workers),
+                    Some(report) => LogOrder::for_address(report.address, workers),
                     None => return Ok(Err(format!("no connection {} is open\n", order.client))),
                 }
             }
         };
-        let log_order = if order.next { log_order.of_next() } else { log_order };
-        Ok(Ok(if order.anonymous { log_order.anonymous() } else { log_order }))
+        let log_order = if order.next { log_order.for_next() } else { log_order };
+        Ok(Ok(if order.anonymous { log_order.without_addresses() } else { log_order }))
     }
 
     /// Why no connection of `order` is logged.
-    async fn why_no_log(&self, order: QlogOrder) -> Result<String, String> {
+    async fn no_log_reason(&self, order: QlogOrder) -> Result<String, String> {
         let selection = Selection { client: Some(order.client), protocol: None };
-        let lists = self.lists(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
+        let lists = self.list_connections(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
         let over_tcp: u64 = lists.iter().map(|list| list.selected).sum();
         let client = order.client;
         Ok(match over_tcp {
             0 => format!("no connection of {client} is open: --next logs the next one\n"),
-            _ => format!("{client} has {} over TCP, and none over QUIC: TCP has no qlog\n", connections(over_tcp)),
+            _ => format!("{client} has {} over TCP, and none over QUIC: TCP has no qlog\n", connections_text(over_tcp)),
         })
     }
 
     /// Ends the logs of `order`.
     async fn end_logs(&self, order: &LogOrder) {
-        order.end();
+        order.end_order();
         // A worker that does not answer drops them with the next order.
-        let _ = self.ask(|answer| WorkerRequest::DropLogs { answer }).await;
+        let _ = self.ask_workers(|answer| WorkerRequest::DropLogs { answer }).await;
     }
 }
 
 /// Sends the lines of `order` until that is over, and returns why it is. Lines are taken from workers once there is
 /// room for them: while a reader is too slow, workers have theirs, and leave events out once they hold enough.
-async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
+async fn send_log_lines(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
     let mut left = MAX_LOG_BYTES;
     loop {
-        let wait = timeout_at(deadline.into(), timeout(READ_INTERVAL, order.readable()));
+        let wait = timeout_at(deadline.into(), timeout(READ_INTERVAL, order.wait_readable()));
         let is_late = tokio::select! {
             waited = wait => waited.is_err(),
             () = sender.closed() => return LogEnd::Connection,
@@ -233,8 +239,8 @@ async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant)
             // A reader that is slower than the connection.
             Err(_) => return LogEnd::Time,
         };
-        let has_ended = order.has_ended();
-        let lines = order.take();
+        let has_ended = order.has_all_ended();
+        let lines = order.take_lines();
         left = match left.checked_sub(lines.len()) {
             Some(left) => left,
             None => return LogEnd::Size,
@@ -249,15 +255,15 @@ async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant)
 }
 
 /// `count` connections, in words.
-fn connections(count: u64) -> String {
+fn connections_text(count: u64) -> String {
     if count == 1 { "1 connection".into() } else { format!("{count} connections") }
 }
 
 /// A report, as `/clients` has it.
-fn shown(report: ClientReport) -> ClientStatus {
+fn client_status(report: ClientReport) -> ClientStatus {
     let ClientReport { name, address, protocol, age, idle, open, sent, sent_rate, received, held, .. } = report;
     let TransportReport { rtt, packets_sent, acks, congestion_window, bytes_in_flight, .. } = report.transport;
-    let Description { local, server_name, tls, group, resumed, certificate, requests } = report.description;
+    let ConnectionDescription { local, server_name, tls, group, resumed, certificate, requests } = report.description;
     let per_ack = packets_sent.zip(acks).filter(|(_, acks)| *acks > 0);
     ClientStatus {
         id: Some(name.to_string()),
@@ -269,7 +275,7 @@ fn shown(report: ClientReport) -> ClientStatus {
         tls: Some(tls.into()),
         group: group.map(str::to_owned).into(),
         resumed: resumed.into(),
-        certificate: certificate.as_deref().and_then(subject).into(),
+        certificate: certificate.as_deref().and_then(certificate_subject).into(),
         age: Some(age.as_secs_f64()),
         idle: idle.map(|idle| idle.as_secs_f64()).into(),
         open: Some(open.into()),
@@ -287,8 +293,8 @@ fn shown(report: ClientReport) -> ClientStatus {
 }
 
 /// The subject of a certificate that `Client-Cert` has.
-fn subject(certificate: &str) -> Option<String> {
-    tls::subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
+fn certificate_subject(certificate: &str) -> Option<String> {
+    tls::parse_subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
 }
 
 #[cfg(test)]
@@ -298,14 +304,14 @@ mod tests {
     /// What is missing is missing at the end, where the log says why.
     #[tokio::test]
     async fn a_log_ends_before_64_mib_without_a_gap() {
-        let order = LogOrder::of_address(([192, 0, 2, 1], 7).into(), 1).of_next();
-        let (sender, mut lines) = mpsc::channel::<Bytes>(PIECES);
+        let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
+        let (sender, mut lines) = mpsc::channel::<Bytes>(MAX_QUEUED_PIECES);
         let mut next = 0_u64;
         let write = async {
             loop {
                 // Half of the lines that a worker may hold, so that both it and its reader wait at times.
                 let piece: Vec<u8> = (0..16 << 10).flat_map(|at| (next + at).to_le_bytes()).collect();
-                if order.push(0, &piece) {
+                if order.hand_over_lines(0, &piece) {
                     next += 16 << 10;
                 }
                 tokio::task::yield_now().await;
@@ -322,7 +328,7 @@ mod tests {
             8 * usize::try_from(expected).unwrap()
         };
         let sent = async {
-            let end = send(&order, &sender, Instant::now() + Duration::from_secs(300)).await;
+            let end = send_log_lines(&order, &sender, Instant::now() + Duration::from_secs(300)).await;
             drop(sender);
             end
         };
@@ -336,13 +342,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_reads_nothing_takes_one_piece_and_workers_keep_theirs() {
-        let order = LogOrder::of_address(([192, 0, 2, 1], 7).into(), 1).of_next();
-        let (sender, mut lines) = mpsc::channel(PIECES);
+        let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
+        let (sender, mut lines) = mpsc::channel(MAX_QUEUED_PIECES);
         let line = [b'x'; 1 << 10];
         let mut held = 0;
         let write = async {
             loop {
-                if order.push(0, &line) {
+                if order.hand_over_lines(0, &line) {
                     held += 1;
                     tokio::task::yield_now().await;
                 } else {
@@ -352,11 +358,11 @@ mod tests {
         };
         let end = tokio::select! {
             () = write => unreachable!("it does not end"),
-            end = send(&order, &sender, tokio::time::Instant::now().into_std() + Duration::from_secs(2)) => end,
+            end = send_log_lines(&order, &sender, tokio::time::Instant::now().into_std() + Duration::from_secs(2)) => end,
         };
         assert_eq!(end, LogEnd::Time);
         assert!(held <= 2 * 256, "{held} KiB");
         let piece = lines.recv().await.unwrap();
-        assert!(lines.try_recv().is_err() && piece.len() + order.take().len() == held as usize * line.len());
+        assert!(lines.try_recv().is_err() && piece.len() + order.take_lines().len() == held as usize * line.len());
     }
 }

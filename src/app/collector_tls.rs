@@ -1,22 +1,22 @@
 //! TLS to the collector of spans, from the file that `traces.ca` names: read and judged with the configuration, renewed
 //! by a reload.
 
-use super::origin_tls::Fault;
-use litequic_config::{Config, Findings, OriginTls, TraceProtocol};
+use super::origin_tls::KeyedFault;
+use litequic_config::{Config, FaultCollector, OriginTls, TraceProtocol};
 use litequic_telemetry::traces::CollectorTls;
 use litequic_tls::{OriginTlsFiles, SystemRoots};
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 
 /// The key of the file, which stands for the system's roots too.
-pub(super) const KEY: &str = "traces.ca";
+pub(super) const TRACES_CA_KEY: &str = "traces.ca";
 
 /// Reads the file; `None` if the collector needs no TLS. Blocks on the file system.
 ///
 /// # Errors
 ///
 /// Every fault.
-pub(super) fn read(config: &Config) -> Result<Option<CollectorTls>, Vec<Fault>> {
+pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>, Vec<KeyedFault>> {
     let traces = &config.traces;
     let Some(endpoint) = traces.endpoint.as_ref().filter(|endpoint| endpoint.is_https) else { return Ok(None) };
     if ServerName::try_from(endpoint.host.as_str()).is_err() {
@@ -24,18 +24,20 @@ pub(super) fn read(config: &Config) -> Result<Option<CollectorTls>, Vec<Fault>> 
         return Err(vec![("traces.endpoint".into(), problem)]);
     }
     let table = OriginTls { ca: traces.ca.clone(), ..OriginTls::default() };
-    let files = OriginTlsFiles::load(&table, &SystemRoots::default());
-    let files =
-        files.map_err(|faults| faults.iter().map(|fault| (KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
-    let mut config = (**files.config()).clone();
+    let files = OriginTlsFiles::load_tls_files(&table, &SystemRoots::default());
+    let files = files
+        .map_err(|faults| faults.iter().map(|fault| (TRACES_CA_KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
+    let mut config = (**files.verifying_config()).clone();
     config.alpn_protocols = match traces.protocol {
         TraceProtocol::Http => vec![b"http/1.1".to_vec()],
         TraceProtocol::Grpc => vec![b"h2".to_vec()],
     };
-    Ok(Some(CollectorTls { config: Arc::new(config), digest: files.digest() }))
+    Ok(Some(CollectorTls { config: Arc::new(config), digest: files.config_digest() }))
 }
 
 /// Reads the file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
-pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<Option<CollectorTls>> {
-    read(config).map_err(|faults| faults.iter().for_each(|(key, problem)| findings.fault(key, problem))).ok()
+pub(super) fn load_collector_tls(config: &Config, findings: &mut FaultCollector) -> Option<Option<CollectorTls>> {
+    read_collector_tls(config)
+        .map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem)))
+        .ok()
 }

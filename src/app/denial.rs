@@ -1,9 +1,9 @@
 //! The operator's list of networks whose clients are refused (`litequic ctl deny`), on the control thread: checks
 //! orders, and removes what is over.
 
-use super::metrics::Metrics;
+use super::metrics::ProcessMetrics;
 use litequic_admin::{DeniedList, DeniedStatus, DenyOrder};
-use litequic_config::{Live, Network};
+use litequic_config::{LiveConfig, Network};
 use litequic_telemetry::clients::{DenyList, MAX_DENIED};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -23,16 +23,16 @@ const LOOPBACK: [Network; 2] = [
 pub(super) struct Denial {
     /// The list that workers read.
     pub(super) list: Arc<DenyList>,
-    config: Live,
-    metrics: Arc<Metrics>,
+    config: LiveConfig,
+    metrics: Arc<ProcessMetrics>,
     changed: Notify,
 }
 
 impl Denial {
     /// Begins with `list`, that of the previous process.
-    pub(super) fn new(list: DenyList, config: Live, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(list: DenyList, config: LiveConfig, metrics: Arc<ProcessMetrics>) -> Self {
         let denial = Self { list: Arc::new(list), config, metrics, changed: Notify::new() };
-        let networks = denial.observe();
+        let networks = denial.update_denied_gauge();
         if networks > 0 {
             tracing::info!(networks, "networks are denied as in the previous process");
         }
@@ -44,22 +44,22 @@ impl Denial {
     /// # Errors
     ///
     /// Why nothing has changed, in words for the operator.
-    pub(super) fn deny(&self, order: &DenyOrder) -> Result<(), String> {
+    pub(super) fn deny_network(&self, order: &DenyOrder) -> Result<(), String> {
         let DenyOrder { network, time, .. } = *order;
         if !order.force
-            && let Some(needed) = self.needed(network)
+            && let Some(needed) = self.needed_addresses(network)
         {
             return Err(format!("{network} has {needed}: confirm with force=on (ctl: --force)\n"));
         }
-        self.list.deny(network, time, Instant::now()).map_err(|error| format!("{error}\n"))?;
-        self.observe();
+        self.list.add_denial(network, time, Instant::now()).map_err(|error| format!("{error}\n"))?;
+        self.update_denied_gauge();
         let time = humantime::format_duration(time);
         tracing::info!(%network, %time, "the operator denies a network");
         Ok(())
     }
 
     /// What of this installation is in `network`.
-    fn needed(&self, network: Network) -> Option<&'static str> {
+    fn needed_addresses(&self, network: Network) -> Option<&'static str> {
         let config = self.config.load();
         let overlaps = |networks: &[Network]| networks.iter().any(|other| other.overlaps(&network));
         if overlaps(&LOOPBACK) {
@@ -78,9 +78,9 @@ impl Denial {
     /// # Errors
     ///
     /// Why nothing has changed, in words for the operator.
-    pub(super) fn allow(&self, network: Network) -> Result<String, String> {
-        let count = self.list.allow(network, Instant::now()).map_err(|error| format!("{error}\n"))?;
-        self.observe();
+    pub(super) fn allow_network(&self, network: Network) -> Result<String, String> {
+        let count = self.list.remove_denials(network, Instant::now()).map_err(|error| format!("{error}\n"))?;
+        self.update_denied_gauge();
         tracing::info!(%network, networks = count, "the operator allows a network again");
         Ok(match count {
             1 => format!("{network} is allowed again\n"),
@@ -89,21 +89,21 @@ impl Denial {
     }
 
     /// The list, as `/denied` has it.
-    pub(super) fn status(&self) -> DeniedList {
+    pub(super) fn denied_list(&self) -> DeniedList {
         let one = |denied: litequic_telemetry::clients::DeniedNetwork| DeniedStatus {
             network: Some(denied.network.to_string()),
-            seconds: Some(seconds(denied.left)),
+            seconds: Some(seconds_rounded_up(denied.left)),
         };
         DeniedList {
-            denied: self.list.list(Instant::now()).into_iter().map(one).collect(),
+            denied: self.list.denied_networks(Instant::now()).into_iter().map(one).collect(),
             most: Some(MAX_DENIED as u64),
         }
     }
 
     /// Removes networks once their time is over. Does not end.
-    pub(super) async fn expire(&self) {
+    pub(super) async fn run_expiry(&self) {
         loop {
-            let end = self.list.next_end();
+            let end = self.list.next_denial_end();
             select! {
                 () = self.changed.notified() => continue,
                 () = async {
@@ -113,16 +113,16 @@ impl Denial {
                     }
                 } => {}
             }
-            for network in self.list.expire(Instant::now()) {
+            for network in self.list.remove_expired(Instant::now()) {
                 tracing::info!(%network, "no longer denied: the time is over");
             }
-            self.observe();
+            self.update_denied_gauge();
         }
     }
 
     /// Sets the gauge, and wakes [`Self::expire`]. Returns how many networks are denied.
-    fn observe(&self) -> usize {
-        let networks = self.list.list(Instant::now()).len();
+    fn update_denied_gauge(&self) -> usize {
+        let networks = self.list.denied_networks(Instant::now()).len();
         self.metrics.control.denied_networks.set(networks as u64);
         self.changed.notify_one();
         networks
@@ -130,7 +130,7 @@ impl Denial {
 }
 
 /// Whole seconds, rounded up: what is left is never 0.
-pub(super) fn seconds(time: Duration) -> u64 {
+pub(super) fn seconds_rounded_up(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
@@ -141,10 +141,10 @@ mod tests {
 
     fn denial() -> Denial {
         let origin = "http://127.0.0.1:1".parse().unwrap();
-        let mut config = Config::simple(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
+        let mut config = Config::with_defaults(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
         config.trusted_proxies = vec!["192.0.2.0/28".parse().unwrap()];
         config.listen.proxy_protocol_from = vec!["2001:db8::5".parse().unwrap()];
-        Denial::new(DenyList::default(), config.live(), Arc::new(Metrics::new(1)))
+        Denial::new(DenyList::default(), config.into_live(), Arc::new(ProcessMetrics::new(1)))
     }
 
     fn order(network: &str, force: bool) -> DenyOrder {
@@ -166,14 +166,17 @@ mod tests {
             ("192.0.2.16", None),
             ("2001:db8::6", None),
         ] {
-            let refused = denial.deny(&order(network, false)).err();
+            let refused = denial.deny_network(&order(network, false)).err();
             assert_eq!(refused.is_some(), reason.is_some(), "{network}: {refused:?}");
             assert!(refused.unwrap_or_default().contains(reason.unwrap_or_default()), "{network}");
-            denial.deny(&order(network, true)).unwrap();
+            denial.deny_network(&order(network, true)).unwrap();
         }
         assert_eq!(denial.metrics.control.denied_networks.get(), 9, "::ffff:127.0.0.1 is 127.0.0.1");
-        assert_eq!(denial.allow("0.0.0.0/0".parse().unwrap()).unwrap(), "5 networks of 0.0.0.0/0 are allowed again\n");
-        assert_eq!(denial.allow("10.0.0.1".parse().unwrap()).unwrap_err(), "10.0.0.1/32 is not denied\n");
+        assert_eq!(
+            denial.allow_network("0.0.0.0/0".parse().unwrap()).unwrap(),
+            "5 networks of 0.0.0.0/0 are allowed again\n"
+        );
+        assert_eq!(denial.allow_network("10.0.0.1".parse().unwrap()).unwrap_err(), "10.0.0.1/32 is not denied\n");
         assert_eq!(denial.metrics.control.denied_networks.get(), 4);
     }
 
@@ -181,17 +184,17 @@ mod tests {
     async fn a_network_whose_time_is_over_leaves_the_list_by_itself() {
         let denial = denial();
         let later = Duration::from_millis(50);
-        denial.list.deny("10.0.0.0/8".parse().unwrap(), later, Instant::now()).unwrap();
-        denial.observe();
+        denial.list.add_denial("10.0.0.0/8".parse().unwrap(), later, Instant::now()).unwrap();
+        denial.update_denied_gauge();
         let gone = async {
             while denial.metrics.control.denied_networks.get() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         select! {
-            () = denial.expire() => unreachable!("it does not end"),
+            () = denial.run_expiry() => unreachable!("it does not end"),
             () = gone => {}
         }
-        assert_eq!(denial.status().denied, []);
+        assert_eq!(denial.denied_list().denied, []);
     }
 }

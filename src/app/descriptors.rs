@@ -3,48 +3,48 @@
 
 use super::memory_limit;
 use litequic_admin::{self as admin, DerivedStatus, DescriptorSideStatus, DescriptorStatus};
-use litequic_config::{AdminSocket, Config, Findings, Limits};
-use litequic_proxy::{Capacity, Derived};
-use litequic_resources::descriptors::{Descriptors, Division, Side};
+use litequic_config::{AdminSocket, Config, FaultCollector, Limits};
+use litequic_proxy::{Capacity, DerivedLimits};
+use litequic_resources::descriptors::{DescriptorDivision, Descriptors, ProxySide};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{fmt, fs, io, sync::Arc};
 
 /// The kernel's maximum of RLIMIT_NOFILE (proc_sys_fs(5)).
-const NR_OPEN: &str = "/proc/sys/fs/nr_open";
+const NR_OPEN_FILE: &str = "/proc/sys/fs/nr_open";
 /// The kernel's own default of `fs.nr_open`, where that cannot be read.
 const DEFAULT_NR_OPEN: u64 = 1_048_576;
 
 /// Descriptors of the process beside those below: standard streams, the control thread's runtime, signals, inotify, the
 /// service manager's socket, the access log and its successor at a reload, files of memory cgroups, certificates and
 /// pages while they are read, the handover's socket, pipe and processes, name lookups.
-const PROCESS: u32 = 64;
+const PROCESS_DESCRIPTORS: u32 = 64;
 /// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
-const WORKER: u32 = 8;
+const WORKER_DESCRIPTORS: u32 = 8;
 /// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring
 /// the ring and its eventfd.
-const UDP: u32 = 4;
+const UDP_DESCRIPTORS: u32 = 4;
 /// Descriptors of a worker for a TCP address: the listener, the duplicate that an upgrade hands over, the spare
 /// descriptor, and a connection that was accepted and not counted yet.
-const TCP: u32 = 4;
+const TCP_DESCRIPTORS: u32 = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
-const ADMIN: u32 = 2;
+const ADMIN_DESCRIPTORS: u32 = 2;
 /// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two
 /// of the server's addresses at once.
-const SERVER: u32 = 4;
+const SERVER_DESCRIPTORS: u32 = 4;
 /// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
 /// Connections of the admin socket at most: a few `litequic ctl` at once.
-pub(super) const SOCKET_CONNECTIONS: usize = 8;
+pub(super) const MAX_SOCKET_CONNECTIONS: usize = 8;
 
 /// Connections of an admin address at least: a kubelet, a scraper and an operator at once.
-const LEAST_ADMIN: usize = 4;
+const MIN_ADMIN_CONNECTIONS: usize = 4;
 /// A limit of descriptors below which the defaults of `[limits]` are far out of reach: four times a shell's.
-const LOW: u32 = 4_096;
+const LOW_LIMIT: u32 = 4_096;
 
 /// The soft limit could not be raised.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot raise the limit of open files from {from} to {to}: {source}")]
-pub struct RaiseError {
+pub struct RaiseLimitError {
     from: u64,
     to: u64,
     source: io::Error,
@@ -56,30 +56,30 @@ pub struct RaiseError {
 /// # Errors
 ///
 /// [`RaiseError`]: the limit is as before.
-pub fn raise_limit() -> Result<(), RaiseError> {
+pub fn raise_open_files() -> Result<(), RaiseLimitError> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let (from, to) = (current.unwrap_or(u64::MAX), reachable(maximum, nr_open()));
+    let (from, to) = (current.unwrap_or(u64::MAX), reachable_limit(maximum, read_nr_open()));
     if from >= to {
         return Ok(());
     }
     // A hard limit beyond `fs.nr_open` cannot be set again: EPERM.
     let raised = Rlimit { current: Some(to), maximum: Some(to) };
-    setrlimit(Resource::Nofile, raised).map_err(|error| RaiseError { from, to, source: error.into() })
+    setrlimit(Resource::Nofile, raised).map_err(|error| RaiseLimitError { from, to, source: error.into() })
 }
 
 /// The soft limit that [`raise_limit`] leads to.
-fn reachable(hard: Option<u64>, nr_open: u64) -> u64 {
+fn reachable_limit(hard: Option<u64>, nr_open: u64) -> u64 {
     hard.map_or(nr_open, |hard| hard.min(nr_open))
 }
 
-fn nr_open() -> u64 {
-    let read = fs::read_to_string(NR_OPEN).ok();
+fn read_nr_open() -> u64 {
+    let read = fs::read_to_string(NR_OPEN_FILE).ok();
     read.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_NR_OPEN)
 }
 
 /// The limit of open files by which descriptors are planned.
 #[derive(Debug, Clone, Copy, Default)]
-pub enum OpenFiles {
+pub enum OpenFilesLimit {
     /// The soft limit in force.
     #[default]
     InForce,
@@ -91,12 +91,14 @@ pub enum OpenFiles {
     Given(u32),
 }
 
-impl OpenFiles {
-    fn limit(self) -> u32 {
+impl OpenFilesLimit {
+    fn open_files_limit(self) -> u32 {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let limit = match self {
             Self::InForce => current.unwrap_or(u64::MAX),
-            Self::Reachable => reachable(maximum, nr_open()).max(current.unwrap_or(u64::MAX).min(nr_open())),
+            Self::Reachable => {
+                reachable_limit(maximum, read_nr_open()).max(current.unwrap_or(u64::MAX).min(read_nr_open()))
+            }
             Self::Shared => current.unwrap_or(u64::MAX) / 3 * 2,
             Self::Given(limit) => limit.into(),
         };
@@ -108,9 +110,9 @@ impl OpenFiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorPlan {
     /// The division of descriptors.
-    pub division: Division,
+    pub division: DescriptorDivision,
     /// The defaults of origins' bounds.
-    pub derived: Derived,
+    pub derived: DerivedLimits,
     /// Workers of the process.
     pub workers: usize,
     /// Connections of one admin address at most.
@@ -119,42 +121,49 @@ pub struct DescriptorPlan {
 
 impl DescriptorPlan {
     /// The plan for `config` and a number of `workers`, within the limit of `files`.
-    pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
-        let memory = memory_limit::available(config.limits.memory);
-        Self::of(config, workers, files.limit(), memory)
+    pub(super) fn new(config: &Config, workers: usize, files: OpenFilesLimit) -> Self {
+        let memory = memory_limit::available_memory(config.limits.memory);
+        Self::from_limits(config, workers, files.open_files_limit(), memory)
     }
 
     /// The plan of a process that `config` would start here.
-    pub fn of_start(config: &Config) -> Self {
-        Self::new(config, super::Inherited::default().workers(config), OpenFiles::Reachable)
+    pub fn for_start(config: &Config) -> Self {
+        Self::new(config, super::InheritedSockets::default().worker_count(config), OpenFilesLimit::Reachable)
     }
 
-    fn of(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
+    fn from_limits(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let most = admin::AdminLimits::default().connections;
-        let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(LEAST_ADMIN);
+        let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(MIN_ADMIN_CONNECTIONS);
         let listen = &config.listen;
         let servers: usize = config.origins.values().map(|origin| origin.servers.len()).sum();
-        let tcp = number(listen.tcp.len() + listen.redirect.len()).saturating_mul(TCP);
-        let worker = number(listen.udp.len()).saturating_mul(UDP).saturating_add(tcp).saturating_add(WORKER);
+        let tcp = number(listen.tcp.len() + listen.redirect.len()).saturating_mul(TCP_DESCRIPTORS);
+        let worker = number(listen.udp.len())
+            .saturating_mul(UDP_DESCRIPTORS)
+            .saturating_add(tcp)
+            .saturating_add(WORKER_DESCRIPTORS);
         let admin = config.admin.listen.iter().chain(&config.admin.probes).count();
-        let admin = number(admin).saturating_mul(number(admin_connections).saturating_add(ADMIN));
+        let admin = number(admin).saturating_mul(number(admin_connections).saturating_add(ADMIN_DESCRIPTORS));
         let has_socket = config.admin.socket != AdminSocket::None;
-        let admin = admin.saturating_add(if has_socket { number(SOCKET_CONNECTIONS).saturating_add(ADMIN) } else { 0 });
-        let fixed = number(workers).saturating_mul(worker).saturating_add(PROCESS).saturating_add(admin);
-        let fixed = fixed.saturating_add(number(servers).saturating_mul(SERVER));
-        let division = Division { limit, fixed };
-        let derived = Derived::new(&division, memory, workers, servers);
+        let admin = admin.saturating_add(if has_socket {
+            number(MAX_SOCKET_CONNECTIONS).saturating_add(ADMIN_DESCRIPTORS)
+        } else {
+            0
+        });
+        let fixed = number(workers).saturating_mul(worker).saturating_add(PROCESS_DESCRIPTORS).saturating_add(admin);
+        let fixed = fixed.saturating_add(number(servers).saturating_mul(SERVER_DESCRIPTORS));
+        let division = DescriptorDivision { limit, fixed };
+        let derived = DerivedLimits::new(&division, memory, workers, servers);
         Self { division, derived, workers, admin_connections }
     }
 
     /// The keys of `config` that the plan does not let be reached, each with the problem.
-    fn warnings(&self, config: &Config) -> Vec<(String, String)> {
+    fn unreachable_keys(&self, config: &Config) -> Vec<(String, String)> {
         let (division, workers) = (&self.division, self.workers as u64);
-        let Division { limit, .. } = *division;
+        let DescriptorDivision { limit, .. } = *division;
         let mut warnings = Vec::new();
-        let mut warn = |key: String, connections: u64, side: Side, whose: &str| {
-            let most = division.most(side);
+        let mut warn = |key: String, connections: u64, side: ProxySide, whose: &str| {
+            let most = division.max_for_side(side);
             if connections > most.into() {
                 let problem = format!(
                     "cannot be reached: {workers} workers would have {connections} connections, and of {limit} file \
@@ -165,15 +174,15 @@ impl DescriptorPlan {
         };
         let clients = config.limits.max_connections;
         // The default is for machines of any size: only a limit that is low for any server is worth a warning.
-        if clients != Limits::default().max_connections || limit < LOW {
+        if clients != Limits::default().max_connections || limit < LOW_LIMIT {
             let all = u64::from(clients).saturating_mul(workers);
-            warn("limits.max_connections".into(), all, Side::Clients, "clients over TCP");
+            warn("limits.max_connections".into(), all, ProxySide::Clients, "clients over TCP");
         }
         for (name, origin) in &config.origins {
             if let Some(number) = origin.max_connections {
                 let all = u64::from(number).saturating_mul(workers).saturating_mul(origin.servers.len() as u64);
-                let table = if name == Config::ORIGIN { "origin".into() } else { format!("origins.{name}") };
-                warn(format!("{table}.max_connections"), all, Side::Origins, "origins");
+                let table = if name == Config::ORIGIN_NAME { "origin".into() } else { format!("origins.{name}") };
+                warn(format!("{table}.max_connections"), all, ProxySide::Origins, "origins");
             }
         }
         warnings
@@ -181,9 +190,9 @@ impl DescriptorPlan {
 }
 
 /// Warns of keys of `config` that cannot be reached with the descriptors that a start would have here.
-pub(super) fn warn(config: &Config, findings: &mut Findings) {
-    for (key, problem) in DescriptorPlan::of_start(config).warnings(config) {
-        findings.warn(&key, problem);
+pub(super) fn warn_unreachable_keys(config: &Config, findings: &mut FaultCollector) {
+    for (key, problem) in DescriptorPlan::for_start(config).unreachable_keys(config) {
+        findings.add_warning(&key, problem);
     }
 }
 
@@ -196,10 +205,10 @@ impl fmt::Display for DescriptorPlan {
              workers and each server: origin.max_connections {}, origin.max_queue {}",
             division.limit,
             division.fixed,
-            division.reserved(Side::Clients),
-            division.most(Side::Clients),
-            division.reserved(Side::Origins),
-            division.most(Side::Origins),
+            division.reserved_for(ProxySide::Clients),
+            division.max_for_side(ProxySide::Clients),
+            division.reserved_for(ProxySide::Origins),
+            division.max_for_side(ProxySide::Origins),
             workers,
             derived.max_connections,
             derived.max_queue,
@@ -210,45 +219,48 @@ impl fmt::Display for DescriptorPlan {
 /// What the process shares out, as reloads update it.
 #[derive(Debug, Clone)]
 pub(super) struct SharedDescriptors {
-    files: OpenFiles,
+    files: OpenFilesLimit,
     workers: usize,
     pub(super) capacity: Arc<Capacity>,
 }
 
 impl SharedDescriptors {
     /// What `workers` workers share within the limit of `files`, by `config`.
-    pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
+    pub(super) fn new(config: &Config, workers: usize, files: OpenFilesLimit) -> Self {
         let DescriptorPlan { division, derived, .. } = DescriptorPlan::new(config, workers, files);
         let descriptors = Arc::new(Descriptors::new(division));
         Self { files, workers, capacity: Arc::new(Capacity::new(descriptors, workers, derived)) }
     }
 
     /// The plan for `config`.
-    pub(super) fn plan(&self, config: &Config) -> DescriptorPlan {
+    pub(super) fn plan_for(&self, config: &Config) -> DescriptorPlan {
         DescriptorPlan::new(config, self.workers, self.files)
     }
 
     /// Follows `config`: connections that are open stay open.
-    pub(super) fn follow(&self, config: &Config) {
-        let DescriptorPlan { division, derived, .. } = self.plan(config);
-        self.capacity.descriptors.divide(division);
-        self.capacity.set(derived);
+    pub(super) fn update_division(&self, config: &Config) {
+        let DescriptorPlan { division, derived, .. } = self.plan_for(config);
+        self.capacity.descriptors.set_division(division);
+        self.capacity.set_derived(derived);
     }
 
     /// What is in force and in use, for `/status`.
-    pub(super) fn status(&self) -> DescriptorStatus {
-        let (division, taken, derived) =
-            (self.capacity.descriptors.division(), self.capacity.descriptors.taken(), self.capacity.derived());
+    pub(super) fn descriptor_status(&self) -> DescriptorStatus {
+        let (division, taken, derived) = (
+            self.capacity.descriptors.division(),
+            self.capacity.descriptors.taken_descriptors(),
+            self.capacity.derived_limits(),
+        );
         let side = |side| DescriptorSideStatus {
-            open: Some(taken.of(side).into()),
-            reserved: Some(division.reserved(side).into()),
-            most: Some(division.most(side).into()),
+            open: Some(taken.taken_by(side).into()),
+            reserved: Some(division.reserved_for(side).into()),
+            most: Some(division.max_for_side(side).into()),
         };
         DescriptorStatus {
             limit: Some(division.limit.into()),
             fixed: Some(division.fixed.into()),
-            clients: side(Side::Clients),
-            origins: side(Side::Origins),
+            clients: side(ProxySide::Clients),
+            origins: side(ProxySide::Origins),
             derived: DerivedStatus {
                 max_connections: Some(derived.max_connections as u64),
                 max_queue: Some(derived.max_queue as u64),
@@ -265,7 +277,7 @@ mod tests {
 
     fn config() -> Config {
         let origin = "http://origin".parse().unwrap();
-        Config::simple(([127, 0, 0, 1], 8443).into(), origin, "cert.pem".into(), "key.pem".into())
+        Config::with_defaults(([127, 0, 0, 1], 8443).into(), origin, "cert.pem".into(), "key.pem".into())
     }
 
     #[test]
@@ -273,15 +285,16 @@ mod tests {
         for (hard, nr_open, expected) in
             [(Some(4_096), 1_048_576, 4_096), (Some(1 << 40), 1_048_576, 1_048_576), (None, 1 << 30, 1 << 30)]
         {
-            assert_eq!(reachable(hard, nr_open), expected);
+            assert_eq!(reachable_limit(hard, nr_open), expected);
         }
-        assert!(nr_open() >= 1_024);
+        assert!(read_nr_open() >= 1_024);
     }
 
     #[test]
     fn the_fixed_part_follows_from_workers_addresses_and_servers() {
         let mut config = config();
-        let fixed = |config: &Config, workers| DescriptorPlan::of(config, workers, 1_048_576, GIB).division.fixed;
+        let fixed =
+            |config: &Config, workers| DescriptorPlan::from_limits(config, workers, 1_048_576, GIB).division.fixed;
         assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4 + 10);
         assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 4 + 10);
         config.admin.socket = AdminSocket::None;
@@ -296,7 +309,7 @@ mod tests {
     fn a_warning_names_the_key_that_cannot_be_reached() {
         let mut config = config();
         let warnings = |config: &Config, limit| {
-            let warnings = DescriptorPlan::of(config, 2, limit, GIB).warnings(config);
+            let warnings = DescriptorPlan::from_limits(config, 2, limit, GIB).unreachable_keys(config);
             warnings.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
         };
         assert_eq!(warnings(&config, 20_000), [""; 0], "a default is for machines of any size");

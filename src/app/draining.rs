@@ -1,6 +1,6 @@
 //! What a drain waits for: which workers still serve, and what the log says of it.
 
-use super::metrics::Metrics;
+use super::metrics::ProcessMetrics;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -16,22 +16,23 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct OldestClient(Mutex<Option<(SocketAddr, Instant)>>);
 
 impl OldestClient {
-    pub(super) fn set(&self, oldest: Option<(SocketAddr, Instant)>) {
+    pub(super) fn set_oldest(&self, oldest: Option<(SocketAddr, Instant)>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
     }
 
-    fn get(&self) -> Option<(SocketAddr, Instant)> {
+    fn current_oldest(&self) -> Option<(SocketAddr, Instant)> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Logs what is still open: connections, requests and tunnels of all workers, the oldest of their clients, and how long
 /// the drain waits at most.
-pub(super) fn report(metrics: &Metrics, oldest: &[Arc<OldestClient>], left: Duration) {
-    let connections = metrics.sum(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
-    let requests = metrics.sum(|worker| worker.shared.requests_open.get());
-    let tunnels = metrics.sum(|worker| worker.proxy.tunnels_open.get());
-    let oldest = oldest.iter().filter_map(|worker| worker.get()).min_by_key(|(_, since)| *since);
+pub(super) fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestClient>], left: Duration) {
+    let connections =
+        metrics.sum_over_workers(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
+    let requests = metrics.sum_over_workers(|worker| worker.shared.requests_open.get());
+    let tunnels = metrics.sum_over_workers(|worker| worker.proxy.tunnels_open.get());
+    let oldest = oldest.iter().filter_map(|worker| worker.current_oldest()).min_by_key(|(_, since)| *since);
     let oldest_client = oldest.map(|(client, _)| tracing::field::display(client));
     let connected_for = oldest.map(|(_, since)| since.elapsed().as_secs());
     tracing::info!(

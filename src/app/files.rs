@@ -2,15 +2,16 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::{acme_files, collector_tls, descriptors, origin_tls, replica::replica, start_error::NO_REPLICA, users};
+use super::{acme_files, collector_tls, descriptors, origin_tls, replica::own_replica, start_error::NO_REPLICA, users};
 use litequic_admin::{Token, TokenError};
 use litequic_config::{
-    self as config, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning,
+    self as config, AccessTarget, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, ParsedConfig,
+    RouteTarget, Template,
 };
 use litequic_proxy::{Pages, RoutingFiles};
 use litequic_quic::{Secrets, ServerIdKey};
 use litequic_telemetry::traces::CollectorTls;
-use litequic_tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved};
+use litequic_tls::{CertificateError, CertificateStore, ClientAuthorities, LoadedCertificate, UnservedCertificate};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,7 @@ use std::{
 
 /// A configuration without a fault, and what its files hold.
 #[derive(Debug)]
-pub struct Loads {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// With the authorities of clients' certificates.
@@ -34,7 +35,7 @@ pub struct Loads {
     /// The key of `[listen.server_id]`, unless its file can be read once only.
     pub server_id_key: Option<ServerIdKey>,
     /// Warnings: what can be used and probably should not.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<ConfigWarning>,
 }
 
 /// Reads every file that `draft` names, also where it has faults itself. Binds and makes nothing. Blocks on the file
@@ -43,127 +44,132 @@ pub struct Loads {
 /// # Errors
 ///
 /// Every fault of the configuration and of the files, in the configuration's order.
-pub fn load(draft: Draft) -> Result<Loads, Faults> {
-    let Draft { config, mut findings } = draft;
+pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
+    let ParsedConfig { config, faults: mut findings } = draft;
     let read = config.and_then(|config| {
-        let certificates = certificates(&config, &mut findings);
-        acme_files::check(&config, certificates.as_ref(), &mut findings);
-        let pages = pages(&config, &mut findings);
-        let tls = origin_tls::load(&config, &mut findings);
-        let users = users::load(&config, &mut findings);
-        let collector = collector_tls::load(&config, &mut findings);
-        secret(&config, &mut findings);
-        let server_id_key = server_id_key(&config, &mut findings);
-        token(&config, &mut findings);
-        access_log(&config, &mut findings);
-        unix_sockets(&config, &mut findings);
-        ambiguities(&config, &mut findings);
-        variables(&config, &mut findings);
-        descriptors::warn(&config, &mut findings);
+        let certificates = load_certificates(&config, &mut findings);
+        acme_files::check_acme(&config, certificates.as_ref(), &mut findings);
+        let pages = load_pages(&config, &mut findings);
+        let tls = origin_tls::load_origin_tls(&config, &mut findings);
+        let users = users::load_users(&config, &mut findings);
+        let collector = collector_tls::load_collector_tls(&config, &mut findings);
+        check_secret_file(&config, &mut findings);
+        let server_id_key = check_server_id_key(&config, &mut findings);
+        check_token(&config, &mut findings);
+        check_access_log(&config, &mut findings);
+        check_unix_sockets(&config, &mut findings);
+        warn_ambiguous_routes(&config, &mut findings);
+        warn_foreign_variables(&config, &mut findings);
+        descriptors::warn_unreachable_keys(&config, &mut findings);
         let routing = RoutingFiles { pages: pages?, tls: tls?, users: users? };
         Some((config, certificates?, routing, collector?, server_id_key))
     });
-    let ((config, certificates, routing, collector, server_id_key), warnings) = findings.verdict(read)?;
-    Ok(Loads { config, certificates, routing, collector, server_id_key, warnings })
+    let ((config, certificates, routing, collector, server_id_key), warnings) = findings.into_result(read)?;
+    Ok(LoadedConfig { config, certificates, routing, collector, server_id_key, warnings })
 }
 
 /// Every file that `config` names and a reload reads.
-pub(super) fn named(config: &Config) -> impl Iterator<Item = PathBuf> {
+pub(super) fn reloadable_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
     let key = config.listen.server_id.iter().filter_map(|server_id| server_id.key_file.as_ref());
-    let files = served.chain(clients.into_iter().flatten()).chain(key).cloned().chain(Pages::files(config));
-    let files = files.chain(origin_tls::files(config)).chain(users::files(config)).chain(config.traces.ca.clone());
+    let files = served.chain(clients.into_iter().flatten()).chain(key).cloned().chain(Pages::page_files(config));
+    let files = files
+        .chain(origin_tls::origin_tls_files(config))
+        .chain(users::user_files(config))
+        .chain(config.traces.ca.clone());
     // Empty where the configuration has a fault.
     files.filter(|file| !file.as_os_str().is_empty())
 }
 
-fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateStore> {
+fn load_certificates(config: &Config, findings: &mut FaultCollector) -> Option<CertificateStore> {
     let now = SystemTime::now();
     let mut served = Vec::new();
     for (n, files) in config.certificates.iter().enumerate() {
-        match Certificate::load(files) {
+        match LoadedCertificate::load_certificate(files) {
             Ok(certificate) => {
-                for warning in certificate.warnings(now) {
-                    findings.warn(&format!("certificates[{n}].cert"), warning);
+                for warning in certificate.chain_warnings(now) {
+                    findings.add_warning(&format!("certificates[{n}].cert"), warning);
                 }
                 served.push(certificate);
             }
             Err(errors) => {
-                for error in errors.0.iter().filter(|error| !error.file().as_os_str().is_empty()) {
-                    let key = if error.file() == files.key { "key" } else { "cert" };
-                    findings.fault(&format!("certificates[{n}].{key}"), error);
+                for error in errors.0.iter().filter(|error| !error.faulty_file().as_os_str().is_empty()) {
+                    let key = if error.faulty_file() == files.key { "key" } else { "cert" };
+                    findings.add_fault(&format!("certificates[{n}].{key}"), error);
                 }
             }
         }
     }
     let clients = &config.client_certificates;
-    let authorities = match Authorities::load(clients) {
+    let authorities = match ClientAuthorities::load_authorities(clients) {
         Ok(authorities) => authorities,
         Err(errors) => {
             for error in &errors.0 {
-                findings.fault(client_certificates_key(config, error), error);
+                findings.add_fault(client_certificates_key(config, error), error);
             }
             return None;
         }
     };
-    for warning in authorities.iter().flat_map(|authorities| authorities.warnings(now)) {
-        findings.warn("client_certificates.crl", warning);
+    for warning in authorities.iter().flat_map(|authorities| authorities.authority_warnings(now)) {
+        findings.add_warning("client_certificates.crl", warning);
     }
     if served.len() < config.certificates.len() || (served.is_empty() && config.acme.is_empty()) {
         return None;
     }
-    let store = CertificateStore::of(served).with_authorities(authorities);
-    unserved(&store, findings);
-    uncovered_hosts(config, &store, findings);
+    let store = CertificateStore::from_file_certificates(served).with_authorities(authorities);
+    warn_unserved(&store, findings);
+    warn_uncovered_hosts(config, &store, findings);
     Some(store)
 }
 
 /// The key of `[client_certificates]` whose file is at fault.
 fn client_certificates_key(config: &Config, error: &CertificateError) -> &'static str {
-    let is_crl = config.client_certificates.crl.as_deref() == Some(error.file());
+    let is_crl = config.client_certificates.crl.as_deref() == Some(error.faulty_file());
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
 }
 
 /// Certificates that no client gets.
-fn unserved(store: &CertificateStore, findings: &mut Findings) {
-    for Unserved { place, instead } in store.unserved() {
+fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
+    for UnservedCertificate { position: place, instead } in store.unserved_certificates() {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
         let reason = match &instead[..] {
             [] => "it has no name".into(),
             [one] => format!("{one} has its names, and a key of the same algorithm"),
             several => format!("{} have its names, and keys of the same algorithm", several.join(" and ")),
         };
-        findings
-            .warn(&format!("certificates[{place}].cert"), format!("no client is served this certificate: {reason}"));
+        findings.add_warning(
+            &format!("certificates[{place}].cert"),
+            format!("no client is served this certificate: {reason}"),
+        );
     }
 }
 
 /// Hosts of routes for which clients get a certificate warning.
-fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
+fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut FaultCollector) {
     for (n, route) in config.routes.iter().enumerate() {
-        let is_uncovered = |host: &&str| !store.covers_pattern(host) && !acme_files::covers(config, host);
+        let is_uncovered = |host: &&str| !store.covers_route_host(host) && !acme_files::obtains_host(config, host);
         if let Some(host) = route.host.as_deref().filter(is_uncovered) {
             let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
-            findings.warn(&format!("routes[{n}].host"), problem);
+            findings.add_warning(&format!("routes[{n}].host"), problem);
         }
     }
 }
 
 /// Routes that the order of the file alone tells apart for some requests.
-fn ambiguities(config: &Config, findings: &mut Findings) {
-    let names = config::Route::names(&config.routes);
-    for (first, second) in config::ambiguities(&config.routes) {
+fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
+    let names = config::RouteConfig::unique_route_names(&config.routes);
+    for (first, second) in config::find_ambiguous_routes(&config.routes) {
         let Some(name) = names.get(first) else { continue };
         let problem = format!(
             "a request can match both this and routes[{first}] ({name}), which wins: it comes first in the file"
         );
-        findings.warn(&format!("routes[{second}].match"), problem);
+        findings.add_warning(&format!("routes[{second}].match"), problem);
     }
 }
 
 /// Values with a variable of another program, which are sent as they are written.
-fn variables(config: &Config, findings: &mut Findings) {
+fn warn_foreign_variables(config: &Config, findings: &mut FaultCollector) {
     let values = |request, response| {
         let rules = [("request_headers", request), ("response_headers", response)];
         rules.into_iter().flat_map(|(key, rules): (_, &HeaderRules)| {
@@ -175,8 +181,8 @@ fn variables(config: &Config, findings: &mut Findings) {
     let mut check = |key: &str, value: &Template| {
         let allowed =
             if key.ends_with("redirect.to") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
-        if let Some(variable) = config::foreign_variable(&value.to_string()) {
-            findings.warn(key, format!("{variable} is sent as it is written; the variables here are {allowed}"));
+        if let Some(variable) = config::find_foreign_variable(&value.to_string()) {
+            findings.add_warning(key, format!("{variable} is sent as it is written; the variables here are {allowed}"));
         }
     };
     for (key, value) in values(&config.request_headers, &config.response_headers) {
@@ -185,9 +191,9 @@ fn variables(config: &Config, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
         let rules = values(&route.request_headers, &route.response_headers);
         let (redirect, fixed) = match &route.target {
-            Target::Origin(_) => (None, None),
-            Target::Redirect(redirect) => (Some(("redirect.to".to_owned(), &redirect.to)), None),
-            Target::Respond(respond) => (None, Some(&respond.headers)),
+            RouteTarget::Origin(_) => (None, None),
+            RouteTarget::Redirect(redirect) => (Some(("redirect.to".to_owned(), &redirect.to)), None),
+            RouteTarget::Respond(respond) => (None, Some(&respond.headers)),
         };
         let fixed = fixed.into_iter().flatten().map(|(name, value)| (format!("respond.headers.{name}"), value));
         for (key, value) in rules.chain(fixed).chain(redirect) {
@@ -196,8 +202,8 @@ fn variables(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
-    match Pages::load(config) {
+fn load_pages(config: &Config, findings: &mut FaultCollector) -> Option<Pages> {
+    match Pages::read_page_files(config) {
         Ok(pages) => Some(pages),
         Err(errors) => {
             let general = config.error_pages.iter().map(|(errors, path)| (format!("error_pages.{errors}"), path));
@@ -206,13 +212,15 @@ fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
                 route.error_pages.iter().map(move |(errors, path)| (key(errors), path))
             });
             let bodies = config.routes.iter().enumerate().filter_map(|(n, route)| match &route.target {
-                Target::Respond(respond) => Some((format!("routes[{n}].respond.body_file"), respond.file()?)),
-                Target::Origin(_) | Target::Redirect(_) => None,
+                RouteTarget::Respond(respond) => {
+                    Some((format!("routes[{n}].respond.body_file"), respond.body_file_path()?))
+                }
+                RouteTarget::Origin(_) | RouteTarget::Redirect(_) => None,
             });
-            let errors: BTreeMap<&Path, _> = errors.iter().map(|error| (error.path(), error)).collect();
+            let errors: BTreeMap<&Path, _> = errors.iter().map(|error| (error.page_path(), error)).collect();
             for (key, path) in general.chain(routes).chain(bodies) {
                 if let Some(error) = errors.get(path.as_path()) {
-                    findings.fault(&key, error);
+                    findings.add_fault(&key, error);
                 }
             }
             None
@@ -221,48 +229,48 @@ fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
 }
 
 /// Names that hosts have by default, and so several of them.
-const LOCAL_NAMES: [&str; 2] = ["localhost", "localhost.localdomain"];
+const DEFAULT_HOST_NAMES: [&str; 2] = ["localhost", "localhost.localdomain"];
 
-fn secret(config: &Config, findings: &mut Findings) {
+fn check_secret_file(config: &Config, findings: &mut FaultCollector) {
     let Some(path) = &config.listen.secret_file else { return };
-    match replica(config) {
-        None => findings.fault("listen.secret_file", NO_REPLICA),
-        Some(replica) if LOCAL_NAMES.contains(&replica.name()) => {
-            let name = replica.name();
+    match own_replica(config) {
+        None => findings.add_fault("listen.secret_file", NO_REPLICA),
+        Some(replica) if DEFAULT_HOST_NAMES.contains(&replica.replica_name()) => {
+            let name = replica.replica_name();
             let problem = format!(
                 "replica {name:?}: another host may have this name too, and could reset clients' connections; set listen.replica"
             );
-            findings.warn("listen.secret_file", problem);
+            findings.add_warning("listen.secret_file", problem);
         }
         Some(_) => {}
     }
     if is_pipe(path) {
         return;
     }
-    match Secrets::load(path) {
-        Ok(secrets) if secrets.is_exposed() => {
+    match Secrets::from_secret_file(path) {
+        Ok(secrets) if secrets.is_file_exposed() => {
             let problem = "the file is readable by others: a reader can impersonate this server to clients that \
                            resume, and reset connections";
-            findings.warn("listen.secret_file", problem);
+            findings.add_warning("listen.secret_file", problem);
         }
         Ok(_) => {}
-        Err(error) => findings.fault("listen.secret_file", error),
+        Err(error) => findings.add_fault("listen.secret_file", error),
     }
 }
 
-fn server_id_key(config: &Config, findings: &mut Findings) -> Option<ServerIdKey> {
+fn check_server_id_key(config: &Config, findings: &mut FaultCollector) -> Option<ServerIdKey> {
     let path = config.listen.server_id.as_ref()?.key_file.as_deref().filter(|path| !is_pipe(path))?;
-    let key = ServerIdKey::load(path);
-    key.map_err(|error| findings.fault("listen.server_id.key_file", error)).ok()
+    let key = ServerIdKey::from_key_file(path);
+    key.map_err(|error| findings.add_fault("listen.server_id.key_file", error)).ok()
 }
 
-fn token(config: &Config, findings: &mut Findings) {
+fn check_token(config: &Config, findings: &mut FaultCollector) {
     if config.admin.token_file.as_deref().is_some_and(is_pipe) {
         return;
     }
     if let Err(error) = read_token(config) {
         let key = if config.admin.token_file.is_some() { "admin.token_file" } else { "admin.token_env" };
-        findings.fault(key, error);
+        findings.add_fault(key, error);
     }
 }
 
@@ -270,7 +278,7 @@ fn token(config: &Config, findings: &mut Findings) {
 /// names, if it does.
 pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     match (&config.admin.token_file, &config.admin.token_env) {
-        (Some(path), _) => Ok(Some(Token::read(path)?)),
+        (Some(path), _) => Ok(Some(Token::from_token_file(path)?)),
         (None, Some(name)) => Ok(Some(Token::from_env(name)?)),
         (None, None) => Ok(None),
     }
@@ -282,52 +290,53 @@ fn is_pipe(path: &Path) -> bool {
 }
 
 /// Words of other programs for where lines go, or that there are none, which are names of files here.
-const NO_FILES: [&str; 8] = ["syslog", "journal", "journald", "console", "off", "none", "false", "null"];
+const FOREIGN_LOG_TARGETS: [&str; 8] = ["syslog", "journal", "journald", "console", "off", "none", "false", "null"];
 
 /// Whether lines could be written, without creating the file.
-fn access_log(config: &Config, findings: &mut Findings) {
+fn check_access_log(config: &Config, findings: &mut FaultCollector) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
-    if findings.written("access_log.path").is_some_and(|name| NO_FILES.contains(&name)) {
+    if findings.raw_string("access_log.path").is_some_and(|name| FOREIGN_LOG_TARGETS.contains(&name)) {
         let problem = "is a file of this name in the folder of the configuration; \"stdout\" and \"stderr\" reach the journal, and \
                        without the key there is no access log";
-        findings.warn("access_log.path", problem);
+        findings.add_warning("access_log.path", problem);
     }
     let writable = match fs::metadata(path) {
         Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(_) => access(path, Access::WRITE_OK),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => can_make(path),
+        Ok(_) => check_access(path, Access::WRITE_OK),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => check_creatable(path),
         Err(error) => Err(error),
     };
     if let Err(error) = writable {
-        findings.fault("access_log.path", format_args!("cannot be written: {error}"));
+        findings.add_fault("access_log.path", format_args!("cannot be written: {error}"));
     }
 }
 
 /// Whether the Unix sockets could be created. An existing one is another process's, or is replaced.
-fn unix_sockets(config: &Config, findings: &mut Findings) {
+fn check_unix_sockets(config: &Config, findings: &mut FaultCollector) {
     let admin = &config.admin;
-    for (key, path) in [("admin.handover", admin.handover.as_deref()), ("admin.socket", admin.socket.path())] {
+    for (key, path) in [("admin.handover", admin.handover.as_deref()), ("admin.socket", admin.socket.configured_path())]
+    {
         let Some(path) = path else { continue };
         let problem = match fs::symlink_metadata(path) {
             Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
-            _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
+            _ => check_creatable(path).err().map(|error| format!("cannot be created: {error}")),
         };
         if let Some(problem) = problem {
-            findings.fault(key, problem);
+            findings.add_fault(key, problem);
         }
     }
 }
 
 /// Whether a file `path` could be created.
-fn can_make(path: &Path) -> io::Result<()> {
+fn check_creatable(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !fs::metadata(folder)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    access(folder, Access::WRITE_OK | Access::EXEC_OK)
+    check_access(folder, Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// By this process's effective user and group.
-fn access(path: &Path, access: Access) -> io::Result<()> {
+fn check_access(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }

@@ -4,62 +4,62 @@
 use std::{sync::OnceLock, time::Duration};
 
 /// A worker is idle if it was busy for less of the time between two looks.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_THRESHOLD: Duration = Duration::from_millis(50);
 /// Idle looks in a row before memory is returned: longer than a pause of a client's.
-const LOOKS: u32 = 4;
+const IDLE_CHECKS: u32 = 4;
 /// Further idle looks after which memory is returned once more: what was left to expire at the first time, such as idle
 /// connections, is gone then.
-const SECOND_RELEASE_LOOKS: u32 = 16;
+const SECOND_RELEASE_CHECKS: u32 = 16;
 /// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It
 /// makes at most a hundredth of the worker's time.
-const WORTH: Duration = Duration::from_millis(100);
+const MIN_BUSY: Duration = Duration::from_millis(100);
 
-static RELEASE: OnceLock<fn()> = OnceLock::new();
+static MEMORY_RELEASE: OnceLock<fn()> = OnceLock::new();
 
 /// Has workers call `release`, which returns the memory that the calling thread has freed. The first call sets it for
 /// good.
-pub(crate) fn release_by(release: fn()) {
-    let _ = RELEASE.set(release);
+pub(crate) fn set_memory_release(release: fn()) {
+    let _ = MEMORY_RELEASE.set(release);
 }
 
 /// Returns the memory that the calling thread has freed.
-pub(super) fn release() {
-    if let Some(release) = RELEASE.get() {
+pub(super) fn return_freed_memory() {
+    if let Some(release) = MEMORY_RELEASE.get() {
         release();
     }
 }
 
 /// What a worker has done lately.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
+pub(super) struct IdleTracker {
     /// How long it was busy in all, at the last look.
     busy: Duration,
     /// Time of `busy` since memory was last returned.
     worked: Duration,
     /// Looks in a row at which it was idle.
-    looks: u32,
+    idle_checks: u32,
     /// The number of them at which memory is given back once more.
-    again: u32,
+    second_release_at: u32,
 }
 
-impl Idle {
+impl IdleTracker {
     /// Looks at a worker that was busy for `busy` in all, twice a second. True if it is to return memory now.
-    pub(super) fn look(&mut self, busy: Duration) -> bool {
+    pub(super) fn observe_busy_time(&mut self, busy: Duration) -> bool {
         let worked = busy.saturating_sub(self.busy);
         self.busy = busy;
         self.worked = self.worked.saturating_add(worked);
-        self.looks = if worked < IDLE { self.looks.saturating_add(1) } else { 0 };
-        if self.looks >= LOOKS && self.worked >= WORTH {
+        self.idle_checks = if worked < IDLE_THRESHOLD { self.idle_checks.saturating_add(1) } else { 0 };
+        if self.idle_checks >= IDLE_CHECKS && self.worked >= MIN_BUSY {
             self.worked = Duration::ZERO;
-            self.again = self.looks.saturating_add(SECOND_RELEASE_LOOKS);
+            self.second_release_at = self.idle_checks.saturating_add(SECOND_RELEASE_CHECKS);
             return true;
         }
-        self.looks > 0 && self.looks == self.again
+        self.idle_checks > 0 && self.idle_checks == self.second_release_at
     }
 
     /// Whether there is no memory to return until the worker has done more.
-    pub(super) fn is_settled(&self) -> bool {
-        self.worked < WORTH && self.looks >= self.again
+    pub(super) fn is_fully_released(&self) -> bool {
+        self.worked < MIN_BUSY && self.idle_checks >= self.second_release_at
     }
 }
 
@@ -69,10 +69,10 @@ mod tests {
 
     /// At which looks memory is given back by a worker that is busy for so many milliseconds before each.
     fn releases(busy: impl IntoIterator<Item = u64>) -> Vec<usize> {
-        let (mut idle, mut total) = (Idle::default(), Duration::ZERO);
+        let (mut idle, mut total) = (IdleTracker::default(), Duration::ZERO);
         let looks = busy.into_iter().enumerate().filter(|(_, busy)| {
             total += Duration::from_millis(*busy);
-            idle.look(total)
+            idle.observe_busy_time(total)
         });
         looks.map(|(look, _)| look).collect()
     }
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn a_worker_is_settled_before_it_has_worked_and_once_it_has_returned_memory_twice() {
-        let mut idle = Idle::default();
-        assert!(!idle.look(Duration::from_millis(99)) && idle.is_settled());
-        assert!(!idle.look(Duration::from_millis(499)));
-        let settles = (0..=SECOND_RELEASE_LOOKS + LOOKS).position(|_| {
-            idle.look(Duration::from_millis(499));
-            idle.is_settled()
+        let mut idle = IdleTracker::default();
+        assert!(!idle.observe_busy_time(Duration::from_millis(99)) && idle.is_fully_released());
+        assert!(!idle.observe_busy_time(Duration::from_millis(499)));
+        let settles = (0..=SECOND_RELEASE_CHECKS + IDLE_CHECKS).position(|_| {
+            idle.observe_busy_time(Duration::from_millis(499));
+            idle.is_fully_released()
         });
-        assert_eq!(settles, Some((SECOND_RELEASE_LOOKS + LOOKS - 1) as usize));
+        assert_eq!(settles, Some((SECOND_RELEASE_CHECKS + IDLE_CHECKS - 1) as usize));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! What the admin listener shows of the rest of the process: certificates, origins, the configuration in force; and
 //! whether origins are ready.
 
-use super::{active_state::ActiveState, metrics::WorkerMetrics, reload::seconds};
+use super::{active_state::ActiveState, metrics::WorkerMetrics, reload::unix_seconds};
 use futures_util::future;
-use litequic_acme::{Board, Entry};
+use litequic_acme::{AcmeHostEntry, AcmeHostTable};
 use litequic_admin::{
     self as admin, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
     MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status, TracesStatus,
 };
 use litequic_base::timers;
 use litequic_proxy::{
-    self as proxy, Check, InMaintenance, MaintenanceTarget, Routing, ServerMetrics, ServerName, ServerState,
+    self as proxy, ActiveMaintenance, CheckSummary, MaintenanceTarget, Routing, ServerMetrics, ServerName, ServerState,
 };
 use litequic_telemetry::traces::Tracing;
 use litequic_tls::CertificateStore;
@@ -27,9 +27,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
 /// Shows what is `in_force`, now and later; clients reach it at `addresses`.
-pub(super) fn admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> AdminHooks {
+pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> AdminHooks {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
-    let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
+    let origins = Arc::new(OriginStatusCache { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (started, of_status) = (Instant::now(), in_force.clone());
     let renewing = Arc::clone(&in_force.acme.board);
@@ -40,53 +40,53 @@ pub(super) fn admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> A
             let mut status = Status {
                 uptime: Some(started.elapsed().as_secs_f64()),
                 listen: addresses.clone(),
-                last_reload: of_status.last_reload.status().into(),
-                certificates: certificates(&resolver.store()),
-                acme: acme(&of_status.acme.board),
-                maintenance: switched.in_maintenance().iter().map(in_maintenance).collect(),
-                server_id: server_id(&of_status).into(),
-                traces: traces(&of_status.traces).into(),
-                http3: Http3Status { on: Some(http3.is_on()), configured: Some(http3.configured()) },
-                mechanisms: mechanisms(&of_status),
-                descriptors: of_status.shared.status(),
+                last_reload: of_status.last_reload.reload_status().into(),
+                certificates: certificate_status(&resolver.current_store()),
+                acme: acme_status(&of_status.acme.board),
+                maintenance: switched.routes_in_maintenance().iter().map(maintenance_status).collect(),
+                server_id: server_id_status(&of_status).into(),
+                traces: traces_status(&of_status.traces).into(),
+                http3: Http3Status { on: Some(http3.is_http3_on()), configured: Some(http3.configured_http3()) },
+                mechanisms: mechanism_status(&of_status),
+                descriptors: of_status.shared.descriptor_status(),
                 ..Status::default()
             };
             Box::pin(async move {
-                status.origins = origins.look().await;
+                status.origins = origins.probe_origins().await;
                 status
             })
         }),
-        configuration: Box::new(move || config.load().list()),
-        maintain: Box::new(move |order| switching.maintain(order)),
-        renew: Box::new(move |host| renewing.order(host)),
+        configuration: Box::new(move || config.load().keys_and_values()),
+        maintain: Box::new(move |order| switching.switch_maintenance(order)),
+        renew: Box::new(move |host| renewing.order_renewal(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
 }
 
 /// The collector of traces, and what is known of it.
-fn traces(traces: &Tracing) -> Option<TracesStatus> {
-    let (endpoint, state) = traces.collector()?;
+fn traces_status(traces: &Tracing) -> Option<TracesStatus> {
+    let (endpoint, state) = traces.collector_status()?;
     Some(TracesStatus {
         endpoint: Some(endpoint),
-        accepted_at: state.accepted_at.map(seconds).into(),
+        accepted_at: state.accepted_at.map(unix_seconds).into(),
         problem: state.problem.into(),
     })
 }
 
 /// The server ID of new connection IDs, and when the last one before a reload ends.
-fn server_id(in_force: &ActiveState) -> Option<ServerIdStatus> {
+fn server_id_status(in_force: &ActiveState) -> Option<ServerIdStatus> {
     let config = in_force.config.load();
     let server_id = config.listen.server_id.as_ref()?;
     Some(ServerIdStatus {
-        id: Some(server_id.digits()),
-        layout: Some(server_id.layout()),
-        former_until: in_force.ids.former_until().map(seconds),
+        id: Some(server_id.hex_digits()),
+        layout: Some(server_id.describe_layout()),
+        former_until: in_force.ids.former_ids_until().map(unix_seconds),
     })
 }
 
 /// What the mechanisms of the configuration in force have saved.
-fn mechanisms(in_force: &ActiveState) -> Vec<MechanismStatus> {
-    let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum(read);
+fn mechanism_status(in_force: &ActiveState) -> Vec<MechanismStatus> {
+    let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum_over_workers(read);
     let work = MechanismWork {
         datagrams_received: of(|worker| worker.net.datagrams_received.get()),
         receive_messages: of(|worker| worker.net.receive_messages.get()),
@@ -113,10 +113,10 @@ fn mechanisms(in_force: &ActiveState) -> Vec<MechanismStatus> {
                 + net.io_degraded_io_uring_broken.get()
         }),
     };
-    admin::mechanisms(&in_force.config.load().litequic, &work)
+    admin::mechanism_rows(&in_force.config.load().litequic, &work)
 }
 
-fn in_maintenance(one: &InMaintenance) -> MaintenanceStatus {
+fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
     let target = match &one.target {
         MaintenanceTarget::All => None,
         MaintenanceTarget::Route(what) => Some(what.to_string()),
@@ -124,28 +124,28 @@ fn in_maintenance(one: &InMaintenance) -> MaintenanceStatus {
     MaintenanceStatus { target: target.into(), retry_after: Some(one.retry_after.into()), routes: one.routes.clone() }
 }
 
-fn certificates(store: &CertificateStore) -> Vec<CertificateStatus> {
-    let one = |certificate: &litequic_tls::Certificate| {
-        let names = certificate.names();
+fn certificate_status(store: &CertificateStore) -> Vec<CertificateStatus> {
+    let one = |certificate: &litequic_tls::LoadedCertificate| {
+        let names = certificate.certificate_names();
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
-        let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
+        let warnings = certificate.chain_warnings(SystemTime::now()).map(|warning| warning.to_string());
         CertificateStatus {
             names: names.collect(),
-            algorithm: Some(certificate.algorithm().to_string()),
-            valid_from: Some(seconds(certificate.not_before())),
-            renew_by: Some(seconds(certificate.renew_by())),
-            expires: Some(seconds(certificate.not_after())),
+            algorithm: Some(certificate.key_algorithm().to_string()),
+            valid_from: Some(unix_seconds(certificate.not_before())),
+            renew_by: Some(unix_seconds(certificate.renew_by())),
+            expires: Some(unix_seconds(certificate.not_after())),
             warnings: warnings.collect(),
         }
     };
-    store.all().iter().map(one).collect()
+    store.all_certificates().iter().map(one).collect()
 }
 
 /// `None` without `[[acme]]`.
-fn acme(board: &Board) -> Option<Vec<AcmeStatus>> {
-    let one = |entry: Entry| AcmeStatus {
+fn acme_status(board: &AcmeHostTable) -> Option<Vec<AcmeStatus>> {
+    let one = |entry: AcmeHostEntry| AcmeStatus {
         host: Some(entry.host),
-        state: Some(entry.state.name().into()),
+        state: Some(entry.state.state_name().into()),
         valid_from: entry.validity.map(|validity| validity.from),
         expires: entry.validity.map(|validity| validity.until),
         directory: Some(entry.directory),
@@ -156,23 +156,23 @@ fn acme(board: &Board) -> Option<Vec<AcmeStatus>> {
         problem: entry.problem,
         record: entry.record,
     };
-    let entries = board.entries();
+    let entries = board.host_entries();
     (!entries.is_empty()).then(|| entries.into_iter().map(one).collect())
 }
 
 /// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.
-pub(super) fn origin_probe(in_force: &ActiveState) -> OriginProbe {
+pub(super) fn build_origin_probe(in_force: &ActiveState) -> OriginProbe {
     let in_force = in_force.clone();
     Box::new(move || {
-        let (config, servers) = (in_force.config.load_full(), in_force.routing.load().servers());
+        let (config, servers) = (in_force.config.load_full(), in_force.routing.load().server_states());
         Box::pin(async move {
             if !config.admin.ready_needs_origin {
                 return Ok(());
             }
-            let wanted = |name: &String| config.routes.iter().any(|route| route.origin() == Some(name.as_str()));
+            let wanted = |name: &String| config.routes.iter().any(|route| route.target_origin() == Some(name.as_str()));
             let origins = config.origins.keys().filter(|name| wanted(name)).map(async |name| {
                 let servers = servers.iter().filter(|server| server.origin == *name);
-                any_is_well(servers, config.timeouts.connect).await
+                any_server_healthy(servers, config.timeouts.connect).await
             });
             future::try_join_all(origins).await.map(drop)
         })
@@ -182,8 +182,8 @@ pub(super) fn origin_probe(in_force: &ActiveState) -> OriginProbe {
 /// # Errors
 ///
 /// The problem of the last of `servers`, if none of them is healthy.
-async fn any_is_well(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
-    let problems = servers.map(async |server| match problem(server, patience).await {
+async fn any_server_healthy(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
+    let problems = servers.map(async |server| match server_problem(server, patience).await {
         None => Err(()),
         Some(problem) => Ok(format!("{}: {problem}", server.address)),
     });
@@ -195,18 +195,18 @@ async fn any_is_well(servers: impl Iterator<Item = &ServerState>, patience: Dura
 }
 
 /// The problem of `server`: by its health checks if there are any, else by a connection.
-async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
+async fn server_problem(server: &ServerState, patience: Duration) -> Option<String> {
     match &server.check {
-        Some(Check { up: true, .. }) => None,
-        Some(Check { problem, .. }) => {
+        Some(CheckSummary { up: true, .. }) => None,
+        Some(CheckSummary { problem, .. }) => {
             Some(problem.clone().unwrap_or_else(|| "unhealthy: its health check failed".into()))
         }
-        None => connect(server, patience).await,
+        None => probe_server(server, patience).await,
     }
 }
 
-async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
-    match timers::timeout(patience, proxy::probe(server, patience)).await {
+async fn probe_server(server: &ServerState, patience: Duration) -> Option<String> {
+    match timers::timeout(patience, proxy::probe_origin_server(server, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("connecting timed out".into()),
@@ -214,21 +214,21 @@ async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
 }
 
 /// The states of the origins' servers.
-struct Origins {
+struct OriginStatusCache {
     in_force: ActiveState,
     /// The last result. Locked while servers are tried.
-    last: Mutex<Option<Looked>>,
+    last: Mutex<Option<ProbedServers>>,
 }
 
 /// What was found of the origins' servers, when, and by which configuration.
-struct Looked {
+struct ProbedServers {
     at: Instant,
     routing: Arc<Routing>,
     servers: Vec<OriginStatus>,
 }
 
-impl Origins {
-    async fn look(&self) -> Vec<OriginStatus> {
+impl OriginStatusCache {
+    async fn probe_origins(&self) -> Vec<OriginStatus> {
         let mut last = self.last.lock().await;
         let routing = self.in_force.routing.load_full();
         if let Some(found) = &*last
@@ -237,16 +237,16 @@ impl Origins {
         {
             return found.servers.clone();
         }
-        let servers = routing.servers();
+        let servers = routing.server_states();
         let found = servers.iter().map(async |server| {
             let address = server.address.to_string();
             let name = ServerName::new(&server.origin, &address);
-            let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.of_server(&name, read);
+            let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.sum_of_server(&name, read);
             OriginStatus {
                 name: Some(server.origin.clone()),
                 address: Some(address),
                 checked: Some(server.check.is_some()),
-                problem: problem(server, PROBE_TIMEOUT).await.into(),
+                problem: server_problem(server, PROBE_TIMEOUT).await.into(),
                 ejected_by: Some(of(|server| server.ejected.get())),
                 connections: Some(of(|server| server.connections.get())),
                 requests: Some(of(|server| server.requests.get())),
@@ -254,7 +254,7 @@ impl Origins {
             }
         });
         let found = future::join_all(found).await;
-        *last = Some(Looked { at: Instant::now(), routing, servers: found.clone() });
+        *last = Some(ProbedServers { at: Instant::now(), routing, servers: found.clone() });
         found
     }
 }

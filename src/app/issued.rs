@@ -1,9 +1,9 @@
 //! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both where
 //! either is replaced, under one lock.
 
-use litequic_acme::{self as acme, Answers, Board};
+use litequic_acme::{self as acme, AcmeHostTable, ChallengeResponses};
 use litequic_config::{Acme, AcmeHost, CertificateFiles, Config};
-use litequic_tls::{Certificate, CertificateStore};
+use litequic_tls::{CertificateStore, LoadedCertificate};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -12,26 +12,30 @@ use std::{
 
 /// The certificates that were obtained, by host.
 #[derive(Debug, Default)]
-pub(super) struct Issued(pub(super) BTreeMap<AcmeHost, Certificate>);
+pub(super) struct IssuedCertificates(pub(super) BTreeMap<AcmeHost, LoadedCertificate>);
 
 /// What the parts of the process share about ACME.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shared {
-    pub(super) answers: Arc<Answers>,
-    pub(super) board: Arc<Board>,
+pub(super) struct SharedAcme {
+    pub(super) answers: Arc<ChallengeResponses>,
+    pub(super) board: Arc<AcmeHostTable>,
 }
 
-impl Issued {
+impl IssuedCertificates {
     /// Certificates that earlier processes have stored.
-    pub(super) fn stored(config: &Config) -> Self {
-        let stored = acme::stored(&config.acme).into_iter();
-        Self(stored.filter_map(|(host, pem)| Some((host.clone(), certificate(&host, &pem).ok()?))).collect())
+    pub(super) fn from_storage(config: &Config) -> Self {
+        let stored = acme::read_stored_certificates(&config.acme).into_iter();
+        Self(
+            stored
+                .filter_map(|(host, pem)| Some((host.clone(), parse_issued_certificate(&host, &pem).ok()?)))
+                .collect(),
+        )
     }
 
     /// `files` with those of the hosts of `config` that have none there.
-    pub(super) fn compose(&self, files: &CertificateStore, config: &Config) -> CertificateStore {
+    pub(super) fn compose_store(&self, files: &CertificateStore, config: &Config) -> CertificateStore {
         let (mut issued, mut awaited) = (Vec::new(), BTreeSet::new());
-        for host in tables(config, files).iter().flat_map(|table| &table.hosts) {
+        for host in tables_to_obtain(config, files).iter().flat_map(|table| &table.hosts) {
             match self.0.get(host) {
                 Some(certificate) => issued.push(certificate.clone()),
                 None => {
@@ -44,33 +48,33 @@ impl Issued {
 }
 
 /// The tables of `config` without hosts that have a certificate in `files`: those win.
-pub(super) fn tables(config: &Config, files: &CertificateStore) -> Vec<Acme> {
+pub(super) fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec<Acme> {
     let mut tables = config.acme.clone();
     for table in &mut tables {
-        table.hosts.retain(|host| !has_file(host, files));
+        table.hosts.retain(|host| !has_file_certificate(host, files));
     }
     tables.retain(|table| !table.hosts.is_empty());
     tables
 }
 
 /// Whether a certificate of a file has exactly the name or address of `host`.
-pub(super) fn has_file(host: &AcmeHost, files: &CertificateStore) -> bool {
+pub(super) fn has_file_certificate(host: &AcmeHost, files: &CertificateStore) -> bool {
     let name = host.to_string();
-    files.certificates().iter().any(|certificate| match host {
-        AcmeHost::Address(address) => certificate.names().ip.contains(address),
-        AcmeHost::Name(_) | AcmeHost::Wildcard(_) => certificate.names().dns.contains(&name),
+    files.file_certificates().iter().any(|certificate| match host {
+        AcmeHost::Address(address) => certificate.certificate_names().ip.contains(address),
+        AcmeHost::Name(_) | AcmeHost::Wildcard(_) => certificate.certificate_names().dns.contains(&name),
     })
 }
 
 /// Reads chain and key of `host`.
-pub(super) fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
+pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<LoadedCertificate, String> {
     let name = PathBuf::from(host.to_string());
     let files = CertificateFiles { cert: name.clone(), key: name };
     let certificate =
-        Certificate::from_pem(pem.as_bytes(), pem.as_bytes(), &files).map_err(|error| error.to_string())?;
+        LoadedCertificate::from_pem(pem.as_bytes(), pem.as_bytes(), &files).map_err(|error| error.to_string())?;
     let covers = match host {
-        AcmeHost::Wildcard(_) => certificate.names().dns.contains(&host.to_string()),
-        AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.names().cover(&host.to_string()),
+        AcmeHost::Wildcard(_) => certificate.certificate_names().dns.contains(&host.to_string()),
+        AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.certificate_names().includes_host(&host.to_string()),
     };
     if covers { Ok(certificate) } else { Err(format!("it does not have the name {host}")) }
 }
@@ -79,7 +83,7 @@ pub(super) fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, Str
 mod tests {
     use super::*;
     use litequic_config::OriginAddress;
-    use litequic_tls::{SelfSigned, self_signed};
+    use litequic_tls::{SelfSigned, make_self_signed};
     use std::net::{IpAddr, Ipv4Addr};
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -87,7 +91,7 @@ mod tests {
     const ALL: &[rustls::SignatureScheme] = &[rustls::SignatureScheme::ECDSA_NISTP256_SHA256];
 
     fn made(name: &str) -> SelfSigned {
-        self_signed([name]).unwrap()
+        make_self_signed([name]).unwrap()
     }
 
     fn host(name: &str) -> AcmeHost {
@@ -98,27 +102,32 @@ mod tests {
     fn a_chain_is_served_with_its_key_and_its_name_alone() {
         let (one, other) = (made("a.test"), made("a.test"));
         let pem = |cert: &SelfSigned, key: &SelfSigned| cert.cert_pem.clone() + &key.key_pem;
-        assert!(certificate(&host("a.test"), &pem(&one, &one)).is_ok());
-        let error = certificate(&host("a.test"), &pem(&one, &other)).unwrap_err();
+        assert!(parse_issued_certificate(&host("a.test"), &pem(&one, &one)).is_ok());
+        let error = parse_issued_certificate(&host("a.test"), &pem(&one, &other)).unwrap_err();
         assert!(error.contains("does not match"), "{error}");
-        assert_eq!(certificate(&host("b.test"), &pem(&one, &one)).unwrap_err(), "it does not have the name b.test");
-        assert!(certificate(&host("*.a.test"), &pem(&one, &one)).is_err());
+        assert_eq!(
+            parse_issued_certificate(&host("b.test"), &pem(&one, &one)).unwrap_err(),
+            "it does not have the name b.test"
+        );
+        assert!(parse_issued_certificate(&host("*.a.test"), &pem(&one, &one)).is_err());
     }
 
     #[test]
     fn files_win_and_a_host_that_waits_gets_no_other_hosts_certificate() {
         let origin: OriginAddress = "http://127.0.0.1:9".parse().unwrap();
         let hosts = ["file.test", "issued.test", "awaited.test"].map(host).to_vec();
-        let config = Config::site(Acme { hosts, ..Acme::default() }, origin);
-        let files = CertificateStore::of(vec![made("file.test").certificate().unwrap()]);
-        let issued = Issued(
+        let config = Config::for_site(Acme { hosts, ..Acme::default() }, origin);
+        let files = CertificateStore::from_file_certificates(vec![made("file.test").to_loaded_certificate().unwrap()]);
+        let issued = IssuedCertificates(
             ["file.test", "issued.test", "removed.test"]
-                .map(|name| (host(name), made(name).certificate().unwrap()))
+                .map(|name| (host(name), made(name).to_loaded_certificate().unwrap()))
                 .into(),
         );
-        let store = issued.compose(&files, &config);
-        assert_eq!((store.certificates().len(), store.all().len()), (1, 2));
-        let served = |name: &str| store.choose(Some(name), LOCAL, ALL).map(|one| one.names().dns[0].clone());
+        let store = issued.compose_store(&files, &config);
+        assert_eq!((store.file_certificates().len(), store.all_certificates().len()), (1, 2));
+        let served = |name: &str| {
+            store.choose_certificate(Some(name), LOCAL, ALL).map(|one| one.certificate_names().dns[0].clone())
+        };
         for (name, expected) in [
             ("file.test", Some("file.test")),
             ("issued.test", Some("issued.test")),
@@ -127,12 +136,21 @@ mod tests {
         ] {
             assert_eq!(served(name).as_deref(), expected, "{name}");
         }
-        assert!(store.choose(Some("file.test"), LOCAL, ALL).unwrap().is_same_chain(&files.certificates()[0]));
+        assert!(
+            store
+                .choose_certificate(Some("file.test"), LOCAL, ALL)
+                .unwrap()
+                .is_same_chain(&files.file_certificates()[0])
+        );
         assert!(!store.has_name("awaited.test") && store.has_name("issued.test"));
-        let tables = tables(&config, &files);
+        let tables = tables_to_obtain(&config, &files);
         assert_eq!(tables[0].hosts, ["issued.test", "awaited.test"].map(host));
         // The first start: no client gets a certificate.
-        let none = Issued::default().compose(&CertificateStore::of(Vec::new()), &config);
-        assert!(none.choose(None, LOCAL, ALL).is_none() && none.choose(Some("x.test"), LOCAL, ALL).is_none());
+        let none =
+            IssuedCertificates::default().compose_store(&CertificateStore::from_file_certificates(Vec::new()), &config);
+        assert!(
+            none.choose_certificate(None, LOCAL, ALL).is_none()
+                && none.choose_certificate(Some("x.test"), LOCAL, ALL).is_none()
+        );
     }
 }

@@ -2,7 +2,7 @@
 //! other tasks run in between (docs/adr/0054-clients.md).
 
 use litequic_quic::{self as quic, EndpointState, LogOrder};
-use litequic_resources::connections::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList};
+use litequic_resources::connections::{CloseScan, ConnectionRegistry, ListScan, OpenScan, WorkerList};
 use litequic_telemetry::clients::{ListQuery, OpenConnection, Selection};
 use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// Questions that wait for a worker at most.
-const QUEUE: usize = 16;
+const MAX_QUEUED: usize = 16;
 
 /// A question to a worker. One whose asker is gone is answered in vain.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) enum WorkerRequest {
 }
 
 /// Sends questions to one worker.
-pub(super) type WorkerRequests = mpsc::Sender<WorkerRequest>;
+pub(super) type WorkerRequestSender = mpsc::Sender<WorkerRequest>;
 
 /// A worker's mailbox.
 #[derive(Debug)]
@@ -55,59 +55,59 @@ pub(super) struct Mailbox(mpsc::Receiver<WorkerRequest>);
 
 impl Mailbox {
     /// A mailbox, and what fills it.
-    pub(super) fn new() -> (WorkerRequests, Self) {
-        let (requests, received) = mpsc::channel(QUEUE);
+    pub(super) fn new() -> (WorkerRequestSender, Self) {
+        let (requests, received) = mpsc::channel(MAX_QUEUED);
         (requests, Self(received))
     }
 
     /// Answers questions about the connections of `accounts`, which are those of `worker` and, over QUIC, of
     /// `endpoints`. Does not end.
-    pub(super) async fn serve(
+    pub(super) async fn serve_requests(
         mut self,
         worker: usize,
-        accounts: Rc<MemoryAccounts>,
+        accounts: Rc<ConnectionRegistry>,
         endpoints: Vec<Arc<EndpointState>>,
     ) {
         while let Some(request) = self.0.recv().await {
             match request {
                 WorkerRequest::List { query, answer } => {
-                    let mut walk = ListWalk::new(worker, query);
-                    while walk.look(&accounts, Instant::now()) {
+                    let mut walk = ListScan::new(worker, query);
+                    while walk.collect_rows(&accounts, Instant::now()) {
                         yield_now().await;
                     }
-                    let mut rows = walk.rows(&accounts, Instant::now());
+                    let mut rows = walk.into_list_rows(&accounts, Instant::now());
                     yield_now().await;
-                    while rows.describe(Instant::now()) {
+                    while rows.describe_rows(Instant::now()) {
                         yield_now().await;
                     }
                     // An error means that the asker is gone.
-                    let _ = answer.send(rows.list());
+                    let _ = answer.send(rows.into_worker_list());
                 }
                 WorkerRequest::Close { selection, at_once, answer } => {
-                    let mut walk = CloseWalk::new(worker, selection, at_once);
-                    while walk.look(&accounts) {
+                    let mut walk = CloseScan::new(worker, selection, at_once);
+                    while walk.close_selected(&accounts) {
                         yield_now().await;
                     }
                     let _ = answer.send(walk.closed);
                 }
                 WorkerRequest::Log { order, answer } => {
-                    if order.is_of_next() {
-                        endpoints.iter().for_each(|endpoint| endpoint.log_next(&order, worker));
+                    if order.is_for_next() {
+                        endpoints.iter().for_each(|endpoint| endpoint.log_next_connection(&order, worker));
                     } else {
-                        let mut walk = OpenWalk::new(worker, order.selection());
+                        let mut walk = OpenScan::new(worker, order.client_selection());
                         let mut log = |open: &dyn OpenConnection| {
-                            if let Some(connection) = open.quic().filter(|_| !order.is_full()) {
-                                quic::log_open(connection, &order, worker);
+                            if let Some(connection) = open.quic_handle().filter(|_| !order.is_used_up()) {
+                                quic::log_open_connection(connection, &order, worker);
                             }
                         };
-                        while walk.look(&accounts, &mut log) {
+                        while walk.visit_selected(&accounts, &mut log) {
                             yield_now().await;
                         }
                     }
                     let _ = answer.send(());
                 }
                 WorkerRequest::DropLogs { answer } => {
-                    endpoints.iter().for_each(|endpoint| endpoint.drop_logs());
+                    endpoints.iter().for_each(|endpoint| endpoint.drop_ended_logs());
                     let _ = answer.send(());
                 }
             }
@@ -120,8 +120,8 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_resources::connections::{ConnectionPool, MemoryAccount};
-    use litequic_telemetry::clients::{Description, Sort, TransportReport};
+    use litequic_resources::connections::{ConnectionEntry, ConnectionPool};
+    use litequic_telemetry::clients::{ConnectionDescription, ListOrder, TransportReport};
     use std::{cell::Cell, net::SocketAddr};
     use tokio::task::LocalSet;
 
@@ -141,22 +141,22 @@ mod tests {
     struct Counted(Rc<Cell<Work>>);
 
     impl OpenConnection for Counted {
-        fn address(&self) -> SocketAddr {
+        fn remote_address(&self) -> SocketAddr {
             self.0.update(|work| Work { looks: work.looks + 1, ..work });
             CLIENT.into()
         }
 
-        fn protocol(&self) -> &'static str {
+        fn http_version(&self) -> &'static str {
             "HTTP/2"
         }
 
-        fn transport(&self) -> TransportReport {
+        fn path_report(&self) -> TransportReport {
             self.0.update(|work| Work { asks: work.asks + 1, ..work });
             TransportReport::default()
         }
 
-        fn describe(&self) -> Description {
-            Description {
+        fn describe_connection(&self) -> ConnectionDescription {
+            ConnectionDescription {
                 local: CLIENT.into(),
                 server_name: None,
                 tls: "1.3",
@@ -171,14 +171,14 @@ mod tests {
     /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, all of its work, and
     /// the most that it did between two turns of another task.
     async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, Work, Work) {
-        let (accounts, done) = (Rc::<MemoryAccounts>::default(), Rc::<Cell<Work>>::default());
-        let open: Vec<(MemoryAccount, Rc<Counted>)> = (0..CONNECTIONS)
+        let (accounts, done) = (Rc::<ConnectionRegistry>::default(), Rc::<Cell<Work>>::default());
+        let open: Vec<(ConnectionEntry, Rc<Counted>)> = (0..CONNECTIONS)
             .map(|_| {
-                let account = accounts.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+                let account = accounts.admit_connection(ConnectionPool::Tls, None, u32::MAX).unwrap();
                 let connection = Rc::new(Counted(Rc::clone(&done)));
-                account.ready();
+                account.mark_ready();
                 let weak = Rc::downgrade(&connection);
-                account.represents(weak);
+                account.set_open_connection(weak);
                 (account, connection)
             })
             .collect();
@@ -199,7 +199,7 @@ mod tests {
             }
         };
         let local = LocalSet::new();
-        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new()));
+        local.spawn_local(mailbox.serve_requests(3, Rc::clone(&accounts), Vec::new()));
         let answer = local.run_until(other).await;
         drop(open);
         (answer, before, most)
@@ -209,7 +209,9 @@ mod tests {
     async fn a_worker_looks_at_a_thousand_connections_in_a_turn_at_most_and_asks_a_hundred() {
         let selection = Selection { client: Some("192.0.2.1".parse().unwrap()), protocol: None };
         let thousand = Work { looks: 1_000, asks: 0 };
-        for (sort, limit, asks) in [(Sort::Sent, 50, 50), (Sort::Open, 1_000, 1_000), (Sort::Rtt, 1_000, 6_000)] {
+        for (sort, limit, asks) in
+            [(ListOrder::Sent, 50, 50), (ListOrder::Open, 1_000, 1_000), (ListOrder::Rtt, 1_000, 6_000)]
+        {
             let query = ListQuery { selection, sort, limit };
             let (list, work, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
             assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit), "{sort}");
@@ -220,7 +222,7 @@ mod tests {
         let close = |answer| WorkerRequest::Close { selection, at_once: false, answer };
         let all = Work { looks: CONNECTIONS, asks: 0 };
         assert_eq!(ask(close).await, (u64::from(CONNECTIONS), all, thousand));
-        let order = Arc::new(LogOrder::of_address(CLIENT.into(), 4));
+        let order = Arc::new(LogOrder::for_address(CLIENT.into(), 4));
         assert_eq!(ask(|answer| WorkerRequest::Log { order, answer }).await, ((), all, thousand));
     }
 }

@@ -1,67 +1,67 @@
 //! Watches the memory that the process uses, and signals to the workers how short it is.
 
-use super::{active_state::ActiveState, memory_limit::limit};
+use super::{active_state::ActiveState, memory_limit::limit_from_config};
 use litequic_base::{
-    lifecycle::{Phase, PhaseWatch},
+    lifecycle::{PhaseWatch, ProcessPhase},
     timers,
 };
-use litequic_resources::memory::{Ladder, MemoryGauge, Reading, Usage};
+use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryUsage, StepTracker};
 use std::{sync::Arc, time::Duration};
 use tokio::{select, time::Instant};
 
 /// Watches until the process stops.
-pub(super) async fn watch(in_force: ActiveState, gauge: MemoryGauge, mut watch: PhaseWatch) {
+pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut watch: PhaseWatch) {
     let control = &in_force.metrics.control;
-    let usage = Usage::of_this_process();
-    if let Some(directory) = usage.group() {
+    let usage = MemoryUsage::open_own_files();
+    if let Some(directory) = usage.cgroup_directory() {
         tracing::debug!(directory = %directory.display(), "the process has a memory cgroup");
     }
-    let (mut ladder, mut failed) = (Ladder::default(), false);
+    let (mut ladder, mut failed) = (StepTracker::default(), false);
     let mut pause = Duration::ZERO;
     let mut before = in_force.config.load_full();
     let look = async {
         loop {
             let until = Instant::now() + pause;
-            timers::rest(Some(until));
-            gauge.roused_within(pause).await;
+            timers::record_rest(Some(until));
+            gauge.wait_until_roused(pause).await;
             // This thread enforces the timeouts of health checks and probes.
-            timers::tick();
+            timers::record_tick();
             let config = in_force.config.load_full();
             if !Arc::ptr_eq(&config, &before) {
                 // Workers that rest apply the limits in force, and end with the former access log.
-                gauge.rouse();
+                gauge.rouse_workers();
                 before = Arc::clone(&config);
             }
-            let reading = match usage.read(limit(config.limits.memory)) {
+            let reading = match usage.read_nearest(limit_from_config(config.limits.memory)) {
                 Ok(reading) => reading,
                 Err(error) => {
                     // The last step stays in force.
                     if !std::mem::replace(&mut failed, true) {
                         tracing::warn!(%error, "cannot read the memory usage");
                     }
-                    pause = gauge.pause(Some(Reading::default()), 1);
+                    pause = gauge.measurement_delay(Some(MemoryReading::default()), 1);
                     continue;
                 }
             };
             failed = false;
-            let last = ladder.step();
-            let step = ladder.look(reading);
-            gauge.set(step, reading.unwrap_or_default());
-            let Reading { used, limit } = reading.unwrap_or_default();
+            let last = ladder.step_in_force();
+            let step = ladder.update_step(reading);
+            gauge.publish_pressure(step, reading.unwrap_or_default());
+            let MemoryReading { used, limit } = reading.unwrap_or_default();
             control.memory_used.set(used);
             control.memory_limit.set(limit);
             control.memory_step.set(step.into());
             if step > last {
                 control.memory_steps.increment();
-                tracing::warn!(step = step.name(), used, limit, "memory is short");
+                tracing::warn!(step = step.step_name(), used, limit, "memory is short");
             } else if step < last {
-                tracing::info!(step = step.name(), used, limit, "memory is less short");
+                tracing::info!(step = step.step_name(), used, limit, "memory is less short");
             }
-            pause = gauge.pause(reading, in_force.metrics.workers().len());
+            pause = gauge.measurement_delay(reading, in_force.metrics.worker_metrics().len());
         }
     };
     select! {
         () = look => {}
-        () = watch.reached(Phase::Stopping) => {}
+        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
     }
 }

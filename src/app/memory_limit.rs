@@ -1,26 +1,26 @@
 //! How much memory the process may use.
 
 use litequic_config::MemoryLimit;
-use litequic_resources::memory::{Limit, Usage, installed};
+use litequic_resources::memory::{MemoryUsage, ProcessMemoryLimit, installed_memory};
 
 /// Memory of a machine that does not tell how much it has: a small server's.
-const UNKNOWN: u64 = 1 << 30;
+const FALLBACK_INSTALLED_BYTES: u64 = 1 << 30;
 
 /// Bytes that the process may use: the least of what is `configured` and of its memory cgroups. `None` without a limit.
-pub(super) fn allowed(configured: MemoryLimit) -> Option<u64> {
-    Usage::of_this_process().limit(limit(configured))
+pub(super) fn allowed_memory(configured: MemoryLimit) -> Option<u64> {
+    MemoryUsage::open_own_files().smallest_limit(limit_from_config(configured))
 }
 
 /// Bytes that the process may use, by [`allowed`] or by the machine's memory, whichever is less.
-pub(super) fn available(configured: MemoryLimit) -> u64 {
-    let (allowed, installed) = (allowed(configured), installed());
-    allowed.into_iter().chain(installed).min().unwrap_or(UNKNOWN)
+pub(super) fn available_memory(configured: MemoryLimit) -> u64 {
+    let (allowed, installed) = (allowed_memory(configured), installed_memory());
+    allowed.into_iter().chain(installed).min().unwrap_or(FALLBACK_INSTALLED_BYTES)
 }
 
-pub(super) fn limit(configured: MemoryLimit) -> Limit {
+pub(super) fn limit_from_config(configured: MemoryLimit) -> ProcessMemoryLimit {
     match configured {
-        MemoryLimit::Cgroup => Limit::Cgroup,
-        MemoryLimit::Bytes(bytes) => Limit::Bytes(bytes),
-        MemoryLimit::None => Limit::None,
+        MemoryLimit::Cgroup => ProcessMemoryLimit::Cgroup,
+        MemoryLimit::Bytes(bytes) => ProcessMemoryLimit::Bytes(bytes),
+        MemoryLimit::None => ProcessMemoryLimit::None,
     }
 }

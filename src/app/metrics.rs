@@ -4,37 +4,37 @@ use litequic_acme as acme;
 use litequic_admin as admin;
 use litequic_http3 as http3;
 use litequic_net as net;
-use litequic_proxy::{self as proxy, Checks, ServerMetrics, ServerName};
+use litequic_proxy::{self as proxy, CheckMetricsTable, ServerMetrics, ServerName};
 use litequic_quic as quic;
 use litequic_tcp as tcp;
 use litequic_telemetry::{
-    CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics,
-    Wake, access_log, log, metrics, traces,
+    CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, MetricsRegistry,
+    RequestMetrics, WakeTracker, access_log, log, metrics, traces,
 };
 use litequic_tls as tls;
 use std::sync::Arc;
 
 /// The counters of all workers, and those of the control thread.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct ProcessMetrics {
     /// The control thread's.
     pub control: Arc<ControlMetrics>,
     /// The admin addresses'.
-    pub admin: Arc<admin::Metrics>,
+    pub admin: Arc<admin::AdminMetrics>,
     /// Counters of the threads that write the access log.
     pub access_log: Arc<access_log::WriterMetrics>,
     /// Counters of the error log.
-    pub log: Arc<log::Metrics>,
+    pub log: Arc<log::LogLineMetrics>,
     /// Health checks'.
-    pub checks: Arc<Checks>,
+    pub checks: Arc<CheckMetricsTable>,
     /// Metrics of certificates that litequic obtains.
-    pub acme: Arc<acme::Metrics>,
+    pub acme: Arc<acme::AcmeMetrics>,
     /// Counters of the exporter of spans.
     pub traces: Arc<traces::ExportMetrics>,
     /// Sampled requests by the buckets of histograms.
     pub exemplars: Arc<Exemplars>,
     /// Handshakes of clients for whom there is no certificate yet.
-    pub unanswered: Arc<tls::Unanswered>,
+    pub unanswered: Arc<tls::CertificateMisses>,
     workers: Vec<WorkerMetrics>,
 }
 
@@ -42,17 +42,17 @@ pub struct Metrics {
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the modules document them")]
 pub struct WorkerMetrics {
-    pub net: Arc<net::Metrics>,
-    pub quic: Arc<quic::Metrics>,
-    pub tls: Arc<tls::Metrics>,
-    pub http3: Arc<http3::Metrics>,
-    pub tcp: Arc<tcp::Metrics>,
+    pub net: Arc<net::SocketMetrics>,
+    pub quic: Arc<quic::QuicMetrics>,
+    pub tls: Arc<tls::TlsMetrics>,
+    pub http3: Arc<http3::Http3Metrics>,
+    pub tcp: Arc<tcp::TcpMetrics>,
     pub shared: Arc<RequestMetrics>,
-    pub proxy: Arc<proxy::Metrics>,
-    pub access_log: Arc<access_log::Metrics>,
+    pub proxy: Arc<proxy::ProxyMetrics>,
+    pub access_log: Arc<access_log::AccessLogMetrics>,
     pub traces: Arc<traces::SpanMetrics>,
     pub worker: Arc<TurnMetrics>,
-    pub wake: Arc<Wake>,
+    pub wake: Arc<WakeTracker>,
 }
 
 metrics! {
@@ -89,14 +89,18 @@ metrics! {
 impl WorkerMetrics {
     /// A new worker's. What several modules count is one and the same.
     fn new() -> Self {
-        let (requests, wake) = (Arc::<RequestMetrics>::default(), Arc::<Wake>::default());
+        let (requests, wake) = (Arc::<RequestMetrics>::default(), Arc::<WakeTracker>::default());
         let shared = || (Arc::clone(&requests), Arc::clone(&wake));
         let (of_http3, of_tcp) = (shared(), shared());
         Self {
-            quic: Arc::new(quic::Metrics { wake: Arc::clone(&wake), ..quic::Metrics::default() }),
-            http3: Arc::new(http3::Metrics { shared: of_http3.0, wake: of_http3.1, ..http3::Metrics::default() }),
-            tcp: Arc::new(tcp::Metrics { shared: of_tcp.0, wake: of_tcp.1, ..tcp::Metrics::default() }),
-            proxy: Arc::new(proxy::Metrics { wake: Arc::clone(&wake), ..proxy::Metrics::default() }),
+            quic: Arc::new(quic::QuicMetrics { wake: Arc::clone(&wake), ..quic::QuicMetrics::default() }),
+            http3: Arc::new(http3::Http3Metrics {
+                shared: of_http3.0,
+                wake: of_http3.1,
+                ..http3::Http3Metrics::default()
+            }),
+            tcp: Arc::new(tcp::TcpMetrics { shared: of_tcp.0, wake: of_tcp.1, ..tcp::TcpMetrics::default() }),
+            proxy: Arc::new(proxy::ProxyMetrics { wake: Arc::clone(&wake), ..proxy::ProxyMetrics::default() }),
             shared: requests,
             wake,
             ..Self::default()
@@ -104,7 +108,7 @@ impl WorkerMetrics {
     }
 
     /// In the order of a scrape.
-    fn groups(&self) -> [Arc<dyn Group>; 11] {
+    fn metric_groups(&self) -> [Arc<dyn Group>; 11] {
         [
             self.quic.clone(),
             self.tls.clone(),
@@ -121,7 +125,7 @@ impl WorkerMetrics {
     }
 }
 
-impl Metrics {
+impl ProcessMetrics {
     /// A set for each of `workers` workers.
     pub fn new(workers: usize) -> Self {
         let control = ControlMetrics::default();
@@ -141,46 +145,46 @@ impl Metrics {
     }
 
     /// One set a worker, by the worker's index.
-    pub fn workers(&self) -> &[WorkerMetrics] {
+    pub fn worker_metrics(&self) -> &[WorkerMetrics] {
         &self.workers
     }
 
     /// All of them, for a scrape.
-    pub fn registry(&self) -> Registry {
-        let mut registry = Registry::default();
-        self.workers.iter().flat_map(WorkerMetrics::groups).for_each(|group| registry.register(group));
-        registry.register(self.control.clone());
-        registry.register(self.admin.clone());
-        registry.register(self.access_log.clone());
-        registry.register(self.log.clone());
-        registry.register(self.checks.clone());
-        registry.register(self.acme.clone());
-        registry.register(self.unanswered.clone());
-        registry.register(self.traces.clone());
+    pub fn registry(&self) -> MetricsRegistry {
+        let mut registry = MetricsRegistry::default();
+        self.workers.iter().flat_map(WorkerMetrics::metric_groups).for_each(|group| registry.register_group(group));
+        registry.register_group(self.control.clone());
+        registry.register_group(self.admin.clone());
+        registry.register_group(self.access_log.clone());
+        registry.register_group(self.log.clone());
+        registry.register_group(self.checks.clone());
+        registry.register_group(self.acme.clone());
+        registry.register_group(self.unanswered.clone());
+        registry.register_group(self.traces.clone());
         registry.with_exemplars(Arc::clone(&self.exemplars))
     }
 
     /// The sum over all workers of what `read` finds of `server`.
-    pub fn of_server(&self, server: &ServerName, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
-        self.sum(|worker| worker.proxy.servers.look(server, &read))
+    pub fn sum_of_server(&self, server: &ServerName, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
+        self.sum_over_workers(|worker| worker.proxy.servers.read_counter(server, &read))
     }
 
     /// The sum over all workers of what `read` finds in each.
-    pub fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+    pub fn sum_over_workers(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
         self.workers.iter().map(read).sum()
     }
 
     /// One worker, with every label that there can be: those that come with the configuration are `…`.
-    pub fn example() -> Self {
+    pub fn with_placeholders() -> Self {
         let metrics = Self::new(1);
-        let (any, server) = (ANY, ServerName::new(ANY, ANY));
+        let (any, server) = (PLACEHOLDER, ServerName::new(PLACEHOLDER, PLACEHOLDER));
         for worker in &metrics.workers {
-            worker.proxy.routes.of(&proxy::RouteName(any.into()));
-            worker.proxy.servers.of(&server);
+            worker.proxy.routes.counters_for(&proxy::RouteName(any.into()));
+            worker.proxy.servers.counters_for(&server);
         }
-        metrics.checks.of(&server);
-        metrics.control.version.set(any.into());
-        metrics.control.certificates.set(vec![CertificateValidity {
+        metrics.checks.counters_for(&server);
+        metrics.control.version.set_version(any.into());
+        metrics.control.certificates.set_validities(vec![CertificateValidity {
             name: "certificates[0]".into(),
             from: 0,
             until: 0,
@@ -190,16 +194,16 @@ impl Metrics {
 }
 
 /// A placeholder for what comes with the configuration.
-const ANY: &str = "…";
+const PLACEHOLDER: &str = "…";
 
 /// The reference of all metrics, as Markdown.
-pub fn reference() -> String {
-    Metrics::example().registry().reference()
+pub fn metrics_reference() -> String {
+    ProcessMetrics::with_placeholders().registry().render_reference()
 }
 
 /// Whether there is `metric`: its name as it is scraped, and its labels.
-pub fn is_counted(metric: &str) -> bool {
-    Metrics::example().registry().has(metric)
+pub fn has_metric(metric: &str) -> bool {
+    ProcessMetrics::with_placeholders().registry().contains_metric(metric)
 }
 
 #[cfg(test)]
@@ -209,7 +213,7 @@ mod tests {
     use std::{collections::HashMap, mem};
 
     fn samples() -> Vec<Sample> {
-        let metrics = Metrics::example();
+        let metrics = ProcessMetrics::with_placeholders();
         let mut samples = Vec::new();
         metrics.registry().visit(&mut |sample| samples.push(sample));
         samples
@@ -236,11 +240,11 @@ mod tests {
     fn one_module_alone_notes_what_several_count() {
         let mut noted = HashMap::new();
         for sample in samples().into_iter().filter(|sample| !sample.note.is_empty()) {
-            let before = noted.insert(sample.name(""), sample.note);
+            let before = noted.insert(sample.labeled_name(""), sample.note);
             assert!(
                 before.is_none_or(|before| before == sample.note),
                 "{}: {before:?}, {}",
-                sample.name(""),
+                sample.labeled_name(""),
                 sample.note
             );
         }
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_scrape_has_each_sample_once() {
-        let text = Metrics::new(2).registry().render();
+        let text = ProcessMetrics::new(2).registry().render_metrics();
         let mut lines: Vec<&str> = text.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
         let all = lines.len();
         lines.sort_unstable();
@@ -258,13 +262,13 @@ mod tests {
 
     #[test]
     fn what_two_protocols_count_is_one_metric() {
-        let metrics = Metrics::new(1);
-        let worker = &metrics.workers()[0];
+        let metrics = ProcessMetrics::new(1);
+        let worker = &metrics.worker_metrics()[0];
         worker.http3.shared.limit_headers.increment();
         worker.tcp.shared.limit_headers.increment();
         worker.tcp.timeout_idle.increment();
         worker.quic.timeout_idle.increment();
-        let samples: HashMap<String, u64> = metrics.registry().samples().into_iter().collect();
+        let samples: HashMap<String, u64> = metrics.registry().summed_samples().into_iter().collect();
         let of = |name: &str| samples[name];
         assert_eq!((of("limit_reached{limit=\"max_headers\"}"), of("timeouts{timeout=\"idle\"}")), (2, 2));
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Only the owner may connect.
-const MODE: u32 = 0o600;
+const SOCKET_MODE: u32 = 0o600;
 
 /// The name of a bound Unix socket. The file is removed when this is dropped, unless another socket has the name by
 /// then.
@@ -30,30 +30,30 @@ impl SocketName {
     /// # Errors
     ///
     /// The kernel's; or `path` exists and is not a socket.
-    pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, Self)> {
+    pub(super) fn bind_beside(path: &Path) -> io::Result<(UnixListener, Self)> {
         let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
         if other {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
         }
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(format!(".{}", std::process::id()));
-        Self::bind_at(&path.with_file_name(name))
+        Self::bind_temporary(&path.with_file_name(name))
     }
 
-    fn bind_at(new: &Path) -> io::Result<(UnixListener, Self)> {
+    fn bind_temporary(new: &Path) -> io::Result<(UnixListener, Self)> {
         let listener = match UnixListener::bind(new) {
             // A process with this number, as the first one of a container, was killed before it had published its
             // socket.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_refused(new) => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(new) => {
                 fs::remove_file(new)?;
                 UnixListener::bind(new)?
             }
             bound => bound?,
         };
         // From here on, an error removes the file with the name.
-        let name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
+        let name = Self { path: new.to_owned(), identity: Some(file_identity(new)?) };
         listener.set_nonblocking(true)?;
-        fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
+        fs::set_permissions(new, fs::Permissions::from_mode(SOCKET_MODE))?;
         Ok((listener, name))
     }
 
@@ -62,31 +62,31 @@ impl SocketName {
     /// # Errors
     ///
     /// The kernel's. The socket keeps the name that it was bound by.
-    pub(super) fn publish(&mut self, path: &Path) -> io::Result<()> {
+    pub(super) fn rename_to(&mut self, path: &Path) -> io::Result<()> {
         fs::rename(&self.path, path)?;
         path.clone_into(&mut self.path);
         Ok(())
     }
 
     /// Leaves the name to a process that takes over: this one does not remove the file.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn disown_file(&mut self) {
         self.identity = None;
     }
 }
 
 /// Whether `path` is a socket at which no process listens.
-fn is_refused(path: &Path) -> bool {
+fn is_stale_socket(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 impl Drop for SocketName {
     fn drop(&mut self) {
         // Another process may have put its own there.
-        if self.identity.is_some() && identity(&self.path).ok() == self.identity {
+        if self.identity.is_some() && file_identity(&self.path).ok() == self.identity {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -102,12 +102,12 @@ mod tests {
         let path = folder.path().join("admin.sock");
         // Stale: the process that bound it is gone.
         drop(UnixListener::bind(&path).unwrap());
-        let (_first_listener, mut first) = SocketName::bind(&path).unwrap();
-        first.publish(&path).unwrap();
+        let (_first_listener, mut first) = SocketName::bind_beside(&path).unwrap();
+        first.rename_to(&path).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, MODE);
-        let (_second_listener, mut second) = SocketName::bind(&path).unwrap();
-        second.publish(&path).unwrap();
+        assert_eq!(mode & 0o777, SOCKET_MODE);
+        let (_second_listener, mut second) = SocketName::bind_beside(&path).unwrap();
+        second.rename_to(&path).unwrap();
         drop(first);
         assert!(path.exists(), "the name is the second's");
         drop(second);
@@ -123,12 +123,12 @@ mod tests {
         drop(UnixListener::bind(at("socket")).unwrap());
         std::os::unix::fs::symlink(at("socket"), at("link")).unwrap();
         for name in ["file", "folder", "link"] {
-            let error = SocketName::bind(&at(name)).unwrap_err();
+            let error = SocketName::bind_beside(&at(name)).unwrap_err();
             assert_eq!(error.to_string(), "the file exists and is not a socket", "{name}");
         }
         let long = at(&"a".repeat(108));
-        assert_eq!(SocketName::bind(&long).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(SocketName::bind(&at("absent/socket")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(SocketName::bind_beside(&long).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(SocketName::bind_beside(&at("absent/socket")).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
     }
 }

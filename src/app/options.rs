@@ -1,6 +1,6 @@
 //! What the command line adds to the configuration.
 
-use super::{descriptors::OpenFiles, sockets::Inherited};
+use super::{descriptors::OpenFilesLimit, sockets::InheritedSockets};
 use litequic_admin::{self as admin, DefaultSocket};
 use litequic_resources::memory::MemoryGauge;
 use litequic_telemetry::log;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 /// What the command line adds to the configuration.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct StartOptions {
     /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
     pub key_log: bool,
     /// The receiver of `POST /reload`. `None`: there is none.
@@ -17,11 +17,11 @@ pub struct Options {
     /// The admin socket of a configuration that names none.
     pub admin_socket: DefaultSocket,
     /// What a service manager has bound.
-    pub inherited: Inherited,
+    pub inherited: InheritedSockets,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
     pub memory: Option<MemoryGauge>,
     /// The counts of the log's lines.
-    pub log: Arc<log::Metrics>,
+    pub log: Arc<log::LogLineMetrics>,
     /// The limit of open files that counts.
-    pub open_files: OpenFiles,
+    pub open_files: OpenFilesLimit,
 }

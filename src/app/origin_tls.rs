@@ -1,7 +1,7 @@
 //! TLS to origins, from the files that `[origin.tls]` names: read and judged with the configuration, renewed by a
 //! reload, and by itself while the configuration is rejected.
 
-use litequic_config::{self as config, Change, Config, Findings};
+use litequic_config::{self as config, Config, ConfigChange, FaultCollector};
 use litequic_proxy as proxy;
 use litequic_tls::{self as tls, OriginTlsFault, SystemRoots};
 use rustls::pki_types::ServerName;
@@ -11,41 +11,45 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
 pub(super) type OriginsTls = BTreeMap<String, Arc<proxy::TlsToOrigin>>;
 
 /// A fault of an origin's: its key, and the problem.
-pub(super) type Fault = (String, String);
+pub(super) type KeyedFault = (String, String);
 
 /// The table of an origin whose servers have https, with each default where it has none; `None` for another origin.
-fn table(origin: &config::Origin) -> Option<config::OriginTls> {
+fn https_table(origin: &config::OriginConfig) -> Option<config::OriginTls> {
     let is_https = origin.servers.iter().any(|server| server.address.is_https());
     is_https.then(|| origin.tls.clone().unwrap_or_default())
 }
 
 /// The path of an origin in the configuration.
-fn path(name: &str) -> String {
-    if name == Config::ORIGIN { name.into() } else { format!("origins.{name}") }
+fn origin_key(name: &str) -> String {
+    if name == Config::ORIGIN_NAME { name.into() } else { format!("origins.{name}") }
 }
 
 /// Every file of `config` that is read here.
-pub(super) fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
+pub(super) fn origin_tls_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     let tables = config.origins.values().filter_map(|origin| origin.tls.as_ref());
-    tables.flat_map(|table| table.files().map(|(_, file)| file.clone()))
+    tables.flat_map(|table| table.named_files().map(|(_, file)| file.clone()))
 }
 
 /// Reads the files of one origin, if its servers have https.
-fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Option<tls::OriginTlsFiles>, Vec<Fault>> {
-    let Some(table) = table(origin) else { return Ok(None) };
-    let path = path(name);
-    let hosts = origin.servers.iter().filter_map(|server| server.address.host());
+fn read_one_origin(
+    name: &str,
+    origin: &config::OriginConfig,
+    system: &SystemRoots,
+) -> Result<Option<tls::OriginTlsFiles>, Vec<KeyedFault>> {
+    let Some(table) = https_table(origin) else { return Ok(None) };
+    let path = origin_key(name);
+    let hosts = origin.servers.iter().filter_map(|server| server.address.host_and_port());
     let unnamed = hosts.filter(|(host, _)| ServerName::try_from(*host).is_err());
     let of_host = |(host, _)| (format!("{path}.url"), format!("no certificate can have the name {host}: set tls.name"));
     let of_file = |fault: OriginTlsFault| {
         let key = fault.key.map_or_else(|| format!("{path}.url"), |key| format!("{path}.tls.{key}"));
         (key, fault.to_string())
     };
-    let mut faults: Vec<Fault> = unnamed.filter(|_| table.name.is_none()).map(of_host).collect();
+    let mut faults: Vec<KeyedFault> = unnamed.filter(|_| table.name.is_none()).map(of_host).collect();
     if let Some(name) = table.name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
         faults.push((format!("{path}.tls.name"), format!("no certificate can have the name {name}")));
     }
-    match tls::OriginTlsFiles::load(&table, system) {
+    match tls::OriginTlsFiles::load_tls_files(&table, system) {
         Ok(tls) if faults.is_empty() => Ok(Some(tls)),
         Ok(_) => Err(faults),
         Err(of_files) => {
@@ -56,9 +60,14 @@ fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Opti
 }
 
 /// What workers get of it.
-fn compiled(origin: &config::Origin, tls: &tls::OriginTlsFiles) -> Arc<proxy::TlsToOrigin> {
+fn compile_origin_tls(origin: &config::OriginConfig, tls: &tls::OriginTlsFiles) -> Arc<proxy::TlsToOrigin> {
     let name = origin.tls.as_ref().and_then(|table| ServerName::try_from(table.name.clone()?).ok());
-    Arc::new(proxy::TlsToOrigin::new(Arc::clone(tls.config()), tls.digest(), name, tls::refusal))
+    Arc::new(proxy::TlsToOrigin::new(
+        Arc::clone(tls.verifying_config()),
+        tls.config_digest(),
+        name,
+        tls::take_rejection_reason,
+    ))
 }
 
 /// Reads every file. Blocks on the file system.
@@ -66,29 +75,32 @@ fn compiled(origin: &config::Origin, tls: &tls::OriginTlsFiles) -> Arc<proxy::Tl
 /// # Errors
 ///
 /// Every fault.
-pub(super) fn read(config: &Config) -> Result<OriginsTls, Vec<Fault>> {
-    read_each(config, |_, _| ())
+pub(super) fn read_origin_tls(config: &Config) -> Result<OriginsTls, Vec<KeyedFault>> {
+    read_each_origin(config, |_, _| ())
 }
 
 /// Reads every file, with each fault and warning in `findings`; `None` if there is a fault. Blocks on the file system.
-pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<OriginsTls> {
-    let read = read_each(config, |name, tls| {
-        for (key, warning) in tls.warnings(SystemTime::now()) {
-            findings.warn(&format!("{}.tls.{key}", path(name)), warning);
+pub(super) fn load_origin_tls(config: &Config, findings: &mut FaultCollector) -> Option<OriginsTls> {
+    let read = read_each_origin(config, |name, tls| {
+        for (key, warning) in tls.origin_tls_warnings(SystemTime::now()) {
+            findings.add_warning(&format!("{}.tls.{key}", origin_key(name)), warning);
         }
     });
-    read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.fault(key, problem))).ok()
+    read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem))).ok()
 }
 
 /// Reads every file, and passes those of each origin that can be used to `good`.
-fn read_each(config: &Config, mut good: impl FnMut(&str, &tls::OriginTlsFiles)) -> Result<OriginsTls, Vec<Fault>> {
+fn read_each_origin(
+    config: &Config,
+    mut good: impl FnMut(&str, &tls::OriginTlsFiles),
+) -> Result<OriginsTls, Vec<KeyedFault>> {
     let (mut all, mut bad) = (OriginsTls::new(), Vec::new());
     let system = SystemRoots::default();
     for (name, origin) in &config.origins {
-        match one(name, origin, &system) {
+        match read_one_origin(name, origin, &system) {
             Ok(Some(tls)) => {
                 good(name, &tls);
-                all.insert(name.clone(), compiled(origin, &tls));
+                all.insert(name.clone(), compile_origin_tls(origin, &tls));
             }
             Ok(None) => {}
             Err(faults) => bad.extend(faults),
@@ -99,10 +111,10 @@ fn read_each(config: &Config, mut good: impl FnMut(&str, &tls::OriginTlsFiles)) 
 
 /// Reads every file anew; an origin's that cannot be used stay as they are in `before`, for the reason that is added to
 /// `kept`. Blocks on the file system.
-pub(super) fn renew(config: &Config, before: &OriginsTls, kept: &mut Vec<String>) -> OriginsTls {
+pub(super) fn renew_origin_tls(config: &Config, before: &OriginsTls, kept: &mut Vec<String>) -> OriginsTls {
     let system = SystemRoots::default();
-    let one = |(name, origin): (&String, &config::Origin)| match one(name, origin, &system) {
-        Ok(tls) => Some((name.clone(), compiled(origin, &tls?))),
+    let one = |(name, origin): (&String, &config::OriginConfig)| match read_one_origin(name, origin, &system) {
+        Ok(tls) => Some((name.clone(), compile_origin_tls(origin, &tls?))),
         Err(faults) => {
             kept.extend(faults.iter().map(|(key, problem)| format!("{key}: {problem}")));
             Some((name.clone(), Arc::clone(before.get(name)?)))
@@ -112,12 +124,18 @@ pub(super) fn renew(config: &Config, before: &OriginsTls, kept: &mut Vec<String>
 }
 
 /// The changes of content within the same files, or of the system's roots.
-pub(super) fn renewed(now: &Config, before: &OriginsTls, next: &Config, after: &OriginsTls) -> Vec<Change> {
+pub(super) fn renewed_origin_tls(
+    now: &Config,
+    before: &OriginsTls,
+    next: &Config,
+    after: &OriginsTls,
+) -> Vec<ConfigChange> {
     let changed = |(name, new): (&String, &Arc<proxy::TlsToOrigin>)| {
         let old = before.get(name)?;
         let (was, is) = (now.origins.get(name)?, next.origins.get(name)?);
         let is_renewed = was.tls == is.tls && old != new;
-        is_renewed.then(|| Change { key: format!("{}.tls", path(name)), what: "certificates renewed".into() })
+        is_renewed
+            .then(|| ConfigChange { key: format!("{}.tls", origin_key(name)), what: "certificates renewed".into() })
     };
     after.iter().filter_map(changed).collect()
 }

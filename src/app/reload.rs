@@ -9,31 +9,31 @@ use super::{
     collector_tls,
     denial::Denial,
     descriptors::SharedDescriptors,
-    files::{self, Loads, named},
-    handover::Beginning,
-    issued::{Issued, Shared as Acme},
-    last_reload::{Applied, Trigger},
-    metrics::Metrics,
+    files::{self, LoadedConfig, reloadable_files},
+    handover::InheritedState,
+    issued::{IssuedCertificates, SharedAcme as Acme},
+    last_reload::{LastChange, ReloadTrigger},
+    metrics::ProcessMetrics,
     origin_tls,
     renewal::Renewal,
-    running::Running,
+    running::RunningProcess,
     service,
-    switch::Http3,
+    switch::Http3Switch,
     users,
-    watch::Watcher,
+    watch::FileWatcher,
 };
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
 use litequic_admin as admin;
-use litequic_config::{Change, Config, Draft, Faults, Log, OnChange, Warning};
-use litequic_proxy::{CookieKey, InMaintenance, MaintenanceTarget, Pages, Routing, RoutingFiles};
+use litequic_config::{Config, ConfigChange, ConfigFaults, ConfigWarning, LogConfig, OnChange, ParsedConfig};
+use litequic_proxy::{ActiveMaintenance, CookieKey, MaintenanceTarget, Pages, Routing, RoutingFiles};
 use litequic_quic::ServerIdKey;
 use litequic_telemetry::{
     CertificateValidity,
-    access_log::{AccessLogger, Opened},
+    access_log::{AccessLogger, OpenedAccessLog},
     traces::{CollectorTls, Tracing},
 };
-use litequic_tls::{Certificate, CertificateResolver, CertificateStore};
+use litequic_tls::{CertificateResolver, CertificateStore, LoadedCertificate};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
@@ -50,12 +50,12 @@ use tokio::{
 };
 
 /// Requests for a reload that may wait: each is answered by the next one that begins.
-const MAX_WAITING: usize = 8;
+const MAX_QUEUED_RELOADS: usize = 8;
 /// Names of routes that an error answer lists at most.
-const MAX_NAMES: usize = 64;
+const MAX_ROUTE_NAMES: usize = 64;
 
 /// The table of connection IDs, as the prefix of its keys.
-const SERVER_ID: &str = "listen.server_id.";
+const SERVER_ID_PREFIX: &str = "listen.server_id.";
 const KEY_FILE: &str = "listen.server_id.key_file";
 
 /// Log target of the lines of this module. An operator causes them, and scripts wait for them: their number is
@@ -63,8 +63,8 @@ const KEY_FILE: &str = "listen.server_id.key_file";
 pub const LOG_TARGET: &str = module_path!();
 
 /// The channel from `POST /reload` to the [`Reloader`].
-pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::ReloadRequest>) {
-    mpsc::channel(MAX_WAITING)
+pub fn reload_channel() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::ReloadRequest>) {
+    mpsc::channel(MAX_QUEUED_RELOADS)
 }
 
 /// What the start has read and created for [`ActiveState`].
@@ -72,27 +72,27 @@ pub(super) struct ActiveStateParts {
     pub(super) files: RoutingFiles,
     pub(super) shared: SharedDescriptors,
     pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) issued: Issued,
+    pub(super) issued: IssuedCertificates,
     pub(super) acme: Acme,
     pub(super) access: Arc<AccessLogger>,
     pub(super) traces: Arc<Tracing>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<ProcessMetrics>,
 }
 
 impl ActiveState {
     /// Begins with `config` and the `parts` that were read for it, which are limited to what is `shared`, and with what
     /// was ordered of the previous process, out of `beginning`.
-    pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut Beginning) -> Self {
+    pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut InheritedState) -> Self {
         let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
-        let routing = Routing::after(config, files, None);
+        let routing = Routing::compile_after(config, files, None);
         let routing = routing.with_cookie_key(CookieKey::new(beginning.secrets.cookie_key()));
-        let routing = routing.with_capacity(Arc::clone(&shared.capacity));
+        let routing = routing.with_shared_capacity(Arc::clone(&shared.capacity));
         let maintenance = mem::take(&mut beginning.maintenance);
-        let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
-        let http3 = Arc::new(Http3::new(config, beginning.http3));
+        let routing = if maintenance.is_empty() { routing } else { routing.with_maintenance(config, maintenance) };
+        let http3 = Arc::new(Http3Switch::new(config, beginning.http3));
         let mut config = config.clone();
-        config.listen.http3 = http3.is_on();
-        let config = config.live();
+        config.listen.http3 = http3.is_http3_on();
+        let config = config.into_live();
         let denied = mem::take(&mut beginning.denied);
         let in_force = Self {
             denial: Arc::new(Denial::new(denied, Arc::clone(&config), Arc::clone(&metrics))),
@@ -110,10 +110,10 @@ impl ActiveState {
             acme,
             replacing: Arc::new(Mutex::new(issued)),
         };
-        in_force.observe();
-        for one in in_force.in_maintenance() {
+        in_force.update_gauges();
+        for one in in_force.routes_in_maintenance() {
             tracing::info!(
-                route = one.route(),
+                route = one.target_text(),
                 retry_after = one.retry_after,
                 routes = one.routes.len(),
                 "in maintenance, as in the previous process"
@@ -123,9 +123,9 @@ impl ActiveState {
     }
 
     /// Routes that are in maintenance.
-    pub(super) fn in_maintenance(&self) -> Vec<InMaintenance> {
-        let _stays = self.replacing();
-        self.routing.load().in_maintenance(&self.config.load())
+    pub(super) fn routes_in_maintenance(&self) -> Vec<ActiveMaintenance> {
+        let _stays = self.lock_replacement();
+        self.routing.load().maintenance_orders(&self.config.load())
     }
 
     /// Switches maintenance of routes on or off; returns what is in maintenance now.
@@ -133,8 +133,8 @@ impl ActiveState {
     /// # Errors
     ///
     /// Why nothing has changed, in words for the operator.
-    pub(super) fn maintain(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
-        let replacing = self.replacing();
+    pub(super) fn switch_maintenance(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
+        let replacing = self.lock_replacement();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let mut maintenance = routing.maintenance().clone();
         let target = order.route.clone().map_or(MaintenanceTarget::All, MaintenanceTarget::Route);
@@ -144,23 +144,23 @@ impl ActiveState {
             false => maintenance.switch_off(target),
         };
         switched.map_err(|error| {
-            let names: String = names.iter().take(MAX_NAMES).map(|name| format!("  {name}\n")).collect();
-            let more = if config.routes.len() > MAX_NAMES { "  …\n" } else { "" };
+            let names: String = names.iter().take(MAX_ROUTE_NAMES).map(|name| format!("  {name}\n")).collect();
+            let more = if config.routes.len() > MAX_ROUTE_NAMES { "  …\n" } else { "" };
             format!("{error}; routes are\n{names}{more}")
         })?;
-        self.routing.store(Arc::new(routing.switched(&config, maintenance)));
+        self.routing.store(Arc::new(routing.with_maintenance(&config, maintenance)));
         drop(replacing);
         self.observe_maintenance();
 
-        let now = self.in_maintenance();
+        let now = self.routes_in_maintenance();
         let (route, routes) = (order.route.as_deref().unwrap_or("all"), self.metrics.control.maintenance_routes.get());
         match order.on {
             true => tracing::info!(route, retry_after = order.retry_after, routes, "maintenance switched on"),
             false => tracing::info!(route, routes, "maintenance switched off"),
         }
-        let line = |one: &InMaintenance| {
+        let line = |one: &ActiveMaintenance| {
             let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
-            format!("{} answers 503, Retry-After: {}\n{routes}", one.route(), one.retry_after)
+            format!("{} answers 503, Retry-After: {}\n{routes}", one.target_text(), one.retry_after)
         };
         if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
@@ -171,18 +171,19 @@ impl ActiveState {
     ///
     /// Why nothing has changed, in words for the operator.
     pub(super) fn order_http3(&self, on: bool) -> Result<String, String> {
-        let replacing = self.replacing();
+        let replacing = self.lock_replacement();
         let mut config = (*self.config.load_full()).clone();
         if !on && config.listen.tcp.is_empty() {
             return Err("listen.tcp has no address: without HTTP/3 nothing would be served\n".into());
         }
-        self.http3.switch(on);
+        self.http3.set_order(on);
         config.listen.http3 = on;
         self.config.store(Arc::new(config));
         drop(replacing);
-        self.metrics.control.version.set(self.config.load().version());
-        self.switch_http3();
-        let until = if on == self.http3.configured() { "as configured" } else { "until a reload changes listen.http3" };
+        self.metrics.control.version.set_version(self.config.load().config_version());
+        self.apply_http3_switch();
+        let until =
+            if on == self.http3.configured_http3() { "as configured" } else { "until a reload changes listen.http3" };
         Ok(match on {
             true => format!("HTTP/3 is on, {until}\n"),
             false => format!("HTTP/3 is off, {until}: handshakes are refused, and open connections drain\n"),
@@ -190,41 +191,41 @@ impl ActiveState {
     }
 
     /// Applies `next` as far as possible; returns the changes.
-    fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: mut next, certificates, routing: files, collector, server_id_key, .. } = next;
-        let replacing = self.replacing();
+    fn apply_config(&self, next: LoadedConfig, lines: OpenedAccessLog) -> Vec<ConfigChange> {
+        let LoadedConfig { config: mut next, certificates, routing: files, collector, server_id_key, .. } = next;
+        let replacing = self.lock_replacement();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
-        self.http3.reload(&mut next, !now.listen.tcp.is_empty());
-        let mut renewed = self.renewed(&next, &certificates, &files, collector.as_ref());
+        self.http3.apply_order_to(&mut next, !now.listen.tcp.is_empty());
+        let mut renewed = self.renewed_content(&next, &certificates, &files, collector.as_ref());
         renewed.extend(self.renewed_key(&now, &next, server_id_key));
-        self.count_renewed(&renewed);
-        let mut changes = now.changes(&next);
+        self.set_renewed_at(&renewed);
+        let mut changes = now.changes_to(&next);
         changes.extend(renewed);
         if changes.is_empty() {
             return changes;
         }
         // A key belongs to the table that names its file, which waits for a restart if its lengths change.
-        let server_id_key = server_id_key.filter(|_| now.listen.server_id_follows(&next.listen));
-        let next = now.follow(next);
+        let server_id_key = server_id_key.filter(|_| now.listen.keeps_server_id_shape(&next.listen));
+        let next = now.apply_reload(next);
         self.follow_server_id(&now, &next, server_id_key, &mut changes);
         if next.access_log != now.access_log {
-            self.access.follow(&next.access_log, lines);
+            self.access.apply_access_log(&next.access_log, lines);
         }
         let has_others = next.traces != now.traces || next.trusted_proxies != now.trusted_proxies;
-        if has_others || self.traces.has_other_tls(collector.as_ref()) {
-            self.traces.follow(&next, collector);
+        if has_others || self.traces.has_other_collector_tls(collector.as_ref()) {
+            self.traces.apply_trace_config(&next, collector);
         }
-        self.resolver.replace(replacing.compose(&certificates, &next));
-        self.acme.answers.expect(&next.acme);
-        self.shared.follow(&next);
-        self.routing.store(Arc::new(Routing::after(&next, files, Some(&routing))));
+        self.resolver.replace_store(replacing.compose_store(&certificates, &next));
+        self.acme.answers.set_hosts(&next.acme);
+        self.shared.update_division(&next);
+        self.routing.store(Arc::new(Routing::compile_after(&next, files, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));
         drop(replacing);
-        self.acme.board.change();
-        self.observe();
-        for one in self.in_maintenance().iter().filter(|one| one.routes.is_empty()) {
-            let route = one.route();
+        self.acme.board.wake_renewals();
+        self.update_gauges();
+        for one in self.routes_in_maintenance().iter().filter(|one| one.routes.is_empty()) {
+            let route = one.target_text();
             tracing::warn!(
                 route,
                 "in maintenance, but the configuration no longer has such a route: end it with litequic ctl"
@@ -234,21 +235,21 @@ impl ActiveState {
     }
 
     /// The change of a key for connection IDs within the same file.
-    fn renewed_key(&self, now: &Config, next: &Config, key: Option<ServerIdKey>) -> Option<Change> {
+    fn renewed_key(&self, now: &Config, next: &Config, key: Option<ServerIdKey>) -> Option<ConfigChange> {
         let file = |config: &Config| config.listen.server_id.as_ref().and_then(|one| one.key_file.clone());
         let path = file(next).filter(|path| file(now).as_ref() == Some(path))?;
-        let is_another = now.listen.server_id_follows(&next.listen) && self.ids.has_another_key(key?);
-        is_another.then(|| Change { key: KEY_FILE.into(), what: format!("{} renewed", path.display()) })
+        let is_another = now.listen.keeps_server_id_shape(&next.listen) && self.ids.has_another_key(key?);
+        is_another.then(|| ConfigChange { key: KEY_FILE.into(), what: format!("{} renewed", path.display()) })
     }
 
     /// Has new connection IDs follow `next`; adds to its `changes` when the last ID of before ends.
-    fn follow_server_id(&self, now: &Config, next: &Config, key: Option<ServerIdKey>, changes: &mut [Change]) {
-        let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID)).collect();
+    fn follow_server_id(&self, now: &Config, next: &Config, key: Option<ServerIdKey>, changes: &mut [ConfigChange]) {
+        let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID_PREFIX)).collect();
         let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id)
         else {
             return;
         };
-        match self.ids.follow(is, key) {
+        match self.ids.apply_server_id(is, key) {
             Ok(Some(end)) => {
                 let end = Timestamp::try_from(end).unwrap_or_default().round(Unit::Second).unwrap_or_default();
                 last.what += &format!("; connection IDs issued before end by {end}");
@@ -256,7 +257,7 @@ impl ActiveState {
             Ok(None) => {}
             Err(_) => tracing::error!("no memory for the key of connection IDs: they stay as they were"),
         }
-        let is_other = was.bytes() != is.bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);
+        let is_other = was.id_bytes() != is.id_bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);
         if is_other && was.rotation == is.rotation {
             tracing::warn!(
                 rotation = is.rotation,
@@ -266,18 +267,18 @@ impl ActiveState {
     }
 
     /// Applies what was read anew, with the configuration as it is; returns what changed.
-    fn renew(&self, renewal: Renewal) -> Vec<Change> {
+    fn apply_renewal(&self, renewal: Renewal) -> Vec<ConfigChange> {
         let Renewal { certificates, routing: files, collector, .. } = renewal;
-        let replacing = self.replacing();
+        let replacing = self.lock_replacement();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
-        let changes = self.renewed(&config, &certificates, &files, collector.as_ref());
-        self.count_renewed(&changes);
+        let changes = self.renewed_content(&config, &certificates, &files, collector.as_ref());
+        self.set_renewed_at(&changes);
         if !changes.is_empty() {
-            self.resolver.replace(replacing.compose(&certificates, &config));
-            if self.traces.has_other_tls(collector.as_ref()) {
-                self.traces.follow(&config, collector);
+            self.resolver.replace_store(replacing.compose_store(&certificates, &config));
+            if self.traces.has_other_collector_tls(collector.as_ref()) {
+                self.traces.apply_trace_config(&config, collector);
             }
-            self.routing.store(Arc::new(Routing::after(&config, files, Some(&routing))));
+            self.routing.store(Arc::new(Routing::compile_after(&config, files, Some(&routing))));
             self.rerouted.notify_one();
             self.observe_certificates();
         }
@@ -285,45 +286,46 @@ impl ActiveState {
     }
 
     /// The changes of content within the same files.
-    fn renewed(
+    fn renewed_content(
         &self,
         next: &Config,
         certificates: &CertificateStore,
         files: &RoutingFiles,
         collector: Option<&CollectorTls>,
-    ) -> Vec<Change> {
+    ) -> Vec<ConfigChange> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
-        let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
-        let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
-        let page = |path: &PathBuf| Change { key: key(path).into(), what: format!("{} renewed", path.display()) };
-        changes.extend(files.pages.renewed(routing.pages()).map(page));
-        changes.extend(users::renewed(routing.users(), &files.users));
-        changes.extend(origin_tls::renewed(&now, routing.origin_tls(), next, &files.tls));
-        if now.traces == next.traces && self.traces.has_other_tls(collector) {
-            changes.push(Change { key: collector_tls::KEY.into(), what: "certificates renewed".into() });
+        let mut changes = renewed_certificates(&now, &self.resolver.current_store(), next, certificates);
+        let key = |path: &PathBuf| if Pages::is_fixed_body(next, path) { "respond.body_file" } else { "error_pages" };
+        let page = |path: &PathBuf| ConfigChange { key: key(path).into(), what: format!("{} renewed", path.display()) };
+        changes.extend(files.pages.changed_files(routing.compiled_pages()).map(page));
+        changes.extend(users::renewed_users(routing.route_users(), &files.users));
+        changes.extend(origin_tls::renewed_origin_tls(&now, routing.origin_tls(), next, &files.tls));
+        if now.traces == next.traces && self.traces.has_other_collector_tls(collector) {
+            changes
+                .push(ConfigChange { key: collector_tls::TRACES_CA_KEY.into(), what: "certificates renewed".into() });
         }
         changes
     }
 
-    fn count_renewed(&self, changes: &[Change]) {
+    fn set_renewed_at(&self, changes: &[ConfigChange]) {
         if !changes.is_empty() {
-            self.metrics.control.renewed_at.set(seconds(SystemTime::now()));
+            self.metrics.control.renewed_at.set(unix_seconds(SystemTime::now()));
         }
     }
 
-    fn observe(&self) {
+    fn update_gauges(&self) {
         let control = &self.metrics.control;
-        control.version.set(self.config.load().version());
-        control.configured_at.set(seconds(SystemTime::now()));
+        control.version.set_version(self.config.load().config_version());
+        control.configured_at.set(unix_seconds(SystemTime::now()));
         self.observe_certificates();
         self.observe_maintenance();
-        self.switch_http3();
+        self.apply_http3_switch();
     }
 
     /// Has open connections over HTTP/3 follow the configuration.
-    fn switch_http3(&self) {
+    fn apply_http3_switch(&self) {
         let on = self.config.load().listen.http3;
-        match (self.http3.follow(on), on) {
+        match (self.http3.signal_connections(on), on) {
             (true, true) => tracing::info!("HTTP/3 is on again"),
             (true, false) => tracing::warn!("HTTP/3 is off: handshakes are refused, and open connections drain"),
             (false, _) => {}
@@ -331,55 +333,64 @@ impl ActiveState {
     }
 
     fn observe_maintenance(&self) {
-        let reached: BTreeSet<String> = self.in_maintenance().into_iter().flat_map(|one| one.routes).collect();
+        let reached: BTreeSet<String> = self.routes_in_maintenance().into_iter().flat_map(|one| one.routes).collect();
         self.metrics.control.maintenance_routes.set(reached.len() as u64);
     }
 
     pub(super) fn observe_certificates(&self) {
         let control = &self.metrics.control;
-        let store = self.resolver.store();
-        let files = store.certificates().len();
-        let validity = |(n, one): (usize, &Certificate)| {
+        let store = self.resolver.current_store();
+        let files = store.file_certificates().len();
+        let validity = |(n, one): (usize, &LoadedCertificate)| {
             // Those of ACME have no place in the file.
-            let names = one.names().dns.first().cloned();
-            let issued = || names.or_else(|| one.names().ip.first().map(ToString::to_string)).unwrap_or_default();
+            let names = one.certificate_names().dns.first().cloned();
+            let issued =
+                || names.or_else(|| one.certificate_names().ip.first().map(ToString::to_string)).unwrap_or_default();
             let name = if n < files { format!("certificates[{n}]") } else { issued() };
-            CertificateValidity { name, from: seconds(one.not_before()), until: seconds(one.not_after()) }
+            CertificateValidity { name, from: unix_seconds(one.not_before()), until: unix_seconds(one.not_after()) }
         };
-        let validities: Vec<_> = store.all().iter().enumerate().map(validity).collect();
+        let validities: Vec<_> = store.all_certificates().iter().enumerate().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
-        control.certificates.set(validities);
+        control.certificates.set_validities(validities);
     }
 }
 
 /// Logs each of `warnings`.
-pub fn log_warnings(warnings: &[Warning]) {
-    for Warning(warning) in warnings {
+pub fn log_warnings(warnings: &[ConfigWarning]) {
+    for ConfigWarning(warning) in warnings {
         tracing::warn!("{warning}");
     }
 }
 
 /// Whole seconds since the Unix epoch.
-pub(super) fn seconds(time: SystemTime) -> u64 {
+pub(super) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Certificates and authorities in the same files as before, whose content is another.
-fn renewed(now: &Config, old: &CertificateStore, next: &Config, new: &CertificateStore) -> Vec<Change> {
+fn renewed_certificates(
+    now: &Config,
+    old: &CertificateStore,
+    next: &Config,
+    new: &CertificateStore,
+) -> Vec<ConfigChange> {
     let files = now.certificates.iter().zip(&next.certificates).enumerate();
-    let stores = old.certificates().iter().zip(new.certificates());
+    let stores = old.file_certificates().iter().zip(new.file_certificates());
     let served = files.zip(stores).filter(|((_, (now, next)), (old, new))| now == next && !old.is_same_chain(new)).map(
-        |((n, (_, files)), (_, new))| Change {
+        |((n, (_, files)), (_, new))| ConfigChange {
             key: format!("certificates[{n}]"),
             what: format!("{} renewed, expires {}", files.cert.display(), httpdate::fmt_http_date(new.not_after())),
         },
     );
     let same_files = (&now.client_certificates.ca, &now.client_certificates.crl)
         == (&next.client_certificates.ca, &next.client_certificates.crl);
-    let believed = old.authorities().zip(new.authorities()).filter(|(old, new)| same_files && !old.is_same(new));
-    let authorities = believed.map(|(_, new)| Change {
+    let believed = old
+        .client_authorities()
+        .zip(new.client_authorities())
+        .filter(|(old, new)| same_files && !old.has_same_files(new));
+    let authorities = believed.map(|(_, new)| ConfigChange {
         key: "client_certificates.ca".into(),
-        what: format!("renewed, certificates: {}", new.count()),
+        what: format!("renewed, certificates: {}", new.authority_count()),
     });
     served.chain(authorities).collect()
 }
@@ -394,22 +405,22 @@ pub enum ConfigOrigin {
 }
 
 /// A configuration with the content of its files, or why it is rejected.
-struct Loaded {
-    outcome: Result<Loads, Vec<String>>,
+struct LoadOutcome {
+    outcome: Result<LoadedConfig, Vec<String>>,
     /// Every file that was or should have been read.
     files: BTreeSet<PathBuf>,
 }
 
 impl ConfigOrigin {
     /// Reads and checks everything. Blocks on the file system.
-    fn load(&self) -> Loaded {
+    fn load_with_files(&self) -> LoadOutcome {
         let (draft, mut files) = match self {
-            Self::File(file) => (Draft::load(file), BTreeSet::from([file.clone()])),
-            Self::Given(config) => (Draft::given((**config).clone()), BTreeSet::new()),
+            Self::File(file) => (ParsedConfig::load_file(file), BTreeSet::from([file.clone()])),
+            Self::Given(config) => (ParsedConfig::from_options((**config).clone()), BTreeSet::new()),
         };
-        files.extend(draft.config.iter().flat_map(named));
-        let lines = |Faults(faults)| faults.iter().map(ToString::to_string).collect();
-        Loaded { outcome: files::load(draft).map_err(lines), files }
+        files.extend(draft.config.iter().flat_map(reloadable_files));
+        let lines = |ConfigFaults(faults)| faults.iter().map(ToString::to_string).collect();
+        LoadOutcome { outcome: files::load_files(draft).map_err(lines), files }
     }
 }
 
@@ -420,8 +431,8 @@ pub struct Reloader {
     /// True once the other process alone notifies the service manager.
     handed_over: watch::Receiver<bool>,
     /// Follows `[log]`.
-    log: Box<dyn Fn(&Log)>,
-    watcher: Option<Watcher>,
+    log: Box<dyn Fn(&LogConfig)>,
+    watcher: Option<FileWatcher>,
     /// What `watcher` watches.
     watched: BTreeSet<PathBuf>,
     /// Whether it was logged that files cannot be watched.
@@ -430,8 +441,8 @@ pub struct Reloader {
 
 impl Reloader {
     /// Reloads what is in force in `running` from `source`, and has `log` follow `[log]`.
-    pub fn new(source: ConfigOrigin, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
-        let (in_force, handed_over) = (running.in_force.clone(), running.handover.whether_handed_over());
+    pub fn new(source: ConfigOrigin, running: &RunningProcess, log: impl Fn(&LogConfig) + 'static) -> Self {
+        let (in_force, handed_over) = (running.in_force.clone(), running.handover.watch_handover());
         let log = Box::new(log);
         Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
@@ -441,25 +452,31 @@ impl Reloader {
     /// # Cancel safety
     ///
     /// Dropping the future ends the watch; a reload in progress is then applied or not, never in part.
-    pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
-        let mut files = named(&self.in_force.config.load()).collect::<BTreeSet<_>>();
+    pub async fn run_reloads(
+        mut self,
+        mut hangup: Signal,
+        mut requests: mpsc::Receiver<admin::ReloadRequest>,
+    ) -> Infallible {
+        let mut files = reloadable_files(&self.in_force.config.load()).collect::<BTreeSet<_>>();
         if let ConfigOrigin::File(file) = &self.source {
             files.insert(file.clone());
         }
         // Files may have changed between the start and the first watch.
-        let mut trigger = Trigger::Files;
+        let mut trigger = ReloadTrigger::Files;
         let mut waiting: Option<oneshot::Sender<_>> = None;
         loop {
             // Watched first, read then: no change falls between.
-            let followed = self.followed(files.clone());
-            self.watch(followed);
-            let outcome = match (trigger, self.on_change()) {
-                (Trigger::Files, OnChange::None) => Reloaded { answer: Ok(String::new()), files },
-                (Trigger::Files, OnChange::Certificates) => Reloaded { answer: Ok(self.renew(trigger).await), files },
+            let followed = self.files_to_watch(files.clone());
+            self.watch_files(followed);
+            let outcome = match (trigger, self.change_policy()) {
+                (ReloadTrigger::Files, OnChange::None) => ReloadOutcome { answer: Ok(String::new()), files },
+                (ReloadTrigger::Files, OnChange::Certificates) => {
+                    ReloadOutcome { answer: Ok(self.renew_files(trigger).await), files }
+                }
                 _ => {
-                    self.tell_manager(service::reloading);
-                    let outcome = self.reload(trigger).await;
-                    self.tell_manager(service::ready);
+                    self.notify_unless_handed_over(service::notify_reloading);
+                    let outcome = self.reload_config(trigger).await;
+                    self.notify_unless_handed_over(service::notify_ready);
                     outcome
                 }
             };
@@ -468,50 +485,50 @@ impl Reloader {
                 let _ = waiting.send(outcome.answer);
             }
             files = outcome.files;
-            if !self.followed(files.clone()).is_subset(&self.watched) {
-                trigger = Trigger::Files;
+            if !self.files_to_watch(files.clone()).is_subset(&self.watched) {
+                trigger = ReloadTrigger::Files;
                 continue;
             }
             trigger = select! {
-                _ = hangup.recv() => Trigger::Signal,
+                _ = hangup.recv() => ReloadTrigger::Signal,
                 Some(request) = requests.recv() => {
                     waiting = Some(request);
-                    Trigger::Admin
+                    ReloadTrigger::Admin
                 }
-                () = changed(self.watcher.as_mut()) => Trigger::Files,
+                () = next_file_change(self.watcher.as_mut()) => ReloadTrigger::Files,
             };
         }
     }
 
-    fn on_change(&self) -> OnChange {
+    fn change_policy(&self) -> OnChange {
         self.in_force.config.load().reload.on_change
     }
 
     /// Selects those of `files`, which a reload reads, whose changes cause a reload.
-    fn followed(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
-        match self.on_change() {
+    fn files_to_watch(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+        match self.change_policy() {
             OnChange::All => files,
-            OnChange::Certificates => named(&self.in_force.config.load()).collect(),
+            OnChange::Certificates => reloadable_files(&self.in_force.config.load()).collect(),
             OnChange::None => BTreeSet::new(),
         }
     }
 
     /// Unless another process does so by now.
-    fn tell_manager(&self, tell: fn()) {
+    fn notify_unless_handed_over(&self, tell: fn()) {
         if !*self.handed_over.borrow() {
             tell();
         }
     }
 
     /// Watches `files`, in place of what was watched before.
-    fn watch(&mut self, files: BTreeSet<PathBuf>) {
+    fn watch_files(&mut self, files: BTreeSet<PathBuf>) {
         let mut warned = self.warned;
         let mut warn = |what: String, error: std::io::Error| {
             if !mem::replace(&mut warned, true) {
                 tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };
-        self.watcher = match Watcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
+        self.watcher = match FileWatcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
                 warn("files".into(), error);
@@ -522,19 +539,19 @@ impl Reloader {
         self.warned = warned;
     }
 
-    async fn reload(&self, trigger: Trigger) -> Reloaded {
+    async fn reload_config(&self, trigger: ReloadTrigger) -> ReloadOutcome {
         let source = self.source.clone();
-        let loaded = match spawn_blocking(move || source.load()).await {
+        let loaded = match spawn_blocking(move || source.load_with_files()).await {
             Ok(loaded) => loaded,
             Err(died) => {
                 let outcome = Err(vec![format!("reading the configuration failed: {died}")]);
-                Loaded { outcome, files: self.watched.clone() }
+                LoadOutcome { outcome, files: self.watched.clone() }
             }
         };
         let mut files = loaded.files;
         let control = &self.in_force.metrics.control;
         let opened = match loaded.outcome {
-            Ok(next) => match self.in_force.access.open(&next.config.access_log).await {
+            Ok(next) => match self.in_force.access.open_target(&next.config.access_log).await {
                 Ok(lines) => Ok((next, lines)),
                 Err(error) => Err(vec![error.to_string()]),
             },
@@ -543,53 +560,55 @@ impl Reloader {
         let answer = match opened {
             Ok((next, lines)) => {
                 let warnings = next.warnings.clone();
-                let changes = self.in_force.replace(next, lines);
+                let changes = self.in_force.apply_config(next, lines);
                 let now = self.in_force.config.load();
                 (self.log)(&now.log);
                 control.refused_since.set(0);
                 // A file that was written with the same content is not reported.
                 let mut since = None;
-                let told = !(changes.is_empty() && trigger == Trigger::Files);
+                let told = !(changes.is_empty() && trigger == ReloadTrigger::Files);
                 if told {
-                    let now = seconds(SystemTime::now());
+                    let now = unix_seconds(SystemTime::now());
                     control.count_reload(false, now);
-                    self.in_force.last_reload.set(now, trigger, Ok(&changes));
-                    since = self.in_force.last_reload.applied(now, changes.len());
+                    self.in_force.last_reload.record_outcome(now, trigger, Ok(&changes));
+                    since = self.in_force.last_reload.record_change(now, changes.len());
                     log_warnings(&warnings);
                 }
                 let warnings: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();
-                Ok(self.tell(trigger, &changes, since) + &warnings)
+                Ok(self.report_changes(trigger, &changes, since) + &warnings)
             }
             Err(faults) => {
-                let now = seconds(SystemTime::now());
+                let now = unix_seconds(SystemTime::now());
                 control.count_reload(true, now);
-                self.in_force.last_reload.set(now, trigger, Err(&faults));
+                self.in_force.last_reload.record_outcome(now, trigger, Err(&faults));
                 for fault in &faults {
-                    tracing::error!(%fault, by = trigger.name(), "configuration rejected, not reloaded");
+                    tracing::error!(%fault, by = trigger.trigger_name(), "configuration rejected, not reloaded");
                 }
                 let faults: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
-                Err(faults + "not reloaded\n" + &self.renew(trigger).await)
+                Err(faults + "not reloaded\n" + &self.renew_files(trigger).await)
             }
         };
-        files.extend(named(&self.in_force.config.load()));
-        Reloaded { answer, files }
+        files.extend(reloadable_files(&self.in_force.config.load()));
+        ReloadOutcome { answer, files }
     }
 
     /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
-    async fn renew(&self, trigger: Trigger) -> String {
+    async fn renew_files(&self, trigger: ReloadTrigger) -> String {
         let ActiveState { config, resolver, routing, .. } = self.in_force.clone();
         let traces = Arc::clone(&self.in_force.traces);
-        let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load(), traces.tls());
+        let read = move || {
+            Renewal::from_files(&config.load(), &resolver.current_store(), &routing.load(), traces.collector_tls())
+        };
         let renewal = match spawn_blocking(read).await {
             Ok(renewal) => renewal,
             Err(died) => return format!("reading the certificates failed: {died}\n"),
         };
-        let by = trigger.name();
-        for error in &renewal.kept {
+        let by = trigger.trigger_name();
+        for error in &renewal.failures {
             tracing::warn!(%error, by, "not renewed: the previous content stays in force");
         }
-        let changes = self.in_force.renew(renewal);
-        for Change { key, what } in &changes {
+        let changes = self.in_force.apply_renewal(renewal);
+        for ConfigChange { key, what } in &changes {
             tracing::info!(key, change = what, by, "renewed, under the configuration that was already in force");
         }
         let control = &self.in_force.metrics.control;
@@ -600,51 +619,52 @@ impl Reloader {
     }
 
     /// Logs what changed, and returns it, a line for each change; if nothing did, `since` has the last change.
-    fn tell(&self, trigger: Trigger, changes: &[Change], since: Option<Applied>) -> String {
-        let by = trigger.name();
+    fn report_changes(&self, trigger: ReloadTrigger, changes: &[ConfigChange], since: Option<LastChange>) -> String {
+        let by = trigger.trigger_name();
         let can_upgrade = self.in_force.config.load().admin.handover.is_some();
         for change in changes {
-            let Change { key, what } = change;
-            if change.needs_restart() && can_upgrade && change.allows_upgrade() {
+            let ConfigChange { key, what } = change;
+            if change.waits_for_restart() && can_upgrade && change.allows_upgrade() {
                 tracing::warn!(key, change = what, by, "needs a restart or a hot upgrade: SIGUSR2");
-            } else if change.needs_restart() {
+            } else if change.waits_for_restart() {
                 tracing::warn!(key, change = what, by, "needs a restart");
             } else {
                 tracing::info!(key, change = what, by, "reloaded");
             }
         }
         if !changes.is_empty() {
-            let line = |change: &Change| match change.needs_restart() && can_upgrade && change.allows_upgrade() {
-                true => format!("{}: {} (needs a restart or a hot upgrade: SIGUSR2)\n", change.key, change.what),
-                false => format!("{change}\n"),
-            };
+            let line =
+                |change: &ConfigChange| match change.waits_for_restart() && can_upgrade && change.allows_upgrade() {
+                    true => format!("{}: {} (needs a restart or a hot upgrade: SIGUSR2)\n", change.key, change.what),
+                    false => format!("{change}\n"),
+                };
             return changes.iter().map(line).collect();
         }
         match (trigger, &self.source) {
-            (Trigger::Files, _) => tracing::debug!(by, "reloaded: nothing has changed"),
+            (ReloadTrigger::Files, _) => tracing::debug!(by, "reloaded: nothing has changed"),
             (_, ConfigOrigin::File(_)) => tracing::info!(by, "reloaded: nothing has changed"),
             (_, ConfigOrigin::Given(_)) => {
                 tracing::info!(by, "there is no configuration file to reload; certificates have not changed");
             }
         }
         match (since, &self.source) {
-            (Some(since), ConfigOrigin::File(file)) => since.answer(file),
+            (Some(since), ConfigOrigin::File(file)) => since.unchanged_answer(file),
             _ => "nothing has changed\n".into(),
         }
     }
 }
 
 /// The outcome of a reload.
-struct Reloaded {
+struct ReloadOutcome {
     /// The answer to `POST /reload`: what changed, or every fault.
     answer: Result<String, String>,
     /// Files to watch from now on.
     files: BTreeSet<PathBuf>,
 }
 
-async fn changed(watcher: Option<&mut Watcher>) {
+async fn next_file_change(watcher: Option<&mut FileWatcher>) {
     match watcher {
-        Some(watcher) => watcher.changed().await,
+        Some(watcher) => watcher.wait_for_change().await,
         None => std::future::pending().await,
     }
 }

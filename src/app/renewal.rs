@@ -7,7 +7,7 @@ use super::{collector_tls, origin_tls, users};
 use litequic_config::Config;
 use litequic_proxy::{Routing, RoutingFiles};
 use litequic_telemetry::traces::CollectorTls;
-use litequic_tls::{Authorities, Certificate, CertificateStore};
+use litequic_tls::{CertificateStore, ClientAuthorities, LoadedCertificate};
 
 /// What could be read, with what could not and stays as it is.
 pub(super) struct Renewal {
@@ -15,42 +15,42 @@ pub(super) struct Renewal {
     pub(super) routing: RoutingFiles,
     pub(super) collector: Option<CollectorTls>,
     /// Why some certificates stay as they are.
-    pub(super) kept: Vec<String>,
+    pub(super) failures: Vec<String>,
 }
 
 impl Renewal {
     /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `routing`, and of the
     /// `collector`. Blocks on the file system.
-    pub(super) fn read(
+    pub(super) fn from_files(
         config: &Config,
         store: &CertificateStore,
         routing: &Routing,
         collector: Option<CollectorTls>,
     ) -> Self {
         let mut kept = Vec::new();
-        let certificates = certificates(config, store, &mut kept);
-        let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|errors| {
+        let certificates = renew_certificates(config, store, &mut kept);
+        let authorities = ClientAuthorities::load_authorities(&config.client_certificates).unwrap_or_else(|errors| {
             kept.push(errors.to_string());
-            store.authorities().cloned()
+            store.client_authorities().cloned()
         });
         let certificates = certificates.with_authorities(authorities);
-        let tls = origin_tls::renew(config, routing.origin_tls(), &mut kept);
-        let collector = collector_tls::read(config).unwrap_or_else(|faults| {
+        let tls = origin_tls::renew_origin_tls(config, routing.origin_tls(), &mut kept);
+        let collector = collector_tls::read_collector_tls(config).unwrap_or_else(|faults| {
             kept.extend(faults.iter().map(|(key, problem)| format!("{key}: {problem}")));
             collector
         });
-        let users = users::renew(config, routing.users(), &mut kept);
-        let routing = RoutingFiles { pages: routing.pages().renew(config), tls, users };
-        Self { certificates, routing, collector, kept }
+        let users = users::renew_users(config, routing.route_users(), &mut kept);
+        let routing = RoutingFiles { pages: routing.compiled_pages().reload_pages(config), tls, users };
+        Self { certificates, routing, collector, failures: kept }
     }
 }
 
-fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<String>) -> CertificateStore {
-    let served = store.certificates().iter().zip(&config.certificates).map(|(now, files)| {
-        Certificate::load(files).unwrap_or_else(|errors| {
+fn renew_certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<String>) -> CertificateStore {
+    let served = store.file_certificates().iter().zip(&config.certificates).map(|(now, files)| {
+        LoadedCertificate::load_certificate(files).unwrap_or_else(|errors| {
             kept.push(errors.to_string());
             now.clone()
         })
     });
-    CertificateStore::of(served.collect())
+    CertificateStore::from_file_certificates(served.collect())
 }

@@ -9,12 +9,12 @@ use litequic_quic::{Replica, Secrets, ServerIdKey};
 /// # Errors
 ///
 /// [`StartError::Secret`], [`StartError::NoReplica`] or [`StartError::Random`].
-pub(super) fn secrets(config: &Config) -> Result<Secrets, StartError> {
-    let replica = replica(config);
+pub(super) fn load_secrets(config: &Config) -> Result<Secrets, StartError> {
+    let replica = own_replica(config);
     match &config.listen.secret_file {
-        Some(path) => Ok(Secrets::load(path)?.of_replica(replica.ok_or(StartError::NoReplica)?)),
+        Some(path) => Ok(Secrets::from_secret_file(path)?.with_replica(replica.ok_or(StartError::NoReplica)?)),
         // No other process has the secret.
-        None => Ok(Secrets::random().map_err(|_| StartError::Random)?.of_replica(replica.unwrap_or_default())),
+        None => Ok(Secrets::from_random().map_err(|_| StartError::Random)?.with_replica(replica.unwrap_or_default())),
     }
 }
 
@@ -23,17 +23,17 @@ pub(super) fn secrets(config: &Config) -> Result<Secrets, StartError> {
 /// # Errors
 ///
 /// [`StartError::ServerIdKey`].
-pub(super) fn server_id_key(config: &Config) -> Result<Option<ServerIdKey>, StartError> {
+pub(super) fn load_server_id_key(config: &Config) -> Result<Option<ServerIdKey>, StartError> {
     let path = config.listen.server_id.as_ref().and_then(|server_id| server_id.key_file.as_ref());
-    Ok(path.map(|path| ServerIdKey::load(path)).transpose()?)
+    Ok(path.map(|path| ServerIdKey::from_key_file(path)).transpose()?)
 }
 
 /// The replica that this process is: by its server ID, or as configured, or by the host's name. `None` if the host has
 /// none.
-pub(super) fn replica(config: &Config) -> Option<Replica> {
+pub(super) fn own_replica(config: &Config) -> Option<Replica> {
     if let Some(server_id) = &config.listen.server_id {
         // No name has a space.
-        return Some(Replica::named(format!("server ID {}", server_id.digits())));
+        return Some(Replica::with_name(format!("server ID {}", server_id.hex_digits())));
     }
-    config.listen.replica.as_deref().map(Replica::named).or_else(Replica::of_host)
+    config.listen.replica.as_deref().map(Replica::with_name).or_else(Replica::from_host)
 }

@@ -3,10 +3,10 @@
 use super::active_state::ActiveState;
 use super::draining::{self, OldestClient, REPORT_INTERVAL};
 use super::handover::HandoverListener;
-use super::metrics::Metrics;
+use super::metrics::ProcessMetrics;
 use super::service;
 use super::worker::{Worker, WorkerReport};
-use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_config::Timeouts;
 use litequic_telemetry::access_log::AccessLogger;
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -30,7 +30,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 pub struct WorkerDied(usize);
 
 /// A litequic that serves.
-pub struct Running {
+pub struct RunningProcess {
     /// The addresses for HTTP/3, in the order of `[listen] udp`.
     pub addresses: Vec<SocketAddr>,
     /// The addresses for HTTP/1.1 and HTTP/2 over TCP, in the order of `[listen] tcp`.
@@ -44,7 +44,7 @@ pub struct Running {
     /// `[admin] socket`, or the default one.
     pub admin_socket: Option<PathBuf>,
     /// Everything that is counted.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetrics>,
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
     pub lifecycle: Lifecycle,
     pub(super) in_force: ActiveState,
@@ -63,15 +63,15 @@ pub struct Running {
     pub(super) _watchdog: JoinSet<()>,
 }
 
-impl Running {
+impl RunningProcess {
     /// Waits until litequic has ended: requested by [`Running::lifecycle`], after the drain.
     ///
     /// # Errors
     ///
     /// [`WorkerDied`]. What the other workers were doing is cut off.
-    pub async fn wait(mut self) -> Result<(), WorkerDied> {
-        let mut watch = self.lifecycle.watch();
-        let mut phase = Phase::Ready;
+    pub async fn wait_for_end(mut self) -> Result<(), WorkerDied> {
+        let mut watch = self.lifecycle.watch_phase();
+        let mut phase = ProcessPhase::Ready;
         // A worker's end, which begins the loop anew, does not lengthen the phase.
         let mut since = Instant::now();
         let mut next_line = since + REPORT_INTERVAL;
@@ -81,20 +81,25 @@ impl Running {
             if self.workers.is_empty() {
                 break Ok(());
             }
-            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.index()));
-            if is_drained && phase == Phase::Draining {
+            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.worker_index()));
+            if is_drained && phase == ProcessPhase::Draining {
                 // Nothing is cut off: the log need not say that.
-                self.lifecycle.advance(Phase::Stopping);
-                phase = Phase::Stopping;
+                self.lifecycle.advance_phase(ProcessPhase::Stopping);
+                phase = ProcessPhase::Stopping;
                 since = Instant::now();
             }
-            let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.handover.handed_over());
+            let (timeouts, grace, handed_over) =
+                (self.current_timeouts(), self.leaving_grace(), self.handover.wait_for_handover());
             let next = async {
                 match phase {
-                    Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
-                    Phase::Leaving => wait_or(since + grace, watch.reached(Phase::Draining)).await,
-                    Phase::Draining => wait_or(since + timeouts.drain, watch.reached(Phase::Stopping)).await,
-                    Phase::Stopping => sleep_until(since + STOP_GRACE).await,
+                    ProcessPhase::Starting | ProcessPhase::Ready => watch.wait_for_phase(ProcessPhase::Leaving).await,
+                    ProcessPhase::Leaving => {
+                        wait_until_or(since + grace, watch.wait_for_phase(ProcessPhase::Draining)).await
+                    }
+                    ProcessPhase::Draining => {
+                        wait_until_or(since + timeouts.drain, watch.wait_for_phase(ProcessPhase::Stopping)).await
+                    }
+                    ProcessPhase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
             };
             select! {
@@ -108,68 +113,70 @@ impl Running {
                         WorkerReport::Ended(ended) => ended,
                     };
                     // Workers may have seen a phase that this loop has not seen yet.
-                    if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
+                    if self.lifecycle.current_phase() < ProcessPhase::Draining || !ended.in_order {
                         break Err(WorkerDied(ended.index));
                     }
-                    self.workers.retain(|worker| worker.index() != ended.index);
+                    self.workers.retain(|worker| worker.worker_index() != ended.index);
                 }
-                () = handed_over, if self.lifecycle.phase() < Phase::Leaving => {
-                    self.lifecycle.advance(Phase::Leaving);
+                () = handed_over, if self.lifecycle.current_phase() < ProcessPhase::Leaving => {
+                    self.lifecycle.advance_phase(ProcessPhase::Leaving);
                 }
-                () = sleep_until(next_line), if phase == Phase::Draining => {
+                () = sleep_until(next_line), if phase == ProcessPhase::Draining => {
                     let left = (since + timeouts.drain).saturating_duration_since(Instant::now());
-                    draining::report(&self.metrics, &self.oldest, left);
+                    draining::log_drain_progress(&self.metrics, &self.oldest, left);
                     next_line += REPORT_INTERVAL;
                 }
                 () = next => {
                     phase = match phase {
-                        Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
-                        Phase::Leaving => self.enter(Phase::Draining),
-                        Phase::Draining => self.enter(Phase::Stopping),
-                        Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
+                        ProcessPhase::Starting | ProcessPhase::Ready => self.enter_phase(ProcessPhase::Leaving),
+                        ProcessPhase::Leaving => self.enter_phase(ProcessPhase::Draining),
+                        ProcessPhase::Draining => self.enter_phase(ProcessPhase::Stopping),
+                        ProcessPhase::Stopping => break Ok(()), // a worker that does not end ends with the process
                     };
                     since = Instant::now();
                     next_line = since + REPORT_INTERVAL;
                 }
             }
         };
-        self.lifecycle.advance(Phase::Stopping);
+        self.lifecycle.advance_phase(ProcessPhase::Stopping);
         while self.tasks.join_next().await.is_some() {}
-        tokio::join!(self.access_log.finish(), self.in_force.traces.finish());
+        tokio::join!(self.access_log.finish_access_log(), self.in_force.traces.finish_spans());
         outcome
     }
 
     /// How long new connections are still accepted. A process that was taken over from need not wait for balancers.
-    fn grace(&self) -> Duration {
-        if self.handover.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
+    fn leaving_grace(&self) -> Duration {
+        if self.handover.is_handed_over() { HANDOVER_GRACE } else { self.current_timeouts().drain_grace }
     }
 
-    fn timeouts(&self) -> Timeouts {
+    fn current_timeouts(&self) -> Timeouts {
         self.in_force.config.load().timeouts
     }
 
     /// Moves on to `phase`, unless a later one was set meanwhile.
-    fn enter(&self, phase: Phase) -> Phase {
-        self.lifecycle.advance(phase);
-        let now = self.lifecycle.phase();
+    fn enter_phase(&self, phase: ProcessPhase) -> ProcessPhase {
+        self.lifecycle.advance_phase(phase);
+        let now = self.lifecycle.current_phase();
         match now {
-            Phase::Starting | Phase::Ready => {}
-            Phase::Leaving => {
+            ProcessPhase::Starting | ProcessPhase::Ready => {}
+            ProcessPhase::Leaving => {
                 // With another process in its place the service goes on.
                 if !self.handover.is_handed_over() {
-                    service::stopping();
+                    service::notify_stopping();
                 }
-                tracing::info!(grace = ?self.grace(), "leaving: no longer ready");
+                tracing::info!(grace = ?self.leaving_grace(), "leaving: no longer ready");
             }
-            Phase::Draining => tracing::info!(deadline = ?self.timeouts().drain, "draining: requests may finish"),
-            Phase::Stopping => tracing::info!("stopping"),
+            ProcessPhase::Draining => {
+                tracing::info!(deadline = ?self.current_timeouts().drain, "draining: requests may finish")
+            }
+            ProcessPhase::Stopping => tracing::info!("stopping"),
         }
         now
     }
 }
 
 /// Waits for `event`, until `deadline` at most.
-async fn wait_or(deadline: Instant, event: impl Future<Output = ()>) {
+async fn wait_until_or(deadline: Instant, event: impl Future<Output = ()>) {
     select! {
         () = sleep_until(deadline) => {}
         () = event => {}

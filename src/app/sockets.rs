@@ -1,7 +1,7 @@
 //! All sockets of the process: those that the service manager or the previous process has bound, and new ones.
 
 use super::start_error::StartError;
-use litequic_config::{Config, Workers};
+use litequic_config::{Config, WorkerCount};
 use litequic_net::{self as net, ListenError, SocketGroup};
 use litequic_quic::MAX_WORKERS;
 use std::{
@@ -13,42 +13,42 @@ use std::{
 
 /// Sockets that another process has bound. Those that the configuration does not name are closed.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     /// By address.
     pub(super) groups: Vec<SocketGroup>,
     /// TCP listeners, by address.
     pub(super) listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Sockets of a service manager: each for the keys that name its address. Several UDP sockets of one address are a
     /// reuseport group, in the order of their bind(2).
     ///
     /// # Errors
     ///
     /// [`StartError::Bind`], or the kernel's.
-    pub fn passed(udp: Vec<UdpSocket>, tcp: Vec<TcpListener>) -> Result<Self, StartError> {
+    pub fn from_service_manager(udp: Vec<UdpSocket>, tcp: Vec<TcpListener>) -> Result<Self, StartError> {
         let (mut by_address, mut listeners) = (Vec::new(), Vec::new());
         for socket in udp {
-            sort(&mut by_address, socket.local_addr().map_err(StartError::Passed)?, socket);
+            group_by_address(&mut by_address, socket.local_addr().map_err(StartError::Passed)?, socket);
         }
         for listener in tcp {
             listener.set_nonblocking(true).map_err(StartError::Passed)?;
-            sort(&mut listeners, listener.local_addr().map_err(StartError::Passed)?, listener);
+            group_by_address(&mut listeners, listener.local_addr().map_err(StartError::Passed)?, listener);
         }
-        let groups = by_address.into_iter().map(|(_, sockets)| SocketGroup::adopt(sockets, Vec::new()));
+        let groups = by_address.into_iter().map(|(_, sockets)| SocketGroup::from_sockets(sockets, Vec::new()));
         Ok(Self { groups: groups.collect::<Result<_, _>>()?, listeners })
     }
 
     /// How many workers there are: one a core, unless the configuration has another number; the standard library reads
     /// the affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. For inherited
     /// groups without an owner, one a socket: each has to be read.
-    pub(super) fn workers(&self, config: &Config) -> usize {
+    pub(super) fn worker_count(&self, config: &Config) -> usize {
         let passed = self.groups.iter().filter(|group| group.generations().is_empty());
-        let passed = passed.filter(|group| config.listen.udp.contains(&group.address()));
+        let passed = passed.filter(|group| config.listen.udp.contains(&group.group_address()));
         let count = match config.listen.workers {
-            Workers::Count(count) => usize::from(count.get()),
-            Workers::Auto => match passed.map(|group| group.sockets().len()).min() {
+            WorkerCount::Count(count) => usize::from(count.get()),
+            WorkerCount::Auto => match passed.map(|group| group.sockets().len()).min() {
                 Some(sockets) => sockets,
                 None => thread::available_parallelism().map_or(1, NonZeroUsize::get),
             },
@@ -56,18 +56,18 @@ impl Inherited {
         count.min(MAX_WORKERS)
     }
 
-    fn group(&mut self, address: SocketAddr) -> Option<SocketGroup> {
-        let at = self.groups.iter().position(|group| group.address() == address)?;
+    fn take_group(&mut self, address: SocketAddr) -> Option<SocketGroup> {
+        let at = self.groups.iter().position(|group| group.group_address() == address)?;
         Some(self.groups.swap_remove(at))
     }
 
-    fn listeners(&mut self, address: SocketAddr) -> Option<Vec<TcpListener>> {
+    fn take_listeners(&mut self, address: SocketAddr) -> Option<Vec<TcpListener>> {
         let at = self.listeners.iter().position(|(of, _)| *of == address)?;
         Some(self.listeners.swap_remove(at).1)
     }
 }
 
-fn sort<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr, socket: T) {
+fn group_by_address<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr, socket: T) {
     match into.iter_mut().find(|(of, _)| *of == address) {
         Some((_, sockets)) => sockets.push(socket),
         None => into.push((address, vec![socket])),
@@ -75,51 +75,53 @@ fn sort<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr, socket: T)
 }
 
 /// All sockets.
-pub(super) struct Sockets {
+pub(super) struct ProcessSockets {
     /// In the order of `[listen] udp`; behind them those that only older processes serve.
     pub(super) groups: Vec<SocketGroup>,
     /// For each address, by worker.
     udp: Vec<std::vec::IntoIter<UdpSocket>>,
     /// In the order of `[listen] udp`.
     pub(super) addresses: Vec<SocketAddr>,
-    pub(super) tcp: Listeners,
-    pub(super) redirects: Listeners,
+    pub(super) tcp: ListenerGroups,
+    pub(super) redirects: ListenerGroups,
     pub(super) admin: Option<TcpListener>,
     pub(super) probes: Option<TcpListener>,
 }
 
 /// How often to try again if a port that the kernel chose for UDP is in use in TCP.
-const MAX_TRIES: usize = 32;
+const MAX_BIND_ATTEMPTS: usize = 32;
 
-impl Sockets {
+impl ProcessSockets {
     /// Binds what is not `inherited`, for `workers` workers of the process of `generation`.
     ///
     /// # Errors
     ///
     /// [`StartError`]: an address is in use, or not local.
-    pub(super) fn bind(
+    pub(super) fn bind_all(
         config: &Config,
-        mut inherited: Inherited,
+        mut inherited: InheritedSockets,
         workers: usize,
         generation: u8,
     ) -> Result<Self, StartError> {
         let mut tries = 0;
         let (mut groups, udp, addresses, tcp) = loop {
             let (groups, udp) = bind_udp(config, &mut inherited, workers, generation)?;
-            let addresses: Vec<_> = groups.iter().map(SocketGroup::address).collect();
+            let addresses: Vec<_> = groups.iter().map(SocketGroup::group_address).collect();
             tries += 1;
-            let tcp = Listeners::bind(&config.listen.tcp, &mut inherited, workers, |ip| port_of(&addresses, ip));
+            let tcp = ListenerGroups::bind_groups(&config.listen.tcp, &mut inherited, workers, |ip| {
+                udp_port_at(&addresses, ip)
+            });
             match tcp {
                 Ok(tcp) => break (groups, udp, addresses, tcp),
                 // The kernel's choice: another port may be free for both.
-                Err(error) if error.is_taken() && tries < MAX_TRIES && has_free_choice(config) => {}
+                Err(error) if error.is_address_in_use() && tries < MAX_BIND_ATTEMPTS && shares_free_port(config) => {}
                 Err(error) => return Err(error.into()),
             }
         };
-        let redirects = Listeners::bind(&config.listen.redirect, &mut inherited, workers, |_| 0)?;
+        let redirects = ListenerGroups::bind_groups(&config.listen.redirect, &mut inherited, workers, |_| 0)?;
         let mut operator = |key, address: Option<SocketAddr>| {
             let Some(address) = address else { return Ok(None) };
-            let listener = match inherited.listeners(address).and_then(|mut all| all.pop()) {
+            let listener = match inherited.take_listeners(address).and_then(|mut all| all.pop()) {
                 Some(listener) => Ok(listener),
                 None => TcpListener::bind(address),
             };
@@ -129,7 +131,7 @@ impl Sockets {
         let probes = operator("admin.probes", config.admin.probes)?;
         groups.extend(inherited.groups);
         for group in groups.iter().filter(|group| group.generations().is_empty()) {
-            tracing::warn!(address = %group.address(), "the service manager passed a UDP socket that no key of [listen] names");
+            tracing::warn!(address = %group.group_address(), "the service manager passed a UDP socket that no key of [listen] names");
         }
         groups.retain(|group| !group.generations().is_empty());
         for (address, _) in inherited.listeners {
@@ -139,56 +141,56 @@ impl Sockets {
     }
 
     /// The UDP sockets of the next worker, one a listen address.
-    pub(super) fn next_udp(&mut self) -> Vec<UdpSocket> {
+    pub(super) fn next_worker_sockets(&mut self) -> Vec<UdpSocket> {
         self.udp.iter_mut().filter_map(Iterator::next).collect()
     }
 }
 
 /// Whether the kernel chooses a port for UDP that TCP is to have as well.
-fn has_free_choice(config: &Config) -> bool {
+fn shares_free_port(config: &Config) -> bool {
     config.listen.udp.iter().any(|udp| udp.port() == 0 && config.listen.tcp.contains(udp))
 }
 
 /// A group a listen address, and of each the sockets of the process of `generation`.
-type Joined = (Vec<SocketGroup>, Vec<std::vec::IntoIter<UdpSocket>>);
+type JoinedGroups = (Vec<SocketGroup>, Vec<std::vec::IntoIter<UdpSocket>>);
 
 fn bind_udp(
     config: &Config,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
     workers: usize,
     generation: u8,
-) -> Result<Joined, net::BindError> {
+) -> Result<JoinedGroups, net::BindError> {
     let (mut groups, mut sockets) = (Vec::new(), Vec::new());
     for address in &config.listen.udp {
-        let group = inherited.group(*address).unwrap_or_else(|| SocketGroup::new(*address));
+        let group = inherited.take_group(*address).unwrap_or_else(|| SocketGroup::new(*address));
         let mut group = group.with_server_id(config.listen.server_id.is_some());
-        sockets.push(group.join(generation, workers)?.into_iter());
+        sockets.push(group.add_process(generation, workers)?.into_iter());
         groups.push(group);
     }
     Ok((groups, sockets))
 }
 
 /// The port that UDP got at `ip`, or 0.
-fn port_of(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
+fn udp_port_at(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
     addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
 }
 
 /// TCP listeners: for each address one a worker, or as many as were inherited.
 #[derive(Default)]
-pub(super) struct Listeners(pub(super) Vec<(SocketAddr, Vec<TcpListener>)>);
+pub(super) struct ListenerGroups(pub(super) Vec<(SocketAddr, Vec<TcpListener>)>);
 
-impl Listeners {
+impl ListenerGroups {
     /// Binds all of `addresses`; one with port 0 gets that of `port`.
-    fn bind(
+    fn bind_groups(
         addresses: &[SocketAddr],
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
         workers: usize,
         port: impl Fn(IpAddr) -> u16,
     ) -> Result<Self, ListenError> {
         let mut group = |address: &SocketAddr| {
             let chosen = if address.port() == 0 { port(address.ip()) } else { address.port() };
             let address = SocketAddr::new(address.ip(), chosen);
-            let listeners = match inherited.listeners(address) {
+            let listeners = match inherited.take_listeners(address) {
                 Some(listeners) => listeners,
                 None => net::listen_group(address, workers)?,
             };
@@ -198,7 +200,7 @@ impl Listeners {
         addresses.iter().map(&mut group).collect::<Result<_, _>>().map(Self)
     }
 
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn bound_addresses(&self) -> Vec<SocketAddr> {
         self.0.iter().map(|(address, _)| *address).collect()
     }
 
@@ -208,7 +210,7 @@ impl Listeners {
     /// # Errors
     ///
     /// The kernel's, for want of file descriptors.
-    pub(super) fn of<T>(
+    pub(super) fn duplicates_for<T>(
         &self,
         worker: usize,
         workers: usize,
@@ -235,10 +237,10 @@ mod tests {
             let address = SocketAddr::from(([127, 0, 0, 1], 0));
             let bound: Vec<_> = (0..listeners).map(|_| TcpListener::bind(address).unwrap()).collect();
             let ports: Vec<_> = bound.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-            let all = Listeners(vec![(address, bound)]);
+            let all = ListenerGroups(vec![(address, bound)]);
             let mut accepted = Vec::new();
             for worker in 0..workers {
-                let own = all.of(worker, workers, |_| ()).unwrap();
+                let own = all.duplicates_for(worker, workers, |_| ()).unwrap();
                 assert!(!own.is_empty(), "{listeners} listeners, worker {worker} of {workers}");
                 accepted.extend(own.iter().map(|(listener, ())| listener.local_addr().unwrap().port()));
             }
@@ -254,8 +256,9 @@ mod tests {
         let [first, second] = sockets;
         let addresses = [first.local_addr().unwrap(), second.local_addr().unwrap()];
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let inherited = Inherited::passed(vec![first, second, twice], vec![tcp]).unwrap();
-        let groups: Vec<_> = inherited.groups.iter().map(|group| (group.address(), group.sockets().len())).collect();
+        let inherited = InheritedSockets::from_service_manager(vec![first, second, twice], vec![tcp]).unwrap();
+        let groups: Vec<_> =
+            inherited.groups.iter().map(|group| (group.group_address(), group.sockets().len())).collect();
         assert_eq!(groups, [(addresses[0], 2), (addresses[1], 1)]);
         assert_eq!(inherited.listeners.len(), 1);
     }

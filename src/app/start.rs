@@ -2,38 +2,38 @@
 
 use super::{
     active_state::ActiveState,
-    admin_socket::BoundSocket,
+    admin_socket::BoundAdminSocket,
     bounds,
-    clients::Clients,
+    clients::WorkerClientControl,
     collector_tls,
-    descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
+    descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     files,
-    handover::{Beginning, Predecessor, take_over},
+    handover::{InheritedState, Predecessor, take_over},
     inside,
-    issued::{Issued, Shared as Acme},
-    mailbox::{Mailbox, WorkerRequests},
+    issued::{IssuedCertificates, SharedAcme as Acme},
+    mailbox::{Mailbox, WorkerRequestSender},
     memory,
-    metrics::Metrics,
-    options::Options,
+    metrics::ProcessMetrics,
+    options::StartOptions,
     origin_tls,
     reload::ActiveStateParts,
-    running::Running,
+    running::RunningProcess,
     service,
-    sockets::Sockets,
+    sockets::ProcessSockets,
     start_error::StartError,
     users,
     worker::{self, Worker},
 };
 use litequic_admin as admin;
-use litequic_base::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use litequic_base::lifecycle::{Lifecycle, PhaseWatch, ProcessPhase};
 use litequic_config::{Config, Limits};
 use litequic_exchange::Handler;
 use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
 use litequic_quic::{EndpointParts, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
-use litequic_tls::{self as tls, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls};
+use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
 use std::{
     io, mem,
     net::{SocketAddr, TcpListener},
@@ -52,54 +52,54 @@ use tokio::{select, sync::mpsc, task::JoinSet};
 /// # Errors
 ///
 /// [`StartError`]. A process that was to be taken over from goes on.
-pub async fn start<H: Handler>(
+pub async fn start_litequic<H: Handler>(
     config: &Config,
     certificates: CertificateStore,
-    options: Options,
+    options: StartOptions,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
-) -> Result<Running, StartError> {
-    Prepared::new(config, certificates, options).await?.bind().await?.run(wrap).await
+) -> Result<RunningProcess, StartError> {
+    PreparedStart::new(config, certificates, options).await?.bind_sockets().await?.start_workers(wrap).await
 }
 
 /// The operator's files and the offer of a running process: no address is bound yet.
-pub(super) struct Prepared<'c> {
+pub(super) struct PreparedStart<'c> {
     config: &'c Config,
-    options: Options,
-    beginning: Beginning,
+    options: StartOptions,
+    beginning: InheritedState,
     /// Workers.
     count: usize,
     resolver: Arc<CertificateResolver>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProcessMetrics>,
     access: Arc<AccessLogger>,
     in_force: ActiveState,
     tls: ServerTls,
     tcp_tls: TcpTls,
 }
 
-impl<'c> Prepared<'c> {
+impl<'c> PreparedStart<'c> {
     pub(super) async fn new(
         config: &'c Config,
         certificates: CertificateStore,
-        mut options: Options,
+        mut options: StartOptions,
     ) -> Result<Self, StartError> {
-        let mut beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
-        let count = beginning.inherited.workers(config);
-        let mut metrics = Metrics::new(count);
+        let mut beginning = InheritedState::from_running_process(config, mem::take(&mut options.inherited)).await?;
+        let count = beginning.inherited.worker_count(config);
+        let mut metrics = ProcessMetrics::new(count);
         metrics.log = Arc::clone(&options.log);
         let metrics = Arc::new(metrics);
-        let issued = Issued::stored(config);
-        let certificates = issued.compose(&certificates, config);
+        let issued = IssuedCertificates::from_storage(config);
+        let certificates = issued.compose_store(&certificates, config);
         let acme = Acme::default();
-        acme.answers.expect(&config.acme);
-        let resolver = CertificateResolver::counting(certificates, Arc::clone(&metrics.unanswered));
-        let access = AccessLogger::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
+        acme.answers.set_hosts(&config.acme);
+        let resolver = CertificateResolver::with_miss_counter(certificates, Arc::clone(&metrics.unanswered));
+        let access = AccessLogger::start_access_log(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = SharedDescriptors::new(config, count, options.open_files);
         let files = RoutingFiles {
-            pages: Pages::load(config).map_err(StartError::Pages)?,
-            tls: origin_tls::read(config).map_err(StartError::OriginTls)?,
-            users: users::read(config).map_err(StartError::Users)?,
+            pages: Pages::read_page_files(config).map_err(StartError::Pages)?,
+            tls: origin_tls::read_origin_tls(config).map_err(StartError::OriginTls)?,
+            users: users::read_users(config).map_err(StartError::Users)?,
         };
-        let collector = collector_tls::read(config).map_err(StartError::OriginTls)?;
+        let collector = collector_tls::read_collector_tls(config).map_err(StartError::OriginTls)?;
         let parts = ActiveStateParts {
             files,
             shared,
@@ -107,7 +107,12 @@ impl<'c> Prepared<'c> {
             issued,
             acme,
             access: Arc::clone(&access),
-            traces: Tracing::start(config, collector, Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars)),
+            traces: Tracing::start_exporter(
+                config,
+                collector,
+                Arc::clone(&metrics.traces),
+                Arc::clone(&metrics.exemplars),
+            ),
             metrics: Arc::clone(&metrics),
         };
         let in_force = ActiveState::new(config, parts, &mut beginning);
@@ -115,27 +120,27 @@ impl<'c> Prepared<'c> {
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tickets = beginning.secrets.ticket_secret();
         let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
-        let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
+        let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
         let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
-        let tls = tls.asking(asking).by_address(Arc::clone(&resolver));
+        let tls = tls.with_certificate_requests(asking).with_address_resolver(Arc::clone(&resolver));
         Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
     }
 
     /// Binds every address that is not inherited.
-    pub(super) async fn bind(mut self) -> Result<Bound<'c>, StartError> {
+    pub(super) async fn bind_sockets(mut self) -> Result<BoundStart<'c>, StartError> {
         let inherited = mem::take(&mut self.beginning.inherited);
-        let mut sockets = Sockets::bind(self.config, inherited, self.count, self.beginning.generation)?;
-        let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
+        let mut sockets = ProcessSockets::bind_all(self.config, inherited, self.count, self.beginning.generation)?;
+        let (tcp, redirects) = (sockets.tcp.bound_addresses(), sockets.redirects.bound_addresses());
         // The https port that redirects lead to.
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = files::read_token(self.config)?;
-        let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process);
+        let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process_id);
         let default = &self.options.admin_socket;
-        let socket = BoundSocket::bind(&self.config.admin.socket, default, predecessor).await?;
-        let admin = admin_servers(&mut sockets, self.in_force.shared.plan(self.config).admin_connections)?;
-        Ok(Bound {
-            addresses: Addresses { udp: sockets.addresses.clone(), tcp, redirects, https },
+        let socket = BoundAdminSocket::bind_configured(&self.config.admin.socket, default, predecessor).await?;
+        let admin = admin_servers(&mut sockets, self.in_force.shared.plan_for(self.config).admin_connections)?;
+        Ok(BoundStart {
+            addresses: ListenAddresses { udp: sockets.addresses.clone(), tcp, redirects, https },
             sockets,
             socket,
             token,
@@ -157,43 +162,43 @@ struct AdminServers {
 }
 
 /// All sockets exist, and none is read yet.
-pub(super) struct Bound<'c> {
-    prepared: Prepared<'c>,
-    sockets: Sockets,
-    socket: Option<BoundSocket>,
-    addresses: Addresses,
+pub(super) struct BoundStart<'c> {
+    prepared: PreparedStart<'c>,
+    sockets: ProcessSockets,
+    socket: Option<BoundAdminSocket>,
+    addresses: ListenAddresses,
     token: Option<admin::Token>,
     admin: AdminServers,
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
     /// Questions to the workers that have started, by their index.
-    requests: Vec<WorkerRequests>,
+    requests: Vec<WorkerRequestSender>,
     gauge: MemoryGauge,
 }
 
-impl Bound<'_> {
+impl BoundStart<'_> {
     /// Starts the workers and the admin listeners, and takes over from the running process, if there is one.
-    pub(super) async fn run<H: Handler>(
+    pub(super) async fn start_workers<H: Handler>(
         mut self,
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
-    ) -> Result<Running, StartError> {
+    ) -> Result<RunningProcess, StartError> {
         let (report, reports) = mpsc::unbounded_channel();
         let mut workers = Vec::with_capacity(self.prepared.count);
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
-            workers.push(Worker::start(parts, wrap.clone(), report.clone()).await?);
+            workers.push(Worker::start_thread(parts, wrap.clone(), report.clone()).await?);
         }
-        let state = Arc::new(self.state());
+        let state = Arc::new(self.admin_state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
-        let Prepared { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
+        let PreparedStart { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
         let server = beginning.handover_server(sockets, &metrics)?;
         let mut predecessor = beginning.predecessor;
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let server = server.with_denied(Arc::clone(&in_force.denial.list));
-        let published = async |socket: Option<BoundSocket>| match socket {
-            Some(socket) => socket.publish().await,
+        let published = async |socket: Option<BoundAdminSocket>| match socket {
+            Some(socket) => socket.publish_path().await,
             None => Ok(None),
         };
         let socket = match predecessor {
@@ -212,22 +217,24 @@ impl Bound<'_> {
         };
 
         let mut tasks = JoinSet::new();
-        let local = |server: &Option<admin::AdminServer>| server.as_ref().and_then(admin::AdminServer::local_address);
+        let local =
+            |server: &Option<admin::AdminServer>| server.as_ref().and_then(admin::AdminServer::bound_tcp_address);
         let (admin_address, probes_address) = (local(&admin.operator), local(&admin.probes));
         for server in [admin.operator, admin.probes].into_iter().flatten() {
-            tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), handover.handed_over()));
+            tasks.spawn(server.serve_admin(Arc::clone(&state), lifecycle.watch_phase(), handover.wait_for_handover()));
         }
-        let admin_socket =
-            socket.and_then(|socket| serve_socket(socket, &state, &lifecycle, handover.handed_over(), &mut tasks));
-        tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
-        tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch()));
-        spawn_acme(&in_force, &lifecycle, handover.handed_over(), &mut tasks);
+        let admin_socket = socket.and_then(|socket| {
+            serve_admin_socket(socket, &state, &lifecycle, handover.wait_for_handover(), &mut tasks)
+        });
+        tasks.spawn(run_health_checks(in_force.clone(), lifecycle.watch_phase()));
+        tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch_phase()));
+        spawn_acme(&in_force, &lifecycle, handover.wait_for_handover(), &mut tasks);
         if options.memory.is_none() {
-            tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
+            tasks.spawn(memory::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
         }
-        bounds::log(config, &in_force.shared.plan(config));
+        bounds::log_limits_in_force(config, &in_force.shared.plan_for(config));
         if let Some(server_id) = &config.listen.server_id {
-            let (id, layout) = (server_id.digits(), server_id.layout());
+            let (id, layout) = (server_id.hex_digits(), server_id.describe_layout());
             tracing::info!(server_id = id, layout, "connection IDs name this server, for load balancers");
         }
         for (key, address) in [("admin.listen", admin_address), ("admin.probes", probes_address)] {
@@ -239,13 +246,13 @@ impl Bound<'_> {
             tracing::info!(path = %path.display(), key = "admin.socket", "listening for admin requests");
         }
         // Scripts wait for these lines.
-        addresses.log(count);
+        addresses.log_listeners(count);
         let socket = admin_socket.as_ref().map(|path| path.display().to_string());
         let admin_addresses = [admin_address.map(|address| address.to_string()), socket];
-        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), admin_addresses);
-        let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, handover.handed_over())]);
-        service::ready();
-        Ok(Running {
+        addresses.log_ready(&in_force.config.load(), &in_force.resolver.current_store(), admin_addresses);
+        let watchdog = JoinSet::from_iter([service::run_watchdog(heartbeats, handover.wait_for_handover())]);
+        service::notify_ready();
+        Ok(RunningProcess {
             addresses: addresses.udp,
             tcp: addresses.tcp,
             redirects: addresses.redirects,
@@ -270,39 +277,40 @@ impl Bound<'_> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, .. } = self;
         let (asking, mailbox) = Mailbox::new();
         requests.push(asking);
-        let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
+        let PreparedStart { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } =
+            prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
-            (metrics.workers().get(index), heartbeats.get(index), oldest.get(index))
+            (metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
         else {
             return Ok(None);
         };
         let http3_port = |address| http3_port(config, &addresses.udp, address);
-        let redirects = sockets.redirects.of(index, *count, |_| ())?;
+        let redirects = sockets.redirects.duplicates_for(index, *count, |_| ())?;
         let tcp = worker::TcpParts {
-            listeners: sockets.tcp.of(index, *count, http3_port)?,
+            listeners: sockets.tcp.duplicates_for(index, *count, http3_port)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https: addresses.https,
         };
         Ok(Some(worker::WorkerParts {
-            access: access.of_worker(Arc::clone(&counters.access_log)),
-            traces: in_force.traces.of_worker(Arc::clone(&counters.traces)),
+            access: access.worker_access_log(Arc::clone(&counters.access_log)),
+            traces: in_force.traces.worker_spans(Arc::clone(&counters.traces)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
-            sockets: sockets.next_udp(),
+            sockets: sockets.next_worker_sockets(),
             endpoint: EndpointParts {
                 config: Arc::clone(&in_force.config),
-                tls: tls.clone().counting_in(Arc::clone(&counters.tls)),
+                tls: tls.clone().with_metrics(Arc::clone(&counters.tls)),
                 secrets: Arc::clone(&beginning.secrets),
                 ids: Arc::clone(&beginning.ids),
                 generation: beginning.generation,
                 others: Arc::clone(&beginning.others),
                 workers: *count,
                 metrics: Arc::clone(&counters.quic),
-                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
+                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::MIN_RECEIVE_WINDOW),
                 sources: SourceLimits::default(),
-                pressure: gauge.pressure(),
+                pressure: gauge.subscribe_pressure(),
                 denied: Arc::clone(&in_force.denial.list),
-                watch: lifecycle.watch(),
+                watch: lifecycle.watch_phase(),
             },
             metrics: counters.clone(),
             tcp,
@@ -313,27 +321,27 @@ impl Bound<'_> {
             oldest: Arc::clone(oldest),
             mailbox,
             descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
-            watch: lifecycle.watch(),
+            watch: lifecycle.watch_phase(),
             http3: in_force.http3.subscribe(),
         }))
     }
 
     /// What the admin listeners show.
-    fn state(&mut self) -> admin::AdminState {
-        let Prepared { config, options, metrics, in_force, .. } = &mut self.prepared;
+    fn admin_state(&mut self) -> admin::AdminState {
+        let PreparedStart { config, options, metrics, in_force, .. } = &mut self.prepared;
         admin::AdminState {
             registry: metrics.registry(),
             control: Arc::clone(&metrics.control),
             metrics: Arc::clone(&metrics.admin),
-            scrape: admin::Scrape::default(),
+            metrics_text: admin::CachedMetrics::default(),
             lifecycle: self.lifecycle.clone(),
             heartbeats: self.heartbeats.clone(),
-            readiness: admin::Readiness::new(Some(inside::origin_probe(in_force))),
+            readiness: admin::Readiness::new(Some(inside::build_origin_probe(in_force))),
             reload: options.reload.take(),
             token: self.token.take(),
             names: config.admin.names.clone(),
-            hooks: Some(inside::admin_hooks(in_force, &self.addresses.udp)),
-            clients: Some(Arc::new(Clients::new(
+            hooks: Some(inside::build_admin_hooks(in_force, &self.addresses.udp)),
+            clients: Some(Arc::new(WorkerClientControl::new(
                 mem::take(&mut self.requests),
                 Arc::clone(metrics),
                 Arc::clone(&in_force.denial),
@@ -343,7 +351,7 @@ impl Bound<'_> {
 }
 
 /// Logs the addresses of clients' listeners.
-struct Addresses {
+struct ListenAddresses {
     udp: Vec<SocketAddr>,
     tcp: Vec<SocketAddr>,
     redirects: Vec<SocketAddr>,
@@ -351,8 +359,8 @@ struct Addresses {
     https: u16,
 }
 
-impl Addresses {
-    fn log(&self, workers: usize) {
+impl ListenAddresses {
+    fn log_listeners(&self, workers: usize) {
         let https = self.https;
         for address in &self.udp {
             tracing::info!(%address, workers, "listening for HTTP/3");
@@ -369,25 +377,25 @@ impl Addresses {
 /// URLs that the last line of the start names at most.
 const MAX_URLS: usize = 4;
 
-impl Addresses {
+impl ListenAddresses {
     /// Logs the last line of the start: where clients find the server, and where its lines and its state are.
     fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: [Option<String>; 2]) {
         let admin = admin.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let admin = if admin.is_empty() { "none: [admin] listen = \"127.0.0.1:9443\"" } else { &admin };
         let access_log = config.access_log.path.as_ref();
         let access_log = access_log.map_or_else(|| "none: [access_log] path = \"stdout\"".into(), ToString::to_string);
-        let (http3, reload) = (config.listen.http3, config.reload.on_change.name());
-        tracing::info!(urls = self.urls(certificates), http3, admin, access_log, reload, "ready");
+        let (http3, reload) = (config.listen.http3, config.reload.on_change.scope_name());
+        tracing::info!(urls = self.client_urls(certificates), http3, admin, access_log, reload, "ready");
     }
 
     /// The URLs of the names in certificates, but for wildcards; by address where there is none.
-    fn urls(&self, certificates: &CertificateStore) -> String {
+    fn client_urls(&self, certificates: &CertificateStore) -> String {
         let https = self.https;
         let url = |host: &str| match https {
             443 => format!("https://{host}/"),
             port => format!("https://{host}:{port}/"),
         };
-        let names = certificates.all().iter().flat_map(|one| &one.names().dns);
+        let names = certificates.all_certificates().iter().flat_map(|one| &one.certificate_names().dns);
         let mut hosts: Vec<&str> = Vec::new();
         for name in names.filter(|name| !name.contains('*')) {
             if !hosts.contains(&name.as_str()) {
@@ -414,7 +422,7 @@ fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
 
 /// Servers of at most `connections` connections at duplicates of the operator's listeners; the listeners themselves are
 /// for a process that takes over.
-fn admin_servers(sockets: &mut Sockets, connections: usize) -> Result<AdminServers, StartError> {
+fn admin_servers(sockets: &mut ProcessSockets, connections: usize) -> Result<AdminServers, StartError> {
     let limits = admin::AdminLimits { connections, ..admin::AdminLimits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
         let Some(listener) = listener else { return Ok(None) };
@@ -430,30 +438,30 @@ fn admin_servers(sockets: &mut Sockets, connections: usize) -> Result<AdminServe
 
 /// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it
 /// drains: its file has the successor's socket a moment after `handed_over`.
-fn serve_socket(
-    socket: BoundSocket,
+fn serve_admin_socket(
+    socket: BoundAdminSocket,
     state: &Arc<admin::AdminState>,
     lifecycle: &Lifecycle,
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
 ) -> Option<PathBuf> {
-    let limits = admin::AdminLimits { connections: SOCKET_CONNECTIONS, ..admin::AdminLimits::default() };
+    let limits = admin::AdminLimits { connections: MAX_SOCKET_CONNECTIONS, ..admin::AdminLimits::default() };
     let (listener, path, name) = socket.into_parts();
-    let server = match admin::AdminServer::local(listener, limits) {
+    let server = match admin::AdminServer::from_unix_listener(listener, limits) {
         Ok(server) => server,
         Err(error) => {
             tracing::error!(path = %path.display(), %error, "no admin socket");
             return None;
         }
     };
-    let mut draining = lifecycle.watch();
+    let mut draining = lifecycle.watch_phase();
     let replaced = async move {
         handed_over.await;
-        draining.reached(Phase::Draining).await;
+        draining.wait_for_phase(ProcessPhase::Draining).await;
     };
-    let (state, watch) = (Arc::clone(state), lifecycle.watch());
+    let (state, watch) = (Arc::clone(state), lifecycle.watch_phase());
     tasks.spawn(async move {
-        server.serve(state, watch, replaced).await;
+        server.serve_admin(state, watch, replaced).await;
         drop(name);
     });
     Some(path)
@@ -467,19 +475,19 @@ fn spawn_acme(
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
 ) {
-    let (obtaining, mut draining) = (in_force.clone(), lifecycle.watch());
+    let (obtaining, mut draining) = (in_force.clone(), lifecycle.watch_phase());
     tasks.spawn(async move {
         select! {
-            () = obtaining.obtain() => {}
+            () = obtaining.obtain_certificates() => {}
             () = handed_over => {}
-            () = draining.reached(Phase::Leaving) => {}
+            () = draining.wait_for_phase(ProcessPhase::Leaving) => {}
         }
     });
-    let (answering, mut stopping) = (in_force.clone(), lifecycle.watch());
+    let (answering, mut stopping) = (in_force.clone(), lifecycle.watch_phase());
     tasks.spawn(async move {
         select! {
-            () = answering.answer() => {}
-            () = stopping.reached(Phase::Stopping) => {}
+            () = answering.serve_acme_answers() => {}
+            () = stopping.wait_for_phase(ProcessPhase::Stopping) => {}
         }
     });
 }
@@ -487,16 +495,16 @@ fn spawn_acme(
 /// Removes networks from the list of those that are denied once their time is over, until the process stops.
 async fn expire_denied(in_force: ActiveState, mut watch: PhaseWatch) {
     select! {
-        () = in_force.denial.expire() => {}
-        () = watch.reached(Phase::Stopping) => {}
+        () = in_force.denial.run_expiry() => {}
+        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
     }
 }
 
 /// Checks origins' servers until the process stops.
-async fn check_health(in_force: ActiveState, mut watch: PhaseWatch) {
+async fn run_health_checks(in_force: ActiveState, mut watch: PhaseWatch) {
     let ActiveState { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}
-        () = watch.reached(Phase::Stopping) => {}
+        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
     }
 }

@@ -16,10 +16,10 @@ pub(super) const NO_REPLICA: &str =
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The operator's files, valid a moment ago.
-    #[error("{}", lines(.0))]
+    #[error("{}", join_lines(.0))]
     Pages(Vec<PageError>),
     /// Files of users.
-    #[error("{}", lines(.0))]
+    #[error("{}", join_lines(.0))]
     Users(Vec<UsersError>),
     /// Files of TLS to origins, and to the collector of spans, by key.
     #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
@@ -35,7 +35,7 @@ pub enum StartError {
     NoReplica,
     /// The file that the configuration names as well.
     #[error(transparent)]
-    AccessLog(#[from] access_log::OpenError),
+    AccessLog(#[from] access_log::AccessLogError),
     /// The token that the configuration names.
     #[error(transparent)]
     Token(#[from] admin::TokenError),
@@ -96,6 +96,6 @@ pub enum StartError {
     },
 }
 
-fn lines(errors: &[impl ToString]) -> String {
+fn join_lines(errors: &[impl ToString]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -7,26 +7,29 @@ use tokio::sync::watch;
 
 /// The switch of a process. Open connections follow it.
 #[derive(Debug)]
-pub(super) struct Http3 {
+pub(super) struct Http3Switch {
     on: watch::Sender<bool>,
-    state: Mutex<State>,
+    state: Mutex<SwitchState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SwitchState {
     /// `listen.http3` of the file.
     configured: bool,
     /// The operator's order, where it differs from that.
     order: Option<bool>,
 }
 
-impl Http3 {
+impl Http3Switch {
     /// Begins with what `config` has, or with the order that the previous process had.
     pub(super) fn new(config: &Config, order: Option<bool>) -> Self {
         let configured = config.listen.http3;
         // Without a TCP listener nothing would be served.
         let order = order.filter(|on| *on != configured && (*on || !config.listen.tcp.is_empty()));
-        Self { on: watch::Sender::new(order.unwrap_or(configured)), state: Mutex::new(State { configured, order }) }
+        Self {
+            on: watch::Sender::new(order.unwrap_or(configured)),
+            state: Mutex::new(SwitchState { configured, order }),
+        }
     }
 
     /// Whether it is on, for connections.
@@ -35,26 +38,26 @@ impl Http3 {
     }
 
     /// Whether it is on now.
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_http3_on(&self) -> bool {
         *self.on.borrow()
     }
 
     /// `listen.http3` of the file.
-    pub(super) fn configured(&self) -> bool {
-        self.state().configured
+    pub(super) fn configured_http3(&self) -> bool {
+        self.lock_switch_state().configured
     }
 
     /// The operator's order, for the next process.
-    pub(super) fn order(&self) -> Option<bool> {
-        self.state().order
+    pub(super) fn operator_order(&self) -> Option<bool> {
+        self.lock_switch_state().order
     }
 
     /// Has `config`, which was reloaded, follow the order, unless the reload changes the key. Without `serves_tcp`
     /// HTTP/3 stays on: addresses that the reload adds to `listen.tcp` are served after a restart only.
-    pub(super) fn reload(&self, config: &mut Config, serves_tcp: bool) {
-        let mut state = self.state();
+    pub(super) fn apply_order_to(&self, config: &mut Config, serves_tcp: bool) {
+        let mut state = self.lock_switch_state();
         if config.listen.http3 != state.configured {
-            *state = State { configured: config.listen.http3, order: None };
+            *state = SwitchState { configured: config.listen.http3, order: None };
         }
         let on = state.order.unwrap_or(state.configured);
         if !on && !serves_tcp {
@@ -64,17 +67,17 @@ impl Http3 {
     }
 
     /// Takes an order.
-    pub(super) fn switch(&self, on: bool) {
-        let mut state = self.state();
+    pub(super) fn set_order(&self, on: bool) {
+        let mut state = self.lock_switch_state();
         state.order = (on != state.configured).then_some(on);
     }
 
     /// Has connections follow `on`. Returns whether that is new.
-    pub(super) fn follow(&self, on: bool) -> bool {
+    pub(super) fn signal_connections(&self, on: bool) -> bool {
         self.on.send_if_modified(|now| std::mem::replace(now, on) != on)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_switch_state(&self) -> MutexGuard<'_, SwitchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,31 +90,31 @@ mod tests {
     fn an_order_holds_until_a_reload_changes_the_key() {
         let config = |http3| {
             let origin = "http://127.0.0.1:1".parse().unwrap();
-            let mut config = Config::simple(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
+            let mut config = Config::with_defaults(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
             config.listen.http3 = http3;
             config
         };
-        let reloaded = |switch: &Http3, http3| {
+        let reloaded = |switch: &Http3Switch, http3| {
             let mut next = config(http3);
-            switch.reload(&mut next, true);
+            switch.apply_order_to(&mut next, true);
             next.listen.http3
         };
-        let switch = Http3::new(&config(true), None);
-        assert!(switch.is_on() && reloaded(&switch, true));
-        switch.switch(false);
-        assert_eq!((switch.order(), switch.configured()), (Some(false), true));
+        let switch = Http3Switch::new(&config(true), None);
+        assert!(switch.is_http3_on() && reloaded(&switch, true));
+        switch.set_order(false);
+        assert_eq!((switch.operator_order(), switch.configured_http3()), (Some(false), true));
         assert!(!reloaded(&switch, true), "another key was changed");
         assert!(!reloaded(&switch, false) && reloaded(&switch, true), "the key was changed");
-        assert_eq!(switch.order(), None);
-        switch.switch(true);
-        assert_eq!(switch.order(), None, "it is configured so");
+        assert_eq!(switch.operator_order(), None);
+        switch.set_order(true);
+        assert_eq!(switch.operator_order(), None, "it is configured so");
         let mut next = config(false);
-        switch.reload(&mut next, false);
+        switch.apply_order_to(&mut next, false);
         assert!(next.listen.http3, "the process serves nothing over TCP");
         // The next process, with the order and without a listener for it.
-        assert!(!Http3::new(&config(true), Some(false)).is_on());
+        assert!(!Http3Switch::new(&config(true), Some(false)).is_http3_on());
         let mut alone = config(true);
         alone.listen.tcp.clear();
-        assert!(Http3::new(&alone, Some(false)).is_on());
+        assert!(Http3Switch::new(&alone, Some(false)).is_http3_on());
     }
 }

@@ -1,6 +1,6 @@
 //! Files of users, which routes name: read and judged with the configuration, and again when one changes.
 
-use litequic_config::{Change, Config, Findings};
+use litequic_config::{Config, ConfigChange, FaultCollector};
 use litequic_proxy::{Users, UsersError};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +9,10 @@ use std::{
 };
 
 /// Users, by their files.
-pub(super) type UserFiles = BTreeMap<PathBuf, Arc<Users>>;
+pub(super) type UsersByFile = BTreeMap<PathBuf, Arc<Users>>;
 
 /// Every file of users that `config` names, once.
-pub(super) fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
+pub(super) fn user_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     config.routes.iter().filter_map(|route| route.users.clone()).collect::<BTreeSet<_>>().into_iter()
 }
 
@@ -21,10 +21,10 @@ pub(super) fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
 /// # Errors
 ///
 /// Each that cannot be used.
-pub(super) fn read(config: &Config) -> Result<UserFiles, Vec<UsersError>> {
-    let (mut good, mut bad) = (UserFiles::new(), Vec::new());
-    for path in files(config) {
-        match Users::load(&path) {
+pub(super) fn read_users(config: &Config) -> Result<UsersByFile, Vec<UsersError>> {
+    let (mut good, mut bad) = (UsersByFile::new(), Vec::new());
+    for path in user_files(config) {
+        match Users::read_users_file(&path) {
             Ok(users) => drop(good.insert(path, Arc::new(users))),
             Err(error) => bad.push(error),
         }
@@ -33,16 +33,16 @@ pub(super) fn read(config: &Config) -> Result<UserFiles, Vec<UsersError>> {
 }
 
 /// Reads every file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
-pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<UserFiles> {
-    let errors = match read(config) {
+pub(super) fn load_users(config: &Config, findings: &mut FaultCollector) -> Option<UsersByFile> {
+    let errors = match read_users(config) {
         Ok(users) => return Some(users),
         Err(errors) => errors,
     };
     for error in errors {
         for (number, _) in
-            config.routes.iter().enumerate().filter(|(_, route)| route.users.as_deref() == Some(error.path()))
+            config.routes.iter().enumerate().filter(|(_, route)| route.users.as_deref() == Some(error.users_path()))
         {
-            findings.fault(&format!("routes[{number}].users"), &error);
+            findings.add_fault(&format!("routes[{number}].users"), &error);
         }
     }
     None
@@ -50,20 +50,20 @@ pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<UserFiles
 
 /// Reads every file anew; one that cannot be used stays as it is in `before`, for the reason that is added to `kept`.
 /// Blocks on the file system.
-pub(super) fn renew(config: &Config, before: &UserFiles, kept: &mut Vec<String>) -> UserFiles {
-    let one = |path: PathBuf| match Users::load(&path) {
+pub(super) fn renew_users(config: &Config, before: &UsersByFile, kept: &mut Vec<String>) -> UsersByFile {
+    let one = |path: PathBuf| match Users::read_users_file(&path) {
         Ok(users) => Some((path, Arc::new(users))),
         Err(error) => {
             kept.push(error.to_string());
             before.get(&path).cloned().map(|users| (path, users))
         }
     };
-    files(config).filter_map(one).collect()
+    user_files(config).filter_map(one).collect()
 }
 
 /// The files that were read before as well, and have another content now.
-pub(super) fn renewed(before: &UserFiles, after: &UserFiles) -> Vec<Change> {
+pub(super) fn renewed_users(before: &UsersByFile, after: &UsersByFile) -> Vec<ConfigChange> {
     let changed = after.iter().filter(|(path, users)| before.get(*path).is_some_and(|old| old != *users));
-    let change = |path: &PathBuf| Change { key: "users".into(), what: format!("{} renewed", path.display()) };
+    let change = |path: &PathBuf| ConfigChange { key: "users".into(), what: format!("{} renewed", path.display()) };
     changed.map(|(path, _)| change(path)).collect()
 }

@@ -17,22 +17,22 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 /// Files that belong together are written one after the other: they are read once nothing has changed for that long.
-const QUIET: Duration = Duration::from_millis(500);
+const QUIET_PERIOD: Duration = Duration::from_millis(500);
 /// But not later than this, even if writing goes on.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 /// Links that a path may lead through: what path_resolution(7) allows.
 const MAX_LINKS: usize = 40;
 /// Bytes for events: some dozens of them, and one at least.
-const BUFFER: usize = 4096;
+const EVENT_BUFFER_BYTES: usize = 4096;
 
 /// Waits for changes.
-pub(super) struct Watcher {
-    events: EventStream<[u8; BUFFER]>,
+pub(super) struct FileWatcher {
+    events: EventStream<[u8; EVENT_BUFFER_BYTES]>,
     /// The entries that count, by directory.
     names: HashMap<WatchDescriptor, BTreeSet<OsString>>,
 }
 
-impl Watcher {
+impl FileWatcher {
     /// Watches `files`, which need not exist. Blocks on the file system for a moment. To be called on a runtime.
     ///
     /// # Errors
@@ -43,9 +43,9 @@ impl Watcher {
         files: impl IntoIterator<Item = &'a PathBuf>,
         mut failed: impl FnMut(&Path, io::Error),
     ) -> io::Result<Self> {
-        let events = Inotify::init()?.into_event_stream([0; BUFFER])?;
+        let events = Inotify::init()?.into_event_stream([0; EVENT_BUFFER_BYTES])?;
         let mut names: HashMap<WatchDescriptor, BTreeSet<OsString>> = HashMap::new();
-        let entries: BTreeSet<_> = files.into_iter().flat_map(|file| entries(file)).collect();
+        let entries: BTreeSet<_> = files.into_iter().flat_map(|file| watched_entries(file)).collect();
         for (directory, name) in entries {
             let mask = WatchMask::CREATE
                 | WatchMask::CLOSE_WRITE
@@ -68,11 +68,11 @@ impl Watcher {
     /// # Cancel safety
     ///
     /// Events from before are discarded; a caller that drops the future to read the files misses nothing.
-    pub(super) async fn changed(&mut self) {
-        settled(async || self.next().await).await;
+    pub(super) async fn wait_for_change(&mut self) {
+        wait_until_quiet(async || self.next_event().await).await;
     }
 
-    async fn next(&mut self) {
+    async fn next_event(&mut self) {
         loop {
             match self.events.next().await {
                 // Without a name: the directory itself, or events were lost.
@@ -95,11 +95,11 @@ impl Watcher {
 }
 
 /// Waits for the first event and then for quiet.
-async fn settled(mut next: impl AsyncFnMut()) {
+async fn wait_until_quiet(mut next: impl AsyncFnMut()) {
     next().await;
-    let latest = Instant::now() + LONGEST;
+    let latest = Instant::now() + MAX_DELAY;
     while Instant::now() < latest {
-        if timeout_at(latest.min(Instant::now() + QUIET), next()).await.is_err() {
+        if timeout_at(latest.min(Instant::now() + QUIET_PERIOD), next()).await.is_err() {
             return;
         }
     }
@@ -107,13 +107,13 @@ async fn settled(mut next: impl AsyncFnMut()) {
 
 /// The directory entries that determine what `file` is: each link on the way, and the file, or the first missing
 /// component. Directories come without links.
-fn entries(file: &Path) -> Vec<(PathBuf, OsString)> {
+fn watched_entries(file: &Path) -> Vec<(PathBuf, OsString)> {
     let mut found = Vec::new();
     // Without a working directory nothing relative can be found.
     let Ok(file) = std::path::absolute(file) else { return found };
     let mut directory = PathBuf::new();
     let mut links = 0;
-    let mut left: Vec<PathBuf> = steps(&file);
+    let mut left: Vec<PathBuf> = reversed_components(&file);
     while let Some(step) = left.pop() {
         let name = match step.components().next() {
             Some(Component::Normal(name)) => name.to_owned(),
@@ -136,7 +136,7 @@ fn entries(file: &Path) -> Vec<(PathBuf, OsString)> {
         found.push((directory.clone(), name));
         links += 1;
         match fs::read_link(&entry) {
-            Ok(target) if links <= MAX_LINKS => left.extend(steps(&target)),
+            Ok(target) if links <= MAX_LINKS => left.extend(reversed_components(&target)),
             _ => break, // the file, or nothing
         }
     }
@@ -144,7 +144,7 @@ fn entries(file: &Path) -> Vec<(PathBuf, OsString)> {
 }
 
 /// The components of `path`, the first one last.
-fn steps(path: &Path) -> Vec<PathBuf> {
+fn reversed_components(path: &Path) -> Vec<PathBuf> {
     path.components().rev().map(|component| PathBuf::from(component.as_os_str())).collect()
 }
 
@@ -159,7 +159,7 @@ mod tests {
         let entry = |(directory, name): (PathBuf, OsString)| {
             directory.join(name).strip_prefix(root).unwrap().display().to_string()
         };
-        entries(&root.join(file)).into_iter().map(entry).collect()
+        watched_entries(&root.join(file)).into_iter().map(entry).collect()
     }
 
     #[test]
@@ -193,10 +193,10 @@ mod tests {
     fn watch(file: &Path) -> (mpsc::UnboundedReceiver<()>, JoinHandle<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut watcher =
-            Watcher::new([&file.to_owned()], |path, error| panic!("{}: {error}", path.display())).unwrap();
+            FileWatcher::new([&file.to_owned()], |path, error| panic!("{}: {error}", path.display())).unwrap();
         let task = tokio::spawn(async move {
             loop {
-                watcher.next().await;
+                watcher.next_event().await;
                 let _ = sender.send(());
             }
         });
@@ -258,7 +258,7 @@ mod tests {
                 std::future::pending::<()>().await;
             });
             let began = Instant::now();
-            settled(async || receiver.recv().await.unwrap()).await;
+            wait_until_quiet(async || receiver.recv().await.unwrap()).await;
             assert_eq!(began.elapsed().as_millis(), expected, "{pause} {events}");
         }
     }

@@ -1,28 +1,28 @@
 //! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::draining::OldestClient;
-use super::idle::{self, Idle};
+use super::idle::{self, IdleTracker};
 use super::mailbox::Mailbox;
 use super::metrics::{TurnMetrics, WorkerMetrics};
 use super::start_error::StartError;
 use arc_swap::ArcSwap;
-use litequic_acme::Answers;
+use litequic_acme::ChallengeResponses;
 use litequic_base::{
-    lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
+    lifecycle::{PhaseWatch, ProcessPhase, panic_if_requested, propagate_panic},
     timers,
 };
-use litequic_config::{Io, LiteQuic, Live};
-use litequic_exchange::{Client, Covers, Handler, Records, terms::CurrentTerms};
+use litequic_config::{Io, LiteQuic, LiveConfig};
+use litequic_exchange::{Client, Handler, HostCoverage, RequestRecorder, terms::CurrentTerms};
 use litequic_http3::{self as http3, Http3Worker};
 use litequic_net::{self as net, Backend, OpenSocket, SocketOptions};
 use litequic_proxy::{Proxy, Routing};
 use litequic_quic::{self as quic, EndpointParts, SocketIo, WorkerIndex};
 use litequic_resources::{
-    connections::{ConnectionPool, MemoryAccounts},
+    connections::{ConnectionPool, ConnectionRegistry},
     descriptors::Descriptors,
-    memory::{self, Step},
+    memory::{self, MemoryStep},
     receive::ReceiveBudget,
-    send::Budget,
+    send::SendBudget,
     transport::Transport,
 };
 use litequic_tcp::{self as tcp, TcpWorker};
@@ -49,23 +49,23 @@ use tokio::{
 
 thread_local! {
     /// What the worker of this thread does before it waits for events while it rests.
-    static SETTLE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    static BEFORE_PARK: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
 /// Waits that end between two ticks of a worker that has nothing else to do. The runtime keeps a timer of half a second
 /// in up to three levels of its wheel one after the other, each with a wake, and its call that registers a timer wakes
 /// its own thread (docs/upstream/timers-that-wake-their-own-thread.md).
-const QUIET: u32 = 4;
+const MAX_IDLE_TURNS: u32 = 4;
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
-const LINGER: Duration = Duration::from_millis(50);
+const CLOSE_DELAY: Duration = Duration::from_millis(50);
 /// How long open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
 pub(super) struct WorkerParts {
-    pub(super) access: access_log::OfWorker,
-    pub(super) traces: traces::SpansOfWorker,
+    pub(super) access: access_log::WorkerAccessLog,
+    pub(super) traces: traces::WorkerSpans,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
@@ -73,7 +73,7 @@ pub(super) struct WorkerParts {
     pub(super) metrics: WorkerMetrics,
     pub(super) tcp: TcpParts,
     pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) answers: Arc<Answers>,
+    pub(super) answers: Arc<ChallengeResponses>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
@@ -99,7 +99,7 @@ pub(super) struct TcpParts {
 struct EndpointDied;
 
 /// A worker's end.
-pub(super) struct Ended {
+pub(super) struct WorkerEnd {
     pub(super) index: usize,
     /// Whether the end was requested, and nothing panicked.
     pub(super) in_order: bool,
@@ -110,20 +110,20 @@ pub(super) enum WorkerReport {
     /// The process drains, and this worker serves no connection any more. It refuses new ones until the process stops.
     Drained(usize),
     /// The worker has ended.
-    Ended(Ended),
+    Ended(WorkerEnd),
 }
 
 /// Reports that a worker ended, for whatever reason.
-struct Farewell {
-    ended: Ended,
+struct EndReport {
+    ended: WorkerEnd,
     to: mpsc::UnboundedSender<WorkerReport>,
 }
 
-impl Drop for Farewell {
+impl Drop for EndReport {
     fn drop(&mut self) {
-        let Ended { index, in_order } = self.ended;
+        let WorkerEnd { index, in_order } = self.ended;
         // An error means that the receiver is gone.
-        let _ = self.to.send(WorkerReport::Ended(Ended { index, in_order }));
+        let _ = self.to.send(WorkerReport::Ended(WorkerEnd { index, in_order }));
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Worker(usize);
 
 impl Worker {
     /// Starts the thread and waits until its endpoints listen.
-    pub(super) async fn start<H: Handler>(
+    pub(super) async fn start_thread<H: Handler>(
         parts: WorkerParts,
         wrap: impl Fn(Proxy) -> H + Send + 'static,
         reports: mpsc::UnboundedSender<WorkerReport>,
@@ -144,8 +144,8 @@ impl Worker {
         thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: reports };
-                farewell.ended.in_order = run(parts, wrap, started, &farewell.to);
+                let mut farewell = EndReport { ended: WorkerEnd { index, in_order: false }, to: reports };
+                farewell.ended.in_order = run_worker(parts, wrap, started, &farewell.to);
             })
             .map_err(|error| failed(error.to_string()))?;
         match starting.await {
@@ -155,13 +155,13 @@ impl Worker {
         }
     }
 
-    pub(super) fn index(&self) -> usize {
+    pub(super) fn worker_index(&self) -> usize {
         self.0
     }
 }
 
 /// Runs a worker to its end. Returns whether that was in order.
-fn run<H: Handler>(
+fn run_worker<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
@@ -169,24 +169,24 @@ fn run<H: Handler>(
 ) -> bool {
     let [waits, wakes] = [(), ()].map(|()| (Arc::clone(&parts.metrics.wake), Arc::clone(&parts.heartbeat)));
     let mut runtime = Builder::new_current_thread();
-    log::wake_later();
+    log::defer_log_wakes();
     let park = move || {
         let (wake, heartbeat) = &waits;
         if heartbeat.park() {
             // What the worker has done since it decided to rest waits for no tick.
-            SETTLE.with_borrow(|settle| {
+            BEFORE_PARK.with_borrow(|settle| {
                 if let Some(settle) = settle {
                     settle();
                 }
             });
         }
-        log::wake();
-        wake.end();
+        log::wake_log_writer();
+        wake.on_wait_begins();
     };
     let unpark = move || {
         let (wake, heartbeat) = &wakes;
         heartbeat.unpark();
-        wake.begin();
+        wake.on_wait_ended();
     };
     runtime.enable_all().on_thread_park(park).on_thread_unpark(unpark);
     let runtime = match runtime.build_local(LocalOptions::default()) {
@@ -196,16 +196,16 @@ fn run<H: Handler>(
             return false;
         }
     };
-    let in_order = runtime.block_on(serve(parts, wrap, started, reports));
+    let in_order = runtime.block_on(serve_endpoints(parts, wrap, started, reports));
     // The last lines are sent before the end is reported.
-    SETTLE.set(None);
-    log::wake();
+    BEFORE_PARK.set(None);
+    log::wake_log_writer();
     in_order
 }
 
 /// Opens a worker's endpoints and listeners, reports through `started` that they listen, and serves. Returns whether it
 /// ended in order.
-async fn serve<H: Handler>(
+async fn serve_endpoints<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
@@ -214,7 +214,7 @@ async fn serve<H: Handler>(
     let litequic = parts.endpoint.config.load().litequic;
     let mut listening = Vec::new();
     for socket in parts.sockets {
-        match open(socket, &litequic, parts.index, &parts.endpoint, &parts.metrics.net) {
+        match open_endpoint(socket, &litequic, parts.index, &parts.endpoint, &parts.metrics.net) {
             Ok(endpoint) => listening.push(endpoint),
             Err(error) => {
                 let _ = started.send(Err(error.to_string()));
@@ -226,38 +226,46 @@ async fn serve<H: Handler>(
     let metrics = parts.metrics;
     let (resolver, routing) = (Arc::clone(&parts.resolver), Arc::clone(&parts.routing));
     let covers = move |client: &Client, host: &str| {
-        resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
+        resolver.may_serve_host_now(client.server_name.as_deref(), client.local.ip(), host)
+            && routing.load().admits_host(client, host)
     };
     let proxy = Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone());
-    let handler = Rc::new(wrap(proxy.refusing(Arc::clone(&denied))));
-    let (records, lines) = parts.access.records();
-    let (tracer, spans) = parts.traces.tracer();
+    let handler = Rc::new(wrap(proxy.with_deny_list(Arc::clone(&denied))));
+    let (records, lines) = parts.access.into_records();
+    let (tracer, spans) = parts.traces.into_tracer();
     let mut endpoints = JoinSet::new();
     // Each listener holds one until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let context = WorkerContext {
-        send: Budget::for_worker(config.load().limits.worker_send_buffer),
+        send: SendBudget::for_worker(config.load().limits.worker_send_buffer),
         config,
         metrics,
         covers: Rc::new(covers),
         receive,
         pressure,
-        holders: Rc::default(),
+        registry: Rc::default(),
         descriptors: parts.descriptors,
         workers,
         watch: parts.watch,
-        records: records.traced_by(tracer),
+        records: records.with_tracer(tracer),
         denied,
     };
     let tcp_servers = TcpServers { context: &context, serving: &serving, tasks: &mut endpoints };
-    tcp_servers.open(parts.tcp, &handler, parts.resolver, parts.answers);
+    tcp_servers.spawn_listeners(parts.tcp, &handler, parts.resolver, parts.answers);
     let front = context.http3_worker(parts.http3);
     let _ = started.send(Ok(()));
 
     let logged = listening.iter().map(|endpoint| Arc::clone(&endpoint.connections)).collect();
     for endpoint in listening {
         let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&context.metrics.quic));
-        endpoints.spawn_local(accept(endpoint, handler, front, metrics, context.watch.clone(), serving.clone()));
+        endpoints.spawn_local(accept_connections(
+            endpoint,
+            handler,
+            front,
+            metrics,
+            context.watch.clone(),
+            serving.clone(),
+        ));
     }
     drop(serving);
     let tick = WorkerTick {
@@ -268,7 +276,7 @@ async fn serve<H: Handler>(
         oldest: &parts.oldest,
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve(index, Rc::clone(&context.holders), logged);
+    let questions = parts.mailbox.serve_requests(index, Rc::clone(&context.registry), logged);
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}
@@ -282,13 +290,13 @@ async fn serve<H: Handler>(
                 tracing::error!(worker = parts.index.0, "an endpoint ended unexpectedly: its socket or QUIC failed");
                 return false;
             }
-            pass_panic_on(ended.map(|_| ()));
+            propagate_panic(ended.map(|_| ()));
         }
         true
     };
     select! {
         () = timers::serve_timers() => false,
-        () = tick.run() => false,
+        () = tick.run_ticks() => false,
         () = questions => false,
         () = drained => false,
         in_order = endpoints_end => in_order,
@@ -297,20 +305,20 @@ async fn serve<H: Handler>(
 
 /// State of a worker, from which the front ends over QUIC and over TCP are built.
 struct WorkerContext {
-    config: Live,
+    config: LiveConfig,
     metrics: WorkerMetrics,
-    covers: Rc<Covers>,
+    covers: Rc<HostCoverage>,
     /// The budget of responses.
-    send: Rc<Budget>,
+    send: Rc<SendBudget>,
     /// The budget of uploads.
     receive: ReceiveBudget,
-    pressure: memory::Pressure,
-    holders: Rc<MemoryAccounts>,
+    pressure: memory::MemoryPressure,
+    registry: Rc<ConnectionRegistry>,
     descriptors: Arc<Descriptors>,
     /// Workers of the process.
     workers: usize,
     watch: PhaseWatch,
-    records: Records,
+    records: RequestRecorder,
     denied: Arc<DenyList>,
 }
 
@@ -324,9 +332,9 @@ impl WorkerContext {
             client_address: quic::client_address,
             transport: quic::transport_report,
             send: Rc::clone(&self.send),
-            holders: Rc::clone(&self.holders),
+            registry: Rc::clone(&self.registry),
             watch: self.watch.clone(),
-            on,
+            is_enabled: on,
             records: self.records.clone(),
             denied: Arc::clone(&self.denied),
         })
@@ -334,7 +342,7 @@ impl WorkerContext {
 
     /// A front end over TCP for the connections of `pool`, whose requests for the hosts that it `covers` are served by
     /// `handler`.
-    fn tcp_worker<H>(&self, pool: ConnectionPool, covers: Rc<Covers>, handler: Rc<H>) -> Rc<TcpWorker<H>> {
+    fn tcp_worker<H>(&self, pool: ConnectionPool, covers: Rc<HostCoverage>, handler: Rc<H>) -> Rc<TcpWorker<H>> {
         Rc::new(TcpWorker {
             terms: CurrentTerms::new(Arc::clone(&self.config)),
             metrics: Arc::clone(&self.metrics.tcp),
@@ -344,7 +352,7 @@ impl WorkerContext {
             send: Rc::clone(&self.send),
             receive: self.receive.clone(),
             pressure: self.pressure.clone(),
-            holders: Rc::clone(&self.holders),
+            registry: Rc::clone(&self.registry),
             pool,
             descriptors: Arc::clone(&self.descriptors),
             workers: self.workers,
@@ -361,7 +369,7 @@ struct WorkerTick<'a> {
     context: &'a WorkerContext,
     heartbeat: &'a Heartbeat,
     /// Lines of the access log that wait for others.
-    lines: Rc<access_log::Flusher>,
+    lines: Rc<access_log::AccessLogFlusher>,
     /// Spans that wait for others.
     spans: Rc<traces::SpanFlusher>,
     oldest: &'a OldestClient,
@@ -369,95 +377,101 @@ struct WorkerTick<'a> {
 
 impl WorkerTick<'_> {
     /// Twice a second while there is something to do, more often when memory is short. Does not end.
-    async fn run(self) {
+    async fn run_ticks(self) {
         let Self { context, heartbeat, lines, spans, oldest } = self;
-        let WorkerContext { config, send, receive, holders, watch, workers, .. } = context;
+        let WorkerContext { config, send, receive, registry: holders, watch, workers, .. } = context;
         let (metrics, mut pressure) = (&context.metrics.worker, context.pressure.clone());
-        let (mut idle, mut relief) = (Idle::default(), Relief::default());
+        let (mut idle, mut relief) = (IdleTracker::default(), MemoryRelease::default());
         let settle = {
             let (send, receive, metrics) = (Rc::clone(send), receive.clone(), Arc::clone(metrics));
             move || {
-                metrics.send_buffered.set(send.used());
-                metrics.receive_held.set(receive.held());
-                metrics.receive_granted.set(receive.granted());
-                lines.flush();
-                spans.flush();
+                metrics.send_buffered.set(send.leased_bytes());
+                metrics.receive_held.set(receive.buffered_bytes());
+                metrics.receive_granted.set(receive.granted_bytes());
+                lines.flush_lines();
+                spans.flush_spans();
             }
         };
-        SETTLE.set(Some(Box::new(settle.clone())));
-        let mut awake = pressure.awake();
+        BEFORE_PARK.set(Some(Box::new(settle.clone())));
+        let mut awake = pressure.mark_awake();
         // The waits that had ended at the last tick, if that was half a second ago.
         let mut turns = None;
         loop {
-            heartbeat.tick();
-            timers::tick();
-            holders.tick();
-            panic_if_asked("worker");
+            heartbeat.tick_heartbeat();
+            timers::record_tick();
+            holders.begin_period();
+            panic_if_requested("worker");
             let limits = config.load().limits;
             settle();
-            send.resize(pressure.budget(limits.worker_send_buffer, *workers));
-            receive.resize(pressure.budget(limits.worker_receive_buffer, *workers));
-            let drains = watch.phase() >= Phase::Draining;
+            send.resize(pressure.worker_budget(limits.worker_send_buffer, *workers));
+            receive.resize(pressure.worker_budget(limits.worker_receive_buffer, *workers));
+            let drains = watch.watched_phase() >= ProcessPhase::Draining;
             if drains {
-                oldest.set(holders.oldest());
+                oldest.set_oldest(holders.oldest_client());
             }
             // A worker that is never idle does not park.
-            log::wake();
-            if pressure.step() > Step::Normal {
-                relief.look(&pressure, *workers, holders, metrics);
-                pressure.changed_within(memory::MEASURE_INTERVAL).await;
+            log::wake_log_writer();
+            if pressure.pressure_step() > MemoryStep::Normal {
+                relief.end_or_release(&pressure, *workers, holders, metrics);
+                pressure.wait_for_pressure_within(memory::MEASURE_INTERVAL).await;
                 turns = None;
                 continue;
             }
-            if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
-                idle::release();
+            if idle.observe_busy_time(Handle::current().metrics().worker_total_busy_duration(0)) {
+                idle::return_freed_memory();
             }
-            let now = heartbeat.turns();
-            let is_quiet = turns.replace(now).is_some_and(|before| now.wrapping_sub(before) <= QUIET);
-            if is_quiet && idle.is_settled() && !drains {
+            let now = heartbeat.ended_waits();
+            let is_quiet = turns.replace(now).is_some_and(|before| now.wrapping_sub(before) <= MAX_IDLE_TURNS);
+            if is_quiet && idle.is_fully_released() && !drains {
                 drop(awake);
-                timers::rest(None);
+                timers::record_rest(None);
                 select! {
-                    () = heartbeat.rest() => {}
-                    () = pressure.changed() => {}
+                    () = heartbeat.rest_until_roused() => {}
+                    () = pressure.wait_for_pressure_change() => {}
                 }
-                awake = pressure.awake();
+                awake = pressure.mark_awake();
                 turns = None;
                 continue;
             }
-            pressure.changed_within(Heartbeat::INTERVAL).await;
+            pressure.wait_for_pressure_within(Heartbeat::TICK_INTERVAL).await;
         }
     }
 }
 
 /// What a worker does at each look while memory is short.
 #[derive(Debug, Default)]
-struct Relief {
+struct MemoryRelease {
     /// Connections have ended since memory was returned.
     ended: bool,
     /// Looks since then.
-    looks: u32,
+    rounds: u32,
 }
 
-impl Relief {
+impl MemoryRelease {
     /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
-    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &MemoryAccounts, metrics: &TurnMetrics) {
+    fn end_or_release(
+        &mut self,
+        pressure: &memory::MemoryPressure,
+        workers: usize,
+        holders: &ConnectionRegistry,
+        metrics: &TurnMetrics,
+    ) {
         /// Looks after which memory is returned at the latest: a second.
-        const OFTEN: u32 = 10;
-        self.looks += 1;
-        if self.ended || self.looks >= OFTEN {
+        const MAX_ROUNDS: u32 = 10;
+        self.rounds += 1;
+        if self.ended || self.rounds >= MAX_ROUNDS {
             // What it brings is read before another one ends.
             *self = Self::default();
-            idle::release();
+            idle::return_freed_memory();
             return;
         }
-        let idle = holders.end_idle(Instant::now());
-        metrics.limit_memory_idle.add(idle as u64);
+        let idle = holders.end_idle_connections(Instant::now());
+        metrics.limit_memory_idle.increment_by(idle as u64);
         self.ended = idle > 0;
-        if pressure.step() == Step::Close {
-            let (connections, bytes) = holders.end_heaviest(pressure.excess(workers));
+        if pressure.pressure_step() == MemoryStep::Close {
+            let (connections, bytes) = holders.end_heaviest_connections(pressure.excess_bytes(workers));
             self.ended |= connections > 0;
-            metrics.limit_memory_held.add(connections);
+            metrics.limit_memory_held.increment_by(connections);
             if connections > 0 {
                 tracing::warn!(connections, bytes, "memory is short: ending the connections that hold the most");
             }
@@ -474,45 +488,45 @@ struct TcpServers<'a> {
 
 impl TcpServers<'_> {
     /// Serves HTTP/1.1 and HTTP/2 beside HTTP/3, by the same `handler`.
-    fn open<H: Handler>(
+    fn spawn_listeners<H: Handler>(
         mut self,
         parts: TcpParts,
         handler: &Rc<H>,
         certificates: Arc<CertificateResolver>,
-        answers: Arc<Answers>,
+        answers: Arc<ChallengeResponses>,
     ) {
         let TcpParts { listeners, tls, redirects, https } = parts;
         let validated = Arc::clone(&answers);
         let validation = Box::new(move |name: Option<&str>| {
             let (answers, name) = (Arc::clone(&validated), name.map(str::to_owned));
             Box::pin(async move {
-                let found = answers.tls_alpn01(name.as_deref()).await?;
+                let found = answers.tls_alpn01_certificate(name.as_deref()).await?;
                 tls::challenge_config(&found.certificate, &found.key).ok()
-            }) as tcp::Later<_>
+            }) as tcp::DeferredValue<_>
         });
-        let choose = Box::new(move |name: Option<&str>, local, is_old| tls.choose(name, local, is_old));
-        let tls = Rc::new(tcp::Tls { choose, validation });
+        let choose = Box::new(move |name: Option<&str>, local, is_old| tls.choose_server_config(name, local, is_old));
+        let tls = Rc::new(tcp::HandshakeConfig { choose, validation });
         let context = self.context;
         let front = context.tcp_worker(ConnectionPool::Tls, Rc::clone(&context.covers), Rc::clone(handler));
         for (listener, http3_port) in listeners {
-            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
+            self.spawn_when_ready(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
         let validated = Arc::clone(&answers);
         let known = Rc::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
-        let validation: Box<tcp::Validation> =
-            Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
-        let redirect = tcp::RedirectListener::new(https, Arc::clone(&context.metrics.tcp)).answering(validation);
+        let validation: Box<tcp::HttpValidation> =
+            Box::new(move |host, path| Some(Box::pin(answers.http01_response(host, path)?) as tcp::DeferredValue<_>));
+        let redirect = tcp::RedirectListener::new(https, Arc::clone(&context.metrics.tcp)).with_validation(validation);
         let front = context.tcp_worker(ConnectionPool::Plain, known, Rc::new(redirect));
         for listener in redirects {
-            self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
+            self.spawn_when_ready(tcp::serve_plain(listener, Rc::clone(&front)));
         }
     }
 
     /// Accepts from a listener once the process is ready: until then another one, whose listener it is as well, may.
-    fn spawn(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
+    fn spawn_when_ready(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
         let (mut watch, until_served) = (self.context.watch.clone(), self.serving.clone());
         self.tasks.spawn_local(async move {
-            watch.reached(Phase::Ready).await;
+            watch.wait_for_phase(ProcessPhase::Ready).await;
             let served = serving.await.map_err(|_| EndpointDied);
             drop(until_served);
             served
@@ -521,23 +535,23 @@ impl TcpServers<'_> {
 }
 
 /// Starts an endpoint on `socket`, over the I/O that the configuration names.
-fn open(
+fn open_endpoint(
     socket: UdpSocket,
     litequic: &LiteQuic,
     worker: WorkerIndex,
     parts: &EndpointParts<ServerTls>,
-    metrics: &Arc<net::Metrics>,
+    metrics: &Arc<net::SocketMetrics>,
 ) -> Result<quic::QuicEndpoint, quic::EndpointError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
     let local = socket.local_addr()?;
     let backend = match io {
-        Io::S2nQuic => return quic::start(quic::library_io(socket, gso, gro)?, local, worker, parts),
+        Io::S2nQuic => return quic::start_endpoint(quic::library_io(socket, gso, gro)?, local, worker, parts),
         Io::Auto | Io::Epoll => Backend::Epoll,
         Io::IoUring => Backend::IoUring,
     };
     let options = SocketOptions { backend, receive_batch, gso, gro };
     let OpenSocket { receiver, sender, may_probe_mtu, .. } = OpenSocket::new(socket, options, Arc::clone(metrics))?;
-    quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
+    quic::start_endpoint(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
 }
 
 /// Accepts the connections of one endpoint until the process stops. `serving` is dropped once the process drains and no
@@ -546,11 +560,11 @@ fn open(
 /// # Errors
 ///
 /// [`EndpointDied`] if there are none to accept any more before that. What it served is lost.
-async fn accept<H: Handler>(
+async fn accept_connections<H: Handler>(
     endpoint: quic::QuicEndpoint,
     handler: Rc<H>,
     front: Rc<Http3Worker>,
-    metrics: Arc<quic::Metrics>,
+    metrics: Arc<quic::QuicMetrics>,
     mut watch: PhaseWatch,
     serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
@@ -567,29 +581,29 @@ async fn accept<H: Handler>(
                 Some(connection) => {
                     is_settled = false;
                     let windows = Rc::clone(&windows);
-                    connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front), windows));
+                    connections.spawn_local(http3::serve_http3(connection, Rc::clone(&handler), Rc::clone(&front), windows));
                 }
                 None => return Err(EndpointDied),
             },
-            Some(ended) = connections.join_next() => pass_panic_on(ended),
-            () = watch.reached(Phase::Draining), if !draining => draining = true,
+            Some(ended) = connections.join_next() => propagate_panic(ended),
+            () = watch.wait_for_phase(ProcessPhase::Draining), if !draining => draining = true,
             // A client may have made its handshake, of which the last flight is still to come: it gets CONNECTION_CLOSE
             // as well.
-            () = settled(&metrics), if draining && !is_settled && connections.is_empty() => {
+            () = wait_for_handshakes(&metrics), if draining && !is_settled && connections.is_empty() => {
                 is_settled = true;
                 drop(serving.take());
             }
-            () = stopping.reached(Phase::Stopping), if is_settled => break,
+            () = stopping.wait_for_phase(ProcessPhase::Stopping), if is_settled => break,
         }
     }
     Ok(())
 }
 
 /// Waits until no handshake is open any more, and as long as the last packets take to leave.
-async fn settled(metrics: &quic::Metrics) {
+async fn wait_for_handshakes(metrics: &quic::QuicMetrics) {
     let began = Instant::now();
     loop {
-        sleep(LINGER).await;
+        sleep(CLOSE_DELAY).await;
         if metrics.handshakes_open.get() == 0 || began.elapsed() >= HANDSHAKE_GRACE {
             return;
         }
@@ -609,7 +623,7 @@ mod tests {
     /// The allocator has a size of 4,096 bytes, and the next one is 5,120.
     #[test]
     fn the_future_of_a_request_over_http3_has_at_most_4_kib() {
-        let size = http3::request_size::<Proxy>();
+        let size = http3::request_future_size::<Proxy>();
         assert!(size <= 4096, "{size}");
     }
 
@@ -625,11 +639,11 @@ mod tests {
     }
 
     fn parts() -> EndpointParts<ServerTls> {
-        let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let certificate = tls::make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap();
         let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
         let origin = "http://origin".parse().unwrap();
-        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
-        let secrets = Secrets::random().unwrap();
+        let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).into_live();
+        let secrets = Secrets::from_random().unwrap();
         let tls = ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap());
         EndpointParts::for_one_worker(config, tls).unwrap()
     }
@@ -642,7 +656,7 @@ mod tests {
         let tasks = Builder::new_current_thread().enable_all().build().unwrap();
         let endpoint = {
             let _entered = tasks.enter();
-            open(socket, &parts.config.load().litequic, WorkerIndex(0), &parts, &Arc::default()).unwrap()
+            open_endpoint(socket, &parts.config.load().litequic, WorkerIndex(0), &parts, &Arc::default()).unwrap()
         };
         let tasks = if dies {
             tasks.shutdown_background();
@@ -650,25 +664,25 @@ mod tests {
         } else {
             Some(tasks)
         };
-        let watch = lifecycle.watch();
+        let watch = lifecycle.watch_phase();
         let metrics = Arc::clone(&parts.metrics);
         let context = WorkerContext {
             config: parts.config,
             metrics: WorkerMetrics::default(),
             covers: Rc::new(|_: &Client, _: &str| true),
-            send: Budget::for_worker(0),
+            send: SendBudget::for_worker(0),
             receive: parts.receive,
             pressure: parts.pressure,
-            holders: Rc::default(),
+            registry: Rc::default(),
             descriptors: Arc::default(),
             workers: 1,
             watch: watch.clone(),
-            records: Records::default(),
+            records: RequestRecorder::default(),
             denied: parts.denied,
         };
         let front = context.http3_worker(watch::channel(true).1);
         let (serving, _all_served) = mpsc::channel(1);
-        let accepted = accept(endpoint, Rc::new(NoHandler), front, metrics, watch, serving);
+        let accepted = accept_connections(endpoint, Rc::new(NoHandler), front, metrics, watch, serving);
         let outcome = timeout(PATIENCE, accepted).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
@@ -680,7 +694,7 @@ mod tests {
     async fn an_endpoint_that_dies_is_no_end_in_order() {
         let lifecycle = Lifecycle::default();
         assert_eq!(accept_one(&lifecycle, true).await, Err(EndpointDied));
-        lifecycle.advance(Phase::Stopping);
+        lifecycle.advance_phase(ProcessPhase::Stopping);
         assert_eq!(accept_one(&lifecycle, false).await, Ok(()));
     }
 }

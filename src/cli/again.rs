@@ -16,20 +16,20 @@ use std::{
 };
 
 /// What this process runs: the kernel's link to it.
-const SELF: &str = "/proc/self/exe";
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
 /// Any execute permission.
-const EXECUTABLE: u32 = 0o111;
+const EXECUTE_BITS: u32 = 0o111;
 
 /// How this process was started.
 pub(super) struct Reexec {
-    program: Program,
+    program: ReexecProgram,
     /// The directory it was started in by the name that it had there, links in it kept.
     directory: PathBuf,
     arguments: Vec<OsString>,
 }
 
 /// What is started.
-enum Program {
+enum ReexecProgram {
     /// By the name that was given (argv[0]): a path, or a name to look for in `PATH`.
     Named(OsString),
     /// By the kernel's link, if the name given leads elsewhere: argv[0] may be any name.
@@ -39,18 +39,19 @@ enum Program {
 impl Reexec {
     pub(super) fn new() -> Self {
         let mut arguments = env::args_os();
-        let directory = directory(env::var_os("PWD"));
+        let directory = working_directory(env::var_os("PWD"));
         let named = arguments.next().filter(|name| {
-            look_up(name, &directory, env::var_os("PATH")).is_some_and(|found| is_same(&found, Path::new(SELF)))
+            look_up_program(name, &directory, env::var_os("PATH"))
+                .is_some_and(|found| is_same_file(&found, Path::new(OWN_EXECUTABLE)))
         });
-        let program = named.map_or_else(|| Program::File(env::current_exe()), Program::Named);
+        let program = named.map_or_else(|| ReexecProgram::File(env::current_exe()), ReexecProgram::Named);
         Self { program, directory, arguments: arguments.collect() }
     }
 
     /// Starts it. The takeover is between the two processes.
-    pub(super) fn start(&self) {
+    pub(super) fn start_new_process(&self) {
         let version = env!("CARGO_PKG_VERSION");
-        let (program, spawned) = match self.command() {
+        let (program, spawned) = match self.build_command() {
             Ok(mut command) => (command.get_program().to_owned(), command.spawn()),
             Err(error) => (OsString::new(), Err(error)),
         };
@@ -68,18 +69,18 @@ impl Reexec {
         }
     }
 
-    fn command(&self) -> io::Result<Command> {
+    fn build_command(&self) -> io::Result<Command> {
         let mut command = match &self.program {
-            Program::Named(name) => {
-                let found = look_up(name, &self.directory, env::var_os("PATH"));
+            ReexecProgram::Named(name) => {
+                let found = look_up_program(name, &self.directory, env::var_os("PATH"));
                 let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} was not found", name.display()));
                 let mut command = Command::new(found.ok_or_else(missing)?);
                 // As this one, so that the next one can do the same.
                 command.arg0(name);
                 command
             }
-            Program::File(Ok(path)) => Command::new(path),
-            Program::File(Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
+            ReexecProgram::File(Ok(path)) => Command::new(path),
+            ReexecProgram::File(Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
         // The new process sends the service manager's watchdog notifications (sd_watchdog_enabled(3)).
         command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
@@ -88,15 +89,15 @@ impl Reexec {
 }
 
 /// The working directory: `logical`, the shell's `PWD`, if it is that.
-fn directory(logical: Option<OsString>) -> PathBuf {
+fn working_directory(logical: Option<OsString>) -> PathBuf {
     let here = Path::new(".");
-    let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same(logical, here));
+    let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same_file(logical, here));
     logical.unwrap_or_else(|| here.into())
 }
 
 /// The program that `name` resolves to: as a path from `directory`, or in the folders of `path` if it has no slash
 /// (execvp(3)).
-fn look_up(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
+fn look_up_program(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(directory.join(name)).filter(|program| is_program(program));
     }
@@ -105,11 +106,11 @@ fn look_up(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<Pat
 }
 
 fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTABLE != 0)
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTE_BITS != 0)
 }
 
 /// Whether both resolve to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
@@ -141,20 +142,20 @@ mod tests {
                 (OsStr::new("./litequic"), &at("current")),
                 (OsStr::new("litequic"), Path::new("/")),
             ] {
-                let found = look_up(name, directory, path.clone()).unwrap();
+                let found = look_up_program(name, directory, path.clone()).unwrap();
                 assert_eq!(fs::read_to_string(found).unwrap(), release, "{}", name.display());
             }
         }
-        assert_eq!(look_up(OsStr::new("litequic"), Path::new("/"), None), None);
-        assert_eq!(look_up(OsStr::new("./litequic"), folder.path(), path), None, "no program");
+        assert_eq!(look_up_program(OsStr::new("litequic"), Path::new("/"), None), None);
+        assert_eq!(look_up_program(OsStr::new("./litequic"), folder.path(), path), None, "no program");
     }
 
     #[test]
     fn the_working_directory_is_the_shells_where_that_is_it() {
         let here = env::current_dir().unwrap();
-        assert_eq!(directory(Some(here.clone().into())), here);
+        assert_eq!(working_directory(Some(here.clone().into())), here);
         for wrong in [None, Some("/".into()), Some(".".into()), Some("/absent".into())] {
-            assert_eq!(directory(wrong), Path::new("."));
+            assert_eq!(working_directory(wrong), Path::new("."));
         }
     }
 }

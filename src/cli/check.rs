@@ -1,9 +1,9 @@
 //! `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
-use super::exit::fail_config;
+use super::exit::exit_with_faults;
 use crate::app;
 use litequic_acme as acme;
-use litequic_config::{Config, Draft};
+use litequic_config::{Config, ParsedConfig};
 use std::{
     io::{self, Write},
     path::Path,
@@ -13,51 +13,51 @@ use std::{
 /// Prints a line about the configuration at `path` to stdout, and one about the descriptors that a process would have
 /// with it, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). The
 /// files that it names are checked too: certificates, error pages, secrets, and files to be written.
-pub fn run(path: &Path) -> ExitCode {
-    let app::Loads { config, warnings, .. } = match app::load(Draft::load(path)) {
+pub fn check_config(path: &Path) -> ExitCode {
+    let app::LoadedConfig { config, warnings, .. } = match app::load_files(ParsedConfig::load_file(path)) {
         Ok(loads) => loads,
-        Err(faults) => return fail_config(&faults),
+        Err(faults) => return exit_with_faults(&faults),
     };
     // A closed output is no error: the exit code is still right.
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
     }
-    let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::DescriptorPlan::of_start(&config));
+    let _ = writeln!(io::stdout(), "{}\n{}", config_summary(path, &config), app::DescriptorPlan::for_start(&config));
     if let Some(server_id) = &config.listen.server_id {
-        let _ = writeln!(io::stdout(), "connection IDs: {}, {}", server_id.digits(), server_id.layout());
+        let _ = writeln!(io::stdout(), "connection IDs: {}, {}", server_id.hex_digits(), server_id.describe_layout());
     }
-    for line in acme::report(&config.acme) {
+    for line in acme::report_stored_state(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
     }
     ExitCode::SUCCESS
 }
 
 /// A summary of the configuration at `path`, on one line.
-pub fn summary(path: &Path, config: &Config) -> String {
+pub fn config_summary(path: &Path, config: &Config) -> String {
     let mut summary = format!(
         "{}: ok ({}, {}, {})",
         path.display(),
-        count(config.routes.len(), "route"),
-        count(config.origins.len(), "origin"),
-        count(config.certificates.len(), "certificate"),
+        counted_noun(config.routes.len(), "route"),
+        counted_noun(config.origins.len(), "origin"),
+        counted_noun(config.certificates.len(), "certificate"),
     );
     let obtained: usize = config.acme.iter().map(|table| table.hosts.len()).sum();
     if obtained > 0 {
-        summary += &format!("; certificates for {} by ACME", count(obtained, "host"));
+        summary += &format!("; certificates for {} by ACME", counted_noun(obtained, "host"));
     }
-    let idle = unused(config);
+    let idle = unused_origins(config);
     if !idle.is_empty() {
         summary += &format!("; no route uses {}", idle.join(", "));
     }
     summary
 }
 
-fn count(number: usize, what: &str) -> String {
+fn counted_noun(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The origins that no route names: allowed, since a route may be switched off for a while, but worth a warning.
-fn unused(config: &Config) -> Vec<&str> {
-    let used = |name: &str| config.routes.iter().any(|route| route.origin() == Some(name));
+fn unused_origins(config: &Config) -> Vec<&str> {
+    let used = |name: &str| config.routes.iter().any(|route| route.target_origin() == Some(name));
     config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()
 }

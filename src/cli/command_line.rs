@@ -17,15 +17,15 @@ use std::{
 /// Terminates HTTP/3 and forwards HTTP/1.1 to an origin that was never changed.
 #[derive(Debug, Parser)]
 #[command(name = "litequic", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Serve.
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Print every fault of a configuration, and exit with 78 if there is one.
     #[command(override_usage = "litequic check <FILE>\n       litequic check --config <FILE>")]
     Check {
@@ -37,17 +37,17 @@ enum Command {
         file: Option<PathBuf>,
     },
     /// Try HTTP/3: serve a small origin, or your own, with a certificate made on the spot.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Control a running litequic: status, health, configuration, reload, maintenance, drain.
-    Ctl(ctl::Arguments),
+    Ctl(ctl::CtlArguments),
     /// Make one HTTP/3 request: for health checks and scripts.
-    Get(Box<get::Arguments>),
+    Get(Box<get::GetArguments>),
     /// Print what this kernel supports, what surrounds the process, and what litequic would use.
-    Probe(probe::Arguments),
+    Probe(probe::ProbeArguments),
     /// Print a line with a user's name and the hash of a password, for `users` of a route.
-    Password(password::Arguments),
+    Password(password::PasswordArguments),
     /// Print an example of a configuration.
-    Example(example::Arguments),
+    Example(example::ExampleArguments),
     /// Print the configuration's JSON schema.
     Schema,
     /// Print a shell's completion script.
@@ -70,7 +70,7 @@ enum Command {
 }
 
 /// The command for what other servers' command lines have, and for what `ctl` does.
-fn instead_of(words: &[String]) -> Option<&'static str> {
+fn suggested_command(words: &[String]) -> Option<&'static str> {
     Some(match words.first()?.as_str() {
         "reload" => "litequic ctl reload",
         "-s" if words.get(1).is_some_and(|signal| signal == "reload") => "litequic ctl reload",
@@ -92,7 +92,7 @@ fn instead_of(words: &[String]) -> Option<&'static str> {
 }
 
 /// Whether `run` was given an origin and no certificate.
-fn wants_a_certificate(words: &[String]) -> bool {
+fn lacks_certificate(words: &[String]) -> bool {
     let has = |option: &str| words.iter().any(|word| word == option || word.starts_with(&format!("{option}=")));
     words.first().is_some_and(|command| command == "run") && has("--origin") && !(has("--cert") || has("--key"))
 }
@@ -100,38 +100,41 @@ fn wants_a_certificate(words: &[String]) -> bool {
 /// Runs the command that the process' arguments name. `release` returns to the system the memory that the calling
 /// thread's allocator has kept of what was freed.
 pub fn main(release: fn()) -> ExitCode {
-    app::release_by(release);
-    panic::end_the_process_on_panics();
+    app::set_memory_release(release);
+    panic::end_process_on_panic();
     let words: Vec<_> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CommandLine::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            if let Some(instead) = instead_of(&words) {
+            if let Some(instead) = suggested_command(&words) {
                 let word = words.first().map_or("", String::as_str);
-                return exit::fail(Exit::Usage, format!("there is no `litequic {word}`; did you mean `{instead}`?"));
+                return exit::exit_with_error(
+                    Exit::Usage,
+                    format!("there is no `litequic {word}`; did you mean `{instead}`?"),
+                );
             }
             // A closed output is no error.
             let _ = error.print();
-            if error.kind() == ErrorKind::MissingRequiredArgument && wants_a_certificate(&words) {
+            if error.kind() == ErrorKind::MissingRequiredArgument && lacks_certificate(&words) {
                 let _ = writeln!(io::stderr(), "\nfor tests: `litequic demo --origin URL` makes a certificate");
             }
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
     let exit = match arguments.command {
-        Command::Run(arguments) => run::run(arguments),
-        Command::Check { config, file } => check::run(&config.or(file).unwrap_or_default()),
-        Command::Ctl(arguments) => ctl::run(arguments),
-        Command::Demo(arguments) => demo::run(arguments),
-        Command::Get(arguments) => get::run(*arguments),
-        Command::Probe(arguments) => probe::run(arguments),
-        Command::Password(arguments) => password::run(&arguments),
-        Command::Example(arguments) => example::run(&arguments),
-        Command::Schema => schema::run(),
-        Command::Completions { shell } => completions::run(shell, Arguments::command()),
-        Command::Manual { out } => manual::run(&out, Arguments::command()),
-        Command::Reference { page } => reference::run(page),
+        CliCommand::Run(arguments) => run::run_server(arguments),
+        CliCommand::Check { config, file } => check::check_config(&config.or(file).unwrap_or_default()),
+        CliCommand::Ctl(arguments) => ctl::run_ctl(arguments),
+        CliCommand::Demo(arguments) => demo::run_demo(arguments),
+        CliCommand::Get(arguments) => get::run_get(*arguments),
+        CliCommand::Probe(arguments) => probe::print_probe(arguments),
+        CliCommand::Password(arguments) => password::print_password_line(&arguments),
+        CliCommand::Example(arguments) => example::print_example(&arguments),
+        CliCommand::Schema => schema::print_schema(),
+        CliCommand::Completions { shell } => completions::print_completions(shell, CommandLine::command()),
+        CliCommand::Manual { out } => manual::write_manual(&out, CommandLine::command()),
+        CliCommand::Reference { page } => reference::print_reference(page),
     };
-    log::finish();
+    log::finish_log();
     exit
 }

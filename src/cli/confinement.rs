@@ -7,14 +7,14 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::env;
 
 /// Keeps core dumps possible if it is 1: for bug reports.
-const KEEP_DUMPS: &str = "LITEQUIC_CORE";
+const CORE_VARIABLE: &str = "LITEQUIC_CORE";
 /// What to do instead of running as the machine's administrator.
 const ADVICE: &str = "what controls litequic controls the machine: see docs/how-to/listen-on-port-443.md";
 
 /// Keeps the keys that this process will have out of core dumps, and away from debuggers of the same user
 /// (PR_SET_DUMPABLE). An execve(2) undoes it.
 pub(super) fn forbid_core_dumps() {
-    if env::var_os(KEEP_DUMPS).is_none_or(|value| value != "1") {
+    if env::var_os(CORE_VARIABLE).is_none_or(|value| value != "1") {
         // The kernel refuses no more than values that it does not know.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
@@ -22,8 +22,8 @@ pub(super) fn forbid_core_dumps() {
 
 /// Logs what surrounds the process, and a warning if it is the machine's administrator.
 pub(super) fn log_confinement() {
-    let found = Confinement::read();
-    let (user, capabilities) = (user_name(found.user), found.capabilities());
+    let found = Confinement::read_confinement();
+    let (user, capabilities) = (user_name(found.user), found.capability_names());
     let Confinement { no_new_privileges, seccomp, read_only_root, core_dumps, .. } = found;
     tracing::info!(user, capabilities, no_new_privileges, seccomp, read_only_root, core_dumps, "confinement");
     if found.is_administrator() {
@@ -32,11 +32,11 @@ pub(super) fn log_confinement() {
 }
 
 /// Lines of `litequic probe`.
-pub(super) fn described(found: &Confinement) -> String {
+pub(super) fn confinement_lines(found: &Confinement) -> String {
     let yes_or_no = |answer: Option<bool>| answer.map(|yes| if yes { "yes" } else { "no" }.to_owned());
     let rows = [
         ("user", Some(user_name(found.user))),
-        ("effective capabilities", found.capabilities()),
+        ("effective capabilities", found.capability_names()),
         ("no new privileges", yes_or_no(found.no_new_privileges)),
         ("seccomp", found.seccomp.map(Into::into)),
         ("read-only root", yes_or_no(found.read_only_root)),

@@ -11,19 +11,19 @@ mod qlog;
 mod status;
 mod times;
 
-use super::exit::{Exit, fail, print};
+use super::exit::{Exit, exit_with_error, print_stdout};
 use super::run::control_runtime;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use exchange::{AdminAnswer, NoAnswer, exchange, request};
+use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
 use failure::CtlFailure;
 use http::Method;
 use litequic_admin::{
     self as admin, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder,
     Status, Token,
 };
-use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort};
-use place::{AdminConnection, AdminPlace, FoundAdmin};
+use litequic_telemetry::clients::{ListOrder, ListQuery, MAX_LIMIT, Selection, Selector};
+use place::{AdminAddress, AdminConnection, FoundAdmin};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
@@ -38,18 +38,18 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 /// A reload reads files and checks certificates; no request takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between the two answers from which `status` computes rates.
-const BETWEEN: Duration = Duration::from_secs(1);
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
-const CLEAR: &str = "\x1b[2J\x1b[H";
+const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 /// Arguments of `litequic ctl`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct CtlArguments {
     /// The request.
     #[arg(value_enum)]
-    what: What,
+    what: CtlCommand,
     /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
     /// renew. `close`: the clients, as --client has them. `deny` and `allow`: an address or a network.
     #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close"), ("what", "deny"), ("what", "allow")]))]
@@ -62,12 +62,12 @@ pub struct Arguments {
     #[arg(long, value_name = "CLIENT", required_if_eq("what", "qlog"))]
     client: Option<Selector>,
     /// `clients` and `close`: only connections of h1, h2 or h3.
-    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
+    #[arg(long, value_name = "PROTOCOL", value_parser = parse_protocol)]
     protocol: Option<&'static str>,
     /// `clients`: which connections come first: sent-rate (the default), sent, received, open, since, rtt, loss or
     /// held.
     #[arg(long, value_name = "VALUE")]
-    sort: Option<Sort>,
+    sort: Option<ListOrder>,
     /// `clients`: lines at most, 50 without it.
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u16).range(1..=MAX_LIMIT as i64))]
     limit: Option<u16>,
@@ -81,7 +81,7 @@ pub struct Arguments {
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, required_if_eq("what", "deny"))]
     time: Option<Duration>,
     /// `qlog`: for how long.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(seconds()))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(qlog_seconds()))]
     seconds: Option<u64>,
     /// `qlog`: the file of the first connection, which must not exist; FILE-2 and so on have the others. Standard
     /// output without it, and one connection.
@@ -101,12 +101,12 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME_OR_HOST", requires = "operand")]
     route: Option<String>,
     /// `maintenance`: Retry-After for clients.
-    #[arg(long, value_name = "SECONDS", requires = "operand", value_parser = clap::value_parser!(u32).range(retry_after()))]
+    #[arg(long, value_name = "SECONDS", requires = "operand", value_parser = clap::value_parser!(u32).range(retry_after_range()))]
     retry_after: Option<u32>,
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
     /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
     #[arg(long, value_name = "WHERE", env = "LITEQUIC_ADMIN")]
-    admin: Option<AdminPlace>,
+    admin: Option<AdminAddress>,
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -120,10 +120,10 @@ pub struct Arguments {
 }
 
 /// The environment variable with the token.
-const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
+const TOKEN_VARIABLE: &str = "LITEQUIC_ADMIN_TOKEN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
+enum CtlCommand {
     /// Print the status: a screen of text, or JSON.
     Status,
     /// Print the connections of clients, those that are sent most first.
@@ -169,21 +169,21 @@ enum OnOff {
     Renew,
 }
 
-fn protocol(text: &str) -> Result<&'static str, &'static str> {
-    Selection::protocol(text).ok_or("not one of h1, h2 and h3")
+fn parse_protocol(text: &str) -> Result<&'static str, &'static str> {
+    Selection::parse_http_version(text).ok_or("not one of h1, h2 and h3")
 }
 
-fn seconds() -> RangeInclusive<u64> {
-    QlogOrder::SECONDS
+fn qlog_seconds() -> RangeInclusive<u64> {
+    QlogOrder::QLOG_SECONDS
 }
 
-fn retry_after() -> RangeInclusive<i64> {
+fn retry_after_range() -> RangeInclusive<i64> {
     let seconds = MaintenanceOrder::RETRY_AFTER_RANGE;
     i64::from(*seconds.start())..=i64::from(*seconds.end())
 }
 
-impl What {
-    const fn request(self) -> (Method, &'static str) {
+impl CtlCommand {
+    const fn method_and_path(self) -> (Method, &'static str) {
         match self {
             Self::Status => (Method::GET, "/status"),
             Self::Clients => (Method::GET, "/clients"),
@@ -217,56 +217,58 @@ struct AcmeJson {
 /// # Errors
 ///
 /// Arguments that do not fit together.
-fn order(arguments: &Arguments) -> Result<Option<String>, String> {
-    let Arguments { what, operand, host, client, protocol, sort, limit, .. } = arguments;
-    let is_list = *what == What::Clients;
+fn request_query(arguments: &CtlArguments) -> Result<Option<String>, String> {
+    let CtlArguments { what, operand, host, client, protocol, sort, limit, .. } = arguments;
+    let is_list = *what == CtlCommand::Clients;
     if !is_list && (sort.is_some() || limit.is_some()) {
         return Err("--sort and --limit need `ctl clients`".into());
     }
-    if !is_list && *what != What::Qlog && client.is_some() {
+    if !is_list && *what != CtlCommand::Qlog && client.is_some() {
         return Err("--client needs `ctl clients` or `ctl qlog`".into());
     }
     let has_log = arguments.seconds.is_some() || arguments.out.is_some() || arguments.next || arguments.anonymous;
-    if *what != What::Qlog && has_log {
+    if *what != CtlCommand::Qlog && has_log {
         return Err("--seconds, --out, --next and --anonymous need `ctl qlog`".into());
     }
-    if *what != What::Close && arguments.now {
+    if *what != CtlCommand::Close && arguments.now {
         return Err("--now needs `ctl close`".into());
     }
-    if !matches!(what, What::Close | What::Deny) && arguments.all {
+    if !matches!(what, CtlCommand::Close | CtlCommand::Deny) && arguments.all {
         return Err("--all needs `ctl close` or `ctl deny`".into());
     }
-    if *what != What::Deny && (arguments.time.is_some() || arguments.force) {
+    if *what != CtlCommand::Deny && (arguments.time.is_some() || arguments.force) {
         return Err("--for and --force need `ctl deny`".into());
     }
-    if !is_list && *what != What::Close && protocol.is_some() {
+    if !is_list && *what != CtlCommand::Close && protocol.is_some() {
         return Err("--protocol needs `ctl clients` or `ctl close`".into());
     }
     let selection = Selection { client: *client, protocol: *protocol };
     match (what, operand) {
-        (What::Clients, None) => {
+        (CtlCommand::Clients, None) => {
             let limit = limit.map_or(ListQuery::default().limit, usize::from);
-            return Ok(Some(admin::query_of(&ListQuery { selection, sort: sort.unwrap_or_default(), limit })));
+            return Ok(Some(admin::format_list_query(&ListQuery { selection, sort: sort.unwrap_or_default(), limit })));
         }
-        (What::Deny, Some(network)) => {
+        (CtlCommand::Deny, Some(network)) => {
             let time = arguments.time.unwrap_or_default();
-            let order = DenyOrder::new(admin::network(network)?, time, arguments.all, arguments.force)?;
+            let order = DenyOrder::new(admin::parse_client_network(network)?, time, arguments.all, arguments.force)?;
             return Ok(Some(order.to_string()));
         }
-        (What::Allow, Some(network)) => return Ok(Some(format!("network={}", admin::network(network)?))),
-        (What::Qlog, None) => {
+        (CtlCommand::Allow, Some(network)) => {
+            return Ok(Some(format!("network={}", admin::parse_client_network(network)?)));
+        }
+        (CtlCommand::Qlog, None) => {
             let client = client.ok_or("`ctl qlog` needs --client")?;
             let order = QlogOrder {
                 time: Duration::from_secs(arguments.seconds.unwrap_or(QlogOrder::DEFAULT_SECONDS)),
-                connections: if arguments.out.is_some() { QlogOrder::MAX_CONNECTIONS } else { 1 },
+                connections: if arguments.out.is_some() { QlogOrder::MAX_LOGGED_CONNECTIONS } else { 1 },
                 next: arguments.next,
                 anonymous: arguments.anonymous,
-                ..QlogOrder::of(client)
+                ..QlogOrder::for_client(client)
             };
             // A network is refused as the litequic would.
-            return QlogOrder::parse(&order.to_string()).map(|order| Some(order.to_string()));
+            return QlogOrder::from_qlog_query(&order.to_string()).map(|order| Some(order.to_string()));
         }
-        (What::Close, Some(client)) => {
+        (CtlCommand::Close, Some(client)) => {
             let client: Selector = client.parse().map_err(|error| format!("{client:?} is {error}"))?;
             let selection = Selection { client: Some(client), ..selection };
             if client.is_wide() && !arguments.all {
@@ -278,7 +280,7 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
     }
     let word = |text: &String| OnOff::from_str(text, false).map_err(|_| format!("{text:?} is not on, off or renew"));
     match (what, operand.as_ref().map(word).transpose()?) {
-        (What::Certificates, Some(OnOff::Renew)) => {
+        (CtlCommand::Certificates, Some(OnOff::Renew)) => {
             let host = host.clone().unwrap_or_default();
             let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
             if !host.bytes().all(is_host) {
@@ -288,15 +290,15 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
         }
         (_, Some(OnOff::Renew)) => Err("renew needs `ctl certificates`".into()),
         _ if host.is_some() => Err("HOST needs `ctl certificates renew`".into()),
-        (What::Maintenance, Some(state)) => {
+        (CtlCommand::Maintenance, Some(state)) => {
             let order = MaintenanceOrder {
                 on: state == OnOff::On,
                 route: arguments.route.clone(),
-                retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
+                retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::DEFAULT_RETRY_AFTER),
             };
             Ok(Some(order.to_string()))
         }
-        (What::Http3, Some(state)) => {
+        (CtlCommand::Http3, Some(state)) => {
             if arguments.route.is_some() || arguments.retry_after.is_some() {
                 return Err("--route and --retry-after need `ctl maintenance`".into());
             }
@@ -308,86 +310,90 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
 }
 
 /// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
-pub fn run(arguments: Arguments) -> ExitCode {
-    let Arguments { what, json, watch, .. } = arguments;
-    let is_watched = matches!(what, What::Status | What::Clients);
-    let has_text = matches!(what, What::Certificates | What::Denied);
+pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
+    let CtlArguments { what, json, watch, .. } = arguments;
+    let is_watched = matches!(what, CtlCommand::Status | CtlCommand::Clients);
+    let has_text = matches!(what, CtlCommand::Certificates | CtlCommand::Denied);
     if (watch.is_some() && !is_watched) || (json && !is_watched && !has_text) {
-        return fail(Exit::Usage, "--json and --watch need `ctl status` or `ctl clients`");
+        return exit_with_error(Exit::Usage, "--json and --watch need `ctl status` or `ctl clients`");
     }
-    let order = match order(&arguments) {
+    let order = match request_query(&arguments) {
         Ok(order) => order,
-        Err(problem) => return fail(Exit::Usage, problem),
+        Err(problem) => return exit_with_error(Exit::Usage, problem),
     };
-    let token = match (&arguments.token_file, env::var_os(TOKEN)) {
-        (Some(path), _) => Token::read(path).map(Some),
-        (None, Some(_)) => Token::from_env(TOKEN).map(Some),
+    let token = match (&arguments.token_file, env::var_os(TOKEN_VARIABLE)) {
+        (Some(path), _) => Token::from_token_file(path).map(Some),
+        (None, Some(_)) => Token::from_env(TOKEN_VARIABLE).map(Some),
         (None, None) => Ok(None),
     };
     let token = match token {
         Ok(token) => token,
-        Err(error) => return fail(Exit::Usage, error),
+        Err(error) => return exit_with_error(Exit::Usage, error),
     };
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(Exit::Software, error),
+        Err(error) => return exit_with_error(Exit::Software, error),
     };
     runtime.block_on(async {
         let found = match arguments.admin {
             Some(place) => FoundAdmin { place, missed: Vec::new() },
-            None => match place::find(admin::default_sockets(|name| env::var_os(name))).await {
+            None => match place::find_admin(admin::default_socket_paths(|name| env::var_os(name))).await {
                 Ok(found) => found,
-                Err(failure) => return failure.exit(),
+                Err(failure) => return failure.print_and_exit(),
             },
         };
-        if what == What::Maintenance && order.is_none() {
-            return match status::<Status>(&found, token.as_ref()).await {
-                Ok(status) => print(in_maintenance(&status).as_bytes()),
-                Err(failure) => failure.exit(),
+        if what == CtlCommand::Maintenance && order.is_none() {
+            return match fetch_status::<Status>(&found, token.as_ref()).await {
+                Ok(status) => print_stdout(render_maintenance(&status).as_bytes()),
+                Err(failure) => failure.print_and_exit(),
             };
         }
-        if what == What::Certificates && order.is_none() {
+        if what == CtlCommand::Certificates && order.is_none() {
             let printed = match json {
                 // As it came: a younger litequic may have more members.
-                true => status(&found, token.as_ref()).await.map(|status: AcmeJson| format!("{:#}\n", status.acme)),
-                false => {
-                    status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now()))
+                true => {
+                    fetch_status(&found, token.as_ref()).await.map(|status: AcmeJson| format!("{:#}\n", status.acme))
                 }
+                false => fetch_status(&found, token.as_ref())
+                    .await
+                    .map(|status| certificates::render_acme(&status, SystemTime::now())),
             };
             return match printed {
-                Ok(text) => print(text.as_bytes()),
-                Err(failure) => failure.exit(),
+                Ok(text) => print_stdout(text.as_bytes()),
+                Err(failure) => failure.print_and_exit(),
             };
         }
-        if what == What::Qlog {
+        if what == CtlCommand::Qlog {
             // An order was checked above.
-            let Some(Ok(order)) = order.as_deref().map(QlogOrder::parse) else { return Exit::Usage.into() };
-            return qlog::record(&found, &order, token.as_ref(), arguments.out).await;
+            let Some(Ok(order)) = order.as_deref().map(QlogOrder::from_qlog_query) else { return Exit::Usage.into() };
+            return qlog::record_logs(&found, &order, token.as_ref(), arguments.out).await;
         }
-        if what == What::Status && !json {
-            return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
+        if what == CtlCommand::Status && !json {
+            return show_status(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
-        if what == What::Clients && !json {
+        if what == CtlCommand::Clients && !json {
             return show_clients(&found, order.as_deref(), token.as_ref(), watch.map(Duration::from_secs)).await;
         }
-        if what == What::Denied && !json {
-            return match read::<DeniedList>(&found, what, None, token.as_ref()).await {
-                Ok(list) => print(denied::render(&list).as_bytes()),
-                Err(failure) => failure.exit(),
+        if what == CtlCommand::Denied && !json {
+            return match fetch_json::<DeniedList>(&found, what, None, token.as_ref()).await {
+                Ok(list) => print_stdout(denied::render_denied(&list).as_bytes()),
+                Err(failure) => failure.print_and_exit(),
             };
         }
-        match answer(&found, what, order.as_deref(), token.as_ref()).await {
-            Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),
-            Ok(body) => print(&body),
-            Err(failure) => failure.exit(),
+        match fetch_body(&found, what, order.as_deref(), token.as_ref()).await {
+            Ok(body) if what == CtlCommand::Reload && io::stdout().is_terminal() => {
+                print_stdout(times::with_local_time(&body).as_bytes())
+            }
+            Ok(body) => print_stdout(&body),
+            Err(failure) => failure.print_and_exit(),
         }
     })
 }
 
 /// What is in maintenance by a litequic's status, in the words of the answer to a switch.
-fn in_maintenance(status: &Status) -> String {
+fn render_maintenance(status: &Status) -> String {
     let line = |one: &MaintenanceStatus| {
-        let target = one.target.value().map_or("all", String::as_str);
+        let target = one.target.known_value().map_or("all", String::as_str);
         let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
         format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
     };
@@ -396,30 +402,30 @@ fn in_maintenance(status: &Status) -> String {
 }
 
 /// Prints the status for people: once, or again after each `every` until the process is ended.
-async fn show(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
+async fn show_status(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let colour = is_terminal && has_colour(|name| env::var(name).ok());
-    let mut before = match status(found, token).await {
+    let mut before = match fetch_status(found, token).await {
         Ok(status) => status,
-        Err(failure) => return failure.exit(),
+        Err(failure) => return failure.print_and_exit(),
     };
-    let mut pause = BETWEEN;
+    let mut pause = STATUS_INTERVAL;
     loop {
         sleep(pause).await;
-        let screen = match (status(found, token).await, every) {
+        let screen = match (fetch_status(found, token).await, every) {
             (Ok(now), _) => {
-                let screen = status::render(&now, Some(&before), colour);
+                let screen = status::render_status(&now, Some(&before), colour);
                 before = now;
                 screen
             }
             // It may answer again.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
-            (Err(failure), None) => return failure.exit(),
+            (Err(failure), None) => return failure.print_and_exit(),
         };
-        let Some(every) = every else { return print(screen.as_bytes()) };
-        let beginning = if is_terminal { CLEAR } else { "" };
+        let Some(every) = every else { return print_stdout(screen.as_bytes()) };
+        let beginning = if is_terminal { CLEAR_SCREEN } else { "" };
         let end = if is_terminal { "" } else { "\n" };
-        if print(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
+        if print_stdout(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
             return Exit::Output.into();
         }
         pause = every;
@@ -435,15 +441,15 @@ async fn show_clients(
 ) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     loop {
-        let screen = match (read::<ClientList>(found, What::Clients, order, token).await, every) {
-            (Ok(list), _) => clients::render(&list),
+        let screen = match (fetch_json::<ClientList>(found, CtlCommand::Clients, order, token).await, every) {
+            (Ok(list), _) => clients::render_clients(&list),
             // It may answer again.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
-            (Err(failure), None) => return failure.exit(),
+            (Err(failure), None) => return failure.print_and_exit(),
         };
-        let Some(every) = every else { return print(screen.as_bytes()) };
-        let (beginning, end) = if is_terminal { (CLEAR, "") } else { ("", "\n") };
-        if print(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
+        let Some(every) = every else { return print_stdout(screen.as_bytes()) };
+        let (beginning, end) = if is_terminal { (CLEAR_SCREEN, "") } else { ("", "\n") };
+        if print_stdout(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
             return Exit::Output.into();
         }
         sleep(every).await;
@@ -456,33 +462,33 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, CtlFailure> {
-    read(found, What::Status, None, token).await
+async fn fetch_status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, CtlFailure> {
+    fetch_json(found, CtlCommand::Status, None, token).await
 }
 
 /// The answer, read as JSON.
-async fn read<T: DeserializeOwned>(
+async fn fetch_json<T: DeserializeOwned>(
     found: &FoundAdmin,
-    what: What,
+    what: CtlCommand,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<T, CtlFailure> {
-    let body = answer(found, what, order, token).await?;
+    let body = fetch_body(found, what, order, token).await?;
     serde_json::from_slice(&body).map_err(|error| {
-        let (_, path) = what.request();
+        let (_, path) = what.method_and_path();
         CtlFailure::unavailable(&found.place, format_args!("the answer is not one of {path}: {error}"))
     })
 }
 
 /// The body of a successful answer.
-async fn answer(
+async fn fetch_body(
     found: &FoundAdmin,
-    what: What,
+    what: CtlCommand,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<Bytes, CtlFailure> {
-    let answer = answer_of_any(found, what, order, token).await?;
-    let older = match answer.is_signed || answer.is_about_the_token() {
+    let answer = fetch_answer(found, what, order, token).await?;
+    let older = match answer.is_signed || answer.is_token_refused() {
         true => None,
         false => Some(older_version(found, what, &answer, token).await?),
     };
@@ -505,44 +511,44 @@ async fn answer(
 /// The answer is another program's.
 async fn older_version(
     found: &FoundAdmin,
-    what: What,
+    what: CtlCommand,
     answer: &AdminAnswer,
     token: Option<&Token>,
 ) -> Result<String, CtlFailure> {
     let status = match what {
-        What::Status => None,
-        _ => Some(answer_of_any(found, What::Status, None, token).await?),
+        CtlCommand::Status => None,
+        _ => Some(fetch_answer(found, CtlCommand::Status, None, token).await?),
     };
     let status = status.as_ref().unwrap_or(answer);
-    status::version(&status.body).ok_or_else(|| place::not_litequic(&found.place, &found.missed))
+    status::status_version(&status.body).ok_or_else(|| place::not_litequic_failure(&found.place, &found.missed))
 }
 
 /// The answer of a litequic, or of a program that does not name itself.
-async fn answer_of_any(
+async fn fetch_answer(
     found: &FoundAdmin,
-    what: What,
+    what: CtlCommand,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<AdminAnswer, CtlFailure> {
     let place = &found.place;
-    match timeout(PATIENCE, ask(place, what, order, token)).await {
+    match timeout(REQUEST_TIMEOUT, connect_and_exchange(place, what, order, token)).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(unanswered)) => Err(unanswered.failure(found)),
-        Err(_) => Err(CtlFailure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
+        Ok(Err(unanswered)) => Err(unanswered.into_ctl_failure(found)),
+        Err(_) => Err(CtlFailure::unavailable(place, format_args!("no answer within {REQUEST_TIMEOUT:?}"))),
     }
 }
 
-async fn ask(
-    place: &AdminPlace,
-    what: What,
+async fn connect_and_exchange(
+    place: &AdminAddress,
+    what: CtlCommand,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<AdminAnswer, NoAnswer> {
-    let (method, path) = what.request();
-    let request = request(place, method, path, order, token)?;
-    match place.connect().await {
-        Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
-        Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,
+    let (method, path) = what.method_and_path();
+    let request = build_request(place, method, path, order, token)?;
+    match place.connect_admin().await {
+        Ok(AdminConnection::Unix(stream)) => exchange_answer(stream, request).await,
+        Ok(AdminConnection::Tcp(stream)) => exchange_answer(stream, request).await,
         Err(error) => Err(NoAnswer::NotReached(error)),
     }
 }
@@ -554,9 +560,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_answers_is_given_up() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = AdminPlace::Tcp(listener.local_addr().unwrap().to_string());
+        let place = AdminAddress::Tcp(listener.local_addr().unwrap().to_string());
         let found = FoundAdmin { place, missed: Vec::new() };
-        let failure = answer(&found, What::Health, None, None).await.unwrap_err();
+        let failure = fetch_body(&found, CtlCommand::Health, None, None).await.unwrap_err();
         assert_eq!(failure.why, format!("{}: no answer within 30s", found.place));
         assert_eq!(failure.exit, Exit::Unavailable);
     }

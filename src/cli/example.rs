@@ -1,19 +1,19 @@
 //! `litequic example`: the examples of configurations that the project tests, for a start.
 
-use super::exit::print;
+use super::exit::print_stdout;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
 /// Arguments of `litequic example`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ExampleArguments {
     /// Example to print; without a name, the list of examples.
     #[arg(value_enum)]
-    name: Option<Example>,
+    name: Option<ExampleConfig>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Example {
+enum ExampleConfig {
     Sidecar,
     Edge,
     Website,
@@ -22,8 +22,8 @@ enum Example {
     Full,
 }
 
-impl Example {
-    const fn text(self) -> &'static str {
+impl ExampleConfig {
+    const fn example_text(self) -> &'static str {
         match self {
             Self::Sidecar => include_str!("../../config/sidecar.toml"),
             Self::Edge => include_str!("../../config/edge.toml"),
@@ -36,19 +36,19 @@ impl Example {
 }
 
 /// Prints an example, or a line for each.
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn print_example(arguments: &ExampleArguments) -> ExitCode {
     match arguments.name {
-        Some(example) => print(example.text().as_bytes()),
-        None => print(list().as_bytes()),
+        Some(example) => print_stdout(example.example_text().as_bytes()),
+        None => print_stdout(list_examples().as_bytes()),
     }
 }
 
-fn list() -> String {
-    let line = |example: &Example| {
+fn list_examples() -> String {
+    let line = |example: &ExampleConfig| {
         let name = example.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let about = example.text().lines().next().unwrap_or_default().trim_start_matches('#').trim().to_owned();
+        let about = example.example_text().lines().next().unwrap_or_default().trim_start_matches('#').trim().to_owned();
         format!("{name:<12} {about}\n")
     };
-    let lines: String = Example::value_variants().iter().map(line).collect();
+    let lines: String = ExampleConfig::value_variants().iter().map(line).collect();
     format!("{lines}\nlitequic example sidecar > litequic.toml; litequic check litequic.toml\n")
 }

@@ -1,7 +1,7 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
 use crate::app::StartError;
-use litequic_config::Faults;
+use litequic_config::ConfigFaults;
 use litequic_telemetry::log::{self, LogError};
 use std::{
     fmt::Display,
@@ -73,21 +73,21 @@ impl From<&StartError> for Exit {
 
 /// Writes `text` to standard output, whole. If that fails, the reason is printed on standard error, unless the reader
 /// has closed its end (`| head`).
-pub fn print(text: &[u8]) -> ExitCode {
+pub fn print_stdout(text: &[u8]) -> ExitCode {
     let mut stdout = io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Ok(()) => Exit::Success.into(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Output.into(),
-        Err(error) => fail(Exit::Output, format!("cannot write to standard output: {error}")),
+        Err(error) => exit_with_error(Exit::Output, format!("cannot write to standard output: {error}")),
     }
 }
 
 /// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at
 /// most.
-pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
+pub fn exit_with_error(exit: Exit, why: impl Display) -> ExitCode {
     let reason = format!("litequic: {why}\n");
-    if log::finish() {
-        log::write_reason(reason);
+    if log::finish_log() {
+        log::write_end_reason(reason);
     } else {
         // If standard error is closed, only the exit code remains.
         let _ = io::stderr().write_all(reason.as_bytes());
@@ -96,7 +96,7 @@ pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
 }
 
 /// Prints a configuration's faults on standard error, each line as editors and CI read it: `FILE:LINE:COLUMN: …`.
-pub fn fail_config(faults: &Faults) -> ExitCode {
+pub fn exit_with_faults(faults: &ConfigFaults) -> ExitCode {
     // As above.
     let _ = writeln!(io::stderr(), "{faults}");
     Exit::Config.into()

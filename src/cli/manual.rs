@@ -5,7 +5,7 @@ mod keys;
 mod roff;
 mod sections;
 
-use super::exit::{Exit, fail};
+use super::exit::{Exit, exit_with_error};
 use clap::Command;
 use clap_mangen::Man;
 use std::{
@@ -16,29 +16,31 @@ use std::{
 };
 
 /// Name of the page that describes the configuration.
-const KEYS: &str = "litequic.toml.5";
+const KEYS_PAGE: &str = "litequic.toml.5";
 
 /// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if
 /// missing.
-pub fn run(out: &Path, command: Command) -> ExitCode {
+pub fn write_manual(out: &Path, command: Command) -> ExitCode {
     // `litequic help` prints what the pages have.
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    let date = date();
+    let date = page_date();
     let written = fs::create_dir_all(out).and_then(|()| {
-        fs::write(out.join(KEYS), keys::page(&date))?;
+        fs::write(out.join(KEYS_PAGE), keys::keys_page(&date))?;
         write_pages(&command, &date, out)
     });
     match written {
         Ok(()) => Exit::Success.into(),
-        Err(error) => fail(Exit::Output, format!("cannot write manual pages into {}: {error}", out.display())),
+        Err(error) => {
+            exit_with_error(Exit::Output, format!("cannot write manual pages into {}: {error}", out.display()))
+        }
     }
 }
 
 /// Writes the page of `command`, and those of the commands below it.
 fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-    fs::write(out.join(format!("{name}.1")), page(command, name, date)?)?;
+    fs::write(out.join(format!("{name}.1")), command_page(command, name, date)?)?;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, date, out)?;
     }
@@ -46,7 +48,7 @@ fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
 }
 
 /// The page `name`, about `command`.
-fn page(command: &Command, name: &str, date: &str) -> io::Result<String> {
+fn command_page(command: &Command, name: &str, date: &str) -> io::Result<String> {
     let man = Man::new(command.clone());
     let mut made = Vec::new();
     man.render_name_section(&mut made)?;
@@ -62,11 +64,11 @@ fn page(command: &Command, name: &str, date: &str) -> io::Result<String> {
         man.render_extra_section(&mut made)?;
     }
     let made = String::from_utf8_lossy(&made);
-    Ok(roff::title(name, 1, date) + &roff::tidy(&made) + &sections::of(name))
+    Ok(roff::title_line(name, 1, date) + &roff::tidy_mangen(&made) + &sections::page_sections(name))
 }
 
 /// The date of the pages, as `YYYY-MM-DD`: `SOURCE_DATE_EPOCH` of a build that is to be repeatable, else today.
-fn date() -> String {
+fn page_date() -> String {
     let given = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let time = given.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds));
     humantime::format_rfc3339_seconds(time).to_string().chars().take("YYYY-MM-DD".len()).collect()
@@ -78,6 +80,6 @@ mod tests {
 
     #[test]
     fn a_date_has_ten_characters() {
-        assert!(date().len() == 10 && date().starts_with("20"), "{}", date());
+        assert!(page_date().len() == 10 && page_date().starts_with("20"), "{}", page_date());
     }
 }

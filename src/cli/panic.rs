@@ -2,7 +2,7 @@
 //! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
-use litequic_base::lifecycle::abort_if_asked;
+use litequic_base::lifecycle::abort_if_requested;
 use litequic_telemetry::log;
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -12,18 +12,18 @@ use std::{
 };
 
 /// A thread panicked, and writes its line.
-static ENDING: AtomicBool = AtomicBool::new(false);
+static PANIC_IN_PROGRESS: AtomicBool = AtomicBool::new(false);
 
 /// From now on a panic on any thread, in a task or outside, ends the process: with [`Exit::Software`] where panics
 /// unwind, by SIGABRT where they abort (release builds).
-pub(super) fn end_the_process_on_panics() {
+pub(super) fn end_process_on_panic() {
     panic::set_hook(Box::new(|panic| {
         // One line is the last. A thread that panics meanwhile waits for the end.
-        while ENDING.swap(true, Relaxed) {
+        while PANIC_IN_PROGRESS.swap(true, Relaxed) {
             thread::park();
         }
-        report(panic);
-        abort_if_asked();
+        report_panic(panic);
+        abort_if_requested();
         if cfg!(panic = "unwind") {
             std::process::exit(Exit::Software as i32);
         }
@@ -31,7 +31,7 @@ pub(super) fn end_the_process_on_panics() {
 }
 
 /// In the format of the log; as a sentence if there is no log. Nothing here waits for a reader without a bound.
-fn report(panic: &PanicHookInfo<'_>) {
+fn report_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     let message = panic.payload_as_str().unwrap_or("no message");
@@ -43,5 +43,5 @@ fn report(panic: &PanicHookInfo<'_>) {
     };
     let event = || tracing::error!(thread, panic = message, place, "internal error: a thread panicked, stopping");
     let plain = format!("litequic: internal error, stopping: thread {thread} panicked at {place}: {message}\n");
-    log::write_in_panic(&before, event, &plain);
+    log::write_panic_lines(&before, event, &plain);
 }

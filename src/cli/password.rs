@@ -1,6 +1,6 @@
 //! `litequic password`: a line for a file of users.
 
-use super::exit::{Exit, fail, print};
+use super::exit::{Exit, exit_with_error, print_stdout};
 use clap::Args;
 use litequic_proxy as proxy;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
@@ -11,7 +11,7 @@ use std::{
 
 /// Arguments of `litequic password`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct PasswordArguments {
     /// The user's name.
     name: String,
 }
@@ -20,29 +20,29 @@ pub struct Arguments {
 const INTERRUPT: u8 = 3;
 
 /// Bytes of a line that is no password any more, of which `routes[].users` takes 1,024 bytes.
-const MAX_LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Asks for the password twice, and prints a line for `routes[].users`.
-pub fn run(Arguments { name }: &Arguments) -> ExitCode {
-    let ask = |question: &str| ask(question).map_err(|error| format!("the password cannot be read: {error}"));
+pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> ExitCode {
+    let ask = |question: &str| ask_password(question).map_err(|error| format!("the password cannot be read: {error}"));
     let asked = ask(&format!("Password for {name}: ")).and_then(|first| Ok((first, ask("The same again: ")?)));
     let (first, second) = match asked {
         Ok(asked) => asked,
-        Err(problem) => return fail(Exit::Input, problem),
+        Err(problem) => return exit_with_error(Exit::Input, problem),
     };
     if first != second {
-        return fail(Exit::Usage, "the two passwords differ");
+        return exit_with_error(Exit::Usage, "the two passwords differ");
     }
-    match proxy::user_line(name, first.as_bytes()) {
-        Ok(line) => print(format!("{line}\n").as_bytes()),
-        Err(problem) => fail(Exit::Usage, problem),
+    match proxy::create_user_line(name, first.as_bytes()) {
+        Ok(line) => print_stdout(format!("{line}\n").as_bytes()),
+        Err(problem) => exit_with_error(Exit::Usage, problem),
     }
 }
 
 /// A line of standard input, which a terminal does not show.
-fn ask(question: &str) -> io::Result<String> {
+fn ask_password(question: &str) -> io::Result<String> {
     let mut stdin = io::stdin().lock();
-    let hidden = if stdin.is_terminal() { Some(Hidden::begin()?) } else { None };
+    let hidden = if stdin.is_terminal() { Some(HiddenInput::hide_input()?) } else { None };
     if hidden.is_some() {
         // Standard output is for the line.
         write!(io::stderr(), "{question}")?;
@@ -76,7 +76,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
         input.consume(length);
         match (end, length) {
             (Some(_), _) | (None, 0) => return Ok(line),
-            (None, _) if line.len() > MAX_LINE => return Err(io::ErrorKind::InvalidData.into()),
+            (None, _) if line.len() > MAX_LINE_BYTES => return Err(io::ErrorKind::InvalidData.into()),
             (None, _) => {}
         }
     }
@@ -84,10 +84,10 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 /// A terminal that does not show what is typed, until this is dropped. Ctrl-C ends the line instead of the process,
 /// which would leave the terminal so.
-struct Hidden(Termios);
+struct HiddenInput(Termios);
 
-impl Hidden {
-    fn begin() -> io::Result<Self> {
+impl HiddenInput {
+    fn hide_input() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
         hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
@@ -97,7 +97,7 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         // Without a terminal there is none to restore.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);

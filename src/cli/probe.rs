@@ -1,8 +1,8 @@
 //! `litequic probe`: prints what this kernel supports, what surrounds the process, and what litequic would use.
 
 use super::{
-    confinement::described,
-    exit::{fail_config, print},
+    confinement::confinement_lines,
+    exit::{exit_with_faults, print_stdout},
 };
 use clap::Args;
 use litequic_config::{self as config, AckFrequency, Config, Congestion, Io, LiteQuic};
@@ -12,7 +12,7 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 /// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ProbeArguments {
     /// The configuration whose `[litequic]` counts; without it, the defaults do.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -20,17 +20,17 @@ pub struct Arguments {
 
 /// Prints a line for each finding, and one for what would be used. Succeeds whatever the kernel lacks: litequic runs
 /// without.
-pub fn run(arguments: Arguments) -> ExitCode {
-    let litequic = match arguments.config.as_deref().map(config::load) {
+pub fn print_probe(arguments: ProbeArguments) -> ExitCode {
+    let litequic = match arguments.config.as_deref().map(config::load_config) {
         None => LiteQuic::default(),
         Some(Ok(Config { litequic, .. })) => litequic,
-        Some(Err(faults)) => return fail_config(&faults),
+        Some(Err(faults)) => return exit_with_faults(&faults),
     };
-    let surroundings = described(&Confinement::read());
-    print(report(&net::probe(), &surroundings, litequic).as_bytes())
+    let surroundings = confinement_lines(&Confinement::read_confinement());
+    print_stdout(probe_report(&net::probe_kernel(), &surroundings, litequic).as_bytes())
 }
 
-fn report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic) -> String {
+fn probe_report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic) -> String {
     let mut text = String::new();
     for ProbeResult { feature, family, outcome } in findings {
         let family = match family {
@@ -38,18 +38,18 @@ fn report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic) -> S
             Some(AddressFamily::V6) => ", IPv6",
             None => "",
         };
-        let name = format!("{}{family}", feature.name());
+        let name = format!("{}{family}", feature.feature_name());
         // Writing to a String cannot fail.
         let _ = match outcome {
             Ok(how) => writeln!(text, "{name:32} {how}"),
             Err(why) => writeln!(text, "{name:32} no: {why}"),
         };
     }
-    text + "\n" + surroundings + "\nlitequic would use: " + &used(findings, litequic) + "\n"
+    text + "\n" + surroundings + "\nlitequic would use: " + &used_mechanisms(findings, litequic) + "\n"
 }
 
 /// What is used: configured, and available over some address family.
-fn used(findings: &[ProbeResult], litequic: LiteQuic) -> String {
+fn used_mechanisms(findings: &[ProbeResult], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
         litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
@@ -148,14 +148,17 @@ mod tests {
             ),
         ];
         for (findings, litequic, expected) in table {
-            assert_eq!(used(findings, litequic), expected);
+            assert_eq!(used_mechanisms(findings, litequic), expected);
         }
     }
 
     #[test]
     fn each_finding_is_a_line_with_its_reason() {
-        let text =
-            report(&[found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Ecn, Ok("yes"))], "", LiteQuic::default());
+        let text = probe_report(
+            &[found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Ecn, Ok("yes"))],
+            "",
+            LiteQuic::default(),
+        );
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "GSO (UDP_SEGMENT), IPv4          no: ENOPROTOOPT");
         assert_eq!(lines[1], "ECN, IPv4                        yes");

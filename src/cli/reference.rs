@@ -1,6 +1,6 @@
 //! `litequic reference`: the pages of `docs/reference/`, made from the program's own tables.
 
-use super::exit::print;
+use super::exit::print_stdout;
 use crate::app;
 use clap::ValueEnum;
 use litequic_config as config;
@@ -17,15 +17,15 @@ pub enum ReferencePage {
 
 impl ReferencePage {
     /// Text of the page, in Markdown.
-    pub fn text(self) -> String {
+    pub fn reference_text(self) -> String {
         match self {
-            Self::Configuration => config::reference(),
-            Self::Metrics => app::reference(),
+            Self::Configuration => config::reference_page(),
+            Self::Metrics => app::metrics_reference(),
         }
     }
 }
 
 /// Prints `page` to stdout.
-pub(super) fn run(page: ReferencePage) -> ExitCode {
-    print(page.text().as_bytes())
+pub(super) fn print_reference(page: ReferencePage) -> ExitCode {
+    print_stdout(page.reference_text().as_bytes())
 }

@@ -1,19 +1,19 @@
 //! `litequic run`: serves until it is stopped.
 
-use super::advice::{Command, with_advice};
+use super::advice::{AdvisedCommand, with_advice};
 use super::again::Reexec;
 use super::confinement::{forbid_core_dumps, log_confinement};
-use super::exit::{Exit, fail, fail_config};
+use super::exit::{Exit, exit_with_error, exit_with_faults};
 use super::user::user_name;
 use crate::app::{
-    self, Inherited, Options, Running, StartError,
+    self, InheritedSockets, RunningProcess, StartError, StartOptions,
     reload::{self, ConfigOrigin, Reloader},
 };
 use clap::{ArgGroup, Args, ValueEnum};
 use listenfd::ListenFd;
 use litequic_admin::DefaultSocket;
-use litequic_base::lifecycle::{Lifecycle, Phase, panic_if_asked};
-use litequic_config::{self as config, Acme, Config, Draft, Level, LogFormat, OriginAddress};
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
+use litequic_config::{self as config, Acme, Config, LogFormat, LogSeverity, OriginAddress, ParsedConfig};
 use litequic_telemetry::{access_log::AccessLogger, log};
 use rustix::process::geteuid;
 use std::{
@@ -39,7 +39,7 @@ const INSTEAD_OF_FILE: [&str; 6] = ["config", "listen", "origin", "cert", "key",
                             litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]\n       \
                             litequic run --host <HOST>... --origin <URL> --agree-tos [OPTIONS]")]
 #[command(group(ArgGroup::new("identity").args(["cert", "host"])))]
-pub struct Arguments {
+pub struct RunArguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
@@ -47,10 +47,10 @@ pub struct Arguments {
     #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
     file: Option<PathBuf>,
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
-    #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::listen_address)]
+    #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::parse_listen_address)]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
-    #[arg(long, value_name = "URL", requires = "identity", value_parser = origin)]
+    #[arg(long, value_name = "URL", requires = "identity", value_parser = parse_origin)]
     origin: Option<OriginAddress>,
     /// Without a configuration: the certificate chain, PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -68,7 +68,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", requires = "host")]
     state: Option<PathBuf>,
     /// With --host: letsencrypt, letsencrypt-staging, or the https URL of another CA's directory.
-    #[arg(long, value_name = "URL", requires = "host", value_parser = Acme::directory_of)]
+    #[arg(long, value_name = "URL", requires = "host", value_parser = Acme::parse_directory_argument)]
     acme_directory: Option<String>,
     /// With --host: the roots that verify the directory's own certificate, PEM, in place of the system's.
     #[arg(long, value_name = "FILE", requires = "host")]
@@ -110,47 +110,47 @@ enum LogStyle {
 }
 
 /// An origin as the command line takes it: `http://` may be left out.
-pub(super) fn origin(text: &str) -> Result<OriginAddress, config::OriginAddressError> {
+pub(super) fn parse_origin(text: &str) -> Result<OriginAddress, config::OriginAddressError> {
     if text.contains("://") || text.starts_with("unix:") { text.parse() } else { format!("http://{text}").parse() }
 }
 
 impl LogArguments {
     /// Sets the log up.
-    pub(super) fn start(self, config: &config::Log) -> Result<log::Handle, log::LogError> {
+    pub(super) fn start_log(self, config: &config::LogConfig) -> Result<log::LogHandle, log::LogError> {
         let format = self.log_format.map_or(config.format, |format| match format {
             LogStyle::Human => LogFormat::Human,
             LogStyle::Json => LogFormat::Json,
         });
         let format = match format {
-            LogFormat::Auto => log::Format::Auto,
-            LogFormat::Human => log::Format::Human,
-            LogFormat::Json => log::Format::Json,
+            LogFormat::Auto => log::LogOutputFormat::Auto,
+            LogFormat::Human => log::LogOutputFormat::Human,
+            LogFormat::Json => log::LogOutputFormat::Json,
         };
-        log::init(self.level(config), format, &[reload::LOG_TARGET], || panic_if_asked("log"))
+        log::init_log(self.effective_level(config), format, &[reload::LOG_TARGET], || panic_if_requested("log"))
     }
 
     /// The command line's level, or else the configuration's.
-    fn level(self, config: &config::Log) -> tracing::Level {
+    fn effective_level(self, config: &config::LogConfig) -> tracing::Level {
         let level = self.log_level.map_or(config.level, |level| match level {
-            LogLevel::Error => Level::Error,
-            LogLevel::Warn => Level::Warn,
-            LogLevel::Info => Level::Info,
-            LogLevel::Debug => Level::Debug,
-            LogLevel::Trace => Level::Trace,
+            LogLevel::Error => LogSeverity::Error,
+            LogLevel::Warn => LogSeverity::Warn,
+            LogLevel::Info => LogSeverity::Info,
+            LogLevel::Debug => LogSeverity::Debug,
+            LogLevel::Trace => LogSeverity::Trace,
         });
         match level {
-            Level::Error => tracing::Level::ERROR,
-            Level::Warn => tracing::Level::WARN,
-            Level::Info => tracing::Level::INFO,
-            Level::Debug => tracing::Level::DEBUG,
-            Level::Trace => tracing::Level::TRACE,
+            LogSeverity::Error => tracing::Level::ERROR,
+            LogSeverity::Warn => tracing::Level::WARN,
+            LogSeverity::Info => tracing::Level::INFO,
+            LogSeverity::Debug => tracing::Level::DEBUG,
+            LogSeverity::Trace => tracing::Level::TRACE,
         }
     }
 }
 
 /// Serves until it is stopped.
-pub fn run(arguments: Arguments) -> ExitCode {
-    let arguments = Arguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
+pub fn run_server(arguments: RunArguments) -> ExitCode {
+    let arguments = RunArguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // The secrets of a key log are for others to read.
     if !arguments.key_log {
         forbid_core_dumps();
@@ -158,68 +158,71 @@ pub fn run(arguments: Arguments) -> ExitCode {
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
     let reexec = Reexec::new();
-    let app::Loads { config, certificates, warnings, .. } = match configuration(&arguments).and_then(app::load) {
-        Ok(loads) => loads,
-        Err(faults) => return fail_config(&faults),
-    };
-    let log = match arguments.log.start(&config.log) {
+    let app::LoadedConfig { config, certificates, warnings, .. } =
+        match config_from_arguments(&arguments).and_then(app::load_files) {
+            Ok(loads) => loads,
+            Err(faults) => return exit_with_faults(&faults),
+        };
+    let log = match arguments.log.start_log(&config.log) {
         Ok(log) => log,
-        Err(error) => return fail(Exit::from(&error), error),
+        Err(error) => return exit_with_error(Exit::from(&error), error),
     };
-    log_beginning(arguments.config.as_deref());
+    log_process_start(arguments.config.as_deref());
     log_confinement();
-    raise_limit();
+    try_raise_open_files();
     reload::log_warnings(&warnings);
-    let log_metrics = log.metrics();
+    let log_metrics = log.log_metrics();
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(Exit::Software, error),
+        Err(error) => return exit_with_error(Exit::Software, error),
     };
     runtime.block_on(async {
-        let (signals, hangup) = match (Signals::new(), signal(SignalKind::hangup())) {
+        let (signals, hangup) = match (ProcessSignals::new(), signal(SignalKind::hangup())) {
             (Ok(signals), Ok(hangup)) => (signals, hangup),
-            (Err(error), _) | (_, Err(error)) => return fail(Exit::Software, error),
+            (Err(error), _) | (_, Err(error)) => return exit_with_error(Exit::Software, error),
         };
-        let (reload, requests) = reload::requests();
+        let (reload, requests) = reload::reload_channel();
         let start = async {
-            let inherited = inherited(passed)?;
-            let options = Options {
+            let inherited = passed_sockets(passed)?;
+            let options = StartOptions {
                 key_log: arguments.key_log,
                 reload: Some(reload),
-                admin_socket: default_socket(),
+                admin_socket: default_admin_socket(),
                 inherited,
                 log: log_metrics,
-                ..Options::default()
+                ..StartOptions::default()
             };
-            app::start(&config, certificates, options, |proxy| proxy).await
+            app::start_litequic(&config, certificates, options, |proxy| proxy).await
         };
         let running = match start.await {
             Ok(running) => running,
-            Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Run)),
+            Err(error) => {
+                return exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Run));
+            }
         };
-        panic_if_asked("control");
+        panic_if_requested("control");
         let reexec = config.admin.handover.is_some().then_some(reexec);
         let source = match arguments.config {
             Some(file) => ConfigOrigin::File(file),
             None => ConfigOrigin::Given(Box::new(config)),
         };
-        let follow = move |config: &config::Log| log.set_level(arguments.log.level(config));
+        let follow = move |config: &config::LogConfig| log.set_level(arguments.log.effective_level(config));
         let reloader = Reloader::new(source, &running, follow);
         tokio::select! {
-            exit = serve(running, signals.starting(reexec)) => exit,
-            never = reloader.run(hangup, requests) => match never {},
+            exit = serve_until_signal(running, signals.with_reexec(reexec)) => exit,
+            never = reloader.run_reloads(hangup, requests) => match never {},
         }
     })
 }
 
 /// The admin socket of a configuration that names none, by the environment and the user of this process.
-fn default_socket() -> DefaultSocket {
+fn default_admin_socket() -> DefaultSocket {
     let owner = |directory: &Path| fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.uid());
-    DefaultSocket::find(|name| env::var_os(name), geteuid().as_raw(), owner)
+    DefaultSocket::find_default_socket(|name| env::var_os(name), geteuid().as_raw(), owner)
 }
 
 /// Logs the first line: what runs, with which configuration, and as which user.
-fn log_beginning(config: Option<&Path>) {
+fn log_process_start(config: Option<&Path>) {
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
     let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
     let (process, user) = (std::process::id(), user_name(geteuid().as_raw()));
@@ -227,7 +230,7 @@ fn log_beginning(config: Option<&Path>) {
 }
 
 /// The sockets that a service manager has passed (sd_listen_fds(3)).
-fn inherited(mut passed: ListenFd) -> Result<Inherited, StartError> {
+fn passed_sockets(mut passed: ListenFd) -> Result<InheritedSockets, StartError> {
     let (mut udp, mut tcp) = (Vec::new(), Vec::new());
     for place in 0..passed.len() {
         // A socket of another kind is an error, which names it.
@@ -236,27 +239,29 @@ fn inherited(mut passed: ListenFd) -> Result<Inherited, StartError> {
             Err(_) => tcp.extend(passed.take_tcp_listener(place).map_err(StartError::Passed)?),
         }
     }
-    Inherited::passed(udp, tcp)
+    InheritedSockets::from_service_manager(udp, tcp)
 }
 
-fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
+fn config_from_arguments(arguments: &RunArguments) -> Result<ParsedConfig, config::ConfigFaults> {
     match arguments {
-        Arguments { config: Some(file), .. } => Ok(Draft::load(file)),
-        Arguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
-            Ok(Draft::given(Config::simple(*listen, origin.clone(), cert.clone(), key.clone())))
+        RunArguments { config: Some(file), .. } => Ok(ParsedConfig::load_file(file)),
+        RunArguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
+            Ok(ParsedConfig::from_options(Config::with_defaults(*listen, origin.clone(), cert.clone(), key.clone())))
         }
-        Arguments { host, origin: Some(origin), agree_tos: true, .. } if !host.is_empty() => {
-            Ok(Draft::given(Config::site(site(arguments)?, origin.clone())))
+        RunArguments { host, origin: Some(origin), agree_tos: true, .. } if !host.is_empty() => {
+            Ok(ParsedConfig::from_options(Config::for_site(acme_from_arguments(arguments)?, origin.clone())))
         }
         // The command line has one or the other.
-        _ => Err(config::Faults(Vec::new())),
+        _ => Err(config::ConfigFaults(Vec::new())),
     }
 }
 
 /// The table of `[[acme]]` that the command line stands for.
-fn site(arguments: &Arguments) -> Result<Acme, config::Faults> {
-    let fault = |key: &str, problem: &str| config::Faults(vec![config::Fault::of_command_line(key, problem)]);
-    let hosts = arguments.host.iter().map(|host| Acme::host_of(host).map_err(|problem| fault("--host", &problem)));
+fn acme_from_arguments(arguments: &RunArguments) -> Result<Acme, config::ConfigFaults> {
+    let fault =
+        |key: &str, problem: &str| config::ConfigFaults(vec![config::ConfigFault::from_command_line(key, problem)]);
+    let hosts =
+        arguments.host.iter().map(|host| Acme::parse_host_argument(host).map_err(|problem| fault("--host", &problem)));
     let folder = arguments.state.clone().or_else(|| state_folder(|name| env::var_os(name)));
     let folder = folder.ok_or_else(|| fault("--state", "is needed: neither STATE_DIRECTORY nor HOME is set"))?;
     let mut acme = Acme {
@@ -269,7 +274,7 @@ fn site(arguments: &Arguments) -> Result<Acme, config::Faults> {
     if let Some(directory) = &arguments.acme_directory {
         acme.directory.clone_from(directory);
     }
-    if acme.hosts.iter().any(|host| acme.challenges_of(host).next().is_none()) {
+    if acme.hosts.iter().any(|host| acme.challenges_for_host(host).next().is_none()) {
         return Err(fault("--host", "a wildcard needs a DNS challenge, and so a configuration with [[acme]]"));
     }
     Ok(acme)
@@ -287,8 +292,8 @@ fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 }
 
 /// Raises the limit of open files, or logs why that is not possible.
-pub(super) fn raise_limit() {
-    if let Err(error) = app::raise_limit() {
+pub(super) fn try_raise_open_files() {
+    if let Err(error) = app::raise_open_files() {
         tracing::warn!("{error}");
     }
 }
@@ -299,22 +304,22 @@ pub(super) fn control_runtime() -> io::Result<tokio::runtime::Runtime> {
 }
 
 /// Serves until a signal, or `POST /drain`, and the drain after it.
-pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
+pub(super) async fn serve_until_signal(running: RunningProcess, signals: ProcessSignals) -> ExitCode {
     let (lifecycle, access_log) = (running.lifecycle.clone(), Arc::clone(&running.access_log));
     let outcome = tokio::select! {
-        outcome = running.wait() => outcome,
-        never = signals.obey(lifecycle, access_log) => match never {},
+        outcome = running.wait_for_end() => outcome,
+        never = signals.handle_signals(lifecycle, access_log) => match never {},
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(died) => fail(Exit::Software, died),
+        Err(died) => exit_with_error(Exit::Software, died),
     }
 }
 
 /// The signals: those that end litequic, of which the first drains and the second stops at once; the one that reopens
 /// the access log's file; and the one that starts another process that takes over. Installed before litequic logs that
 /// it listens: a script that reads that line may send a signal at once.
-pub(super) struct Signals {
+pub(super) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
     rotate: Signal,
@@ -322,7 +327,7 @@ pub(super) struct Signals {
     reexec: Option<Reexec>,
 }
 
-impl Signals {
+impl ProcessSignals {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -334,11 +339,11 @@ impl Signals {
     }
 
     /// Lets SIGUSR2 start another process that takes over.
-    fn starting(self, reexec: Option<Reexec>) -> Self {
+    fn with_reexec(self, reexec: Option<Reexec>) -> Self {
         Self { reexec, ..self }
     }
 
-    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {
+    async fn handle_signals(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {
         // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and
         // sends SIGTERM once the application has ended.
         let mut told = false;
@@ -348,20 +353,20 @@ impl Signals {
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.rotate.recv() => {
                     // Without an access log there is nothing to reopen, and no reason to end.
-                    access_log.reopen();
+                    access_log.reopen_access_log();
                     continue;
                 }
                 _ = self.upgrade.recv() => {
                     match &self.reexec {
-                        Some(reexec) => reexec.start(),
+                        Some(reexec) => reexec.start_new_process(),
                         None => tracing::warn!("SIGUSR2: without admin.handover no process can take over"),
                     }
                     continue;
                 }
             };
-            let next = if told { Phase::Stopping } else { Phase::Leaving };
+            let next = if told { ProcessPhase::Stopping } else { ProcessPhase::Leaving };
             tracing::info!(signal = name, "received a signal to {}", if told { "stop now" } else { "drain" });
-            lifecycle.advance(next);
+            lifecycle.advance_phase(next);
             told = true;
         }
     }

@@ -3,19 +3,19 @@
 use std::{fs::File, io::Read};
 
 /// The users of this system, one a line (passwd(5)). Users of a directory service are not in it.
-const USERS: &str = "/etc/passwd";
+const PASSWD_FILE: &str = "/etc/passwd";
 /// Bytes of that file that are read.
-const MAX_USERS: u64 = 1 << 20;
+const MAX_PASSWD_BYTES: u64 = 1 << 20;
 
 /// The name of the user with this number, or the number.
 pub(super) fn user_name(number: u32) -> String {
     let mut text = Vec::new();
     // Without the file only the number is known.
-    let _ = File::open(USERS).map(|file| file.take(MAX_USERS).read_to_end(&mut text));
-    named(&String::from_utf8_lossy(&text), number)
+    let _ = File::open(PASSWD_FILE).map(|file| file.take(MAX_PASSWD_BYTES).read_to_end(&mut text));
+    find_user_name(&String::from_utf8_lossy(&text), number)
 }
 
-fn named(users: &str, number: u32) -> String {
+fn find_user_name(users: &str, number: u32) -> String {
     let user = users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
@@ -32,7 +32,7 @@ mod tests {
     fn a_user_without_a_name_has_a_number() {
         let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nwww-data:x:33:33::/:\n:x:\n";
         for (number, expected) in [(0, "root"), (33, "www-data"), (1000, "1000")] {
-            assert_eq!(named(users, number), expected);
+            assert_eq!(find_user_name(users, number), expected);
         }
         assert_eq!(user_name(0), "root");
     }

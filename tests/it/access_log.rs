@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
 use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network};
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,
@@ -310,7 +310,7 @@ async fn a_client_cannot_forge_a_line_or_a_field() {
 async fn a_sample_is_a_part_of_the_requests() {
     const REQUESTS: usize = 200;
     let folder = tempfile::tempdir().unwrap();
-    let log = AccessLog { sample: Fraction::of(0.5).unwrap(), ..everything(&folder) };
+    let log = AccessLog { sample: Fraction::from_share(0.5).unwrap(), ..everything(&folder) };
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
     let client = Client::to(&litequic).await;
@@ -362,7 +362,7 @@ async fn has_lines(path: &Path, lines: usize) {
 
 /// litequic as a process, its configuration in `folder` with `more` in it.
 fn process(folder: &Path, more: &str) -> (Process, SocketAddr, String) {
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     fs::write(folder.join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(folder.join("tls.key"), &made.key_pem).unwrap();
     let udp: SocketAddr = (Ipv4Addr::LOCALHOST, free_udp_port()).into();

@@ -297,6 +297,6 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
         let digits = digits.trim().as_bytes();
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
-        assert_eq!(AckFrequencySupport::read(&parameters), expected, "{client}");
+        assert_eq!(AckFrequencySupport::from_parameters(&parameters), expected, "{client}");
     }
 }

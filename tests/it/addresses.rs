@@ -5,7 +5,7 @@ use crate::support::{
     DEADLINE, io_key, needs,
     process::{Process, command, free_udp_port},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -57,7 +57,7 @@ impl Inside {
         let (unshare, nsenter, python, _) = (unshare?, nsenter?, python?, ip?);
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let hosts: String = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();
         fs::write(path("hosts"), format!("127.0.0.1 localhost\n{hosts}")).unwrap();
         fs::write(path("tls.crt"), &made.cert_pem).unwrap();

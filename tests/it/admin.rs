@@ -10,8 +10,8 @@ use crate::support::{
     proxy::Litequic,
     tls, within,
 };
-use litequic_config::{self as config, Config, Route};
-use litequic_tls::self_signed;
+use litequic_config::{self as config, Config, RouteConfig};
+use litequic_tls::make_self_signed;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value as Json;
 use std::{
@@ -44,7 +44,7 @@ struct Setup {
 impl Setup {
     fn new(origin: SocketAddr, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
         fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
         fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
@@ -234,7 +234,7 @@ fn a_token_comes_from_the_environment_too() {
     let text = "admin.token_env = \"LITEQUIC_TEST_TOKEN\"\nadmin.listen = \"0.0.0.0:9443\"\n\
                 [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
     let file = folder.path().join("litequic.toml");
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
     fs::write(&file, text).unwrap();
@@ -261,7 +261,7 @@ fn an_admin_address_for_other_machines_takes_a_token() {
         ("listen = '0.0.0.0:9443'\ntoken_env = 'T'\ntoken_file = 't'", false),
         ("probes = '0.0.0.0:9444'", true),
     ] {
-        let parsed = config::parse(&format!("{base}{keys}"), Path::new("litequic.toml"), |_| None);
+        let parsed = config::parse_config(&format!("{base}{keys}"), Path::new("litequic.toml"), |_| None);
         assert_eq!(parsed.is_ok(), accepted, "{keys}: {parsed:?}");
     }
 }
@@ -576,8 +576,8 @@ async fn head(url: &str) -> String {
 #[tokio::test]
 async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
     let litequic = Litequic::start(origin::demo().await, |config| {
-        let api = Route { path_prefix: "/status".into(), ..Route::catch_all(Config::ORIGIN) };
-        let only_host = Route { host: Some("a.test".into()), ..api.clone() };
+        let api = RouteConfig { path_prefix: "/status".into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
+        let only_host = RouteConfig { host: Some("a.test".into()), ..api.clone() };
         config.routes.splice(0..0, [api, only_host]);
     })
     .await;
@@ -586,7 +586,7 @@ async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
         assert_eq!(client.get(path).await.status.as_u16(), status);
     }
     litequic.wait_until_idle().await;
-    let scrape = litequic.metrics.registry().render();
+    let scrape = litequic.metrics.registry().render_metrics();
     for line in [
         "litequic_route_responses_total{route=\"*/\",protocol=\"h3\",class=\"2xx\"} 1",
         "litequic_route_responses_total{route=\"*/status\",protocol=\"h3\",class=\"4xx\"} 2",

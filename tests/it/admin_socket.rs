@@ -5,7 +5,7 @@ use crate::support::{
     io_key, needs, origin,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic_program},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,
@@ -31,7 +31,7 @@ impl Setup {
     async fn new(more: &str) -> Self {
         let origin = origin::demo().await;
         let setup = Self { runtime: tempfile::tempdir().unwrap(), folder: tempfile::tempdir().unwrap() };
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let write = |name: &str, text: &str| fs::write(setup.folder.path().join(name), text).unwrap();
         write("tls.crt", &made.cert_pem);
         write("tls.key", &made.key_pem);

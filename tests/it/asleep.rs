@@ -8,13 +8,13 @@ use crate::support::{
     process::{Process, command, free_udp_port},
     within,
 };
-use litequic::app::{self, Options, Running};
+use litequic::app::{self, RunningProcess, StartOptions};
 use litequic_admin::WORKER_DEADLINE;
-use litequic_base::lifecycle::Phase;
-use litequic_config::{Config, OriginAddress, Workers};
+use litequic_base::lifecycle::ProcessPhase;
+use litequic_config::{Config, OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::{CertificateStore, self_signed};
+use litequic_tls::{CertificateStore, make_self_signed};
 use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,7 @@ fn woken(before: &BTreeMap<String, (String, u64)>, after: BTreeMap<String, (Stri
 /// A process with two workers that serves `connections` idle connections wakes once a second at most.
 async fn sleeps(connections: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
     let path = |name: &str| folder.path().join(name);
     fs::write(path("tls.crt"), &made.cert_pem).unwrap();
@@ -133,7 +133,7 @@ struct Controlled(Proxy, Control);
 impl Handler for Controlled {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let Self(proxy, control) = self;
-        match exchange.request.head.path() {
+        match exchange.request.head.path_without_query() {
             "/hang" => _ = control.released.lock().unwrap().recv_timeout(DEADLINE),
             "/busy" => {
                 while !control.is_over.load(Relaxed) {
@@ -147,16 +147,16 @@ impl Handler for Controlled {
 }
 
 /// A litequic with `control`, and the certificate that its clients trust.
-async fn controlled(control: Control) -> (Running, String) {
+async fn controlled(control: Control) -> (RunningProcess, String) {
     let origin = origin::demo().await;
     let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = Workers::Count(NonZeroU16::MIN);
+    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
-    let made = self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let made = make_self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let wrap = move |proxy| Controlled(proxy, control.clone());
-    (app::start(&config, store, Options::default(), wrap).await.unwrap(), made.cert_pem)
+    (app::start_litequic(&config, store, StartOptions::default(), wrap).await.unwrap(), made.cert_pem)
 }
 
 /// What `/healthz` answers.
@@ -169,7 +169,7 @@ async fn health(probes: SocketAddr) -> String {
 }
 
 /// Sends a request for `path` over a connection of its own, which is kept.
-async fn request(running: &Running, cert_pem: &str, path: &str) -> (Quic, impl Sized + use<>) {
+async fn request(running: &RunningProcess, cert_pem: &str, path: &str) -> (Quic, impl Sized + use<>) {
     let quic = Quic::connect(running.addresses[0], "localhost", cert_pem, TransportConfig::default()).await;
     let connection = h3_quinn::Connection::new(quic.connection.clone());
     let (driver, mut requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_hanging_worker_is_reported_and_a_busy_one_is_not() {
         let (running, cert_pem) = controlled(control).await;
         let (probes, lifecycle) = (running.probes.unwrap(), running.lifecycle.clone());
         let _client = request(&running, &cert_pem, path).await;
-        let ended = tokio::spawn(running.wait());
+        let ended = tokio::spawn(running.wait_for_end());
         let began = Instant::now();
         loop {
             let answer = health(probes).await;
@@ -206,7 +206,7 @@ async fn a_hanging_worker_is_reported_and_a_busy_one_is_not() {
         }
         is_over.store(true, Relaxed);
         let _ = release.send(());
-        lifecycle.advance(Phase::Stopping);
+        lifecycle.advance_phase(ProcessPhase::Stopping);
         within("the end", ended).await.unwrap().unwrap();
     }
 }

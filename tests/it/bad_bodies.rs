@@ -8,7 +8,7 @@ use crate::support::{
     raw::{self, Exchange, Raw},
     tls::Tls,
 };
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use quinn::ReadError;
 
 /// A client that has sent `GET /` over one of the protocols.
@@ -102,7 +102,7 @@ impl Asked {
                 match exchange.receive.read_chunk(usize::MAX, true).await {
                     Ok(chunk) => seen.extend_from_slice(&chunk.expect("it looks complete").bytes),
                     Err(ReadError::Reset(code)) => {
-                        assert_eq!(code.into_inner(), Code::InternalError.value());
+                        assert_eq!(code.into_inner(), ErrorCode::InternalError.wire_value());
                         return seen;
                     }
                     Err(other) => panic!("ended otherwise: {other:?}"),

@@ -34,11 +34,11 @@ fn a_browser_gets_the_page_and_its_images_by_http3() {
 #[tokio::test]
 async fn a_browser_with_min_ack_delay_gets_ack_frequency_and_the_page() {
     let Some(chromium) = needs::program("chromium") else { return };
-    let certificate = tls::self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let certificate = tls::make_self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.litequic.ack_frequency = AckFrequency::Fixed(10);
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
@@ -175,10 +175,10 @@ async fn a_browser_talks_over_a_websocket() {
 /// Has the browser load the page of `origin` through litequic, without options for HTTP/3. Returns litequic and what
 /// the page became.
 async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) {
-    let certificate = tls::self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let certificate = tls::make_self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
     let see = move || {

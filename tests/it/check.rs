@@ -4,7 +4,7 @@ use crate::{
     reload::{Setup, saying},
     support::process::{Process, litequic},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 /// Whatever a file can name, each of it wrong, among faults of the file itself.
@@ -78,7 +78,7 @@ const EXPECTED: &[&str] = &[
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-    let (good, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    let (good, other) = (make_self_signed(["localhost"]).unwrap(), make_self_signed(["localhost"]).unwrap());
     write("good.crt", &good.cert_pem);
     write("good.key", &good.key_pem);
     write("other.key", &other.key_pem);
@@ -278,13 +278,13 @@ fn a_configuration_that_check_accepts_with_warnings_runs() {
 #[test]
 fn check_reports_acme_faults_and_stored_certificates_offline() {
     let folder = folder();
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     fs::write(folder.path().join("site.crt"), &made.cert_pem).unwrap();
     fs::write(folder.path().join("site.key"), &made.key_pem).unwrap();
     let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
-    let stored = self_signed(["stored.test"]).unwrap();
+    let stored = make_self_signed(["stored.test"]).unwrap();
     fs::write(state.join("stored.test.pem"), stored.cert_pem + &stored.key_pem).unwrap();
     fs::write(state.join("broken.test.pem"), "no certificate").unwrap();
     let config = |more: &str| {

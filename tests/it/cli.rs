@@ -5,7 +5,7 @@ use crate::support::{
     nginx::Nginx,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
 };
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ const FIVE_FAULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/c
 /// A directory with a certificate for localhost and 127.0.0.1, as `tls.crt` and `tls.key`.
 fn directory() -> (tempfile::TempDir, SelfSigned) {
     let directory = tempfile::tempdir().unwrap();
-    let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+    let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
     fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
     (directory, made)
@@ -615,7 +615,7 @@ fn get_trusts_the_given_certificates_alone() {
     let port = process.address().port();
     let url = format!("https://127.0.0.1:{port}/");
     let other = path(&directory, "other.crt");
-    fs::write(&other, self_signed(["127.0.0.1"]).unwrap().cert_pem).unwrap();
+    fs::write(&other, make_self_signed(["127.0.0.1"]).unwrap().cert_pem).unwrap();
     let (ca, none) = (path(&directory, "tls.crt"), path(&directory, "tls.key"));
     for (ca, code) in [(&ca, 1), (&other, 69), (&none, 78)] {
         let ended = litequic(["get", "--ca", ca, &url]);

@@ -12,8 +12,8 @@ use crate::support::{
 };
 use http::Method;
 use litequic::app;
-use litequic_config::{Config, Draft, Route, Verify};
-use litequic_tls::self_signed;
+use litequic_config::{Config, ParsedConfig, RouteConfig, VerifyMode};
+use litequic_tls::make_self_signed;
 use person::{Authority, DAY, Person, by_tcp};
 use quinn::ConnectionError;
 use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
@@ -37,19 +37,24 @@ async fn ask_for(client: &Client, host: &str, path: &str) -> u16 {
     client.fetch(http::Request::get(format!("https://{host}:{port}{path}")), "").await.status.as_u16()
 }
 
-pub(crate) fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
-    Route {
+pub(crate) fn route(host: Option<&str>, path_prefix: &str, verify: VerifyMode) -> RouteConfig {
+    RouteConfig {
         host: host.map(str::to_owned),
         path_prefix: path_prefix.to_owned(),
         client_certificate: Some(verify),
-        ..Route::catch_all(Config::ORIGIN)
+        ..RouteConfig::catch_all(Config::ORIGIN_NAME)
     }
 }
 
 /// litequic in front of the origin at `origin`, which trusts `ca` for clients' certificates.
-pub(crate) async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
+pub(crate) async fn start(
+    origin: SocketAddr,
+    ca: &str,
+    routes: &[RouteConfig],
+    edit: impl FnOnce(&mut Config),
+) -> Litequic {
     let directory = tempfile::tempdir().unwrap();
-    let made = self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
+    let made = make_self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
     let put = |name: &str, text: &str| {
         let path = directory.path().join(name);
         fs::write(&path, text).unwrap();
@@ -57,15 +62,15 @@ pub(crate) async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: 
     };
     let (cert, key) = (put("tls.crt", &made.cert_pem), put("tls.key", &made.key_pem));
     let origin = format!("http://{origin}").parse().unwrap();
-    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, cert, key);
+    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, cert, key);
     config.client_certificates.ca = Some(put("ca.crt", ca));
-    config.client_certificates.verify = Verify::Required;
+    config.client_certificates.verify = VerifyMode::Required;
     if !routes.is_empty() {
         config.routes = routes.to_vec();
     }
-    config.listen.workers = litequic_config::Workers::Count(2.try_into().unwrap());
+    config.listen.workers = litequic_config::WorkerCount::Count(2.try_into().unwrap());
     edit(&mut config);
-    let store = app::load(Draft::given(config.clone())).unwrap().certificates;
+    let store = app::load_files(ParsedConfig::from_options(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await
 }
 
@@ -156,7 +161,7 @@ async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
     let directory = tempfile::tempdir().unwrap();
     let crl = directory.path().join("ca.crl");
     fs::write(&crl, authority.crl(&[6, 7])).unwrap();
-    for verify in [Verify::Optional, Verify::Required] {
+    for verify in [VerifyMode::Optional, VerifyMode::Required] {
         let origin = empty().await;
         let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |config| {
             config.client_certificates.crl = Some(crl.clone());
@@ -185,7 +190,7 @@ async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
 #[tokio::test]
 async fn an_optional_certificate_is_asked_for_and_may_be_missing() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    let litequic = start(origin.address, &authority.pem(), &[route(None, "/", Verify::Optional)], |_| {}).await;
+    let litequic = start(origin.address, &authority.pem(), &[route(None, "/", VerifyMode::Optional)], |_| {}).await;
     let shown = authority.client();
     for shown in [None, Some(&shown)] {
         let person = Person::new(&litequic.cert_pem, shown);
@@ -201,7 +206,7 @@ async fn an_optional_certificate_is_asked_for_and_may_be_missing() {
 #[tokio::test]
 async fn no_client_is_asked_where_no_route_wants_a_certificate() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    let routes = [route(None, "/", Verify::None), route(Some("a.test"), "/", Verify::Required)];
+    let routes = [route(None, "/", VerifyMode::None), route(Some("a.test"), "/", VerifyMode::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let person = Person::new(&litequic.cert_pem, Some(&authority.client()));
     for name in ["localhost", "127.0.0.1", "b.test"] {
@@ -218,7 +223,7 @@ async fn no_client_is_asked_where_no_route_wants_a_certificate() {
 #[tokio::test]
 async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    let routes = [route(None, "/", Verify::None), route(None, "/admin", Verify::Required)];
+    let routes = [route(None, "/", VerifyMode::None), route(None, "/admin", VerifyMode::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let anonymous = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
     assert_eq!(anonymous.get("/").await.status, 200);
@@ -243,11 +248,11 @@ async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
 async fn a_host_that_asks_for_something_else_is_misdirected_both_ways() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [
-        route(Some("localhost"), "/", Verify::None),
-        route(Some("a.test"), "/", Verify::None),
-        route(Some("b.test"), "/", Verify::Required),
-        route(Some("*.wild.test"), "/", Verify::Required),
-        route(Some("either.wild.test"), "/", Verify::Optional),
+        route(Some("localhost"), "/", VerifyMode::None),
+        route(Some("a.test"), "/", VerifyMode::None),
+        route(Some("b.test"), "/", VerifyMode::Required),
+        route(Some("*.wild.test"), "/", VerifyMode::Required),
+        route(Some("either.wild.test"), "/", VerifyMode::Optional),
     ];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let shown = authority.client();
@@ -278,7 +283,7 @@ async fn a_host_that_asks_for_something_else_is_misdirected_both_ways() {
 #[tokio::test]
 async fn a_client_without_sni_gets_the_address_routes_certificate_rules() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    let routes = [route(None, "/", Verify::None), route(Some("127.0.0.1"), "/secret", Verify::Required)];
+    let routes = [route(None, "/", VerifyMode::None), route(Some("127.0.0.1"), "/secret", VerifyMode::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let person = Person::new(&litequic.cert_pem, None);
     let client = person.connect(litequic.address, "127.0.0.1").await;
@@ -297,7 +302,7 @@ async fn a_client_without_sni_gets_the_address_routes_certificate_rules() {
 #[tokio::test]
 async fn every_handshake_that_asks_is_a_full_one() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    for verify in [Verify::Optional, Verify::Required] {
+    for verify in [VerifyMode::Optional, VerifyMode::Required] {
         let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |_| {}).await;
         let person = Person::new(&litequic.cert_pem, Some(&authority.client()));
         for times in 1..=4 {
@@ -313,7 +318,7 @@ async fn every_handshake_that_asks_is_a_full_one() {
 #[tokio::test]
 async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     let (authority, origin) = (Authority::new("root"), empty().await);
-    let routes = [route(None, "/", Verify::Required), route(Some("a.test"), "/", Verify::None)];
+    let routes = [route(None, "/", VerifyMode::Required), route(Some("a.test"), "/", VerifyMode::None)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let shown = authority.client();
     // For these clients the handshake is complete when they have sent their part.

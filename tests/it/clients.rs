@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic_config::{Config, Network, Workers};
+use litequic_config::{Config, Network, WorkerCount};
 use serde_json::Value as Json;
 use std::{
     env,
@@ -48,7 +48,7 @@ const FEW: usize = 2_400;
 pub(crate) fn edit(config: &mut Config) {
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-    config.listen.workers = Workers::Count(NonZeroU16::new(2).unwrap());
+    config.listen.workers = WorkerCount::Count(NonZeroU16::new(2).unwrap());
 }
 
 async fn start() -> Litequic {

@@ -3,7 +3,8 @@
 use litequic::cli::check;
 use litequic_config::{
     self as config, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic,
-    Network, PathReading, Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
+    Network, PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, StickyBy, ValuePattern, VerifyMode,
+    WorkerCount,
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -34,8 +35,8 @@ fn environment(name: &str) -> Option<String> {
     Some(value.into())
 }
 
-fn parse(text: &str) -> Result<Config, config::Faults> {
-    config::parse(text, Path::new("litequic.toml"), environment)
+fn parse(text: &str) -> Result<Config, config::ConfigFaults> {
+    config::parse_config(text, Path::new("litequic.toml"), environment)
 }
 
 /// With `LITEQUIC_BLESS=1` in the environment the messages are written instead of compared.
@@ -44,7 +45,7 @@ fn every_invalid_file_gets_its_exact_message() {
     let bless = std::env::var_os("LITEQUIC_BLESS").is_some();
     for path in toml_files(Path::new(FIXTURES).join("invalid")) {
         let name = Path::new(path.file_name().unwrap());
-        let faults = config::parse(&fs::read_to_string(&path).unwrap(), name, environment).unwrap_err();
+        let faults = config::parse_config(&fs::read_to_string(&path).unwrap(), name, environment).unwrap_err();
         let message = format!("{faults}\n");
         if bless {
             fs::write(path.with_extension("txt"), &message).unwrap();
@@ -57,7 +58,7 @@ fn every_invalid_file_gets_its_exact_message() {
 #[test]
 fn a_file_with_five_faults_names_five() {
     let path = Path::new(FIXTURES).join("invalid/five-faults.toml");
-    let faults = config::load(&path).unwrap_err();
+    let faults = config::load_config(&path).unwrap_err();
     let keys: Vec<_> = faults.0.iter().map(|fault| (fault.line.unwrap(), fault.key.as_str())).collect();
     assert_eq!(
         keys,
@@ -75,7 +76,7 @@ fn a_file_with_five_faults_names_five() {
 #[test]
 fn every_example_is_valid() {
     for path in toml_files(EXAMPLES) {
-        config::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        config::load_config(&path).unwrap_or_else(|faults| panic!("{faults}"));
     }
 }
 
@@ -88,7 +89,7 @@ fn check_says_what_a_file_holds() {
         ("config/servers.toml", "config/servers.toml: ok (1 route, 1 origin, 1 certificate)"),
     ] {
         // Tests run in the package's directory.
-        assert_eq!(check::summary(Path::new(file), &config::load(Path::new(file)).unwrap()), summary);
+        assert_eq!(check::config_summary(Path::new(file), &config::load_config(Path::new(file)).unwrap()), summary);
     }
 }
 
@@ -98,16 +99,17 @@ fn check_names_an_origin_that_no_route_leads_to() {
     let path = directory.path().join("litequic.toml");
     let text = fs::read_to_string("config/edge.toml").unwrap().replace("origin = \"packager\"", "origin = \"uploads\"");
     fs::write(&path, text).unwrap();
-    assert!(check::summary(&path, &config::load(&path).unwrap()).ends_with("; no route uses packager"));
+    assert!(check::config_summary(&path, &config::load_config(&path).unwrap()).ends_with("; no route uses packager"));
 }
 
 #[test]
 fn the_full_example_is_the_defaults() {
     let certificate = |file| Path::new(EXAMPLES).join("tls").join(file);
     let origin = "http://127.0.0.1:8080".parse().unwrap();
-    let defaults = Config::simple(Listen::UDP, origin, certificate("tls.crt"), certificate("tls.key"));
-    assert_eq!(config::load(&Path::new(EXAMPLES).join("full.toml")).unwrap(), defaults);
-    let sidecar = config::load(&Path::new(EXAMPLES).join("sidecar.toml")).unwrap();
+    let defaults =
+        Config::with_defaults(Listen::DEFAULT_ADDRESS, origin, certificate("tls.crt"), certificate("tls.key"));
+    assert_eq!(config::load_config(&Path::new(EXAMPLES).join("full.toml")).unwrap(), defaults);
+    let sidecar = config::load_config(&Path::new(EXAMPLES).join("sidecar.toml")).unwrap();
     assert_eq!(Config { admin: defaults.admin.clone(), ..sidecar }, defaults);
 }
 
@@ -153,33 +155,35 @@ fn with_key(text: &str, key: &str, default: &Json) -> String {
 fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
     let path = Path::new(FIXTURES).join("valid/client-certificates.toml");
     let config =
-        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
+            .unwrap();
     let expected = ClientCertificates {
         ca: Some("/etc/ca.crt".into()),
         crl: Some("/tls/ca.crl".into()),
-        verify: Verify::Required,
+        verify: VerifyMode::Required,
         chain: true,
     };
     assert_eq!(config.client_certificates, expected);
     let said: Vec<_> = config.routes.iter().map(|route| route.client_certificate).collect();
-    assert_eq!(said, [Some(Verify::None), Some(Verify::Optional), None]);
+    assert_eq!(said, [Some(VerifyMode::None), Some(VerifyMode::Optional), None]);
 }
 
 #[test]
 fn what_the_examples_do_not_show_is_read_as_well() {
     let path = Path::new(FIXTURES).join("valid/everything-else.toml");
     let config =
-        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
+            .unwrap();
     assert_eq!(config.listen.udp, ["127.0.0.1:8443".parse().unwrap(), "[::1]:8444".parse().unwrap()]);
-    assert_eq!(config.listen.workers, Workers::Count(2.try_into().unwrap()));
+    assert_eq!(config.listen.workers, WorkerCount::Count(2.try_into().unwrap()));
     assert_eq!(config.certificates[0].cert, Path::new("/tls/tls.crt"));
     assert_eq!(config.certificates[0].key, Path::new("/etc/tls.key"));
-    let route = Route {
+    let route = RouteConfig {
         host: Some("example.com".into()),
         rewrite_host: Some("origin:8080".into()),
         max_body_bytes: Some(u64::MAX),
         upgrade: vec!["chat/2".into()],
-        ..Route::catch_all("socket")
+        ..RouteConfig::catch_all("socket")
     };
     assert_eq!(config.routes, [route]);
     assert_eq!(config.origins["socket"].servers[0].to_string(), "unix:/etc/app.sock");
@@ -189,7 +193,12 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!((servers.balance, servers.eject_after, servers.retry_share), (Balance::LeastRequests, None, None));
     let health = servers.health.as_ref().unwrap();
     assert_eq!((health.path.as_str(), health.host.as_deref()), ("/health?deep=1", Some("app.test")));
-    assert!(health.accepts(200) && health.accepts(404) && !health.accepts(300) && !health.accepts(500));
+    assert!(
+        health.accepts_status(200)
+            && health.accepts_status(404)
+            && !health.accepts_status(300)
+            && !health.accepts_status(500)
+    );
     assert_eq!(config.origins["unused"].servers[0].to_string(), "http://[::1]:80");
     assert_eq!(config.limits.max_body_bytes, Some(1000));
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
@@ -234,8 +243,8 @@ fn an_ipv4_mapped_network_is_an_ipv4_network_in_every_key() {
         assert_eq!(networks, &[network]);
     }
     // An address behind none of the two is a source; one of the network is none of its own.
-    assert_eq!(config.source([10, 1, 2, 3].into()), None);
-    assert!(config.source([11, 1, 2, 3].into()).is_some());
+    assert_eq!(config.source_of_client([10, 1, 2, 3].into()), None);
+    assert!(config.source_of_client([11, 1, 2, 3].into()).is_some());
     // Not all of IPv4, and not addresses that no client has: a fault in each.
     let faults = parse(&text("::ffff:0:0/90")).unwrap_err().to_string();
     let expected = "\"::ffff:0:0/90\": has IPv4-mapped addresses, whose prefix is at least 96 bits";
@@ -255,20 +264,21 @@ fn the_laboratory_sets_constants_beside_the_schema() {
     assert_eq!((max_control_frames, max_small_frames, max_resets, rate_grace.as_secs()), (1, 2, 3, 4));
     assert_eq!(config.sources.ipv4_prefix, 24);
     assert!(config.origins.values().all(|origin| origin.request_buffer == 0));
-    assert!(config::schema()["properties"].get("laboratory").is_none());
+    assert!(config::json_schema()["properties"].get("laboratory").is_none());
     // Shown where it is set alone.
-    let shown = |config: &Config| config.list().iter().filter(|(key, _)| key.starts_with("laboratory.")).count();
+    let shown =
+        |config: &Config| config.keys_and_values().iter().filter(|(key, _)| key.starts_with("laboratory.")).count();
     let without = parse(base).unwrap();
     assert_eq!((shown(&config), shown(&without)), (6, 0));
-    let changes: Vec<String> = without.changes(&config).iter().map(ToString::to_string).collect();
+    let changes: Vec<String> = without.changes_to(&config).iter().map(ToString::to_string).collect();
     assert!(changes.contains(&"laboratory.max_resets: default → 3".into()) && changes.len() == 6, "{changes:?}");
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("litequic.toml");
     fs::write(&path, format!("{base}[laboratory]\nmax_resets = 3\n")).unwrap();
-    let config::Draft { config, findings } = config::Draft::load(&path);
-    let (_, warnings) = findings.verdict(config).unwrap();
-    let [config::Warning(warning)] = warnings.as_slice() else { panic!("{warnings:?}") };
+    let config::ParsedConfig { config, faults: findings } = config::ParsedConfig::load_file(&path);
+    let (_, warnings) = findings.into_result(config).unwrap();
+    let [config::ConfigWarning(warning)] = warnings.as_slice() else { panic!("{warnings:?}") };
     assert_eq!((warning.line, warning.key.as_str()), (Some(8), "laboratory"));
     assert!(warning.problem.contains("is for experiments"), "{warning}");
 }
@@ -277,14 +287,15 @@ fn the_laboratory_sets_constants_beside_the_schema() {
 fn what_routes_say_beside_their_origins_is_read() {
     let path = Path::new(FIXTURES).join("valid/rules.toml");
     let config =
-        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
+            .unwrap();
     assert_eq!(config.listen.proxy_protocol_from.len(), 1);
     let pages: Vec<_> =
         config.error_pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())).collect();
     assert_eq!(pages, ["404 /etc/pages/404.html", "5xx /pages/5xx.json"]);
     // `[origin]` adds none: the second takes every request.
     let [first, second] = config.routes.as_slice() else { panic!("{:?}", config.routes) };
-    assert_eq!((first.origin(), first.rewrite_prefix.as_deref()), (Some("origin"), Some("/")));
+    assert_eq!((first.target_origin(), first.rewrite_prefix.as_deref()), (Some("origin"), Some("/")));
     assert_eq!(first.request_headers.remove, ["accept-encoding"]);
     let (name, value) = &first.request_headers.set[0];
     assert_eq!((name.as_str(), value.to_string().as_str()), ("x-real-ip", "{client}"));
@@ -298,7 +309,7 @@ fn what_routes_say_beside_their_origins_is_read() {
     assert_eq!(first.rate_limit, limit(10, 1, 10, RateLimitBy::Address));
     assert_eq!(first.error_pages.values().next().unwrap(), Path::new("/etc/own.txt"));
     assert!(first.intercept_errors && !second.intercept_errors);
-    let Target::Redirect(redirect) = &second.target else { panic!("{:?}", second.target) };
+    let RouteTarget::Redirect(redirect) = &second.target else { panic!("{:?}", second.target) };
     assert_eq!((redirect.to.to_string().as_str(), redirect.status.as_u16()), ("https://www.{host}{path}", 307));
     assert_eq!(second.rate_limit, limit(10, 60, 20, RateLimitBy::Route));
 }
@@ -307,8 +318,9 @@ fn what_routes_say_beside_their_origins_is_read() {
 fn what_routes_match_and_answer_is_read() {
     let path = Path::new(FIXTURES).join("valid/matching.toml");
     let config =
-        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
-    let names = Route::names(&config.routes);
+        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
+            .unwrap();
+    let names = RouteConfig::unique_route_names(&config.routes);
     // The last is that of `[origin]`.
     let expected = [
         "robots",
@@ -328,7 +340,7 @@ fn what_routes_match_and_answer_is_read() {
         (names.iter().map(|name| sorted(name)).collect(), expected.iter().map(|name| sorted(name)).collect());
     assert_eq!(found, expected);
     let answers = config.routes.iter().map(|route| match &route.target {
-        Target::Respond(respond) => respond.to_string(),
+        RouteTarget::Respond(respond) => respond.to_string(),
         _ => "none".into(),
     });
     let answers: Vec<String> = answers.collect();
@@ -345,9 +357,9 @@ fn what_routes_match_and_answer_is_read() {
         ]
     );
     let conditions = &config.routes[3].conditions;
-    assert!(conditions.query.contains(&("a[b]".into(), Pattern::Equal(String::new()))));
-    assert!(conditions.headers.contains(&(http::header::ACCEPT, Pattern::Prefix("*/".into()))));
-    assert!(conditions.headers.iter().any(|(name, pattern)| name == "x-canary" && *pattern == Pattern::Present));
+    assert!(conditions.query.contains(&("a[b]".into(), ValuePattern::Equal(String::new()))));
+    assert!(conditions.headers.contains(&(http::header::ACCEPT, ValuePattern::Prefix("*/".into()))));
+    assert!(conditions.headers.iter().any(|(name, pattern)| name == "x-canary" && *pattern == ValuePattern::Present));
     assert_eq!((config.routes[0].path.as_deref(), config.routes[1].path.as_deref()), (Some("/robots.txt"), None));
 }
 
@@ -355,7 +367,8 @@ fn what_routes_match_and_answer_is_read() {
 fn servers_have_weights_and_may_be_backups() {
     let path = Path::new(FIXTURES).join("valid/servers.toml");
     let config =
-        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
+            .unwrap();
     let servers = |origin: &str| config.origins[origin].servers.iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = ["http://10.0.0.5:8080 weight=3", "http://10.0.0.6:8080", "unix:/etc/app.sock backup"];
     assert_eq!(servers("origin"), expected);
@@ -366,8 +379,8 @@ fn servers_have_weights_and_may_be_backups() {
         (by, cookie, header.map(|header| header.to_string()))
     };
     let cookie = |name: &str| (StickyBy::Cookie, name.to_owned(), None);
-    assert_eq!((sticky("origin"), sticky("cookies")), (cookie("shop_server"), cookie(Sticky::COOKIE)));
-    assert_eq!(sticky("tables"), (StickyBy::Header, Sticky::COOKIE.into(), Some("x-user".into())));
+    assert_eq!((sticky("origin"), sticky("cookies")), (cookie("shop_server"), cookie(Sticky::DEFAULT_COOKIE)));
+    assert_eq!(sticky("tables"), (StickyBy::Header, Sticky::DEFAULT_COOKIE.into(), Some("x-user".into())));
     assert_eq!(sticky("addresses").0, StickyBy::Address);
     let seconds = config.origins["origin"].slow_start.map(|time| time.as_secs());
     assert_eq!((seconds, config.origins["tables"].slow_start), (Some(30), None));
@@ -384,7 +397,7 @@ fn origin_serves_what_no_route_takes() {
         ("[[routes]]\norigin = 'origin'\nmax_body_bytes = 5", &["origin"]),
     ] {
         let config = parse(&format!("{base}{route}")).unwrap();
-        let found: Vec<_> = config.routes.iter().map(|route| route.origin().unwrap()).collect();
+        let found: Vec<_> = config.routes.iter().map(|route| route.target_origin().unwrap()).collect();
         assert_eq!(found, origins, "{route}");
     }
 }
@@ -415,7 +428,7 @@ fn a_file_that_cannot_be_read_is_a_fault() {
         (large, "is larger than 1 MiB"),
         (binary, "is not UTF-8"),
     ] {
-        let message = config::load(&path).unwrap_err().to_string();
+        let message = config::load_config(&path).unwrap_err().to_string();
         assert_eq!(message, format!("{}: {problem}; expected a file of TOML\n1 fault", path.display()));
     }
 }
@@ -448,7 +461,7 @@ fn keys() -> BTreeMap<String, Json> {
         }
     }
     let mut keys = BTreeMap::new();
-    collect("", &config::schema(), &mut keys);
+    collect("", &config::json_schema(), &mut keys);
     keys
 }
 
@@ -498,7 +511,7 @@ fn the_schema_takes_every_example() {
     }
     for path in toml_files(EXAMPLES).into_iter().chain(toml_files(Path::new(FIXTURES).join("valid"))) {
         let table: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-        check(&path.display().to_string(), &serde_json::to_value(table).unwrap(), &config::schema());
+        check(&path.display().to_string(), &serde_json::to_value(table).unwrap(), &config::json_schema());
     }
 }
 

@@ -28,7 +28,7 @@ async fn run(folder: &Path, more: &[&str]) -> Option<Command> {
         needs::skip("core dumps are limited");
         return None;
     }
-    let made = tls::self_signed(["localhost"]).unwrap();
+    let made = tls::make_self_signed(["localhost"]).unwrap();
     fs::write(folder.join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(folder.join("tls.key"), &made.key_pem).unwrap();
     let origin = origin::demo().await.to_string();

@@ -7,12 +7,12 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::app::{self, Options, WorkerMetrics};
-use litequic_base::lifecycle::Phase;
-use litequic_config::{Config, OriginAddress, Workers};
+use litequic::app::{self, StartOptions, WorkerMetrics};
+use litequic_base::lifecycle::ProcessPhase;
+use litequic_config::{Config, OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::{CertificateStore, self_signed};
+use litequic_tls::{CertificateStore, make_self_signed};
 use std::{
     net::Ipv4Addr,
     num::NonZeroU16,
@@ -100,16 +100,16 @@ impl Handler for Noting {
 async fn a_small_request_makes_few_allocations() {
     let origin = origin::demo().await;
     let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = Workers::Count(NonZeroU16::MIN);
-    let made = self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+    let made = make_self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let noted = Arc::<Mutex<Vec<u64>>>::default();
     let wrap = {
         let noted = Arc::clone(&noted);
         move |proxy| Noting(proxy, Arc::clone(&noted))
     };
-    let running = app::start(&config, store, Options::default(), wrap).await.unwrap();
+    let running = app::start_litequic(&config, store, StartOptions::default(), wrap).await.unwrap();
     let transport = quinn::TransportConfig::default();
     let quic = Quic::connect(running.addresses[0], "localhost", &made.cert_pem, transport).await;
     let client = Client::over(quic, "localhost").await;
@@ -122,8 +122,8 @@ async fn a_small_request_makes_few_allocations() {
     println!("{each} allocations a request");
     assert!(each <= ALLOCATIONS, "{each} allocations a request");
     let lifecycle = running.lifecycle.clone();
-    let ended = tokio::spawn(running.wait());
-    lifecycle.advance(Phase::Stopping);
+    let ended = tokio::spawn(running.wait_for_end());
+    lifecycle.advance_phase(ProcessPhase::Stopping);
     within("the end", ended).await.unwrap().unwrap();
 }
 

@@ -9,7 +9,7 @@ use crate::support::{
     raw::{headers, pseudo},
     within,
 };
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use quinn::ConnectionError;
 use std::{
     fs,
@@ -33,7 +33,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Self {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let setup =
             Self { directory: tempfile::tempdir().unwrap(), made, udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into() };
         setup.write("tls.crt", &setup.made.cert_pem);

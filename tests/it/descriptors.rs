@@ -127,7 +127,7 @@ async fn over_http1(setup: &Setup, server: SocketAddr) -> u16 {
 async fn with_1024_descriptors_a_silent_source_locks_no_other_out() {
     const CONNECTIONS: usize = 1_200;
     const REFUSED: &str = "litequic_limit_reached_total{limit=\"max_connections\"} ";
-    app::raise_limit().unwrap();
+    app::raise_open_files().unwrap();
     let setup = Setup::new();
     let process = start(&setup, (1_024, 1_024), "listen.workers = 2\nlimits.by_source = true").await;
     let server = process.address();

@@ -12,8 +12,8 @@ use crate::support::{
     within,
 };
 use http::Method;
-use litequic_base::lifecycle::Phase;
-use litequic_config::{Config, Workers};
+use litequic_base::lifecycle::ProcessPhase;
+use litequic_config::{Config, WorkerCount};
 use litequic_tls as tls;
 use std::{
     collections::HashMap,
@@ -57,7 +57,7 @@ fn with_admin(config: &mut Config) {
 }
 
 fn workers(config: &mut Config, count: u16) {
-    config.listen.workers = Workers::Count(count.try_into().unwrap());
+    config.listen.workers = WorkerCount::Count(count.try_into().unwrap());
 }
 
 /// Sends a request to an admin address; returns status and body.
@@ -139,7 +139,7 @@ async fn a_download_finishes_whole_while_later_requests_are_rejected() {
     download.finish();
     litequic.wait_until("a response", |worker| worker.shared.responses_2xx.get(), |count| count == 1).await;
 
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
     assert_eq!(control.goaway().await, 4, "the first ID that was not accepted");
 
@@ -162,7 +162,7 @@ async fn an_upload_that_was_accepted_may_go_on() {
     let mut upload = raw.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;
     upload.send(&raw::data("before ")).await;
     litequic.wait_until("a request", |worker| worker.http3.requests.get(), |count| count == 1).await;
-    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
     assert_eq!(control.goaway().await, 4, "the first ID that was not accepted");
     upload.send(&raw::data("and after")).await;
@@ -178,7 +178,7 @@ async fn h3_sees_a_connection_that_ends_in_good_order() {
     let mut download = client.open(client.request(Method::GET, DRIP)).await;
     download.finish().await.unwrap();
     assert_eq!(client::header(&mut download).await.status(), 200);
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
     drop(download);
     let end = client.ended().await;
@@ -197,7 +197,7 @@ async fn idle_connections_close_without_error() {
         }
         idle.push(client);
     }
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     for client in &idle {
         assert_eq!(client.quic.closed().await, NO_ERROR);
     }
@@ -209,7 +209,7 @@ async fn idle_connections_close_without_error() {
 async fn a_client_with_a_late_last_flight_gets_the_close_too() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Quic::with_late_last_flight(&litequic).await;
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     client.reappear();
     assert_eq!(client.closed().await, NO_ERROR);
     litequic.ended().await;
@@ -227,13 +227,13 @@ async fn during_the_grace_only_readiness_fails() {
     assert_eq!(before.get("/status/200").await.status, 200);
     assert_eq!(ask(probes, "GET /readyz").await.0, 200);
 
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(ask(probes, "GET /readyz").await, (503, "not ready: draining\n".into()));
     assert_eq!(ask(probes, "GET /healthz").await.0, 200);
     assert_eq!(before.get("/status/200").await.status, 200);
     assert_eq!(Client::to(&litequic).await.get("/status/200").await.status, 200);
 
-    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     assert_eq!(before.quic.closed().await, NO_ERROR);
     litequic.ended().await;
 }
@@ -246,7 +246,7 @@ async fn a_handshake_completed_during_a_drain_gets_goaway() {
     download.finish();
     litequic.wait_until("a response", |worker| worker.shared.responses_2xx.get(), |count| count == 1).await;
     let late = Quic::with_late_last_flight(&litequic).await;
-    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
 
     late.reappear();
     let mut control = Control::of(&late).await;
@@ -272,7 +272,7 @@ async fn what_runs_at_the_deadline_is_cut_off() {
     assert_eq!(request.header().await.status(), 200);
 
     let began = Instant::now();
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(request.outcome().await, Outcome::Closed(NO_ERROR));
     assert!(began.elapsed() >= deadline, "{:?}", began.elapsed());
     litequic.ended().await;
@@ -282,7 +282,8 @@ async fn what_runs_at_the_deadline_is_cut_off() {
 
 /// Connects, and returns the worker. No other client may connect meanwhile.
 async fn placed(litequic: &Litequic) -> (usize, Client) {
-    let counts = || litequic.metrics.workers().iter().map(|worker| worker.http3.connections.get()).collect::<Vec<_>>();
+    let counts =
+        || litequic.metrics.worker_metrics().iter().map(|worker| worker.http3.connections.get()).collect::<Vec<_>>();
     let before = counts();
     let mut transport = quinn::TransportConfig::default();
     // A download needs the client's word again and again.
@@ -296,7 +297,7 @@ async fn placed(litequic: &Litequic) -> (usize, Client) {
 
 /// Connections to each worker, `each` at least.
 async fn on_every_worker(litequic: &Litequic, each: usize) -> Vec<Vec<Client>> {
-    let mut placed_on: Vec<_> = litequic.metrics.workers().iter().map(|_| Vec::new()).collect();
+    let mut placed_on: Vec<_> = litequic.metrics.worker_metrics().iter().map(|_| Vec::new()).collect();
     while placed_on.iter().any(|clients| clients.len() < each) {
         let (worker, client) = placed(litequic).await;
         placed_on[worker].push(client);
@@ -323,7 +324,7 @@ async fn a_worker_s_end_does_not_put_the_deadline_off() {
         requests.push((request, peer));
     }
     let began = Instant::now();
-    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     sleep(deadline / 2).await; // a part of the time itself
     let (request, peer) = &mut requests[0];
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
@@ -349,7 +350,7 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
                 downloads.push((worker, download));
             }
         }
-        litequic.lifecycle.advance(Phase::Draining);
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
         for client in &clients[idle] {
             assert_eq!(client.quic.closed().await, NO_ERROR);
         }
@@ -373,7 +374,7 @@ async fn a_process_that_drains_refuses_new_clients_until_its_end() {
     let mut download = Tls::http1(&litequic).await;
     download.say("GET /drip/400/25 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     download.head().await;
-    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     for _ in 0..2 {
         // Of two workers, one without any connection.
         for _ in 0..8 {
@@ -397,7 +398,7 @@ async fn a_process_that_drains_refuses_new_clients_until_its_end() {
 async fn the_log_says_what_a_drain_waits_for() {
     let directory = tempfile::tempdir().unwrap();
     let (process, download, client) = {
-        let made = tls::self_signed(["localhost"]).unwrap();
+        let made = tls::make_self_signed(["localhost"]).unwrap();
         let text = format!(
             "{}[listen]\nudp = \"127.0.0.1:{}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
              [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
@@ -445,8 +446,8 @@ async fn stopping_at_once_waits_for_no_client() {
     let _request = raw.open(&get("/")).await;
     let mut peer = origin.accept().await;
     peer.head().await;
-    litequic.lifecycle.advance(Phase::Draining);
-    litequic.lifecycle.advance(Phase::Stopping);
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
+    litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
     assert_eq!(raw.quic.closed().await, NO_ERROR);
     litequic.ended().await;
 }
@@ -454,7 +455,7 @@ async fn stopping_at_once_waits_for_no_client() {
 #[tokio::test]
 async fn a_worker_that_ends_before_the_process_looks_has_not_died() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    litequic.lifecycle.advance(Phase::Stopping);
+    litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
     std::thread::sleep(TO_END); // nothing on this thread learns of it until the worker has ended
     litequic.ended().await;
 }
@@ -469,7 +470,7 @@ async fn post_drain_drains_and_probes_cannot() {
     let (admin, probes) = (litequic.admin.unwrap(), litequic.probes.unwrap());
     assert_eq!(ask(probes, "POST /drain").await.0, 404);
     assert_eq!(ask(admin, "GET /drain").await.0, 405);
-    assert_eq!(litequic.lifecycle.phase(), Phase::Ready);
+    assert_eq!(litequic.lifecycle.current_phase(), ProcessPhase::Ready);
     assert_eq!(ask(admin, "POST /drain").await, (202, "draining\n".into()));
     assert_eq!(ask(admin, "GET /readyz").await.0, 503);
     assert_eq!(ask(admin, "POST /drain").await, (202, "draining already\n".into()));
@@ -492,7 +493,7 @@ async fn one_signal_after_post_drain_cuts_nothing_off() {
 /// `litequic run` that gets a request to drain while a download runs, which completes whatever is done `then`.
 async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     let directory = tempfile::tempdir().unwrap();
-    let made = tls::self_signed(["localhost"]).unwrap();
+    let made = tls::make_self_signed(["localhost"]).unwrap();
     let (udp, admin) = (free_udp_port(), free_tcp_port());
     let text = format!(
         "{}[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\

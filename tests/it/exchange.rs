@@ -9,7 +9,7 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use http::Method;
-use litequic_config::{Config, Network, Origin, OriginAddress, Route};
+use litequic_config::{Config, Network, OriginAddress, OriginConfig, RouteConfig};
 use sha2::{Digest, Sha256};
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -440,14 +440,14 @@ async fn fields_of_the_origin_s_connection_are_dropped() {
     litequic.stop().await;
 }
 
-fn route(host: Option<&str>, path_prefix: &str, origin: &str) -> Route {
+fn route(host: Option<&str>, path_prefix: &str, origin: &str) -> RouteConfig {
     let (host, path_prefix) = (host.map(str::to_owned), path_prefix.to_owned());
-    Route { host, path_prefix, ..Route::catch_all(origin) }
+    RouteConfig { host, path_prefix, ..RouteConfig::catch_all(origin) }
 }
 
 fn add_origin(config: &mut Config, name: &str, address: SocketAddr) {
     let address = OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() };
-    config.origins.insert(name.into(), Origin::new(address));
+    config.origins.insert(name.into(), OriginConfig::new(address));
 }
 
 #[tokio::test]
@@ -458,7 +458,7 @@ async fn host_and_path_choose_the_origin_or_404() {
         add_origin(config, "b", b.address);
         add_origin(config, "c", c.address);
         config.routes = vec![
-            route(Some("a.test"), "/", Config::ORIGIN),
+            route(Some("a.test"), "/", Config::ORIGIN_NAME),
             route(Some("a.test"), "/api", "b"),
             route(Some("*.wild.test"), "/", "c"),
         ];

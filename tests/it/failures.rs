@@ -10,7 +10,7 @@ use crate::support::{
 };
 use http::Method;
 use litequic_config::Config;
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use quinn::VarInt;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ async fn a_truncated_response_is_reset_and_never_looks_whole() {
         let (mut exchange, mut peer) = client.asked_at(&origin).await;
         peer.say(answer).await;
         drop(peer);
-        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{answer}");
+        assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::InternalError.wire_value()), "{answer}");
         everything_is_freed(&litequic).await;
         assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_proxy.get()), 1);
         litequic.stop().await;
@@ -136,7 +136,7 @@ async fn a_response_that_stalls_is_reset() {
     let client = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = client.asked_at(&origin).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
-    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
+    assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::InternalError.wire_value()));
     assert_eq!(litequic.sum(|worker| worker.proxy.timeout_response_body.get()), 1);
     assert_eq!(peer.rest().await, "");
     litequic.stop().await;
@@ -153,7 +153,7 @@ async fn an_early_response_stops_the_upload_without_an_error() {
     peer.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
     let response = exchange.outcome().await.response();
     assert_eq!((response.fields.status(), response.body.as_slice()), (401, &b"no"[..]));
-    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    assert_eq!(exchange.stopped().await, Some(ErrorCode::NoError.wire_value()));
     assert_eq!(peer.rest().await, "", "no last chunk, and the connection is not used again");
     everything_is_freed(&litequic).await;
     litequic.stop().await;
@@ -174,7 +174,7 @@ async fn an_early_response_to_an_unread_upload_releases_everything() {
     peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
     // Flow control stops the upload half-way; STOP_SENDING ends the wait.
     exchange.send(&raw::data(vec![0; 100_000_000])).await;
-    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    assert_eq!(exchange.stopped().await, Some(ErrorCode::NoError.wire_value()));
     let response = exchange.outcome().await.response();
     assert_eq!((response.fields.status(), response.body.as_slice()), (413, &b"no"[..]));
     everything_is_freed(&litequic).await;
@@ -247,7 +247,7 @@ async fn ending_a_request_whose_client_does_not_read_keeps_the_connection() {
     let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
     litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
     assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
-    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+    assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -263,7 +263,7 @@ async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
         peer.until(if more.is_empty() { "abc\r\n" } else { "abc" }).await;
         exchange.send.reset(REQUEST_CANCELLED).unwrap();
         assert_eq!(peer.rest().await, "");
-        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+        assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
         everything_is_freed(&litequic).await;
         litequic.stop().await;
     }
@@ -316,7 +316,7 @@ async fn a_content_length_above_the_limit_gets_413_at_once() {
     let response = exchange.outcome().await.response();
     assert_eq!(response.fields.status(), 413);
     is_litequic_s_own(&response);
-    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    assert_eq!(exchange.stopped().await, Some(ErrorCode::NoError.wire_value()));
     origin.saw_no_connection();
     litequic.stop().await;
 }
@@ -387,7 +387,7 @@ async fn a_client_that_takes_no_bytes_is_reset() {
 async fn a_full_pool_and_queue_get_503_with_retry_after() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
-        let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+        let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         (origin.max_connections, origin.max_queue) = (Some(1), Some(1));
     })
     .await;
@@ -417,14 +417,14 @@ async fn a_connection_at_its_request_limit_ends_with_goaway() {
     // Until GOAWAY has made its round trip, further requests are served; then they may be sent elsewhere.
     let refused = async {
         while client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/1"))).await
-            != Outcome::Reset(Code::RequestRejected.value())
+            != Outcome::Reset(ErrorCode::RequestRejected.wire_value())
         {}
     };
     within("GOAWAY", refused).await;
     running.send(&raw::data("after")).await;
     running.finish();
     assert_eq!(running.outcome().await.response().body, b"beforeafter");
-    assert_eq!(client.quic.closed().await, Code::NoError.value());
+    assert_eq!(client.quic.closed().await, ErrorCode::NoError.wire_value());
 
     let client = Client::to(&litequic).await;
     for _ in 0..2 {

@@ -9,7 +9,7 @@ use crate::support::{
 };
 use futures_util::FutureExt;
 use litequic_config::{AmbiguousFields, Config, OriginAddress};
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use quinn::VarInt;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -99,7 +99,10 @@ async fn chunks_that_are_none_never_look_whole() {
         peer.stream.shutdown().await.unwrap();
         match exchange.outcome().await {
             Outcome::Response(response) => assert!(at_once && response.fields.status() == 502, "{body:?}"),
-            other => assert!(!at_once && other == Outcome::Reset(Code::InternalError.value()), "{body:?}: {other:?}"),
+            other => assert!(
+                !at_once && other == Outcome::Reset(ErrorCode::InternalError.wire_value()),
+                "{body:?}: {other:?}"
+            ),
         }
         no_connection_is_left(&litequic).await;
         litequic.stop().await;
@@ -119,7 +122,7 @@ async fn chunk_extensions_are_nothing_but_skipped_and_not_without_end() {
     match exchange.outcome().await {
         // Too much of it came with the header.
         Outcome::Response(response) => assert_eq!(response.fields.status(), 502),
-        other => assert_eq!(other, Outcome::Reset(Code::InternalError.value())),
+        other => assert_eq!(other, Outcome::Reset(ErrorCode::InternalError.wire_value())),
     }
     no_connection_is_left(&litequic).await;
     litequic.stop().await;
@@ -221,9 +224,11 @@ async fn a_connection_closed_under_a_request_is_retried_for_get_alone() {
 
 #[tokio::test]
 async fn an_upload_failing_during_a_response_is_stopped_with_an_error_code() {
-    for (fault, code) in
-        [("length", Code::MessageError), ("limit", Code::InternalError), ("slow", Code::RequestCancelled)]
-    {
+    for (fault, code) in [
+        ("length", ErrorCode::MessageError),
+        ("limit", ErrorCode::InternalError),
+        ("slow", ErrorCode::RequestCancelled),
+    ] {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |config| {
             unbuffered(config);
@@ -245,8 +250,8 @@ async fn an_upload_failing_during_a_response_is_stopped_with_an_error_code() {
         if fault != "slow" {
             exchange.send(&raw::data("0123456789")).await;
         }
-        assert_eq!(exchange.outcome().await, Outcome::Reset(code.value()), "{fault}");
-        assert_eq!(exchange.stopped().await, Some(code.value()), "{fault}");
+        assert_eq!(exchange.outcome().await, Outcome::Reset(code.wire_value()), "{fault}");
+        assert_eq!(exchange.stopped().await, Some(code.wire_value()), "{fault}");
         assert_eq!(peer.rest().await, "", "no last chunk");
         no_connection_is_left(&litequic).await;
         litequic.stop().await;
@@ -264,14 +269,14 @@ async fn late_bytes_after_content_length_0_are_malformed() {
         litequic.wait_until("open", |worker| worker.shared.requests_open.get(), |open| open == 1).await;
         assert!(exchange.receive.read_chunk(1, true).now_or_never().is_none());
         exchange.send(&raw::data("late")).await;
-        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::MessageError.value()), "{method}");
+        assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::MessageError.wire_value()), "{method}");
         litequic.wait_until_idle().await;
     }
     // Trailers are no bytes of the body, bad ones are malformed all the same.
     let empty = with("POST", &[("content-length", "0")]);
     assert_eq!(client.ask(&[empty.clone(), raw::headers(&[("x", "y")])].concat()).await.status(), 200);
     let bad = client.ask(&[empty.clone(), raw::headers(&[(":path", "/")])].concat()).await;
-    assert_eq!(bad, Outcome::Reset(Code::MessageError.value()));
+    assert_eq!(bad, Outcome::Reset(ErrorCode::MessageError.wire_value()));
     assert_eq!(always.seen().matches("HTTP/1.1").count(), 1);
     litequic.stop().await;
 }
@@ -281,7 +286,7 @@ async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |config| {
         // Even where the origin does not confuse names.
-        config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = AmbiguousFields::Pass;
+        config.origins.get_mut(Config::ORIGIN_NAME).unwrap().ambiguous_fields = AmbiguousFields::Pass;
     })
     .await;
     let client = Raw::to(&litequic).await;
@@ -326,7 +331,7 @@ async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
         let mut half = client.open(&whole[..cut]).await;
         half.send.reset(REQUEST_CANCELLED).unwrap();
         let outcome = half.outcome().await;
-        assert_eq!(outcome, Outcome::Reset(Code::RequestCancelled.value()), "{cut}");
+        assert_eq!(outcome, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()), "{cut}");
     }
     let gone = Raw::to(&litequic).await;
     let half = gone.open(&whole[..whole.len() - 1]).await;
@@ -362,7 +367,11 @@ async fn invalid_qpack_field_sections_close_the_connection() {
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&raw::frame(HEADERS, section)).await;
         exchange.finish();
-        assert_eq!(exchange.outcome().await, Outcome::Closed(Code::QpackDecompressionFailed.value()), "{what}");
+        assert_eq!(
+            exchange.outcome().await,
+            Outcome::Closed(ErrorCode::QpackDecompressionFailed.wire_value()),
+            "{what}"
+        );
     }
     assert_eq!(always.connections(), 0);
     litequic.stop().await;

@@ -9,7 +9,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use litequic_config::{AckFrequency, CertificateFiles, Config, Io, OriginAddress};
-use litequic_tls::{Certificate, CertificateStore};
+use litequic_tls::{CertificateStore, LoadedCertificate};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 use std::{
     fs,
@@ -30,7 +30,7 @@ const PACKET: usize = 1452;
 const RATE: u32 = 2_000_000;
 
 /// An authority, and its certificate of localhost.
-fn certificates() -> (String, Certificate) {
+fn certificates() -> (String, LoadedCertificate) {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -38,7 +38,7 @@ fn certificates() -> (String, Certificate) {
     let key = KeyPair::generate().unwrap();
     let leaf = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
     let files = CertificateFiles { cert: "(test)".into(), key: "(test)".into() };
-    let leaf = Certificate::from_pem(leaf.pem().as_bytes(), key.serialize_pem().as_bytes(), &files).unwrap();
+    let leaf = LoadedCertificate::from_pem(leaf.pem().as_bytes(), key.serialize_pem().as_bytes(), &files).unwrap();
     (authority.pem(), leaf)
 }
 
@@ -101,7 +101,7 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
     let (authority, certificate) = certificates();
     let store = CertificateStore::new(certificate, []);
     let url = OriginAddress::Tcp { host: origin.address.ip().to_string(), port: origin.address.port() };
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.litequic.ack_frequency = ack_frequency;
     config.litequic.io = Io::Epoll;
     let litequic = Litequic::with_certificates(&config, store, authority.clone()).await;

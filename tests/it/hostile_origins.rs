@@ -11,7 +11,7 @@ use crate::support::{
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use std::{net::Ipv4Addr, net::SocketAddr, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -148,7 +148,7 @@ async fn ask_over_quic(client: &Raw, method: &str, path: &str) -> Got {
     match client.ask(&raw::headers(&raw::pseudo(method, path))).await {
         Outcome::Response(response) => Some((response.fields.status(), response.body)),
         Outcome::Reset(code) => {
-            assert_eq!(code, Code::InternalError.value());
+            assert_eq!(code, ErrorCode::InternalError.wire_value());
             None
         }
         Outcome::Closed(code) => panic!("closed with {code:#x}"),

@@ -11,8 +11,8 @@ use crate::support::{
 };
 use futures_util::future::join_all;
 use litequic::app::WorkerMetrics;
-use litequic_config::{Config, OriginAddress, Workers};
-use litequic_tls::{CertificateStore, SelfSigned, self_signed};
+use litequic_config::{Config, OriginAddress, WorkerCount};
+use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
 use quinn::{
     crypto::rustls::QuicClientConfig,
     udp::{Transmit, UdpSockRef, UdpSocketState},
@@ -157,7 +157,7 @@ async fn relay_astray(litequic: SocketAddr, order: [usize; 2], astray: usize) ->
 async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
     let cases = [([0, 1], 0), ([0, 1], 1), ([1, 0], 0), ([1, 0], 1)];
     join_all(cases.map(async |(order, astray)| {
-        let two = Workers::Count(NonZeroU16::new(2).unwrap());
+        let two = WorkerCount::Count(NonZeroU16::new(2).unwrap());
         let litequic = Litequic::start(origin::demo().await, |config| config.listen.workers = two).await;
         let (address, relay) = relay_astray(litequic.address, order, astray).await;
         let connected = Quic::with_config(address, "localhost", quic(&litequic)).await;
@@ -166,7 +166,8 @@ async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
         assert_eq!(client.get("/status/204").await.status, 204);
         assert_eq!(litequic.sum(hybrid_over_quic), 1);
         // The other worker has got an Initial, and waits for the rest of the ClientHello.
-        let open: Vec<_> = litequic.metrics.workers().iter().map(|worker| worker.quic.handshakes_open.get()).collect();
+        let open: Vec<_> =
+            litequic.metrics.worker_metrics().iter().map(|worker| worker.quic.handshakes_open.get()).collect();
         assert_eq!(open.iter().sum::<u64>(), 1, "{order:?} {astray}: {open:?}");
         relay.abort();
         litequic.stop().await;
@@ -272,11 +273,11 @@ async fn chromium_uses_the_hybrid_over_tcp_and_over_quic() {
     if needs::program("chromium").is_none() {
         return;
     }
-    let made: SelfSigned = self_signed(["localhost"]).unwrap();
-    let store = || CertificateStore::new(made.certificate().unwrap(), []);
+    let made: SelfSigned = make_self_signed(["localhost"]).unwrap();
+    let store = || CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     for protocol in ["h2", "h3"] {
         let litequic = Litequic::with_certificates(&config, store(), made.cert_pem.clone()).await;
         let (port, spki) = (litequic.address.port(), made.spki_sha256.clone());

@@ -8,7 +8,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use futures_util::future;
-use litequic_config::{Config, Workers};
+use litequic_config::{Config, WorkerCount};
 use litequic_tls::{self as tls, CertificateStore};
 use std::{net::SocketAddr, num::NonZeroU16, time::Duration};
 use tokio::task::yield_now;
@@ -145,14 +145,14 @@ async fn validated_clients_without_a_handshake_are_bounded_and_expire() {
 async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
     let names: Vec<String> = (0..120).map(|number| format!("a-name-of-a-certificate-{number:04}.example")).collect();
     let names = names.iter().map(String::as_str).chain(["localhost"]);
-    let certificate = tls::self_signed(names).unwrap();
+    let certificate = tls::make_self_signed(names).unwrap();
     assert!(certificate.cert_pem.len() > 3 * FULL * 4 / 3, "{}", certificate.cert_pem.len());
     let SocketAddr::V4(origin) = origin::demo().await else { panic!("IPv4") };
     let origin = format!("http://{origin}").parse().unwrap();
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = Workers::Count(NonZeroU16::MIN);
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     edit(&mut config);
-    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     Litequic::with_certificates(&config, store, certificate.cert_pem).await
 }
 

@@ -10,7 +10,7 @@ use crate::support::{
 };
 use futures_util::future::join_all;
 use http::Method;
-use litequic::app::{Metrics, WorkerMetrics};
+use litequic::app::{ProcessMetrics, WorkerMetrics};
 use litequic_config::{AckFrequency, Io, LiteQuic};
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -87,7 +87,7 @@ async fn a_download_leaves_in_messages_of_many_segments_and_few_calls() {
 }
 
 /// What `litequic` counted, once nothing changes it any more: two counters are not read at the same time.
-async fn counted(litequic: Litequic) -> Arc<Metrics> {
+async fn counted(litequic: Litequic) -> Arc<ProcessMetrics> {
     let metrics = Arc::clone(&litequic.metrics);
     litequic.stop().await;
     metrics
@@ -98,9 +98,9 @@ async fn without_gso_every_datagram_is_a_message() {
     let litequic = start(LiteQuic { gso: false, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    assert_eq!(counted.sum(|worker| worker.net.gso_messages.get()), 0);
-    let sent = counted.sum(|worker| worker.net.datagrams_sent.get());
-    assert_eq!(counted.sum(|worker| worker.net.send_messages.get()), sent);
+    assert_eq!(counted.sum_over_workers(|worker| worker.net.gso_messages.get()), 0);
+    let sent = counted.sum_over_workers(|worker| worker.net.datagrams_sent.get());
+    assert_eq!(counted.sum_over_workers(|worker| worker.net.send_messages.get()), sent);
 }
 
 #[tokio::test]
@@ -108,8 +108,8 @@ async fn without_gro_every_message_is_a_datagram() {
     let litequic = start(LiteQuic { gro: false, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    let received = counted.sum(|worker| worker.net.datagrams_received.get());
-    assert_eq!(counted.sum(|worker| worker.net.receive_messages.get()), received);
+    let received = counted.sum_over_workers(|worker| worker.net.datagrams_received.get());
+    assert_eq!(counted.sum_over_workers(|worker| worker.net.receive_messages.get()), received);
 }
 
 /// Clients at a distance download at once. Whether the worker takes datagrams at fixed times depends on how busy the
@@ -139,8 +139,8 @@ async fn parallel_downloads_over_a_long_path_arrive_with_receive_moderation() {
         // Arrivals are events again.
         serve(&litequic).await;
         let counted = counted(litequic).await;
-        let began = counted.sum(|worker| worker.quic.receive_moderations.get());
-        let turns = counted.sum(|worker| worker.wake.metrics.wakes_moderation.get());
+        let began = counted.sum_over_workers(|worker| worker.quic.receive_moderations.get());
+        let turns = counted.sum_over_workers(|worker| worker.wake.metrics.wakes_moderation.get());
         assert!(receive_moderation || began == 0, "{io:?}: {began}");
         assert!(began > 0 || turns == 0, "{io:?}: {turns} turns");
     }
@@ -151,9 +151,9 @@ async fn a_receive_batch_of_one_is_a_call_a_message() {
     let litequic = start(LiteQuic { receive_batch: 1, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    let messages = counted.sum(|worker| worker.net.receive_messages.get());
-    assert_eq!(counted.sum(|worker| worker.net.receive_batches.get()), messages);
-    assert!(counted.sum(|worker| worker.net.syscalls_recvmmsg.get()) >= messages);
+    let messages = counted.sum_over_workers(|worker| worker.net.receive_messages.get());
+    assert_eq!(counted.sum_over_workers(|worker| worker.net.receive_batches.get()), messages);
+    assert!(counted.sum_over_workers(|worker| worker.net.syscalls_recvmmsg.get()) >= messages);
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn a_forbidden_io_uring_falls_back_to_epoll_with_one_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let (config, certificate) = (folder.path().join("litequic.toml"), folder.path().join("cert.pem"));
     let key = folder.path().join("key.pem");
-    let signed = litequic_tls::self_signed(["localhost"]).unwrap();
+    let signed = litequic_tls::make_self_signed(["localhost"]).unwrap();
     std::fs::write(&certificate, &signed.cert_pem).unwrap();
     std::fs::write(&key, &signed.key_pem).unwrap();
     let origin = origin::demo().await;

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use http::Method;
 use litequic::app::WorkerMetrics;
 use litequic_config::Config;
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use quinn::VarInt;
 use tokio::time::timeout;
 
@@ -83,7 +83,7 @@ async fn large_headers_get_431_and_large_trailers_a_reset() {
             peer.until("3\r\nabc\r\n").await;
             exchange.send(&raw::headers(&trailers)).await;
             exchange.finish();
-            assert_eq!(exchange.outcome().await, Outcome::Reset(Code::ExcessiveLoad.value()));
+            assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::ExcessiveLoad.wire_value()));
             assert_eq!(peer.rest().await, "", "no last chunk");
             counts(litequic, "limit_header_bytes", |worker| worker.shared.limit_header_bytes.get(), bytes).await;
             counts(litequic, "limit_headers", |worker| worker.shared.limit_headers.get(), fields).await;
@@ -147,7 +147,7 @@ async fn max_body_bytes_is_413() {
             assert_eq!(known.outcome().await.status(), 413);
             let mut unknown = client.open(&[raw::with("POST", &[]), raw::data("12345678901")].concat()).await;
             assert_eq!(unknown.outcome().await.status(), 413);
-            assert_eq!(unknown.stopped().await, Some(Code::NoError.value()));
+            assert_eq!(unknown.stopped().await, Some(ErrorCode::NoError.wire_value()));
             counts(litequic, "limit_body_bytes", |worker| worker.proxy.limit_body_bytes.get(), 2).await;
         },
     )
@@ -251,7 +251,7 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
 async fn a_full_pool_queues_and_a_full_queue_or_timeout_gets_503() {
     let script = Script::new().await;
     let edit = |config: &mut Config| {
-        let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+        let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         (origin.max_connections, origin.max_queue) = (Some(1), Some(1));
         config.timeouts.queue = SHORT;
     };
@@ -283,7 +283,7 @@ async fn floods_of_what_says_nothing_close_the_connection_as_excessive_load() {
         async |litequic, bystander| {
             let mut closed = 0;
             let mut check = async |client: Raw| {
-                assert_eq!(client.quic.closed().await, Code::ExcessiveLoad.value());
+                assert_eq!(client.quic.closed().await, ErrorCode::ExcessiveLoad.wire_value());
                 closed += 1;
                 counts(litequic, "excessive_load", |worker| worker.http3.limit_excessive_load.get(), closed).await;
                 bystander.goes_on().await;
@@ -386,7 +386,7 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
                 let outcome = client.ask(&raw::get()).await;
                 match expected {
                     Some(status) => assert_eq!(outcome.status(), status),
-                    None => assert_eq!(outcome, Outcome::Reset(Code::InternalError.value())),
+                    None => assert_eq!(outcome, Outcome::Reset(ErrorCode::InternalError.wire_value())),
                 }
                 if let Outcome::Response(response) = outcome {
                     assert_eq!(response.interim.len(), usize::from(size > 1_000));
@@ -413,7 +413,7 @@ async fn a_header_or_unknown_frame_of_a_gigabyte_is_not_buffered() {
             let mut header = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30)].concat()).await;
             assert_eq!(header.outcome().await.status(), 431);
             header.send(&vec![0; STREAMED]).await; // an error once it is stopped
-            assert_eq!(header.stopped().await, Some(Code::NoError.value()));
+            assert_eq!(header.stopped().await, Some(ErrorCode::NoError.wire_value()));
 
             let mut unknown = client.open(&[raw::varint(RESERVED), raw::varint(1 << 30)].concat()).await;
             unknown.send(&vec![0; STREAMED]).await; // taken, and dropped: flow control lets it pass

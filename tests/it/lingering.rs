@@ -33,11 +33,11 @@ const EARLY: [(&str, &str, u64); 2] = [("POST", "/sink", 413), ("PUT", "/headers
 #[tokio::test]
 async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
     for (quic, status) in [(true, 413), (true, 405), (false, 413), (false, 405)] {
-        let certificate = tls::self_signed(["localhost"]).unwrap();
-        let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+        let certificate = tls::make_self_signed(["localhost"]).unwrap();
+        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         let origin = origin::demo().await;
         let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-        let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+        let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
         // The origin takes no PUT: its 405 comes before it has read the body.
         config.limits.max_body_bytes = (status == 413).then_some(1000);
         let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
@@ -258,7 +258,7 @@ async fn a_drain_waits_for_what_is_discarded() {
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&raw::with("POST", &[("content-length", "5000")])).await;
     assert_eq!(exchange.outcome().await.status(), 413);
-    litequic.lifecycle.advance(litequic_base::lifecycle::Phase::Draining);
+    litequic.lifecycle.advance_phase(litequic_base::lifecycle::ProcessPhase::Draining);
     exchange.send(&raw::data([0; 5000])).await;
     exchange.finish();
     assert_eq!(exchange.stopped().await, None);

@@ -6,7 +6,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use futures_util::future;
-use litequic_config::{Config, Workers};
+use litequic_config::{Config, WorkerCount};
 
 /// Unoptimized code does a fifth in the same time.
 const CONNECTIONS: u64 = if cfg!(debug_assertions) { 50 } else { 100 };
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 10;
 const IDLE: u64 = 200;
 
 fn two_workers(config: &mut Config) {
-    config.listen.workers = Workers::Count(2.try_into().unwrap());
+    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::{
         within,
     },
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -66,7 +66,7 @@ impl Unread {
     /// Starts litequic before the demo's origin, and waits until it serves.
     async fn start(start: Start<'_>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
         fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -354,7 +354,7 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
     let (reader, writer) = io::pipe().unwrap();
     let reading = read_on(reader);
     let directory = tempfile::tempdir().unwrap();
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
     fs::write(&cert, &made.cert_pem).unwrap();
     fs::write(&key, &made.key_pem).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic_resources::memory::{MemoryGauge, Reading, Step};
+use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryStep};
 use quinn::ConnectionError;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -29,7 +29,7 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// It runs for longer than any of the tests.
 const LONG: &str = "/drip/1000/60";
 /// Bytes: of no matter here, buffers stay as they are.
-const LIMIT: Reading = Reading { used: 0, limit: 1 << 30 };
+const LIMIT: MemoryReading = MemoryReading { used: 0, limit: 1 << 30 };
 
 /// A client whose request goes on, and what is to be kept for it to.
 async fn busy(client: Client) -> (Client, impl Sized) {
@@ -83,7 +83,7 @@ async fn near_the_memory_limit_idle_connections_end() {
     let connect = || TcpStream::connect(litequic.tcp[0]);
     let held = (connect().await.unwrap(), connect().await.unwrap());
     litequic.wait_until("TCP connections", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 2).await;
-    gauge.set(Step::Refuse, LIMIT);
+    gauge.publish_pressure(MemoryStep::Refuse, LIMIT);
     assert_eq!(within("the end of an idle connection", idle.quic.closed()).await, H3_NO_ERROR);
     is_refused(Quic::at(Ipv4Addr::LOCALHOST, &litequic).await);
     assert!(!is_kept(litequic.tcp[0]).await, "this client has a TCP connection");
@@ -98,7 +98,7 @@ async fn near_the_memory_limit_idle_connections_end() {
         2
     );
     assert_eq!(litequic.sum(|worker| worker.worker.limit_memory_held.get()), 0);
-    gauge.set(Step::Normal, LIMIT);
+    gauge.publish_pressure(MemoryStep::Normal, LIMIT);
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
     drop(held);
     litequic.stop().await;
@@ -110,7 +110,7 @@ async fn unread_responses_hold_at_most_a_quarter_of_the_memory_limit() {
     const SMALL: u64 = 16 << 20;
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
-    gauge.set(Step::Normal, Reading { used: 0, limit: SMALL });
+    gauge.publish_pressure(MemoryStep::Normal, MemoryReading { used: 0, limit: SMALL });
     let held = |litequic: &Litequic| litequic.sum(|worker| worker.worker.send_buffered.get());
     let mut readers = Vec::new();
     for _ in 0..24 {
@@ -140,7 +140,7 @@ async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let busy = (busy(Client::to(&litequic).await).await, busy(Client::to(&litequic).await).await);
-    gauge.set(Step::Shrink, LIMIT);
+    gauge.publish_pressure(MemoryStep::Shrink, LIMIT);
     is_refused(Quic::at(Ipv4Addr::LOCALHOST, &litequic).await);
     assert_eq!(client_from(OTHER, &litequic).await.get("/status/204").await.status, 204);
     assert!(is_kept(litequic.tcp[0]).await, "over TCP this client has no connection");
@@ -152,10 +152,10 @@ async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
 async fn at_it_no_client_gets_a_connection() {
     let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
-    gauge.set(Step::Close, LIMIT);
+    gauge.publish_pressure(MemoryStep::Close, LIMIT);
     is_refused(Quic::at(OTHER, &litequic).await);
     assert!(!is_kept(litequic.tcp[0]).await);
-    gauge.set(Step::Normal, LIMIT);
+    gauge.publish_pressure(MemoryStep::Normal, LIMIT);
     assert!(is_kept(litequic.tcp[0]).await);
     assert!(Quic::at(OTHER, &litequic).await.is_ok());
     litequic.stop().await;
@@ -168,9 +168,9 @@ async fn at_the_memory_limit_the_largest_connection_ends() {
     let light = busy(Client::to(&litequic).await).await;
     let heavy = unread(client_from(OTHER, &litequic).await, "/bytes/50000000").await;
     litequic.wait_until("held", |worker| worker.worker.send_buffered.get(), |held| held > 100_000).await;
-    gauge.set(Step::Close, LIMIT);
+    gauge.publish_pressure(MemoryStep::Close, LIMIT);
     assert_eq!(within("the end of the heaviest", heavy.0.quic.closed()).await, H3_EXCESSIVE_LOAD);
-    gauge.set(Step::Normal, LIMIT);
+    gauge.publish_pressure(MemoryStep::Normal, LIMIT);
     let ended = litequic.sum(|worker| worker.worker.limit_memory_held.get());
     assert!(ended > 0);
     // On a slow machine it is the next one's turn by now.

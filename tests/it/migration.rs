@@ -12,7 +12,7 @@ use crate::support::{
 use bytes::Buf;
 use http::Method;
 use litequic_quic as quic;
-use litequic_tls::{Trust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -181,12 +181,12 @@ async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
 async fn nat_rebinding_is_followed_although_migration_is_disabled() {
     for migration in [false, true] {
         let litequic = Litequic::start(origin::demo().await, |config| config.listen.migration = migration).await;
-        let tls = client_config(&Trust::Insecure, false).unwrap();
+        let tls = client_config(&ServerTrust::Insecure, false).unwrap();
         let observer = quic::Observer::default();
-        let _connection = quic::connect(litequic.address, "localhost", tls, DEADLINE, &observer).await.unwrap();
-        let observed = observer.now();
+        let _connection = quic::connect_client(litequic.address, "localhost", tls, DEADLINE, &observer).await.unwrap();
+        let observed = observer.observed_state();
         let server = observed.server_parameters.unwrap();
-        let mut parameters = server.beside(&observed.own_parameters);
+        let mut parameters = server.compare_with(&observed.own_parameters);
         let (_, disabled, own) = parameters.find(|(name, ..)| *name == "disable_active_migration").unwrap();
         assert_eq!((&*disabled, &*own), (if migration { "0" } else { "1" }, "0"));
         drop(parameters);

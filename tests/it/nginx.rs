@@ -9,7 +9,7 @@ use crate::support::{
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Method, StatusCode};
-use litequic_config::{Config, Origin};
+use litequic_config::{Config, OriginConfig};
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeSet, fs, time::Duration};
 use tokio::time::sleep;
@@ -54,7 +54,7 @@ async fn files_of_every_size_arrive_whole() {
     let (tcp, over_tcp) = before(&nginx).await;
     let socket = nginx.socket();
     let (unix, over_unix) = edited(&nginx, |config| {
-        config.origins = config.origins.keys().map(|name| (name.clone(), Origin::new(socket.clone()))).collect();
+        config.origins = config.origins.keys().map(|name| (name.clone(), OriginConfig::new(socket.clone()))).collect();
     })
     .await;
     for client in [&over_tcp, &over_unix] {

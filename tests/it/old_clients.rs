@@ -12,8 +12,10 @@ use crate::{
     },
 };
 use litequic::app::WorkerMetrics;
-use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Config, OriginAddress, TlsVersion, Verify};
-use litequic_tls::{self as tls, CertificateStore, SelfSigned, self_signed_with};
+use litequic_config::{
+    AccessField, AccessFormat, AccessLog, AccessTarget, Config, OriginAddress, TlsVersion, VerifyMode,
+};
+use litequic_tls::{self as tls, CertificateStore, SelfSigned, make_self_signed_with};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SupportedCipherSuite,
@@ -44,13 +46,14 @@ async fn serving(min: TlsVersion) -> Litequic {
 
 /// A proxy with a certificate for each of `keys`, the first for clients that take any.
 async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> Litequic {
-    let made = keys.iter().map(|key| self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap());
+    let made =
+        keys.iter().map(|key| make_self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap());
     let made: Vec<SelfSigned> = made.collect();
-    let mut certificates = made.iter().map(|made| made.certificate().unwrap());
+    let mut certificates = made.iter().map(|made| made.to_loaded_certificate().unwrap());
     let store = CertificateStore::new(certificates.next().unwrap(), certificates);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.listen.tls_min = min;
     config.sources.limited = false;
     Litequic::with_certificates(&config, store, made[0].cert_pem.clone()).await
@@ -380,7 +383,7 @@ async fn tls_1_3_suites_without_the_version_are_a_version_mismatch() {
 #[tokio::test]
 async fn a_host_whose_clients_may_present_a_certificate_refuses_tls_1_2() {
     let authority = Authority::new("root");
-    let routes = [route(Some("a.test"), "/", Verify::Optional), route(Some("b.test"), "/", Verify::None)];
+    let routes = [route(Some("a.test"), "/", VerifyMode::Optional), route(Some("b.test"), "/", VerifyMode::None)];
     let edit = |config: &mut Config| config.listen.tls_min = TlsVersion::Tls12;
     let litequic = start(origin::demo().await, &authority.pem(), &routes, edit).await;
     let answer = answered(litequic.tcp[0], &hello("a.test", &litequic.cert_pem)).await;
@@ -401,11 +404,11 @@ async fn chromium_without_tls_1_3_gets_the_page() {
     if needs::program("chromium").is_none() {
         return;
     }
-    let made: SelfSigned = tls::self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let made: SelfSigned = tls::make_self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.listen.tls_min = TlsVersion::Tls12;
     config.listen.http3 = false;
     let litequic = Litequic::with_certificates(&config, store, made.cert_pem.clone()).await;

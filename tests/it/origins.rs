@@ -14,9 +14,9 @@ use crate::support::{
 use bytes::{Buf, Bytes};
 use http::Method;
 use litequic::{app::WorkerMetrics, cli::demo::origin::DemoOrigin};
-use litequic_config::{Config, Health, OriginAddress, Workers};
+use litequic_config::{Config, HealthCheck, OriginAddress, WorkerCount};
 use litequic_proxy::{ServerMetrics, ServerName};
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -62,7 +62,7 @@ impl Mortal {
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let (address, serving) = DemoOrigin::bind(wanted).await.unwrap();
+                let (address, serving) = DemoOrigin::bind_origin(wanted).await.unwrap();
                 bound.send(address).unwrap();
                 tokio::select! {
                     () = serving => {}
@@ -94,18 +94,18 @@ pub(crate) async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config
     .await
 }
 
-pub(crate) fn origin(config: &mut Config) -> &mut litequic_config::Origin {
-    config.origins.get_mut(Config::ORIGIN).unwrap()
+pub(crate) fn origin(config: &mut Config) -> &mut litequic_config::OriginConfig {
+    config.origins.get_mut(Config::ORIGIN_NAME).unwrap()
 }
 
 /// What metrics call the server at `address`.
 fn name(address: SocketAddr) -> ServerName {
-    ServerName::new(Config::ORIGIN, &tcp(address).to_string())
+    ServerName::new(Config::ORIGIN_NAME, &tcp(address).to_string())
 }
 
 /// What `read` finds of the server at `address`, summed over all workers.
 pub(crate) fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
-    litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.of(&name(address))))
+    litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.counters_for(&name(address))))
 }
 
 /// Waits until `condition` holds.
@@ -164,7 +164,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     let litequic = before(servers, |config| {
         origin(config).eject_time = Duration::from_millis(200);
         origin(config).eject_after = Some(3);
-        config.listen.workers = Workers::Count(2.try_into().unwrap());
+        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
     })
     .await;
     let (dead, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -279,15 +279,15 @@ async fn one_of_three_nginx_servers_restarts_unnoticed() {
     one_dies_and_comes_back(&addresses, kill_and_revive).await;
 }
 
-fn health() -> Health {
-    Health {
+fn health() -> HealthCheck {
+    HealthCheck {
         path: "/health".into(),
         host: None,
         interval: Duration::from_millis(100),
         timeout: DEADLINE,
         healthy: 2,
         unhealthy: 2,
-        ..Health::default()
+        ..HealthCheck::default()
     }
 }
 
@@ -296,14 +296,14 @@ async fn an_unhealthy_server_gets_no_requests_and_one_worker_checks() {
     let ill = Always::new("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n").await;
     let well = Always::new(Always::EMPTY_200).await;
     let litequic = before(&[ill.address, well.address], |config| {
-        config.listen.workers = Workers::Count(3.try_into().unwrap());
+        config.listen.workers = WorkerCount::Count(3.try_into().unwrap());
         config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
         config.admin.ready_needs_origin = true;
         origin(config).health = Some(health());
     })
     .await;
     let checks = &litequic.metrics.checks;
-    let checks = [&ill, &well].map(|server| checks.of(&name(server.address)));
+    let checks = [&ill, &well].map(|server| checks.counters_for(&name(server.address)));
     until("checks", async || checks[0].failed.get() > 3 && checks[1].passed.get() > 3).await;
     assert_eq!((checks[0].up.get(), checks[1].up.get()), (0, 1));
     assert_eq!((checks[0].passed.get(), checks[1].failed.get()), (0, 0));
@@ -320,7 +320,7 @@ async fn an_unhealthy_server_gets_no_requests_and_one_worker_checks() {
     assert!(well.seen().contains("GET /health HTTP/1.1\r\n"));
     assert!(well.seen().contains(&format!("host: {}\r\n", well.address)));
 
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     for (server, up) in [(&ill, 0), (&well, 1)] {
         let line = format!("litequic_origin_server_up{{origin=\"origin\",server=\"{}\"}} {up}", tcp(server.address));
         assert!(text.contains(&line), "{line} in {text}");
@@ -380,7 +380,10 @@ async fn nginx_hears_of_the_client_by_the_proxy_protocol() {
         }
     }
     assert_eq!(litequic.sum(|worker| worker.proxy.origin_connections.get()), 2, "one a client");
-    let checks = litequic.metrics.checks.of(&ServerName::new(Config::ORIGIN, &format!("http://127.0.0.1:{port}")));
+    let checks = litequic
+        .metrics
+        .checks
+        .counters_for(&ServerName::new(Config::ORIGIN_NAME, &format!("http://127.0.0.1:{port}")));
     until("a check", async || checks.passed.get() > 0).await;
     assert_eq!(checks.failed.get(), 0);
     litequic.stop().await;
@@ -428,7 +431,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
 
     let old = saying((Ipv4Addr::LOCALHOST, 0).into(), "old").await;
     saying(([127, 0, 0, 2], old.port()).into(), "new").await;
-    let made = self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));

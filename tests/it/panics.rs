@@ -12,7 +12,7 @@ use std::fs;
 /// Runs litequic, which is to panic in `place`, until it ends; with a request if that is what it takes.
 async fn panicked_in(place: &str, format: &str) -> Ended {
     let directory = tempfile::tempdir().unwrap();
-    let made = tls::self_signed(["localhost"]).unwrap();
+    let made = tls::make_self_signed(["localhost"]).unwrap();
     let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
     fs::write(&cert, &made.cert_pem).unwrap();
     fs::write(&key, &made.key_pem).unwrap();

@@ -12,12 +12,12 @@ use crate::{
 };
 use futures_util::future;
 use litequic::app::WorkerMetrics;
-use litequic_config::{Config, Limits, Origin, Route};
+use litequic_config::{Config, Limits, OriginConfig, RouteConfig};
 use std::time::Duration;
 use tokio::time::timeout;
 
 const MIB: u64 = 1024 * 1024;
-const FLOOR: u64 = Limits::RECEIVE_FLOOR;
+const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;
 /// Bytes in flight at 200 Mbit/s over 100 ms.
 const LONG_PATH: u64 = 2_500_000;
 /// Nothing was taken for that long: nothing will be.
@@ -35,10 +35,11 @@ impl Stuck {
         let litequic = Litequic::start(origin::demo().await, |config| {
             edit(config);
             let address = format!("http://{}", stuck.address).parse().unwrap();
-            config
-                .origins
-                .insert("stuck".into(), Origin { max_connections: Some(1), request_buffer: 0, ..Origin::new(address) });
-            config.routes.push(Route { path_prefix: "/stuck".into(), ..Route::catch_all("stuck") });
+            config.origins.insert(
+                "stuck".into(),
+                OriginConfig { max_connections: Some(1), request_buffer: 0, ..OriginConfig::new(address) },
+            );
+            config.routes.push(RouteConfig { path_prefix: "/stuck".into(), ..RouteConfig::catch_all("stuck") });
         })
         .await;
         let client = Raw::to(&litequic).await;

@@ -234,7 +234,7 @@ async fn round_trip_times_are_those_of_the_path() {
     let link = Link::between(litequic.address, Faults::both(way));
     let client = connect(&litequic, &link, true).await;
     // All of one scrape: a sample may come between two.
-    let scrape = || litequic.metrics.registry().render();
+    let scrape = || litequic.metrics.registry().render_metrics();
     let sample = |text: &str, name: &str| {
         let line =
             text.lines().find_map(|line| line.strip_prefix("litequic_smoothed_rtt_seconds_")?.strip_prefix(name));

@@ -16,7 +16,7 @@ use crate::{
 use bytes::Buf;
 use http::Method;
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{SelfSigned, Trust, client_config, self_signed};
+use litequic_tls::{SelfSigned, ServerTrust, client_config, make_self_signed};
 use quinn::crypto::rustls::QuicClientConfig;
 use std::{
     fs,
@@ -58,7 +58,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Self {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let setup = Self {
             directory: tempfile::tempdir().unwrap(),
             udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into(),
@@ -224,7 +224,7 @@ async fn two_hundred_reloads_in_the_middle_of_fifty_downloads_cut_none() {
     for reload in 1..=RELOADS {
         // Whatever else is reloaded, the origin moves each time, and now and then the certificate is another.
         if reload % 50 == 0 {
-            setup.project(&format!("..v{}", reload + 1), &self_signed(["localhost"]).unwrap());
+            setup.project(&format!("..v{}", reload + 1), &make_self_signed(["localhost"]).unwrap());
         }
         let (headers, timeout) = (99 + reload, 60 + reload);
         let changed = format!("limits.max_headers = {headers}\ntimeouts.response_body = \"{timeout}s\"");
@@ -268,7 +268,7 @@ async fn a_certificate_behind_a_swapped_link_is_served_from_then_on() {
     let expiry = setup.metric("litequic_certificate_expiry_timestamp_seconds").await;
     assert!(expiry > 1_700_000_000);
 
-    let renewed = self_signed(["localhost"]).unwrap();
+    let renewed = make_self_signed(["localhost"]).unwrap();
     setup.project("..v2", &renewed);
     process.await_stderr("tls/tls.crt renewed, expires ");
     assert!(process.stderr().contains("\"key\":\"certificates[0]\""));
@@ -346,11 +346,11 @@ async fn clients_after_the_reload_are_asked_not_to_migrate() {
     let process = setup.start(origin).await;
     let disabled = async || {
         let observer = Observer::default();
-        let tls = client_config(&Trust::Insecure, false).unwrap();
-        let connection = quic::connect(setup.udp, "localhost", tls, DEADLINE, &observer).await.unwrap();
-        let observed = observer.now();
+        let tls = client_config(&ServerTrust::Insecure, false).unwrap();
+        let connection = quic::connect_client(setup.udp, "localhost", tls, DEADLINE, &observer).await.unwrap();
+        let observed = observer.observed_state();
         let server = observed.server_parameters.unwrap();
-        let mut parameters = server.beside(&observed.own_parameters);
+        let mut parameters = server.compare_with(&observed.own_parameters);
         let (_, server, _) = parameters.find(|(name, ..)| *name == "disable_active_migration").unwrap();
         drop(connection);
         server
@@ -577,7 +577,7 @@ async fn a_saved_file_waits_for_a_request_where_it_is_not_followed() {
         let process = setup.start_with(origin.address, &key).await;
         // The line `ready`.
         process.await_stderr(&format!("\"reload\":{on_change:?}"));
-        let renewed = self_signed(["localhost"]).unwrap();
+        let renewed = make_self_signed(["localhost"]).unwrap();
         setup.write(origin.address, &format!("{key}timeouts.send = \"7s\""));
         setup.project("..v2", &renewed);
         if on_change == "certificates" {
@@ -673,7 +673,7 @@ fn without_a_file_the_certificates_are_read_anew() {
     process.address();
     process.signal("HUP");
     process.await_stderr("there is no configuration file to reload");
-    setup.project("..v2", &self_signed(["localhost"]).unwrap());
+    setup.project("..v2", &make_self_signed(["localhost"]).unwrap());
     process.signal("HUP");
     process.await_stderr("tls.crt renewed, expires ");
     process.signal("TERM");

@@ -5,12 +5,12 @@ use crate::{
     reload::{Setup, saying},
     support::{client::Client, origin, process::Process, within},
 };
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use std::{fs, time::Duration};
 use tokio::time::sleep;
 
 fn made() -> SelfSigned {
-    self_signed(["localhost"]).unwrap()
+    make_self_signed(["localhost"]).unwrap()
 }
 
 /// That clients get `made`, and nothing else.
@@ -89,7 +89,7 @@ async fn an_invalid_configuration_file_does_not_stop_renewals() {
 #[tokio::test]
 async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
     let (setup, origin) = (Setup::new(), saying("").await);
-    let other = self_signed(["other.test"]).unwrap();
+    let other = make_self_signed(["other.test"]).unwrap();
     let write = |name: &str, made: &SelfSigned| {
         fs::write(setup.path(&format!("{name}.crt")), &made.cert_pem).unwrap();
         fs::write(setup.path(&format!("{name}.key")), &made.key_pem).unwrap();
@@ -122,7 +122,7 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
 #[tokio::test]
 async fn authorities_and_revocation_lists_are_renewed_while_the_configuration_is_refused() {
     let (setup, closed) = (Setup::new(), origin::closed_port());
-    let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
+    let (one, other) = (make_self_signed(["one"]).unwrap(), make_self_signed(["other"]).unwrap());
     let ca = setup.path("ca.crt");
     fs::write(&ca, &one.cert_pem).unwrap();
     let asks = "client_certificates.ca = \"ca.crt\"\nclient_certificates.verify = \"optional\"";

@@ -6,7 +6,7 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     raw::{self, HEADERS, Outcome, RESERVED, Raw, get, replaced, with},
 };
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 
 /// Bytes before a stream's end.
 type Bytes = Vec<u8>;
@@ -34,7 +34,7 @@ async fn all_get(expected: impl Fn(&Outcome) -> bool, requests: Vec<Bytes>) {
 }
 
 fn is_malformed(outcome: &Outcome) -> bool {
-    *outcome == Outcome::Reset(Code::MessageError.value())
+    *outcome == Outcome::Reset(ErrorCode::MessageError.wire_value())
 }
 
 fn is(status: u16) -> impl Fn(&Outcome) -> bool {
@@ -211,7 +211,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30), vec![0; 1_000]].concat()).await;
     assert_eq!(exchange.outcome().await.status(), 431);
-    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    assert_eq!(exchange.stopped().await, Some(ErrorCode::NoError.wire_value()));
     origin.saw_no_connection();
     litequic.stop().await;
 }
@@ -276,6 +276,6 @@ async fn a_bad_request_leaves_the_other_streams_of_its_connection_undisturbed() 
 
 #[tokio::test]
 async fn an_empty_request_stream_is_reset_and_the_connection_stays() {
-    let expected = |outcome: &Outcome| *outcome == Outcome::Reset(Code::RequestIncomplete.value());
+    let expected = |outcome: &Outcome| *outcome == Outcome::Reset(ErrorCode::RequestIncomplete.wire_value());
     all_get(expected, vec![Vec::new(), raw::frame(RESERVED, "x")]).await;
 }

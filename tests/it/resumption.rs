@@ -16,10 +16,10 @@ use h3_quinn::OpenStreams;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{Config, OriginAddress, Workers};
-use litequic_http3::client::{Client, Piece};
+use litequic_config::{Config, OriginAddress, WorkerCount};
+use litequic_http3::client::{Http3Client, ResponsePiece};
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
+use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config, make_self_signed};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::HandshakeKind;
 use std::{
@@ -120,15 +120,15 @@ async fn start(made: &SelfSigned, workers: u16) -> Litequic {
 async fn start_with(made: &SelfSigned, workers: u16, edit: impl FnOnce(&mut Config)) -> Litequic {
     let origin = origin::demo().await;
     let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = Workers::Count(NonZeroU16::new(workers).unwrap());
+    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
     edit(&mut config);
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     Litequic::with_certificates(&config, store, made.cert_pem.clone()).await
 }
 
 fn made() -> SelfSigned {
-    self_signed(["localhost"]).unwrap()
+    make_self_signed(["localhost"]).unwrap()
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn a_session_resumes_on_whatever_worker_gets_it() {
         assert!(is_sound(&connection.download(1000, |_| {}).await));
         connection.close().await;
     }
-    let hit: Vec<u64> = litequic.metrics.workers().iter().map(|worker| worker.http3.connections.get()).collect();
+    let hit: Vec<u64> = litequic.metrics.worker_metrics().iter().map(|worker| worker.http3.connections.get()).collect();
     assert_eq!(hit.iter().sum::<u64>(), 24);
     assert!(hit.iter().filter(|connections| **connections > 0).count() > 1, "several workers were hit: {hit:?}");
     litequic.stop().await;
@@ -288,18 +288,19 @@ pub(super) async fn tcp_handshake(server: SocketAddr, config: &rustls::ClientCon
 #[tokio::test]
 async fn s2n_quics_client_that_keeps_no_tickets_is_served_as_well() {
     let litequic = start(&made(), 1).await;
-    let tls = client_config(&Trust::Insecure, false).unwrap();
-    let connection = quic::connect(litequic.address, "localhost", tls, DEADLINE, &Observer::default()).await.unwrap();
-    let client = Client::start(connection).await.unwrap();
+    let tls = client_config(&ServerTrust::Insecure, false).unwrap();
+    let connection =
+        quic::connect_client(litequic.address, "localhost", tls, DEADLINE, &Observer::default()).await.unwrap();
+    let client = Http3Client::from_connection(connection).await.unwrap();
     let uri = format!("https://localhost:{}/bytes/{MEGABYTE}", litequic.address.port());
-    let (sent, mut response) = client.send(&Request::get(uri).body(()).unwrap()).await.unwrap();
-    sent.finish();
-    assert_eq!(within("the response", response.head()).await.unwrap().status(), 200);
+    let (sent, mut response) = client.send_request(&Request::get(uri).body(()).unwrap()).await.unwrap();
+    sent.finish_request();
+    assert_eq!(within("the response", response.next_head()).await.unwrap().status(), 200);
     let mut body = Vec::new();
-    while let Some(Piece::Data(data)) = within("the body", response.next()).await.unwrap() {
+    while let Some(ResponsePiece::Data(data)) = within("the body", response.next_body_piece()).await.unwrap() {
         body.extend_from_slice(&data);
     }
     assert!(body.len() == MEGABYTE && is_sound(&body));
-    client.close();
+    client.close_connection();
     litequic.stop().await;
 }

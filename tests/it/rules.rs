@@ -17,7 +17,7 @@ mod reloads;
 mod users;
 
 use crate::support::proxy::Litequic;
-use litequic_config::{self as config, Config, Listen, Workers};
+use litequic_config::{self as config, Config, Listen, WorkerCount};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
@@ -29,11 +29,11 @@ fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {
     let whole = format!(
         "{text}\n[[certificates]]\ncert = \"unused.crt\"\nkey = \"unused.key\"\n[origin]\nurl = \"http://{origin}\"\n"
     );
-    let parsed = config::parse(&whole, &directory.join("litequic.toml"), |_| None);
+    let parsed = config::parse_config(&whole, &directory.join("litequic.toml"), |_| None);
     let mut config = parsed.unwrap_or_else(|faults| panic!("{faults}"));
     let proxy_protocol_from = std::mem::take(&mut config.listen.proxy_protocol_from);
-    config.listen = Listen { proxy_protocol_from, ..Listen::at((Ipv4Addr::LOCALHOST, 0).into()) };
-    config.listen.workers = Workers::Count(NonZeroU16::MIN);
+    config.listen = Listen { proxy_protocol_from, ..Listen::at_address((Ipv4Addr::LOCALHOST, 0).into()) };
+    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     config
 }
 

@@ -21,7 +21,7 @@ use crate::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
-use litequic_config::{Config, Origin, OriginAddress, OriginTls, TlsVersion};
+use litequic_config::{Config, OriginAddress, OriginConfig, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
@@ -89,18 +89,18 @@ pub(crate) fn server(authority: &Authority, edit: impl FnOnce(&mut CertificatePa
 }
 
 /// The configuration of an origin at `port`, whose authority is in `ca`.
-fn https(port: u16, ca: PathBuf) -> Origin {
+fn https(port: u16, ca: PathBuf) -> OriginConfig {
     let tls = OriginTls { ca: Some(ca), ..OriginTls::default() };
     let address = OriginAddress::Https { host: "127.0.0.1".into(), port };
-    Origin { tls: Some(tls), ..Origin::new(address) }
+    OriginConfig { tls: Some(tls), ..OriginConfig::new(address) }
 }
 
-fn tls(origin: &mut Origin) -> &mut OriginTls {
+fn tls(origin: &mut OriginConfig) -> &mut OriginTls {
     origin.tls.as_mut().unwrap()
 }
 
 /// litequic before `origin`.
-async fn before(origin: Origin) -> Litequic {
+async fn before(origin: OriginConfig) -> Litequic {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let set = |config: &mut Config| {
         config.origins.values_mut().for_each(|one| *one = origin.clone());

@@ -66,7 +66,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     const HALF: usize = 50_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
-        let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+        let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         origin.max_connections = Some(1);
     })
     .await;

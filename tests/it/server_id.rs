@@ -14,8 +14,8 @@ use crate::{
         within,
     },
 };
-use litequic_config::{Config, OriginAddress, ServerId, Workers};
-use litequic_tls::{CertificateStore, SelfSigned, self_signed};
+use litequic_config::{Config, OriginAddress, ServerId, WorkerCount};
+use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
 use std::{
     env, fs,
     net::{Ipv4Addr, SocketAddr},
@@ -44,11 +44,11 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
     let mut servers = Vec::new();
     for n in 0..SERVERS {
         let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-        let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-        config.listen.workers = Workers::Count(2.try_into().unwrap());
+        let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
         config.sources.limited = false;
         config.listen.server_id = ids(n);
-        let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         servers.push(Litequic::with_certificates(&config, store, certificate.cert_pem.clone()).await);
     }
     servers
@@ -68,7 +68,7 @@ async fn client(balancer: &Balancer, certificate: &SelfSigned) -> Client {
 
 /// Packets of no connection that all servers got, by whose server ID they had: own, another's, none.
 fn strays(servers: &[Litequic]) -> [u64; 3] {
-    let sum = |read: fn(&litequic_quic::Metrics) -> u64| {
+    let sum = |read: fn(&litequic_quic::QuicMetrics) -> u64| {
         servers.iter().map(|server| server.sum(|worker| read(&worker.quic))).sum()
     };
     [
@@ -83,14 +83,14 @@ async fn connections_follow_their_client_through_a_balancer_that_decrypts_server
     let directory = tempfile::tempdir().unwrap();
     let key_file = directory.path().join("key");
     fs::write(&key_file, KEY_DIGITS).unwrap();
-    let certificate = self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     // Bytes of server ID and nonce, whether there is a key, and the rotation.
     for (len, nonce, encrypted, rotation) in
         [(8, 7, false, 0), (4, 11, false, 3), (8, 8, true, 0), (1, 8, true, 6), (3, 13, true, 1), (9, 8, true, 2)]
     {
         let configured = |n: u8| {
             let key_file = encrypted.then(|| key_file.clone());
-            Some(ServerId::of(&digits(&id(n, len)), nonce, key_file).with_rotation(rotation))
+            Some(ServerId::from_digits(&digits(&id(n, len)), nonce, key_file).with_rotation(rotation))
         };
         let servers = servers(&certificate, configured).await;
         let addresses = addresses(&servers);
@@ -118,7 +118,7 @@ async fn connections_follow_their_client_through_a_balancer_that_decrypts_server
 /// What the test above is worth: the same clients behind a hash of addresses.
 #[tokio::test]
 async fn without_server_ids_a_client_whose_address_changes_reaches_another_server() {
-    let certificate = self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     let servers = servers(&certificate, |_| None).await;
     let balancer = Balancer::before(addresses(&servers), vec![]).await;
     let (mut lost, mut kept) = (0, 0);
@@ -150,8 +150,8 @@ async fn without_server_ids_a_client_whose_address_changes_reaches_another_serve
 
 #[tokio::test]
 async fn datagrams_with_another_server_id_reveal_a_wrong_balancer_table() {
-    let certificate = self_signed(["localhost"]).unwrap();
-    let servers = servers(&certificate, |n| Some(ServerId::of(&digits(&id(n, 8)), 7, None))).await;
+    let certificate = make_self_signed(["localhost"]).unwrap();
+    let servers = servers(&certificate, |n| Some(ServerId::from_digits(&digits(&id(n, 8)), 7, None))).await;
     let addresses = addresses(&servers);
     let table = |shift: usize| {
         let servers = (0..SERVERS).map(|n| (id(n, 8), addresses[(usize::from(n) + shift) % addresses.len()])).collect();
@@ -261,7 +261,7 @@ fn envoy() -> Option<PathBuf> {
 #[tokio::test]
 async fn the_balancer_of_these_tests_routes_server_ids_that_envoy_issues() {
     let Some(envoy) = envoy() else { return };
-    let certificate = self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     for (len, nonce, encrypted, rotation) in [(3, 13, true, 1), (3, 4, true, 0), (8, 9, true, 2), (8, 7, false, 0)] {
         let mut servers = Vec::new();
         let directory = tempfile::tempdir().unwrap();

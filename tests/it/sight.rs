@@ -10,8 +10,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::Method;
-use litequic::app::{Metrics, WorkerMetrics};
-use litequic_config::{Config, Route};
+use litequic::app::{ProcessMetrics, WorkerMetrics};
+use litequic_config::{Config, RouteConfig};
 use litequic_telemetry::Counter;
 use std::{process::Command, sync::Arc, time::Duration};
 use tokio::{
@@ -28,8 +28,8 @@ async fn counts(litequic: &Litequic, what: &str, counter: Read, expected: u64) {
 }
 
 /// A line of a scrape, by its name and labels.
-fn scraped(metrics: &Metrics, sample: &str) -> f64 {
-    let text = metrics.registry().render();
+fn scraped(metrics: &ProcessMetrics, sample: &str) -> f64 {
+    let text = metrics.registry().render_metrics();
     let value = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok());
     value.unwrap_or_else(|| panic!("{sample} in {text}"))
 }
@@ -73,13 +73,13 @@ async fn the_end_of_a_quic_connection_is_logged_as_idle_or_drained() {
     other.get("/status/204").await;
     let metrics = Arc::clone(&litequic.metrics);
     litequic.stop().await;
-    assert_eq!(metrics.sum(|worker| worker.quic.closed_litequic.get()), 1);
+    assert_eq!(metrics.sum_over_workers(|worker| worker.quic.closed_litequic.get()), 1);
 }
 
 #[tokio::test]
 async fn a_client_that_distrusts_the_certificate_is_counted_by_its_alert() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let stranger = litequic_tls::self_signed(["localhost"]).unwrap().cert_pem;
+    let stranger = litequic_tls::make_self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
     assert!(Quic::try_connect(litequic.address, "localhost", &stranger, transport).await.is_err());
     counts(&litequic, "an alert", |worker| &worker.quic.handshakes_failed_alert, 1).await;
@@ -157,7 +157,7 @@ async fn tcp_connections_that_ended_are_those_that_came_as_far_as_requests() {
     drop(http2);
     litequic.wait_until("all have ended", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 0).await;
     let family = |name: &str| -> Vec<u64> {
-        let all = litequic.metrics.registry().samples();
+        let all = litequic.metrics.registry().summed_samples();
         all.into_iter().filter(|(sample, _)| sample.starts_with(&format!("{name}{{"))).map(|(_, count)| count).collect()
     };
     assert_eq!(family("tcp_connections"), [1, 1, 1]);
@@ -188,7 +188,10 @@ async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() 
     // Requests without a body do not count.
     assert_eq!([size("request", "count"), size("request", "sum")], [2.0, 5005.0]);
     assert_eq!(size("response", "count"), 4.0);
-    assert_eq!(size("response", "sum"), metrics.sum(|worker| worker.shared.response_body_bytes.get()) as f64);
+    assert_eq!(
+        size("response", "sum"),
+        metrics.sum_over_workers(|worker| worker.shared.response_body_bytes.get()) as f64
+    );
     assert_eq!(size("request", "bucket{le=\"4096.0\"}"), 1.0);
     assert_eq!(size("request", "bucket{le=\"16384.0\"}"), 2.0);
 }
@@ -197,7 +200,9 @@ async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() 
 #[tokio::test]
 async fn bytes_are_counted_by_route_alike_over_every_protocol() {
     let litequic = Litequic::start(origin::demo().await, |config| {
-        config.routes.insert(0, Route { path_prefix: "/echo".into(), ..Route::catch_all(Config::ORIGIN) });
+        config
+            .routes
+            .insert(0, RouteConfig { path_prefix: "/echo".into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) });
     })
     .await;
     let counted = || {

@@ -51,7 +51,7 @@ fn a_browser_signs_in_over_http3_to_an_unmodified_origin() {
     let page = "<title>in</title>user=$http_x_auth_request_user email=$http_x_auth_request_email";
     let server = format!("location / {{ default_type text/html; return 200 '{page}'; }}");
     let Some(nginx) = Nginx::start(&server) else { return };
-    let made = tls::self_signed(["localhost"]).unwrap();
+    let made = tls::make_self_signed(["localhost"]).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("tls.crt", &made.cert_pem);
     write("tls.key", &made.key_pem);

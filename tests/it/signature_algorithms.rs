@@ -14,7 +14,7 @@ use crate::{
 };
 use http::Method;
 use litequic_config::Config;
-use litequic_tls::{CertificateStore, SelfSigned, self_signed_with};
+use litequic_tls::{CertificateStore, SelfSigned, make_self_signed_with};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,
@@ -41,7 +41,7 @@ const HANDSHAKE_FAILURE: u64 = 0x100 + 40;
 const ALL: &[SignatureScheme] = &[RSA_PSS_SHA256, ECDSA_NISTP384_SHA384, ECDSA_NISTP256_SHA256];
 
 fn made(key: &'static SignatureAlgorithm, names: &[&str]) -> SelfSigned {
-    self_signed_with(names.iter().copied(), &KeyPair::generate_for(key).unwrap()).unwrap()
+    make_self_signed_with(names.iter().copied(), &KeyPair::generate_for(key).unwrap()).unwrap()
 }
 
 fn der(made: &SelfSigned) -> CertificateDer<'static> {
@@ -127,10 +127,10 @@ async fn served_over_tcp(
 }
 
 async fn start(certificates: &[SelfSigned]) -> Litequic {
-    let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
+    let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
     let store = CertificateStore::new(loaded.next().unwrap(), loaded);
     let origin = format!("http://{}", origin::demo().await).parse().unwrap();
-    let config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    let config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
     Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
 }
 

@@ -10,7 +10,7 @@ use crate::support::{
     tls::Tls,
 };
 use litequic_config::Config;
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use std::time::Duration;
 
 /// Fewer bytes a second than any of these tests' clients move.
@@ -62,7 +62,7 @@ async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on
         let mut three = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
         three.finish();
         slow(1).await;
-        assert_eq!(three.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+        assert_eq!(three.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
         assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.status(), 200);
         let mut two = Http2::connect(litequic, &[0, 4, 0, 0, 0, 10]).await;
         let get =

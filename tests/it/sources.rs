@@ -10,7 +10,7 @@ use crate::support::{
     within,
 };
 use futures_util::future;
-use litequic_config::{Config, Network, Workers};
+use litequic_config::{Config, Network, WorkerCount};
 use quinn::ConnectionError;
 use std::{
     env,
@@ -49,7 +49,7 @@ fn network(address: Ipv4Addr) -> Network {
 async fn small(workers: u16) -> Litequic {
     Litequic::start(origin::demo().await, |config| {
         limited(config);
-        config.listen.workers = Workers::Count(NonZeroU16::new(workers).unwrap());
+        config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
         config.limits.max_connections = MOST;
     })
     .await

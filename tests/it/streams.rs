@@ -10,7 +10,7 @@ use crate::support::{
         replaced, with,
     },
 };
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 
 /// Bytes before a stream's end.
 type Bytes = Vec<u8>;
@@ -27,7 +27,7 @@ struct Row {
     request: Option<Bytes>,
     /// Ends the streams with FIN.
     finish: bool,
-    code: Code,
+    code: ErrorCode,
 }
 
 async fn closes(rows: Vec<Row>) {
@@ -51,7 +51,7 @@ async fn closes(rows: Vec<Row>) {
             }
             request = Some(exchange);
         }
-        assert_eq!(client.quic.closed().await, row.code.value(), "{}", row.what);
+        assert_eq!(client.quic.closed().await, row.code.wire_value(), "{}", row.what);
         drop((open, request));
     }
     origin.saw_no_connection();
@@ -59,12 +59,12 @@ async fn closes(rows: Vec<Row>) {
 }
 
 /// A row of unidirectional streams that stay open.
-fn streams(what: &'static str, unidirectional: Vec<Bytes>, code: Code) -> Row {
+fn streams(what: &'static str, unidirectional: Vec<Bytes>, code: ErrorCode) -> Row {
     Row { what, unidirectional, request: None, finish: false, code }
 }
 
 /// A row of a control stream with `frames` after its SETTINGS.
-fn control_frames(what: &'static str, frames: &[Bytes], code: Code) -> Row {
+fn control_frames(what: &'static str, frames: &[Bytes], code: ErrorCode) -> Row {
     streams(what, vec![[control(), frames.concat()].concat()], code)
 }
 
@@ -72,39 +72,43 @@ fn control_frames(what: &'static str, frames: &[Bytes], code: Code) -> Row {
 async fn a_control_stream_that_breaks_the_rules_closes_the_connection() {
     let id = |id| raw::varint(id);
     closes(vec![
-        streams("no SETTINGS first", vec![[vec![0x00], raw::frame(GOAWAY, id(0))].concat()], Code::MissingSettings),
-        streams("unknown first", vec![[vec![0x00], raw::frame(RESERVED, [])].concat()], Code::MissingSettings),
-        control_frames("SETTINGS twice", &[raw::frame(SETTINGS, [])], Code::FrameUnexpected),
-        control_frames("DATA", &[raw::data("x")], Code::FrameUnexpected),
-        control_frames("HEADERS", &[get()], Code::FrameUnexpected),
-        control_frames("PUSH_PROMISE", &[raw::frame(PUSH_PROMISE, [0, 0, 0])], Code::FrameUnexpected),
-        control_frames("HTTP/2's PING", &[raw::frame(0x06, [0; 8])], Code::FrameUnexpected),
-        control_frames("GOAWAY rises", &[raw::frame(GOAWAY, id(4)), raw::frame(GOAWAY, id(8))], Code::IdError),
-        control_frames("GOAWAY without ID", &[raw::frame(GOAWAY, [])], Code::FrameError),
-        control_frames("GOAWAY and more", &[raw::frame(GOAWAY, [0, 0])], Code::FrameError),
+        streams(
+            "no SETTINGS first",
+            vec![[vec![0x00], raw::frame(GOAWAY, id(0))].concat()],
+            ErrorCode::MissingSettings,
+        ),
+        streams("unknown first", vec![[vec![0x00], raw::frame(RESERVED, [])].concat()], ErrorCode::MissingSettings),
+        control_frames("SETTINGS twice", &[raw::frame(SETTINGS, [])], ErrorCode::FrameUnexpected),
+        control_frames("DATA", &[raw::data("x")], ErrorCode::FrameUnexpected),
+        control_frames("HEADERS", &[get()], ErrorCode::FrameUnexpected),
+        control_frames("PUSH_PROMISE", &[raw::frame(PUSH_PROMISE, [0, 0, 0])], ErrorCode::FrameUnexpected),
+        control_frames("HTTP/2's PING", &[raw::frame(0x06, [0; 8])], ErrorCode::FrameUnexpected),
+        control_frames("GOAWAY rises", &[raw::frame(GOAWAY, id(4)), raw::frame(GOAWAY, id(8))], ErrorCode::IdError),
+        control_frames("GOAWAY without ID", &[raw::frame(GOAWAY, [])], ErrorCode::FrameError),
+        control_frames("GOAWAY and more", &[raw::frame(GOAWAY, [0, 0])], ErrorCode::FrameError),
         control_frames(
             "MAX_PUSH_ID sinks",
             &[raw::frame(MAX_PUSH_ID, id(4)), raw::frame(MAX_PUSH_ID, id(3))],
-            Code::IdError,
+            ErrorCode::IdError,
         ),
-        control_frames("CANCEL_PUSH", &[raw::frame(CANCEL_PUSH, id(0))], Code::IdError),
+        control_frames("CANCEL_PUSH", &[raw::frame(CANCEL_PUSH, id(0))], ErrorCode::IdError),
         streams(
             "a setting of HTTP/2",
             vec![[vec![0x00], raw::frame(SETTINGS, [0x02, 0x00])].concat()],
-            Code::SettingsError,
+            ErrorCode::SettingsError,
         ),
         streams(
             "a setting twice",
             vec![[vec![0x00], raw::frame(SETTINGS, [0x06, 0x10, 0x06, 0x10])].concat()],
-            Code::SettingsError,
+            ErrorCode::SettingsError,
         ),
-        streams("a setting cut", vec![[vec![0x00], raw::frame(SETTINGS, [0x06])].concat()], Code::FrameError),
+        streams("a setting cut", vec![[vec![0x00], raw::frame(SETTINGS, [0x06])].concat()], ErrorCode::FrameError),
         Row {
             what: "closed control stream",
             unidirectional: vec![control()],
             request: None,
             finish: true,
-            code: Code::ClosedCriticalStream,
+            code: ErrorCode::ClosedCriticalStream,
         },
     ])
     .await;
@@ -118,7 +122,7 @@ async fn a_control_stream_that_is_reset_closes_the_connection() {
     // Served, so that the control stream was read.
     assert_eq!(client.ask(&replaced(":path", "/..")).await.status(), 400);
     client.control().reset(quinn::VarInt::from_u32(0x100)).unwrap();
-    assert_eq!(client.quic.closed().await, Code::ClosedCriticalStream.value());
+    assert_eq!(client.quic.closed().await, ErrorCode::ClosedCriticalStream.wire_value());
     litequic.wait_until("connection errors", |worker| worker.http3.connection_errors.get(), |errors| errors == 1).await;
     litequic.stop().await;
 }
@@ -126,27 +130,27 @@ async fn a_control_stream_that_is_reset_closes_the_connection() {
 #[tokio::test]
 async fn unidirectional_streams_that_a_client_may_not_open_close_the_connection() {
     closes(vec![
-        streams("a second control stream", vec![control(), control()], Code::StreamCreationError),
-        streams("a push stream", vec![control(), vec![0x01, 0x00]], Code::StreamCreationError),
-        streams("a second encoder stream", vec![vec![0x02], vec![0x02]], Code::StreamCreationError),
-        streams("a second decoder stream", vec![vec![0x03], vec![0x03]], Code::StreamCreationError),
-        streams("an insertion", vec![vec![0x02, 0x41, b'a', 0x01, b'b']], Code::QpackEncoderStreamError),
-        streams("a capacity", vec![vec![0x02, 0x3f, 0x01]], Code::QpackEncoderStreamError),
-        streams("an acknowledgement", vec![vec![0x03, 0x80]], Code::QpackDecoderStreamError),
-        streams("an increment", vec![vec![0x03, 0x01]], Code::QpackDecoderStreamError),
+        streams("a second control stream", vec![control(), control()], ErrorCode::StreamCreationError),
+        streams("a push stream", vec![control(), vec![0x01, 0x00]], ErrorCode::StreamCreationError),
+        streams("a second encoder stream", vec![vec![0x02], vec![0x02]], ErrorCode::StreamCreationError),
+        streams("a second decoder stream", vec![vec![0x03], vec![0x03]], ErrorCode::StreamCreationError),
+        streams("an insertion", vec![vec![0x02, 0x41, b'a', 0x01, b'b']], ErrorCode::QpackEncoderStreamError),
+        streams("a capacity", vec![vec![0x02, 0x3f, 0x01]], ErrorCode::QpackEncoderStreamError),
+        streams("an acknowledgement", vec![vec![0x03, 0x80]], ErrorCode::QpackDecoderStreamError),
+        streams("an increment", vec![vec![0x03, 0x01]], ErrorCode::QpackDecoderStreamError),
         Row {
             what: "closed encoder stream",
             unidirectional: vec![vec![0x02]],
             request: None,
             finish: true,
-            code: Code::ClosedCriticalStream,
+            code: ErrorCode::ClosedCriticalStream,
         },
         Row {
             what: "closed decoder stream",
             unidirectional: vec![vec![0x03]],
             request: None,
             finish: true,
-            code: Code::ClosedCriticalStream,
+            code: ErrorCode::ClosedCriticalStream,
         },
     ])
     .await;
@@ -162,20 +166,20 @@ async fn misordered_or_truncated_frames_close_the_connection() {
         code,
     };
     closes(vec![
-        request("DATA first", false, Code::FrameUnexpected, &[raw::data("x")]),
-        request("SETTINGS", false, Code::FrameUnexpected, &[raw::frame(SETTINGS, [])]),
-        request("GOAWAY", false, Code::FrameUnexpected, &[raw::frame(GOAWAY, [0])]),
-        request("CANCEL_PUSH", false, Code::FrameUnexpected, &[raw::frame(CANCEL_PUSH, [0])]),
-        request("MAX_PUSH_ID", false, Code::FrameUnexpected, &[raw::frame(MAX_PUSH_ID, [0])]),
-        request("PUSH_PROMISE", false, Code::FrameUnexpected, &[raw::frame(PUSH_PROMISE, [0, 0, 0])]),
-        request("HTTP/2's PRIORITY", false, Code::FrameUnexpected, &[raw::frame(0x02, [0; 5])]),
-        request("HEADERS cut", true, Code::FrameError, &[get()[..10].to_vec()]),
-        request("a type alone", true, Code::FrameError, &[vec![0x01]]),
-        request("half an integer", true, Code::FrameError, &[vec![0x40]]),
-        request("no field section", true, Code::QpackDecompressionFailed, &[raw::frame(HEADERS, [])]),
-        request("the dynamic table", true, Code::QpackDecompressionFailed, &[raw::frame(HEADERS, [2, 0, 0x80])]),
-        request("a field cut", true, Code::QpackDecompressionFailed, &[raw::frame(HEADERS, [0, 0, 0x21])]),
-        request("no such field", true, Code::QpackDecompressionFailed, &[raw::frame(HEADERS, [0, 0, 0xff, 0x40])]),
+        request("DATA first", false, ErrorCode::FrameUnexpected, &[raw::data("x")]),
+        request("SETTINGS", false, ErrorCode::FrameUnexpected, &[raw::frame(SETTINGS, [])]),
+        request("GOAWAY", false, ErrorCode::FrameUnexpected, &[raw::frame(GOAWAY, [0])]),
+        request("CANCEL_PUSH", false, ErrorCode::FrameUnexpected, &[raw::frame(CANCEL_PUSH, [0])]),
+        request("MAX_PUSH_ID", false, ErrorCode::FrameUnexpected, &[raw::frame(MAX_PUSH_ID, [0])]),
+        request("PUSH_PROMISE", false, ErrorCode::FrameUnexpected, &[raw::frame(PUSH_PROMISE, [0, 0, 0])]),
+        request("HTTP/2's PRIORITY", false, ErrorCode::FrameUnexpected, &[raw::frame(0x02, [0; 5])]),
+        request("HEADERS cut", true, ErrorCode::FrameError, &[get()[..10].to_vec()]),
+        request("a type alone", true, ErrorCode::FrameError, &[vec![0x01]]),
+        request("half an integer", true, ErrorCode::FrameError, &[vec![0x40]]),
+        request("no field section", true, ErrorCode::QpackDecompressionFailed, &[raw::frame(HEADERS, [])]),
+        request("the dynamic table", true, ErrorCode::QpackDecompressionFailed, &[raw::frame(HEADERS, [2, 0, 0x80])]),
+        request("a field cut", true, ErrorCode::QpackDecompressionFailed, &[raw::frame(HEADERS, [0, 0, 0x21])]),
+        request("no such field", true, ErrorCode::QpackDecompressionFailed, &[raw::frame(HEADERS, [0, 0, 0xff, 0x40])]),
     ])
     .await;
 }
@@ -184,10 +188,10 @@ async fn misordered_or_truncated_frames_close_the_connection() {
 async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
     let trailers = || raw::headers(&[("x", "y")]);
     for (frames, code) in [
-        ([trailers(), trailers()].concat(), Code::FrameUnexpected),
-        ([trailers(), raw::data("x")].concat(), Code::FrameUnexpected),
-        (raw::frame(SETTINGS, []), Code::FrameUnexpected),
-        ([raw::varint(DATA), raw::varint(9), b"def".to_vec()].concat(), Code::FrameError),
+        ([trailers(), trailers()].concat(), ErrorCode::FrameUnexpected),
+        ([trailers(), raw::data("x")].concat(), ErrorCode::FrameUnexpected),
+        (raw::frame(SETTINGS, []), ErrorCode::FrameUnexpected),
+        ([raw::varint(DATA), raw::varint(9), b"def".to_vec()].concat(), ErrorCode::FrameError),
     ] {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
@@ -197,7 +201,7 @@ async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
         peer.until("3\r\nabc\r\n").await;
         exchange.send(&frames).await;
         exchange.finish();
-        assert_eq!(client.quic.closed().await, code.value(), "{frames:02x?}");
+        assert_eq!(client.quic.closed().await, code.wire_value(), "{frames:02x?}");
         let rest = peer.rest().await;
         assert!(!rest.contains("0\r\n"), "{frames:02x?}: {rest:?}");
         litequic.wait_until_idle().await;
@@ -228,7 +232,7 @@ async fn unknown_frames_streams_and_settings_are_ignored() {
     assert_eq!(client.ask(&post.concat()).await.status(), 200);
     // RFC 9114 §6.2.3
     let stopped = unknown.stopped().await.unwrap().map(quinn::VarInt::into_inner);
-    assert_eq!(stopped, Some(Code::StreamCreationError.value()));
+    assert_eq!(stopped, Some(ErrorCode::StreamCreationError.wire_value()));
     assert_eq!(client.ask(&get()).await.status(), 200);
     assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     drop((control, qpack));
@@ -242,7 +246,7 @@ async fn frames_that_carry_nothing_are_a_flood_after_a_while() {
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), flood].concat()).await;
-    assert_eq!(exchange.outcome().await, Outcome::Closed(Code::ExcessiveLoad.value()));
+    assert_eq!(exchange.outcome().await, Outcome::Closed(ErrorCode::ExcessiveLoad.wire_value()));
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -254,6 +258,6 @@ async fn a_client_that_takes_no_control_stream_is_closed() {
     let mut transport = quinn::TransportConfig::default();
     transport.max_concurrent_uni_streams(0_u32.into());
     let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
-    assert_eq!(quic.closed().await, Code::GeneralProtocolError.value());
+    assert_eq!(quic.closed().await, ErrorCode::GeneralProtocolError.wire_value());
     litequic.stop().await;
 }

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use http::Method;
 use litequic_admin::WORKER_DEADLINE;
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -36,7 +36,7 @@ impl Setup {
     /// With `keys` besides the listener, the certificate and the log's format.
     fn new(keys: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
         let setup = Self { folder, made, address };
         setup.write("tls.crt", &setup.made.cert_pem);

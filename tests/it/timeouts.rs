@@ -11,7 +11,7 @@ use crate::support::{
     within,
 };
 use litequic_config::Config;
-use litequic_http3::Code;
+use litequic_http3::ErrorCode;
 use socket2::{Domain, Socket, Type};
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -48,7 +48,7 @@ async fn a_client_that_takes_no_bytes_in_time_is_reset() {
             let client = Raw::with_window(litequic, 16 * 1024).await;
             let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
             counts(litequic, "timeout_send", |worker| worker.shared.timeout_send.get(), 1).await;
-            assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+            assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
         },
     )
     .await;
@@ -136,7 +136,7 @@ async fn a_slow_origin_gets_504_before_and_a_reset_after_the_header() {
         counts(litequic, "timeout_response_header", |worker| worker.proxy.timeout_response_header.get(), 1).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
-        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
+        assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::InternalError.wire_value()));
         assert_eq!(peer.rest().await, "");
         counts(litequic, "timeout_response_body", |worker| worker.proxy.timeout_response_body.get(), 1).await;
     })
@@ -162,7 +162,7 @@ async fn an_exchange_timeout_gets_504_before_and_a_reset_after_the_header() {
             // Which of the two came first does not matter: one is answered in part, the other not at all.
             first.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
             let outcomes = [hanging.outcome().await, dripping.outcome().await];
-            assert!(outcomes.contains(&Outcome::Reset(Code::InternalError.value())), "{outcomes:?}");
+            assert!(outcomes.contains(&Outcome::Reset(ErrorCode::InternalError.wire_value())), "{outcomes:?}");
             assert!(
                 outcomes.iter().any(|outcome| matches!(outcome, Outcome::Response(it) if it.fields.status() == 504)),
                 "{outcomes:?}"

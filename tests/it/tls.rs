@@ -10,8 +10,8 @@ use crate::support::{
 };
 use futures_util::future;
 use http::Method;
-use litequic_config::{Config, Workers};
-use litequic_tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
+use litequic_config::{Config, WorkerCount};
+use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config, make_self_signed};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,
@@ -32,21 +32,21 @@ const MISDIRECTED: u16 = 421;
 fn certificates() -> [SelfSigned; 4] {
     let names: [&[&str]; 4] =
         [&["localhost", "127.0.0.1"], &["a.test"], &["*.wild.test", "b.test"], &["exact.wild.test"]];
-    names.map(|names| self_signed(names.iter().copied()).unwrap())
+    names.map(|names| make_self_signed(names.iter().copied()).unwrap())
 }
 
 async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
-    let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
+    let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
     let store = CertificateStore::new(loaded.next().unwrap(), loaded);
     let origin = format!("http://{}", origin::demo().await).parse().unwrap();
-    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = Workers::Count(2.try_into().unwrap());
+    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
     Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
 }
 
 /// Connects with `name` as SNI, trusting any certificate, with `protocols` as ALPN.
 async fn connect(address: SocketAddr, name: &str, protocols: &[&[u8]]) -> Result<Quic, ConnectionError> {
-    let mut tls = client_config(&Trust::Insecure, false).unwrap();
+    let mut tls = client_config(&ServerTrust::Insecure, false).unwrap();
     tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     Quic::with_config(address, name, config).await
@@ -144,11 +144,11 @@ async fn a_host_that_the_certificate_does_not_cover_is_misdirected() {
 #[tokio::test]
 async fn a_client_without_sni_gets_the_certificate_of_the_local_address() {
     let names: [&[&str]; 3] = [&["localhost"], &["127.0.0.2", "second.test"], &["127.0.0.1", "first.test"]];
-    let certificates = names.map(|names| self_signed(names.iter().copied()).unwrap());
-    let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
+    let certificates = names.map(|names| make_self_signed(names.iter().copied()).unwrap());
+    let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
     let store = CertificateStore::new(loaded.next().unwrap(), loaded);
     let origin = format!("http://{}", origin::demo().await).parse().unwrap();
-    let config = Config::simple((Ipv4Addr::UNSPECIFIED, 0).into(), origin, "cert".into(), "key".into());
+    let config = Config::with_defaults((Ipv4Addr::UNSPECIFIED, 0).into(), origin, "cert".into(), "key".into());
     let litequic = Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await;
     for (address, made, own, other) in [
         ("127.0.0.1", &certificates[2], "first.test", "second.test"),
@@ -192,7 +192,7 @@ fn configuration(directory: &Path, udp: SocketAddr, certificates: &[&str]) -> St
 fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
-    let (good, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    let (good, other) = (make_self_signed(["localhost"]).unwrap(), make_self_signed(["localhost"]).unwrap());
     for (name, cert, key) in [
         ("good", &good.cert_pem, &good.key_pem),
         ("mismatch", &good.cert_pem, &other.key_pem),
@@ -248,7 +248,7 @@ fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
 #[test]
 fn secrets_are_written_only_when_asked_for() {
     let directory = tempfile::tempdir().unwrap();
-    let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+    let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     fs::write(path("tls.crt"), &made.cert_pem).unwrap();
     fs::write(path("tls.key"), &made.key_pem).unwrap();

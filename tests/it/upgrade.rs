@@ -27,7 +27,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     ffi::OsStr,
     fs,
@@ -60,7 +60,7 @@ impl Service {
     /// Before the demo's origin, in this process.
     pub(super) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let port = free_udp_port();
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
         let text = format!(

@@ -10,7 +10,7 @@ use crate::{
         process::{Process, litequic},
     },
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     fs,
     path::Path,
@@ -77,7 +77,7 @@ fn check_says_every_warning_with_its_place_and_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     write_expired_and_early(directory.path());
-    let good = self_signed(["localhost", "*.example.com"]).unwrap();
+    let good = make_self_signed(["localhost", "*.example.com"]).unwrap();
     fs::write(path("good.crt"), good.cert_pem).unwrap();
     fs::write(path("good.key"), good.key_pem).unwrap();
     let text = format!(

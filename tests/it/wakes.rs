@@ -26,8 +26,8 @@ async fn over_every_io(origin: SocketAddr, test: impl AsyncFn(&Litequic)) {
         let metrics = Arc::clone(&litequic.metrics);
         litequic.stop().await;
         // Each wait but the last, which the stop ended, was followed by another.
-        let waits = metrics.sum(|worker| worker.wake.metrics.syscalls_epoll_wait.get());
-        assert_eq!(metrics.sum(all) + 1, waits, "{io:?}: each wait has one cause");
+        let waits = metrics.sum_over_workers(|worker| worker.wake.metrics.syscalls_epoll_wait.get());
+        assert_eq!(metrics.sum_over_workers(all) + 1, waits, "{io:?}: each wait has one cause");
     }
 }
 

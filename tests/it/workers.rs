@@ -9,7 +9,7 @@ use crate::support::{
 use futures_util::future;
 use http::Method;
 use litequic::app::WorkerMetrics;
-use litequic_config::{Config, Workers};
+use litequic_config::{Config, WorkerCount};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     num::NonZeroU16,
@@ -25,7 +25,7 @@ const SMALL_WINDOW: quinn::VarInt = quinn::VarInt::from_u32(32 * 1024);
 const CONNECTIONS: usize = 64;
 
 fn four_workers(config: &mut Config) {
-    config.listen.workers = Workers::Count(WORKERS);
+    config.listen.workers = WorkerCount::Count(WORKERS);
 }
 
 fn at(address: impl Into<IpAddr>) -> impl FnOnce(&mut Config) {
@@ -37,7 +37,7 @@ fn at(address: impl Into<IpAddr>) -> impl FnOnce(&mut Config) {
 }
 
 fn of_each(litequic: &Litequic, read: impl Fn(&WorkerMetrics) -> u64) -> Vec<u64> {
-    litequic.metrics.workers().iter().map(read).collect()
+    litequic.metrics.worker_metrics().iter().map(read).collect()
 }
 
 async fn connect(litequic: &Litequic, address: SocketAddr) -> Client {

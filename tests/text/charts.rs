@@ -64,16 +64,17 @@ fn charts_images_and_program_have_one_version() {
 fn the_images_configuration_needs_only_an_origin_and_a_certificate() {
     let file = "packaging/container/litequic.toml";
     let environment = |name: &str| (name == "LITEQUIC_ORIGIN").then(|| "app:8080".to_owned());
-    let config = config::parse(&read(file), Path::new(file), environment).unwrap_or_else(|faults| panic!("{faults}"));
+    let config =
+        config::parse_config(&read(file), Path::new(file), environment).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9443");
     assert_eq!(config.certificates[0].cert, Path::new("/tls/tls.crt"));
-    assert!(config::parse(&read(file), Path::new(file), |_| None).is_err());
+    assert!(config::parse_config(&read(file), Path::new(file), |_| None).is_err());
 }
 
 /// The configuration's schema without what a chart sets itself, and with nothing required: that is judged when it is
 /// whole.
 fn schema_of_values() -> Json {
-    let mut schema = config::schema();
+    let mut schema = config::json_schema();
     let root = schema.as_object_mut().unwrap();
     for key in ["$schema", "title", "required", "anyOf", "allOf"] {
         root.remove(key);
@@ -113,7 +114,7 @@ fn whatever_needs_a_restart_is_in_the_checksum_that_restarts() {
     let template = read("helm/litequic/templates/_litequic.tpl");
     let (_, checksum) = template.split_once("define \"litequic.restartChecksum\"").unwrap();
     let checksum = checksum.split_once("{{- end -}}").unwrap().0;
-    for key in config::needs_restart() {
+    for key in config::restart_keys() {
         let section = key.split_once('.').unwrap_or((&key, "")).0;
         let whole = checksum.contains(&format!("$config.{section} "));
         let alone = key.split_once('.').is_some_and(|(section, key)| checksum.contains(&format!("${section}.{key} ")));

@@ -1,13 +1,9 @@
 //! Documentation comments stand alone: rustdoc, an editor and grep show one item without its neighbours.
 //! CONTRIBUTING.md, "Comments", has the rules.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use crate::sources::production;
+use std::collections::{BTreeMap, BTreeSet};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Names that two modules may have: they are always written with the module (`http3::Metrics`), or are the one word of
 /// RFCs and manuals for two sides of one thing (a route of the configuration, and of the proxy).
 const SHARED_NAMES: [&str; 7] = ["Arguments", "Certificate", "Client", "Connection", "Metrics", "Origin", "Route"];
@@ -25,7 +21,7 @@ const VAGUE: &[&str] = &["so many", "so much", "that many"];
 
 #[test]
 fn doc_comments_stand_alone() {
-    let wrong: Vec<String> = sources()
+    let wrong: Vec<String> = production()
         .into_iter()
         .flat_map(|(name, text)| faults(&text).into_iter().map(move |(line, what)| format!("{name}:{line}: {what}")))
         .collect();
@@ -49,7 +45,7 @@ fn unsafe_code_and_header_maps_are_expected_where_they_belong_alone() {
             ][..],
         ),
     ];
-    for (file, text) in sources() {
+    for (file, text) in production() {
         for (lint, allowed) in places {
             let expects = text.contains(&format!("expect({lint}")) || text.contains(&format!("allow({lint}"));
             assert!(!expects || allowed.iter().any(|place| file.starts_with(place)), "{file}: {lint}");
@@ -60,7 +56,7 @@ fn unsafe_code_and_header_maps_are_expected_where_they_belong_alone() {
 #[test]
 fn comments_end_at_column_120() {
     let long = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > 120;
-    let wide: Vec<String> = sources()
+    let wide: Vec<String> = production()
         .into_iter()
         .flat_map(|(name, text)| text.lines().filter(long).map(|line| format!("{name}: {line}")).collect::<Vec<_>>())
         .collect();
@@ -70,35 +66,6 @@ fn comments_end_at_column_120() {
 #[test]
 fn no_two_modules_have_a_type_of_one_name() {
     assert_eq!(repeated_types(), SHARED_NAMES.map(str::to_owned).into(), "the other has a name of its own");
-}
-
-/// The files below `src/` and `crates/`, by their paths, up to their tests.
-fn sources() -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    for folder in ["src", "crates"] {
-        collect(&Path::new(ROOT).join(folder), &mut files);
-    }
-    assert!(files.len() > 100, "the sources were found");
-    let text = |path: &PathBuf| {
-        let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
-        let text = fs::read_to_string(path).unwrap();
-        let code = text.find("\n#[cfg(test)]\nmod ").map_or(&*text, |tests| &text[..tests]);
-        (name, code.to_owned())
-    };
-    let mut sources: Vec<_> = files.iter().map(text).collect();
-    sources.sort();
-    sources
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("tests") {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
-            files.push(path);
-        }
-    }
 }
 
 /// The faults of a file's documentation comments: line, and what is wrong.
@@ -151,7 +118,7 @@ fn is_bare_possessive(comment: &str) -> bool {
 /// Names of types that are visible outside their file and that two files have.
 fn repeated_types() -> BTreeSet<String> {
     let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (file, text) in sources() {
+    for (file, text) in production() {
         for name in text.lines().filter_map(visible_type) {
             files.entry(name.to_owned()).or_default().insert(file.clone());
         }

@@ -2,7 +2,7 @@
 //! tested in `config`.
 
 use litequic::{
-    app::Metrics,
+    app::ProcessMetrics,
     cli::{exit::Exit, reference::ReferencePage},
 };
 use litequic_config as config;
@@ -136,14 +136,14 @@ fn documents_and_headings_that_the_sources_name_exist() {
 
 /// With a route, a server and a certificate, whose labels come with the configuration.
 pub(super) fn scrape() -> String {
-    Metrics::example().registry().render()
+    ProcessMetrics::with_placeholders().registry().render_metrics()
 }
 
 /// Renewed with the environment variable `LITEQUIC_RENEW` set, or by hand with the failure's command.
 #[test]
 fn the_reference_is_what_the_program_says_of_itself() {
     for (page, name) in [(ReferencePage::Configuration, "configuration"), (ReferencePage::Metrics, "metrics")] {
-        let (path, text) = (Path::new(ROOT).join(format!("docs/reference/{name}.md")), page.text());
+        let (path, text) = (Path::new(ROOT).join(format!("docs/reference/{name}.md")), page.reference_text());
         if std::env::var_os("LITEQUIC_RENEW").is_some() {
             fs::write(path, text).unwrap();
             continue;
@@ -161,7 +161,7 @@ fn every_limit_has_a_metric_that_counts_it() {
     // Not limits of clients: how long a drain goes on. Part of other limits, which are counted: what
     // a source is.
     let exempt = ["timeouts.drain_grace", "timeouts.drain", "limits.source_ipv6_prefix", "limits.source_exempt"];
-    let schema = config::schema();
+    let schema = config::json_schema();
     let keys = |section: &str| {
         let properties = schema["properties"][section]["properties"].as_object().unwrap();
         properties.keys().map(|key| format!("{section}.{key}")).collect::<Vec<_>>()
@@ -169,7 +169,7 @@ fn every_limit_has_a_metric_that_counts_it() {
     let bounds = ["max_connections", "max_queue", "retry_share"].map(|key| format!("origin.{key}"));
     let scrape = scrape();
     for key in keys("limits").into_iter().chain(keys("timeouts")).chain(bounds) {
-        match config::metric(&key) {
+        match config::limit_metric(&key) {
             Some(metric) => assert!(scrape.contains(&format!("\n{metric} ")), "{key}: {metric}"),
             None => assert!(exempt.contains(&&*key), "no metric counts when {key} bites"),
         }
@@ -226,7 +226,7 @@ fn configurations_in_the_documents_are_valid() {
     for (name, text) in documents() {
         for (line, _, block) in blocks(&text).into_iter().filter(|(_, language, _)| *language == "toml") {
             let file = format!("{name}, block in line {line}");
-            if let Err(faults) = config::parse(&block, Path::new(&file), |_| Some("x".into())) {
+            if let Err(faults) = config::parse_config(&block, Path::new(&file), |_| Some("x".into())) {
                 panic!("{faults}");
             }
             parsed += 1;

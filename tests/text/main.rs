@@ -6,5 +6,7 @@ mod charts;
 mod doc_comments;
 mod docs;
 mod libraries;
+mod names;
 mod packaging;
+mod sources;
 mod words;

@@ -13,7 +13,8 @@ fn read(path: &str) -> String {
 #[test]
 fn the_packages_configuration_names_what_their_scripts_and_the_unit_make() {
     let file = "packaging/etc/litequic.toml";
-    let config = config::parse(&read(file), Path::new(file), |_| None).unwrap_or_else(|faults| panic!("{faults}"));
+    let config =
+        config::parse_config(&read(file), Path::new(file), |_| None).unwrap_or_else(|faults| panic!("{faults}"));
     let scripts = read("packaging/maintainer.sh");
     for path in [&config.certificates[0].cert, &config.certificates[0].key] {
         let name = path.file_name().unwrap().to_str().unwrap();

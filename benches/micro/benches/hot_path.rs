@@ -7,19 +7,19 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use http::{Method, StatusCode, Uri};
-use litequic::app::{Metrics, WorkerMetrics};
-use litequic_config::{Config, Route};
+use litequic::app::{ProcessMetrics, WorkerMetrics};
+use litequic_config::{Config, RouteConfig};
 use litequic_exchange::{
-    Authority, Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol,
+    Authority, Client, DecodedFields, FieldNameRef, Fields, Head, LastAuthority, LastForwarded, Protocol, TlsIdentity,
 };
 use litequic_http3::{
-    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    frame::{FrameHeader, FrameType, MessagePart, MessageStream, PeerRole},
     message,
     qpack::{self, FieldLimits},
     varint,
 };
 use litequic_net::{SocketGroup, Steering, SteeringMask};
-use litequic_proxy::{RouteName, Routing, request_head, response_head};
+use litequic_proxy::{RouteName, Routing, convert_request_head, convert_response_head};
 use litequic_quic::frame::FrameIter;
 use std::{
     hint::black_box,
@@ -92,7 +92,7 @@ fn packets(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("packet");
     for (name, payload, frames) in [("ACK", &ack[..], 1), ("upload", &upload, 1), ("control frames", &control, 7)] {
         let mut walk = FrameIter::new(payload);
-        assert_eq!((walk.by_ref().count(), walk.is_done()), (frames, true), "{name}");
+        assert_eq!((walk.by_ref().count(), walk.is_fully_parsed()), (frames, true), "{name}");
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 for frame in FrameIter::new(black_box(payload)) {
@@ -121,12 +121,12 @@ fn streams(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(stream.len() as u64));
     group.bench_function("frames of an upload", |bencher| {
         bencher.iter(|| {
-            let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+            let mut reader = MessageStream::new(PeerRole::Client, LIMITS.bytes);
             let (mut rest, mut body) = (stream.clone(), 0);
             while !rest.is_empty() {
                 let mut piece = rest.split_to(rest.len().min(DATAGRAM));
-                while let Some(part) = reader.read(&mut piece).expect("valid") {
-                    if let Part::Data(data) = part {
+                while let Some(part) = reader.read_part(&mut piece).expect("valid") {
+                    if let MessagePart::Data(data) = part {
                         body += data.len();
                     }
                 }
@@ -141,13 +141,13 @@ fn streams(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("DATA frame's header");
     group.bench_function("read", |bencher| {
         bencher.iter(|| {
-            let (kind, at) = varint::decode(black_box(&header)).expect("whole");
-            let (length, _) = varint::decode(header.get(at..).expect("more")).expect("whole");
+            let (kind, at) = varint::decode_varint(black_box(&header)).expect("whole");
+            let (length, _) = varint::decode_varint(header.get(at..).expect("more")).expect("whole");
             (FrameType::from_value(kind), length)
         });
     });
     group.bench_function("write", |bencher| {
-        let mut out = BytesMut::with_capacity(FrameHeader::MAX_LEN);
+        let mut out = BytesMut::with_capacity(FrameHeader::MAX_HEADER_LEN);
         bencher.iter(|| {
             out.clear();
             frame_header(FrameType::Data, black_box(FRAME), &mut out);
@@ -158,7 +158,7 @@ fn streams(criterion: &mut Criterion) {
 
 fn field_sections(criterion: &mut Criterion) {
     let (request, response) = (section(&REQUEST), response_section());
-    let decode = |section: &Bytes| qpack::decode(section, &LIMITS).expect("ours");
+    let decode = |section: &Bytes| qpack::decode_section(section, &LIMITS).expect("ours");
     let mut group = criterion.benchmark_group("field section");
     group.bench_function("decode a request's", |bencher| bencher.iter(|| decode(black_box(&request))));
     group.bench_function("decode a response's", |bencher| bencher.iter(|| decode(black_box(&response))));
@@ -166,7 +166,7 @@ fn field_sections(criterion: &mut Criterion) {
         let fields = || decode(&request);
         bencher.iter_batched(
             fields,
-            |fields: DecodedFields| message::request(fields, false, &LastAuthority::default()).expect("valid"),
+            |fields: DecodedFields| message::decode_request(fields, false, &LastAuthority::default()).expect("valid"),
             BatchSize::SmallInput,
         );
     });
@@ -194,11 +194,14 @@ fn field_sections(criterion: &mut Criterion) {
 fn heads(criterion: &mut Criterion) {
     let address = (Ipv4Addr::LOCALHOST, 443).into();
     let origin = "http://127.0.0.1:8080".parse().expect("an address");
-    let mut config = Config::simple(address, origin, PathBuf::new(), PathBuf::new());
+    let mut config = Config::with_defaults(address, origin, PathBuf::new(), PathBuf::new());
     let routing = Routing::new(&config);
-    config
-        .routes
-        .extend((0..10).map(|n| Route { path_prefix: format!("/service/{n}"), ..Route::catch_all(Config::ORIGIN) }));
+    config.routes.extend(
+        (0..10).map(|n| RouteConfig {
+            path_prefix: format!("/service/{n}"),
+            ..RouteConfig::catch_all(Config::ORIGIN_NAME)
+        }),
+    );
     let ten_more = Routing::new(&config);
     let client = Client {
         address: (Ipv4Addr::new(192, 0, 2, 7), 4711).into(),
@@ -206,13 +209,13 @@ fn heads(criterion: &mut Criterion) {
         protocol: Protocol::Http3,
         server_name: Some("www.example.org".into()),
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     };
     let mut group = criterion.benchmark_group("head");
     group.bench_function("a request's to HTTP/1.1", |bencher| {
         let translate = |head: &mut Head| {
-            request_head(&routing, head, &client).expect("has a route");
+            convert_request_head(&routing, head, &client).expect("has a route");
         };
         bencher.iter_batched_ref(request_parts, translate, BatchSize::SmallInput);
     });
@@ -228,14 +231,14 @@ fn heads(criterion: &mut Criterion) {
         };
         group.bench_function(format!("a request's past ten routes, {name}"), |bencher| {
             let translate = |head: &mut Head| {
-                let _ = black_box(request_head(&ten_more, head, &client).is_ok());
+                let _ = black_box(convert_request_head(&ten_more, head, &client).is_ok());
             };
             bencher.iter_batched_ref(parts, translate, BatchSize::SmallInput);
         });
     }
     group.bench_function("a response's from HTTP/1.1", |bencher| {
         let translate = |fields: &mut Fields| {
-            response_head(StatusCode::OK, fields, &Method::GET, Some(183_204)).expect("a plain response");
+            convert_response_head(StatusCode::OK, fields, &Method::GET, Some(183_204)).expect("a plain response");
         };
         bencher.iter_batched_ref(response_fields, translate, BatchSize::SmallInput);
     });
@@ -246,20 +249,21 @@ fn heads(criterion: &mut Criterion) {
 /// hundred routes;
 /// and what a request costs of it.
 fn scrape(criterion: &mut Criterion) {
-    let metrics = Metrics::new(2);
-    for worker in metrics.workers() {
-        (0..100).for_each(|n| drop(worker.proxy.routes.of(&RouteName(format!("host-{n}.example.org/").into()))));
+    let metrics = ProcessMetrics::new(2);
+    for worker in metrics.worker_metrics() {
+        (0..100)
+            .for_each(|n| drop(worker.proxy.routes.counters_for(&RouteName(format!("host-{n}.example.org/").into()))));
     }
     let registry = metrics.registry();
     let mut group = criterion.benchmark_group("metrics");
-    group.bench_function("scrape", |bencher| bencher.iter(|| black_box(&registry).render()));
+    group.bench_function("scrape", |bencher| bencher.iter(|| black_box(&registry).render_metrics()));
     let worker = WorkerMetrics::default();
     group.bench_function("count a request's time and size", |bencher| {
         bencher.iter(|| {
             let worker = black_box(&worker);
             worker.http3.requests.increment();
-            worker.shared.request_duration.observe(black_box(Duration::from_micros(1234)));
-            worker.shared.response_size.observe(black_box(183_204));
+            worker.shared.request_duration.observe_time(black_box(Duration::from_micros(1234)));
+            worker.shared.response_size.observe_size(black_box(183_204));
         });
     });
     group.finish();
@@ -277,10 +281,10 @@ fn steering(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("steering");
     for (name, steering) in layouts {
         let mut sockets = SocketGroup::new((Ipv4Addr::LOCALHOST, 0).into());
-        let [receiver] = &sockets.join(0, 1).expect("a free port")[..] else { return };
+        let [receiver] = &sockets.add_process(0, 1).expect("a free port")[..] else { return };
         sockets.steer(&steering, 0).expect("a kernel that steers");
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        sender.connect(sockets.address()).expect("loopback");
+        sender.connect(sockets.group_address()).expect("loopback");
         let (_, first_byte) = steering.first_byte;
         let mut datagram = [0x41; 64];
         datagram[1] = first_byte;
@@ -296,14 +300,14 @@ fn steering(criterion: &mut Criterion) {
 }
 
 fn frame_header(kind: FrameType, length: usize, out: &mut BytesMut) {
-    FrameHeader { kind, length: length as u64 }.encode(out);
+    FrameHeader { kind, length: length as u64 }.encode_frame_header(out);
 }
 
 fn section(fields: &[(&str, &str)]) -> Bytes {
     let mut section = Vec::new();
     qpack::encode_prefix(&mut section);
     for (name, value) in fields {
-        qpack::encode_field(Name::of(name), value.as_bytes(), false, &mut section);
+        qpack::encode_field(FieldNameRef::from_lower_case_token(name), value.as_bytes(), false, &mut section);
     }
     section.into()
 }
@@ -316,11 +320,11 @@ fn response_section() -> Bytes {
 
 /// As the front end passes it.
 fn request_parts() -> Head {
-    let fields = qpack::decode(&section(&REQUEST), &LIMITS).expect("ours");
-    message::request(fields, false, &LastAuthority::default()).expect("valid").head
+    let fields = qpack::decode_section(&section(&REQUEST), &LIMITS).expect("ours");
+    message::decode_request(fields, false, &LastAuthority::default()).expect("valid").head
 }
 
 /// The fields of an origin's response.
 fn response_fields() -> Fields {
-    RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
+    RESPONSE.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
 }

@@ -17,21 +17,21 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, StatusCode};
 use litequic_config::{Config, ServerId};
-use litequic_exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, Name, Protocol};
+use litequic_exchange::{Client, FieldNameRef, Fields, LastAuthority, LastForwarded, Protocol, TlsIdentity};
 use litequic_http3::{
-    Metrics,
-    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    Http3Metrics,
+    frame::{FrameHeader, FrameType, MessagePart, MessageStream, PeerRole},
     message,
     qpack::{self, FieldLimits},
     varint,
 };
-use litequic_net::datagram::Outgoing;
-use litequic_proxy::{Routing, request_head, response_head};
+use litequic_net::datagram::OutgoingBatch;
+use litequic_proxy::{Routing, convert_request_head, convert_response_head};
 use litequic_quic::{
-    AckFrequencySupport, AckReordering, Acknowledged, Arrival, ConnectionIdFormat, IdScheme,
+    AckFrequencySupport, AckReordering, AcknowledgedNumbers, Arrival, ConnectionIdFormat, IdScheme,
     frame::{AckRanges, FrameIter, kind},
 };
-use litequic_resources::fairness::{Fair, Source};
+use litequic_resources::fairness::{ClientSource, FairPool};
 use s2n_quic_core::{
     connection::id::{ConnectionInfo, Generator as _, Validator as _},
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
@@ -119,10 +119,11 @@ const ENCRYPTED_ID: Layout = (8, true);
 const PACKETS: usize = 100;
 
 fn format(layout: Option<Layout>) -> ConnectionIdFormat {
-    let of = |(nonce, encrypted): Layout| ServerId::of("0102030405060708", nonce, encrypted.then(PathBuf::new));
+    let of =
+        |(nonce, encrypted): Layout| ServerId::from_digits("0102030405060708", nonce, encrypted.then(PathBuf::new));
     let server_id = layout.map(of);
     let key = Some([7; 16].into());
-    ConnectionIdFormat::alone(IdScheme::new(server_id.as_ref(), key, Some([1, 2])).expect("memory").into())
+    ConnectionIdFormat::for_only_worker(IdScheme::new(server_id.as_ref(), key, Some([1, 2])).expect("memory").into())
 }
 
 /// The four connection IDs that a connection gets.
@@ -151,25 +152,25 @@ fn headers(layout: Option<Layout>) -> Replay {
 /// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one
 /// client wait.
 fn pool(waiting: u64) -> Replay {
-    let (mut pool, now) = (Fair::new(512), Instant::now());
-    let source = |number: u64| Source::new(Some((Ipv4Addr::LOCALHOST.into(), 32)), number % 16);
-    let wait = move |pool: &mut Fair<u64>, number| {
-        black_box(pool.wait(source(number), now, u32::MAX, number));
+    let (mut pool, now) = (FairPool::new(512), Instant::now());
+    let source = |number: u64| ClientSource::new(Some((Ipv4Addr::LOCALHOST.into(), 32)), number % 16);
+    let wait = move |pool: &mut FairPool<u64>, number| {
+        black_box(pool.enqueue_request(source(number), now, u32::MAX, number));
     };
     let mut used = VecDeque::new();
     if waiting > 0 {
-        used.extend((0..512).map_while(|number| pool.take(source(number))));
+        used.extend((0..512).map_while(|number| pool.take_slot(source(number))));
         (0..waiting).for_each(|number| wait(&mut pool, number));
     }
     let mut number = waiting;
     Box::new(move || {
         number += 1;
-        match pool.take(source(number)) {
+        match pool.take_slot(source(number)) {
             Some(slot) => used.push_back(slot),
             None => wait(&mut pool, number),
         }
-        pool.give_back(used.pop_front().expect("a slot in use"));
-        used.extend(pool.grant().map(|(request, slot)| {
+        pool.release_slot(used.pop_front().expect("a slot in use"));
+        used.extend(pool.grant_slot().map(|(request, slot)| {
             black_box(request);
             slot
         }));
@@ -180,12 +181,12 @@ fn pool(waiting: u64) -> Replay {
 /// and back.
 fn request(section: Vec<u8>) -> Replay {
     let mut stream = BytesMut::new();
-    FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(&mut stream);
+    FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode_frame_header(&mut stream);
     stream.extend_from_slice(&section);
     let stream = stream.freeze();
     let address = (Ipv4Addr::LOCALHOST, 443).into();
     let origin = "http://127.0.0.1:8080".parse().expect("an address");
-    let config = Config::simple(address, origin, PathBuf::new(), PathBuf::new());
+    let config = Config::with_defaults(address, origin, PathBuf::new(), PathBuf::new());
     let routing = Routing::new(&config);
     let client = Client {
         address: (Ipv4Addr::new(192, 0, 2, 7), 4711).into(),
@@ -193,29 +194,32 @@ fn request(section: Vec<u8>) -> Replay {
         protocol: Protocol::Http3,
         server_name: Some("localhost".into()),
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     };
-    let metrics = Metrics::default();
-    let response: Fields = RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
+    let metrics = Http3Metrics::default();
+    let response: Fields =
+        RESPONSE.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
     let mut out = Vec::with_capacity(2048);
     let last = LastAuthority::default();
     Box::new(move || {
-        let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+        let mut reader = MessageStream::new(PeerRole::Client, LIMITS.bytes);
         let mut input = stream.clone();
-        let Some(Part::Header(section)) = reader.read(&mut input).expect("valid") else { unreachable!("a header") };
-        let decoded = qpack::decode(&section, &LIMITS).expect("valid");
-        let mut head = message::request(decoded, false, &last).expect("valid").head;
-        request_head(&routing, &mut head, &client).expect("has a route");
+        let Some(MessagePart::Header(section)) = reader.read_part(&mut input).expect("valid") else {
+            unreachable!("a header")
+        };
+        let decoded = qpack::decode_section(&section, &LIMITS).expect("valid");
+        let mut head = message::decode_request(decoded, false, &last).expect("valid").head;
+        convert_request_head(&routing, &mut head, &client).expect("has a route");
         black_box(&head);
         let mut fields = response.clone();
-        response_head(StatusCode::OK, &mut fields, &Method::GET, Some(1000)).expect("a plain response");
+        convert_response_head(StatusCode::OK, &mut fields, &Method::GET, Some(1000)).expect("a plain response");
         out.clear();
         message::encode_response(StatusCode::OK, &fields, &mut out).expect("valid");
-        FrameHeader { kind: FrameType::Data, length: 1000 }.encode(&mut out);
+        FrameHeader { kind: FrameType::Data, length: 1000 }.encode_frame_header(&mut out);
         metrics.requests.increment();
-        metrics.shared.request_duration.observe(Duration::from_micros(1234));
-        metrics.shared.response_size.observe(1000);
+        metrics.shared.request_duration.observe_time(Duration::from_micros(1234));
+        metrics.shared.response_size.observe_size(1000);
         black_box(&out);
     })
 }
@@ -224,7 +228,7 @@ fn request(section: Vec<u8>) -> Replay {
 fn ack(largest: u64) -> Vec<u8> {
     let mut frame = BytesMut::new();
     for number in [kind::ACK, largest, 12, 0, largest] {
-        varint::encode(number, &mut frame);
+        varint::encode_varint(number, &mut frame);
     }
     frame.into()
 }
@@ -233,49 +237,49 @@ fn ack(largest: u64) -> Vec<u8> {
 /// other.
 fn download(packets: u64) -> Replay {
     let acks: Vec<Vec<u8>> = (1..=MEGABYTE / packets).map(|n| ack(n * packets)).collect();
-    let mut outgoing = Outgoing::new(DATAGRAM);
+    let mut outgoing = OutgoingBatch::new(DATAGRAM);
     let anyone = SocketAddress::default();
     let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() };
     let mut order = AckReordering::default();
     Box::new(move || {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         for batch in acks.chunks(BATCH) {
             let arrival = |ack: &Vec<u8>| Some(Arrival { connection: 7, path: 0_u8, len: ack.len() + 26 });
-            order.arrange(batch.iter().map(arrival));
-            order.for_each(|index| {
+            order.order_batch(batch.iter().map(arrival));
+            order.for_each_index(|index| {
                 for frame in FrameIter::new(black_box(&batch[index])) {
                     let ranges = AckRanges::new(frame.body).expect("an ACK frame");
                     black_box(acknowledged.is_news(ranges));
                 }
             });
         }
-        let mut header = BytesMut::with_capacity(FrameHeader::MAX_LEN);
+        let mut header = BytesMut::with_capacity(FrameHeader::MAX_HEADER_LEN);
         (0..1_000_000 / FRAME).for_each(|_| {
             header.clear();
-            FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode(&mut header);
+            FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode_frame_header(&mut header);
         });
         for _ in 0..MEGABYTE {
             // What QUIC writes there is not litequic's.
             let full = |room: &mut [u8]| Ok::<_, ()>(room.len());
-            let joined = outgoing.join(full).expect("no error");
+            let joined = outgoing.join_message(full).expect("no error");
             if joined == 0 {
-                if outgoing.is_full() {
-                    outgoing.remove(outgoing.messages().len());
+                if outgoing.is_buffer_full() {
+                    outgoing.remove_messages(outgoing.messages().len());
                 }
-                outgoing.begin(path, Ecn::NotEct, true, full).expect("no error");
+                outgoing.begin_message(path, Ecn::NotEct, true, full).expect("no error");
             }
         }
-        outgoing.remove(outgoing.messages().len());
+        outgoing.remove_messages(outgoing.messages().len());
     })
 }
 
 /// A MB that a client uploads: packets of a STREAM frame each, and the body's frames in them.
 fn upload() -> Replay {
     let mut stream = BytesMut::new();
-    FrameHeader { kind: FrameType::Headers, length: SMALL.len() as u64 }.encode(&mut stream);
+    FrameHeader { kind: FrameType::Headers, length: SMALL.len() as u64 }.encode_frame_header(&mut stream);
     stream.extend_from_slice(SMALL);
     for _ in 0..1_000_000 / FRAME {
-        FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode(&mut stream);
+        FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode_frame_header(&mut stream);
         stream.resize(stream.len() + FRAME, 7);
     }
     let stream = stream.freeze();
@@ -284,13 +288,13 @@ fn upload() -> Replay {
         .map(|at| {
             // STREAM with an offset and without a length: the rest of the packet.
             let mut packet = BytesMut::from(&[0x0c, 0x00][..]);
-            varint::encode(at as u64, &mut packet);
+            varint::encode_varint(at as u64, &mut packet);
             packet.extend_from_slice(&stream[at..stream.len().min(at + DATA)]);
             packet.freeze()
         })
         .collect();
     Box::new(move || {
-        let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+        let mut reader = MessageStream::new(PeerRole::Client, LIMITS.bytes);
         let mut body = 0;
         for packet in &packets {
             for frame in FrameIter::new(black_box(packet)) {
@@ -298,8 +302,8 @@ fn upload() -> Replay {
             }
             let mut piece = packet.clone();
             piece.advance(packet.len() - piece_of(packet));
-            while let Some(part) = reader.read(&mut piece).expect("valid") {
-                if let Part::Data(data) = part {
+            while let Some(part) = reader.read_part(&mut piece).expect("valid") {
+                if let MessagePart::Data(data) = part {
                     body += data.len();
                 }
             }
@@ -319,5 +323,5 @@ fn handshake() -> Replay {
     let digits = PARAMETERS.trim().as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");
     let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
-    Box::new(move || assert!(black_box(AckFrequencySupport::read(black_box(&parameters))).is_some()))
+    Box::new(move || assert!(black_box(AckFrequencySupport::from_parameters(black_box(&parameters))).is_some()))
 }

@@ -1,8 +1,8 @@
 //! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
 
-use super::failure::{OrderFailure, blocking, nonce};
-use super::folder::{Folder, LockError};
-use super::http::Http;
+use super::failure::{OrderFailure, nonce, run_blocking};
+use super::folder::{AcmeFolder, LockError};
+use super::http::CaClient;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use instant_acme::{Account, AccountBuilder, ExternalAccountKey, Key, NewAccount};
@@ -14,11 +14,11 @@ use std::{fmt::Write, fs, path::Path, time::Duration};
 use tokio::time::sleep;
 
 /// Hexadecimal digits of a directory's hash in the name of its account's file.
-const DIGITS: usize = 12;
+const HASH_DIGITS: usize = 12;
 /// Time between two attempts to lock the account's file, which another process holds while it creates the account.
-const LOCK_AGAIN: Duration = Duration::from_millis(200);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Attempts to lock it: an exchange with the CA is limited to 30 seconds.
-const LOCK_ATTEMPTS: u32 = 300;
+const MAX_LOCK_ATTEMPTS: u32 = 300;
 
 /// An account as it is stored.
 pub(super) struct StoredAccount {
@@ -29,11 +29,11 @@ pub(super) struct StoredAccount {
 }
 
 /// The file of the account at the directory of `table`.
-pub(super) fn file_name(table: &Acme) -> String {
+pub(super) fn account_file_name(table: &Acme) -> String {
     let kid = table.eab.as_ref().map_or(String::new(), |eab| format!("\0{}", eab.kid));
     let hash = digest(&SHA256, format!("{}{kid}", table.directory).as_bytes());
     let mut name = "account-".to_owned();
-    for byte in hash.as_ref().iter().take(DIGITS / 2) {
+    for byte in hash.as_ref().iter().take(HASH_DIGITS / 2) {
         // A String takes everything.
         let _ = write!(name, "{byte:02x}");
     }
@@ -41,13 +41,13 @@ pub(super) fn file_name(table: &Acme) -> String {
 }
 
 /// The thumbprint of the stored key (RFC 7638), by which HTTP-01 is answered; `None` if there is no account yet.
-pub(super) fn thumbprint(folder: &Folder, table: &Acme) -> Option<String> {
-    let stored = StoredAccount::read(&folder.read(&file_name(table)).ok()??)?;
-    Some(stored.thumbprint())
+pub(super) fn stored_thumbprint(folder: &AcmeFolder, table: &Acme) -> Option<String> {
+    let stored = StoredAccount::from_account_text(&folder.read_stored_file(&account_file_name(table)).ok()??)?;
+    Some(stored.key_thumbprint())
 }
 
 impl StoredAccount {
-    fn read(text: &str) -> Option<Self> {
+    fn from_account_text(text: &str) -> Option<Self> {
         let json: Json = serde_json::from_str(text).ok()?;
         let contact = json.get("contact").and_then(Json::as_array).into_iter().flatten();
         Some(Self {
@@ -57,14 +57,14 @@ impl StoredAccount {
         })
     }
 
-    fn to_text(&self, directory: &str) -> String {
+    fn to_account_text(&self, directory: &str) -> String {
         let Self { key, id, contact } = self;
         let json = json!({ "directory": directory, "id": id, "contact": contact, "key": key.serialize_pem() });
         format!("{json:#}\n")
     }
 
     /// RFC 7638 §3: the members of an EC key, in the order of their names.
-    fn thumbprint(&self) -> String {
+    fn key_thumbprint(&self) -> String {
         let point = self.key.public_key_raw().get(1..).unwrap_or_default();
         let (x, y) = point.split_at(point.len() / 2);
         let [x, y] = [x, y].map(|half| BASE64_URL_SAFE_NO_PAD.encode(half));
@@ -72,7 +72,7 @@ impl StoredAccount {
         BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, key.as_bytes()))
     }
 
-    fn der(&self) -> PrivatePkcs8KeyDer<'static> {
+    fn key_der(&self) -> PrivatePkcs8KeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der())
     }
 }
@@ -86,15 +86,22 @@ fn is_p256(key: &KeyPair) -> bool {
 /// # Errors
 ///
 /// [`OrderFailure`]: the folder's, or the CA's.
-pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: bool) -> Result<Account, OrderFailure> {
-    let name = file_name(table);
-    let _locked = lock(folder, &name).await?;
+pub(super) async fn open_account(
+    folder: &AcmeFolder,
+    table: &Acme,
+    http: &CaClient,
+    forgotten: bool,
+) -> Result<Account, OrderFailure> {
+    let name = account_file_name(table);
+    let _locked = lock_account(folder, &name).await?;
     let (read, of) = (folder.clone(), name.clone());
-    let text = blocking(move || read.read(&of)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))?;
-    let mut stored = match text.as_deref().map(StoredAccount::read) {
+    let text = run_blocking(move || read.read_stored_file(&of))
+        .await?
+        .map_err(|error| OrderFailure::from_folder_error(folder, &error))?;
+    let mut stored = match text.as_deref().map(StoredAccount::from_account_text) {
         Some(Some(stored)) => stored,
         Some(None) => {
-            let path = folder.path().join(&name);
+            let path = folder.folder_path().join(&name);
             return Err(OrderFailure::new(format!("{}: it is not an account's file; move it away", path.display())));
         }
         None => {
@@ -109,59 +116,64 @@ pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: 
     let builder = || Account::builder_with_http(Box::new(http.clone()));
     let account = match &stored.id {
         Some(id) => {
-            let account = builder().from_parts(id.clone(), stored.der(), table.directory.clone()).await;
-            account.map_err(|error| OrderFailure::of_ca(&error, http))?
+            let account = builder().from_parts(id.clone(), stored.key_der(), table.directory.clone()).await;
+            account.map_err(|error| OrderFailure::from_ca_error(&error, http))?
         }
         None => {
             let account = match &table.eab {
                 Some(eab) => {
-                    let (account, made) = bound(&builder, table, eab, http).await?;
+                    let (account, made) = register_with_eab(&builder, table, eab, http).await?;
                     stored = made;
                     account
                 }
                 None => {
-                    store(folder, &name, &stored, table).await?;
+                    store_account(folder, &name, &stored, table).await?;
                     stored.contact = Vec::new();
-                    nonce!(create(builder(), &stored, table)).map_err(|error| OrderFailure::of_ca(&error, http))?
+                    nonce!(create_account(builder(), &stored, table))
+                        .map_err(|error| OrderFailure::from_ca_error(&error, http))?
                 }
             };
             stored.id = Some(account.id().to_owned());
-            store(folder, &name, &stored, table).await?;
+            store_account(folder, &name, &stored, table).await?;
             tracing::info!(directory = table.directory, account = account.id(), "registered an account at the CA");
             account
         }
     };
     if stored.contact != table.contact {
         let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
-        nonce!(account.update_contacts(&contact)).map_err(|error| OrderFailure::of_ca(&error, http))?;
+        nonce!(account.update_contacts(&contact)).map_err(|error| OrderFailure::from_ca_error(&error, http))?;
         stored.contact.clone_from(&table.contact);
-        store(folder, &name, &stored, table).await?;
+        store_account(folder, &name, &stored, table).await?;
     }
     Ok(account)
 }
 
-async fn create(builder: AccountBuilder, stored: &StoredAccount, table: &Acme) -> Result<Account, instant_acme::Error> {
-    let key = Key::from_pkcs8_der(stored.der())?;
-    let key = (key, PrivateKeyDer::Pkcs8(stored.der()));
+async fn create_account(
+    builder: AccountBuilder,
+    stored: &StoredAccount,
+    table: &Acme,
+) -> Result<Account, instant_acme::Error> {
+    let key = Key::from_pkcs8_der(stored.key_der())?;
+    let key = (key, PrivateKeyDer::Pkcs8(stored.key_der()));
     let (account, _) = builder.create_from_key(key, table.directory.clone()).await?;
     Ok(account)
 }
 
 /// Registers an account with an External Account Binding, for which instant-acme makes the key by itself.
-async fn bound(
+async fn register_with_eab(
     builder: &impl Fn() -> AccountBuilder,
     table: &Acme,
     eab: &Eab,
-    http: &Http,
+    http: &CaClient,
 ) -> Result<(Account, StoredAccount), OrderFailure> {
     let file = eab.key_file.clone();
-    let read = blocking(move || read_eab(&file)).await?;
+    let read = run_blocking(move || read_eab_key(&file)).await?;
     let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(OrderFailure::new)?);
     let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
     let new =
         NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
     let created = nonce!(builder().create(&new, table.directory.clone(), Some(&key)));
-    let (account, credentials) = created.map_err(|error| OrderFailure::of_ca(&error, http))?;
+    let (account, credentials) = created.map_err(|error| OrderFailure::from_ca_error(&error, http))?;
     let key = KeyPair::try_from(credentials.private_key()).map_err(|error| OrderFailure::new(error.to_string()))?;
     Ok((account, StoredAccount { key, id: None, contact: table.contact.clone() }))
 }
@@ -171,25 +183,32 @@ async fn bound(
 /// # Errors
 ///
 /// What is wrong with the file.
-pub(super) fn read_eab(file: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read_eab_key(file: &Path) -> Result<Vec<u8>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('='));
     key.ok().filter(|key| !key.is_empty()).ok_or_else(|| format!("{} has no key in base64url", file.display()))
 }
 
-async fn store(folder: &Folder, name: &str, stored: &StoredAccount, table: &Acme) -> Result<(), OrderFailure> {
-    let (into, name, text) = (folder.clone(), name.to_owned(), stored.to_text(&table.directory));
-    blocking(move || into.write(&name, &text)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))
+async fn store_account(
+    folder: &AcmeFolder,
+    name: &str,
+    stored: &StoredAccount,
+    table: &Acme,
+) -> Result<(), OrderFailure> {
+    let (into, name, text) = (folder.clone(), name.to_owned(), stored.to_account_text(&table.directory));
+    run_blocking(move || into.write_stored_file(&name, &text))
+        .await?
+        .map_err(|error| OrderFailure::from_folder_error(folder, &error))
 }
 
 /// One process of those that share the folder creates an account.
-async fn lock(folder: &Folder, name: &str) -> Result<super::folder::Locked, OrderFailure> {
-    for _ in 0..LOCK_ATTEMPTS {
+async fn lock_account(folder: &AcmeFolder, name: &str) -> Result<super::folder::FolderLock, OrderFailure> {
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         let (of, name) = (folder.clone(), name.to_owned());
-        match blocking(move || of.lock(&name)).await? {
+        match run_blocking(move || of.try_lock_file(&name)).await? {
             Ok(locked) => return Ok(locked),
-            Err(LockError::Io(error)) => return Err(OrderFailure::of_folder(folder, &error)),
-            Err(LockError::Taken) => sleep(LOCK_AGAIN).await,
+            Err(LockError::Io(error)) => return Err(OrderFailure::from_folder_error(folder, &error)),
+            Err(LockError::Taken) => sleep(LOCK_RETRY_DELAY).await,
         }
     }
     Err(OrderFailure::new("another process holds the account's lock".into()))
@@ -203,18 +222,18 @@ mod tests {
     fn a_thumbprint_is_the_one_of_instant_acme() {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let stored = StoredAccount { key, id: None, contact: vec!["mailto:a@a.test".into()] };
-        let read = StoredAccount::read(&stored.to_text("https://ca.test/")).unwrap();
-        assert_eq!((read.thumbprint(), &read.contact), (stored.thumbprint(), &stored.contact));
+        let read = StoredAccount::from_account_text(&stored.to_account_text("https://ca.test/")).unwrap();
+        assert_eq!((read.key_thumbprint(), &read.contact), (stored.key_thumbprint(), &stored.contact));
         // 32 bytes without padding.
-        assert_eq!(stored.thumbprint().len(), 43);
-        assert!(StoredAccount::read("{}").is_none() && StoredAccount::read("").is_none());
+        assert_eq!(stored.key_thumbprint().len(), 43);
+        assert!(StoredAccount::from_account_text("{}").is_none() && StoredAccount::from_account_text("").is_none());
     }
 
     #[test]
     fn each_directory_has_an_account_of_its_own() {
         let table = |directory: &str| Acme { directory: directory.into(), ..Acme::default() };
-        let name = file_name(&table("https://ca.test/"));
-        assert!(name.starts_with("account-") && name.len() == "account-.json".len() + DIGITS, "{name}");
-        assert_ne!(name, file_name(&table("https://other.test/")));
+        let name = account_file_name(&table("https://ca.test/"));
+        assert!(name.starts_with("account-") && name.len() == "account-.json".len() + HASH_DIGITS, "{name}");
+        assert_ne!(name, account_file_name(&table("https://other.test/")));
     }
 }

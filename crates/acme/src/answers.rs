@@ -3,8 +3,8 @@
 //! thread look into the folder, where another process may have put it.
 
 use super::account;
-use super::failure::{OrderFailure, blocking};
-use super::folder::{Folder, challenge_name};
+use super::failure::{OrderFailure, run_blocking};
+use super::folder::{AcmeFolder, challenge_file_name};
 use arc_swap::ArcSwap;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
@@ -22,13 +22,13 @@ use tokio::{
 };
 
 /// The path of HTTP-01 (RFC 8555 §8.3), before its token.
-const PREFIX: &str = "/.well-known/acme-challenge/";
+const HTTP01_PREFIX: &str = "/.well-known/acme-challenge/";
 /// Bytes of a token at most. RFC 8555 §8.3 wants 128 bits of entropy in base64url; CAs use 43.
-const MAX_TOKEN: usize = 128;
+const MAX_TOKEN_LEN: usize = 128;
 /// How long a validation waits for its answer to be found in the folder: CAs wait ten seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks into the folder, however many requests want one.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const FOLDER_READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A certificate by which TLS-ALPN-01 is answered, with its key.
 #[derive(Debug)]
@@ -41,215 +41,222 @@ pub struct ChallengeCertificate {
 
 /// What is known, by every worker.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct KnownResponses {
     /// The thumbprint of the account's key by host, as requests name it; `None` before there is an account.
     hosts: BTreeMap<String, Option<Arc<str>>>,
     /// The certificates of this process's challenges by the name that a ClientHello has (SNI). They may be in no
     /// folder: it may be full.
-    own: Challenges,
+    local: ChallengeCertificates,
     /// The certificates of challenges that the last look found in the folders.
-    found: Challenges,
+    shared: ChallengeCertificates,
     /// When the last look began.
-    looked: Option<Instant>,
+    last_read: Option<Instant>,
 }
 
-impl Known {
+impl KnownResponses {
     /// The certificate for the challenge of `name`, which a client wants since `asked`. Another process may have
     /// replaced what an earlier look has found.
-    fn challenge(&self, name: &str, asked: Instant) -> Option<Arc<ChallengeCertificate>> {
-        let is_recent = || self.looked.is_some_and(|looked| looked >= asked || looked.elapsed() < LOOK_AGAIN);
-        let found = || self.found.get(name).filter(|_| is_recent());
-        self.own.get(name).or_else(found).cloned()
+    fn certificate_since(&self, name: &str, asked: Instant) -> Option<Arc<ChallengeCertificate>> {
+        let is_recent =
+            || self.last_read.is_some_and(|looked| looked >= asked || looked.elapsed() < FOLDER_READ_INTERVAL);
+        let found = || self.shared.get(name).filter(|_| is_recent());
+        self.local.get(name).or_else(found).cloned()
     }
 }
 
 /// The answers to validation requests.
 #[derive(Debug)]
-pub struct Answers {
-    known: ArcSwap<Known>,
+pub struct ChallengeResponses {
+    known: ArcSwap<KnownResponses>,
     /// A worker needs what it does not know.
-    wanted: Notify,
+    read_requested: Notify,
     /// Looks into the folders.
-    looks: watch::Sender<u64>,
+    folder_reads: watch::Sender<u64>,
     /// Records that an operator has to set for dns-persist-01, by host.
     records: Mutex<BTreeMap<AcmeHost, String>>,
 }
 
 /// What was prepared for a challenge, to be withdrawn.
 #[derive(Debug)]
-pub(super) enum PreparedAnswers {
+pub(super) enum ProvisionedResponse {
     /// The account's key is the answer, or the answer is in the DNS.
     Nothing,
     /// The certificate for this name.
     Certificate(String),
 }
 
-impl Default for Answers {
+impl Default for ChallengeResponses {
     fn default() -> Self {
         Self {
             known: ArcSwap::default(),
-            wanted: Notify::new(),
-            looks: watch::Sender::new(0),
+            read_requested: Notify::new(),
+            folder_reads: watch::Sender::new(0),
             records: Mutex::default(),
         }
     }
 }
 
-impl Answers {
+impl ChallengeResponses {
     /// Whether `host`, an authority without its port, is one of `[[acme]]`.
     pub fn has_host(&self, host: &str) -> bool {
-        self.known.load().hosts.contains_key(&normalize(host))
+        self.known.load().hosts.contains_key(&normalize_request_host(host))
     }
 
     /// The answer to HTTP-01 at `path` of `host`. `None` at once for another path, or another host.
-    pub fn http01(self: &Arc<Self>, host: &str, path: &str) -> Option<impl Future<Output = Option<String>> + 'static> {
-        let token = path.strip_prefix(PREFIX).filter(|token| is_token(token))?.to_owned();
-        let host = normalize(host);
+    pub fn http01_response(
+        self: &Arc<Self>,
+        host: &str,
+        path: &str,
+    ) -> Option<impl Future<Output = Option<String>> + 'static> {
+        let token = path.strip_prefix(HTTP01_PREFIX).filter(|token| is_challenge_token(token))?.to_owned();
+        let host = normalize_request_host(host);
         self.known.load().hosts.get(&host)?;
         let answers = Arc::clone(self);
         Some(async move {
-            let thumbprint = answers.find(|known| known.hosts.get(&host)?.clone()).await?;
+            let thumbprint = answers.find_or_await(|known| known.hosts.get(&host)?.clone()).await?;
             Some(format!("{token}.{thumbprint}"))
         })
     }
 
     /// The certificate for a ClientHello of TLS-ALPN-01 with `server_name`.
-    pub async fn tls_alpn01(&self, server_name: Option<&str>) -> Option<Arc<ChallengeCertificate>> {
+    pub async fn tls_alpn01_certificate(&self, server_name: Option<&str>) -> Option<Arc<ChallengeCertificate>> {
         let name = server_name?.to_ascii_lowercase();
-        let is_ours = |known: &Known| known.hosts.keys().any(|host| sni(host) == name);
+        let is_ours = |known: &KnownResponses| known.hosts.keys().any(|host| challenge_server_name(host) == name);
         if !is_ours(&self.known.load()) {
             return None;
         }
         let asked = Instant::now();
-        self.find(|known| known.challenge(&name, asked)).await
+        self.find_or_await(|known| known.certificate_since(&name, asked)).await
     }
 
     /// What `find` finds, now or once another process has put it into the folder.
-    async fn find<T>(&self, find: impl Fn(&Known) -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut looks = self.looks.subscribe();
+    async fn find_or_await<T>(&self, find: impl Fn(&KnownResponses) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        let mut looks = self.folder_reads.subscribe();
         loop {
             if let Some(found) = find(&self.known.load()) {
                 return Some(found);
             }
-            self.wanted.notify_one();
+            self.read_requested.notify_one();
             timeout_at(deadline, looks.changed()).await.ok()?.ok()?;
         }
     }
 
     /// Looks into the folders of `tables` whenever a worker needs what it does not know, once a second at most. Does
     /// not end.
-    pub async fn serve(&self, tables: impl Fn() -> Vec<Acme>) -> std::convert::Infallible {
+    pub async fn read_folders_on_request(&self, tables: impl Fn() -> Vec<Acme>) -> std::convert::Infallible {
         loop {
-            self.wanted.notified().await;
-            self.look(&tables()).await;
-            sleep(LOOK_AGAIN).await;
+            self.read_requested.notified().await;
+            self.refresh_from_folders(&tables()).await;
+            sleep(FOLDER_READ_INTERVAL).await;
         }
     }
 
     /// Reads the accounts and challenges of `tables`, whose hosts these are from now on.
-    pub(super) async fn look(&self, tables: &[Acme]) {
+    pub(super) async fn refresh_from_folders(&self, tables: &[Acme]) {
         let (tables, began) = (tables.to_vec(), Instant::now());
-        if let Ok((hosts, found)) = blocking(move || read(&tables)).await {
-            self.known.rcu(|known| Known {
+        if let Ok((hosts, found)) = run_blocking(move || read_challenge_folders(&tables)).await {
+            self.known.rcu(|known| KnownResponses {
                 hosts: hosts.clone(),
-                own: known.own.clone(),
-                found: found.clone(),
-                looked: Some(began),
+                local: known.local.clone(),
+                shared: found.clone(),
+                last_read: Some(began),
             });
         }
-        self.looks.send_modify(|looks| *looks += 1);
+        self.folder_reads.send_modify(|looks| *looks += 1);
     }
 
     /// Sets the hosts, before there is anything in the folder.
-    pub fn expect(&self, tables: &[Acme]) {
+    pub fn set_hosts(&self, tables: &[Acme]) {
         self.known.rcu(|known| {
             let hosts = tables.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
             let hosts = hosts.map(|host| {
                 let thumbprint = known.hosts.get(&host).cloned().flatten();
                 (host, thumbprint)
             });
-            Known { hosts: hosts.collect(), ..Known::clone(known) }
+            KnownResponses { hosts: hosts.collect(), ..KnownResponses::clone(known) }
         });
     }
 
     /// Prepares the answer to a challenge whose key authorization has the digest `digest`.
-    pub(super) async fn prepare(
+    pub(super) async fn provision_response(
         &self,
-        folder: &Folder,
+        folder: &AcmeFolder,
         host: &AcmeHost,
         challenge: AcmeChallenge,
         digest: &[u8],
-    ) -> Result<PreparedAnswers, OrderFailure> {
+    ) -> Result<ProvisionedResponse, OrderFailure> {
         match challenge {
-            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => Ok(PreparedAnswers::Nothing),
+            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => {
+                Ok(ProvisionedResponse::Nothing)
+            }
             AcmeChallenge::TlsAlpn01 => {
-                let pem = challenge_certificate(host, digest)
+                let pem = make_challenge_pem(host, digest)
                     .ok_or_else(|| OrderFailure::new("cannot make the certificate of the challenge".into()))?;
-                let name = sni(&host.to_string());
-                if let Some(one) = parse(&pem) {
+                let name = challenge_server_name(&host.to_string());
+                if let Some(one) = parse_challenge_pem(&pem) {
                     let one = Arc::new(one);
                     self.known.rcu(|known| {
-                        let mut known = Known::clone(known);
-                        known.own.insert(name.clone(), Arc::clone(&one));
+                        let mut known = KnownResponses::clone(known);
+                        known.local.insert(name.clone(), Arc::clone(&one));
                         known
                     });
                 }
-                let (into, file) = (folder.clone(), challenge_name(&name));
-                if let Err(error) = blocking(move || into.write(&file, &pem)).await? {
+                let (into, file) = (folder.clone(), challenge_file_name(&name));
+                if let Err(error) = run_blocking(move || into.write_stored_file(&file, &pem)).await? {
                     tracing::warn!(%host, %error, "cannot store a challenge: other processes cannot answer it");
                 }
-                Ok(PreparedAnswers::Certificate(name))
+                Ok(ProvisionedResponse::Certificate(name))
             }
         }
     }
 
     /// Notes the record that an operator has to set for `host`.
-    pub(super) fn set_record(&self, host: &AcmeHost, record: String) {
+    pub(super) fn set_persistent_record(&self, host: &AcmeHost, record: String) {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), record);
     }
 
     /// The record that an operator has to set for `host`, if any is known.
-    pub(super) fn record(&self, host: &AcmeHost) -> Option<String> {
+    pub(super) fn persistent_record(&self, host: &AcmeHost) -> Option<String> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
     /// Withdraws what was prepared.
-    pub(super) async fn withdraw(&self, folder: &Folder, prepared: PreparedAnswers) {
+    pub(super) async fn withdraw_response(&self, folder: &AcmeFolder, prepared: ProvisionedResponse) {
         match prepared {
-            PreparedAnswers::Nothing => {}
-            PreparedAnswers::Certificate(name) => {
+            ProvisionedResponse::Nothing => {}
+            ProvisionedResponse::Certificate(name) => {
                 self.known.rcu(|known| {
-                    let mut known = Known::clone(known);
-                    known.own.remove(&name);
+                    let mut known = KnownResponses::clone(known);
+                    known.local.remove(&name);
                     known
                 });
                 let folder = folder.clone();
                 // A file that is left is overwritten by the next challenge.
-                let _ = blocking(move || folder.remove(&challenge_name(&name))).await;
+                let _ = run_blocking(move || folder.remove_stored_file(&challenge_file_name(&name))).await;
             }
         }
     }
 }
 
-type Hosts = BTreeMap<String, Option<Arc<str>>>;
-type Challenges = HashMap<String, Arc<ChallengeCertificate>>;
+type HostThumbprints = BTreeMap<String, Option<Arc<str>>>;
+type ChallengeCertificates = HashMap<String, Arc<ChallengeCertificate>>;
 
-fn read(tables: &[Acme]) -> (Hosts, Challenges) {
+fn read_challenge_folders(tables: &[Acme]) -> (HostThumbprints, ChallengeCertificates) {
     let (mut hosts, mut challenges) = (BTreeMap::new(), HashMap::new());
     for table in tables {
-        let folder = Folder::new(&table.folder);
-        let thumbprint: Option<Arc<str>> = account::thumbprint(&folder, table).map(Arc::from);
+        let folder = AcmeFolder::new(&table.folder);
+        let thumbprint: Option<Arc<str>> = account::stored_thumbprint(&folder, table).map(Arc::from);
         hosts.extend(table.hosts.iter().map(|host| (host.to_string(), thumbprint.clone())));
-        for (name, pem) in folder.challenges() {
-            challenges.extend(parse(&pem).map(|one| (name, Arc::new(one))));
+        for (name, pem) in folder.read_challenge_files() {
+            challenges.extend(parse_challenge_pem(&pem).map(|one| (name, Arc::new(one))));
         }
     }
     (hosts, challenges)
 }
 
 /// A host of a request as it is configured.
-fn normalize(host: &str) -> String {
+fn normalize_request_host(host: &str) -> String {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match inner.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -258,13 +265,13 @@ fn normalize(host: &str) -> String {
 }
 
 /// base64url (RFC 8555 §8.3).
-fn is_token(token: &str) -> bool {
+fn is_challenge_token(token: &str) -> bool {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=MAX_TOKEN).contains(&token.len()) && token.bytes().all(is_base64)
+    (1..=MAX_TOKEN_LEN).contains(&token.len()) && token.bytes().all(is_base64)
 }
 
 /// The name in the ClientHello of TLS-ALPN-01 for `host`: itself, or an address as its reverse name (RFC 8738 §6).
-fn sni(host: &str) -> String {
+fn challenge_server_name(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Err(_) => host.to_owned(),
         Ok(IpAddr::V4(address)) => {
@@ -283,7 +290,7 @@ fn sni(host: &str) -> String {
 }
 
 /// A self-signed certificate with the digest of the key authorization (RFC 8737 §3), and its key, in PEM.
-fn challenge_certificate(host: &AcmeHost, digest: &[u8]) -> Option<String> {
+fn make_challenge_pem(host: &AcmeHost, digest: &[u8]) -> Option<String> {
     if digest.len() != 32 {
         return None;
     }
@@ -295,7 +302,7 @@ fn challenge_certificate(host: &AcmeHost, digest: &[u8]) -> Option<String> {
     Some(certificate.pem() + &key.serialize_pem())
 }
 
-fn parse(pem: &str) -> Option<ChallengeCertificate> {
+fn parse_challenge_pem(pem: &str) -> Option<ChallengeCertificate> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     Some(ChallengeCertificate { certificate, key: PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()? })
 }
@@ -316,40 +323,40 @@ mod tests {
             ("/.well-known/acme-challenges", false),
             ("/", false),
         ] {
-            assert_eq!(path.strip_prefix(PREFIX).is_some_and(is_token), expected, "{path}");
+            assert_eq!(path.strip_prefix(HTTP01_PREFIX).is_some_and(is_challenge_token), expected, "{path}");
         }
-        assert!(is_token(&"a".repeat(MAX_TOKEN)) && !is_token(&"a".repeat(MAX_TOKEN + 1)));
+        assert!(is_challenge_token(&"a".repeat(MAX_TOKEN_LEN)) && !is_challenge_token(&"a".repeat(MAX_TOKEN_LEN + 1)));
     }
 
     #[test]
     fn an_address_has_its_reverse_name() {
-        assert_eq!(sni("a.test"), "a.test");
-        assert_eq!(sni("127.0.0.1"), "1.0.0.127.in-addr.arpa");
+        assert_eq!(challenge_server_name("a.test"), "a.test");
+        assert_eq!(challenge_server_name("127.0.0.1"), "1.0.0.127.in-addr.arpa");
         let expected = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa";
-        assert_eq!(sni("2001:db8::1"), expected);
+        assert_eq!(challenge_server_name("2001:db8::1"), expected);
         for (host, expected) in [("A.Test.", "a.test"), ("[2001:DB8::1]", "2001:db8::1"), ("127.0.0.1", "127.0.0.1")] {
-            assert_eq!(normalize(host), expected);
+            assert_eq!(normalize_request_host(host), expected);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn http_01_is_answered_by_the_account_key_for_configured_hosts_alone() {
-        let answers = Arc::new(Answers::default());
+        let answers = Arc::new(ChallengeResponses::default());
         let table = Acme { hosts: vec![AcmeHost::Name("a.test".into())], ..Acme::default() };
-        answers.expect(std::slice::from_ref(&table));
+        answers.set_hosts(std::slice::from_ref(&table));
         assert!(answers.has_host("A.test.") && !answers.has_host("b.test"));
-        assert!(answers.http01("b.test", "/.well-known/acme-challenge/x").is_none());
-        assert!(answers.http01("a.test", "/").is_none());
-        let asked = answers.http01("a.test", "/.well-known/acme-challenge/x").unwrap();
+        assert!(answers.http01_response("b.test", "/.well-known/acme-challenge/x").is_none());
+        assert!(answers.http01_response("a.test", "/").is_none());
+        let asked = answers.http01_response("a.test", "/.well-known/acme-challenge/x").unwrap();
         assert_eq!(asked.await, None, "no account");
         let parent = tempfile::tempdir().unwrap();
         let table = Acme { folder: parent.path().into(), ..table };
         let key = KeyPair::generate().unwrap().serialize_pem().replace('\n', "\\n");
-        let folder = Folder::new(&table.folder);
-        folder.write(&account::file_name(&table), &format!("{{\"key\": \"{key}\"}}")).unwrap();
-        answers.look(std::slice::from_ref(&table)).await;
-        let asked = answers.http01("[a.test]", "/.well-known/acme-challenge/x");
-        let thumbprint = account::thumbprint(&folder, &table).unwrap();
+        let folder = AcmeFolder::new(&table.folder);
+        folder.write_stored_file(&account::account_file_name(&table), &format!("{{\"key\": \"{key}\"}}")).unwrap();
+        answers.refresh_from_folders(std::slice::from_ref(&table)).await;
+        let asked = answers.http01_response("[a.test]", "/.well-known/acme-challenge/x");
+        let thumbprint = account::stored_thumbprint(&folder, &table).unwrap();
         assert_eq!(asked.unwrap().await, Some(format!("x.{thumbprint}")));
     }
 
@@ -358,24 +365,27 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let host = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
-        let folder = Folder::new(&table.folder);
-        let (one, other) = (Answers::default(), Answers::default());
-        one.expect(std::slice::from_ref(&table));
-        assert!(one.tls_alpn01(Some("b.test")).await.is_none() && one.tls_alpn01(None).await.is_none());
-        let prepared = other.prepare(&folder, &host, AcmeChallenge::TlsAlpn01, &[7; 32]).await.unwrap();
+        let folder = AcmeFolder::new(&table.folder);
+        let (one, other) = (ChallengeResponses::default(), ChallengeResponses::default());
+        one.set_hosts(std::slice::from_ref(&table));
+        assert!(
+            one.tls_alpn01_certificate(Some("b.test")).await.is_none()
+                && one.tls_alpn01_certificate(None).await.is_none()
+        );
+        let prepared = other.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[7; 32]).await.unwrap();
         let tables = || vec![table.clone()];
         tokio::select! {
-            found = one.tls_alpn01(Some("A.test")) => assert!(found.is_some()),
-            never = one.serve(tables) => match never {},
+            found = one.tls_alpn01_certificate(Some("A.test")) => assert!(found.is_some()),
+            never = one.read_folders_on_request(tables) => match never {},
         }
-        other.withdraw(&folder, prepared).await;
-        assert!(folder.challenges().is_empty());
-        advance(LOOK_AGAIN).await;
+        other.withdraw_response(&folder, prepared).await;
+        assert!(folder.read_challenge_files().is_empty());
+        advance(FOLDER_READ_INTERVAL).await;
         tokio::select! {
-            found = one.tls_alpn01(Some("a.test")) => assert!(found.is_none(), "it was withdrawn"),
-            never = one.serve(tables) => match never {},
+            found = one.tls_alpn01_certificate(Some("a.test")) => assert!(found.is_none(), "it was withdrawn"),
+            never = one.read_folders_on_request(tables) => match never {},
         }
-        let found = challenge_certificate(&host, &[7; 31]);
+        let found = make_challenge_pem(&host, &[7; 31]);
         assert!(found.is_none());
     }
 
@@ -384,22 +394,23 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let host = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
-        let folder = Folder::new(&table.folder);
-        let (one, other) = (Answers::default(), Answers::default());
-        one.expect(std::slice::from_ref(&table));
+        let folder = AcmeFolder::new(&table.folder);
+        let (one, other) = (ChallengeResponses::default(), ChallengeResponses::default());
+        one.set_hosts(std::slice::from_ref(&table));
         for order in 1..4 {
-            let prepared = other.prepare(&folder, &host, AcmeChallenge::TlsAlpn01, &[order; 32]).await.unwrap();
-            let expected = parse(&folder.challenges()[0].1).unwrap();
+            let prepared =
+                other.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[order; 32]).await.unwrap();
+            let expected = parse_challenge_pem(&folder.read_challenge_files()[0].1).unwrap();
             let found = tokio::select! {
-                found = one.tls_alpn01(Some("a.test")) => found.unwrap(),
-                never = one.serve(|| vec![table.clone()]) => match never {},
+                found = one.tls_alpn01_certificate(Some("a.test")) => found.unwrap(),
+                never = one.read_folders_on_request(|| vec![table.clone()]) => match never {},
             };
             assert_eq!(found.certificate, expected.certificate, "{order}");
             // Another order may begin before a look has found that this one has ended.
             if order % 2 == 0 {
-                other.withdraw(&folder, prepared).await;
+                other.withdraw_response(&folder, prepared).await;
             }
-            advance(LOOK_AGAIN).await;
+            advance(FOLDER_READ_INTERVAL).await;
         }
     }
 
@@ -408,14 +419,16 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let host = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
-        let (folder, answers) = (Folder::new(&table.folder), Answers::default());
-        answers.expect(std::slice::from_ref(&table));
-        let prepared = answers.prepare(&folder, &host, AcmeChallenge::TlsAlpn01, &[1; 32]).await.unwrap();
-        let expected = parse(&folder.challenges()[0].1).unwrap();
-        folder.write(&challenge_name("a.test"), &challenge_certificate(&host, &[2; 32]).unwrap()).unwrap();
-        answers.look(std::slice::from_ref(&table)).await;
-        let found = answers.tls_alpn01(Some("a.test")).await.unwrap();
+        let (folder, answers) = (AcmeFolder::new(&table.folder), ChallengeResponses::default());
+        answers.set_hosts(std::slice::from_ref(&table));
+        let prepared = answers.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[1; 32]).await.unwrap();
+        let expected = parse_challenge_pem(&folder.read_challenge_files()[0].1).unwrap();
+        folder
+            .write_stored_file(&challenge_file_name("a.test"), &make_challenge_pem(&host, &[2; 32]).unwrap())
+            .unwrap();
+        answers.refresh_from_folders(std::slice::from_ref(&table)).await;
+        let found = answers.tls_alpn01_certificate(Some("a.test")).await.unwrap();
         assert_eq!(found.certificate, expected.certificate);
-        answers.withdraw(&folder, prepared).await;
+        answers.withdraw_response(&folder, prepared).await;
     }
 }

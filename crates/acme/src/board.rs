@@ -10,9 +10,9 @@ use std::{
 use tokio::sync::Notify;
 
 /// Time between two renewals of a host that an operator orders: CAs limit certificates of a name.
-const ORDER_AGAIN: Duration = Duration::from_secs(5 * 60);
+const MIN_ORDER_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Hosts that an error answer lists at most.
-const MAX_NAMES: usize = 64;
+const MAX_LISTED_HOSTS: usize = 64;
 
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum CertificateState {
 
 impl CertificateState {
     /// The name of the state in metrics and `/status`.
-    pub const fn name(self) -> &'static str {
+    pub const fn state_name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Due => "due",
@@ -38,7 +38,7 @@ impl CertificateState {
 
 /// A host of `[[acme]]`.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct AcmeHostEntry {
     /// Name of the host.
     pub host: String,
     /// State of its certificate.
@@ -63,21 +63,21 @@ pub struct Entry {
 
 /// The states of all hosts. Written by the manager, read by the admin interface.
 #[derive(Debug, Default)]
-pub struct Board {
-    entries: Mutex<Vec<Entry>>,
-    orders: Mutex<Vec<AcmeHost>>,
+pub struct AcmeHostTable {
+    entries: Mutex<Vec<AcmeHostEntry>>,
+    renewal_orders: Mutex<Vec<AcmeHost>>,
     /// When an operator last ordered a renewal, by host.
-    ordered: Mutex<BTreeMap<String, Instant>>,
-    changed: Notify,
+    last_ordered: Mutex<BTreeMap<String, Instant>>,
+    manager_wake: Notify,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Board {
-    pub(super) fn set(&self, entries: Vec<Entry>) {
-        *locked(&self.entries) = entries;
+impl AcmeHostTable {
+    pub(super) fn replace_entries(&self, entries: Vec<AcmeHostEntry>) {
+        *lock_mutex(&self.entries) = entries;
     }
 
     /// Orders a certificate for `host` now.
@@ -85,45 +85,46 @@ impl Board {
     /// # Errors
     ///
     /// Why not, in words for the operator.
-    pub fn order(&self, host: &str) -> Result<String, String> {
+    pub fn order_renewal(&self, host: &str) -> Result<String, String> {
         let host = AcmeHost::from(host.to_ascii_lowercase());
         let name = host.to_string();
-        let entries = locked(&self.entries);
+        let entries = lock_mutex(&self.entries);
         if !entries.iter().any(|entry| entry.host == name) {
-            let known: String = entries.iter().take(MAX_NAMES).map(|entry| format!("  {}\n", entry.host)).collect();
+            let known: String =
+                entries.iter().take(MAX_LISTED_HOSTS).map(|entry| format!("  {}\n", entry.host)).collect();
             return Err(format!("no certificate of {name} is obtained by ACME; hosts are\n{known}"));
         }
-        let mut ordered = locked(&self.ordered);
-        let left = ordered.get(&name).and_then(|last| ORDER_AGAIN.checked_sub(last.elapsed()));
+        let mut ordered = lock_mutex(&self.last_ordered);
+        let left = ordered.get(&name).and_then(|last| MIN_ORDER_INTERVAL.checked_sub(last.elapsed()));
         if let Some(left) = left {
             let seconds = left.as_secs().max(1);
             return Err(format!(
                 "a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"
             ));
         }
-        ordered.retain(|_, last| last.elapsed() < ORDER_AGAIN);
+        ordered.retain(|_, last| last.elapsed() < MIN_ORDER_INTERVAL);
         ordered.insert(name.clone(), Instant::now());
-        locked(&self.orders).push(host);
-        self.changed.notify_one();
+        lock_mutex(&self.renewal_orders).push(host);
+        self.manager_wake.notify_one();
         Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
     }
 
     /// Has the manager look at the configuration, which has changed.
-    pub fn change(&self) {
-        self.changed.notify_one();
+    pub fn wake_renewals(&self) {
+        self.manager_wake.notify_one();
     }
 
     /// Waits for a change of the configuration, or an order.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    pub(super) async fn wait_for_wake(&self) {
+        self.manager_wake.notified().await;
     }
 
-    pub(super) fn take_orders(&self) -> Vec<AcmeHost> {
-        std::mem::take(&mut *locked(&self.orders))
+    pub(super) fn take_renewal_orders(&self) -> Vec<AcmeHost> {
+        std::mem::take(&mut *lock_mutex(&self.renewal_orders))
     }
 
     /// The states of all hosts.
-    pub fn entries(&self) -> Vec<Entry> {
-        locked(&self.entries).clone()
+    pub fn host_entries(&self) -> Vec<AcmeHostEntry> {
+        lock_mutex(&self.entries).clone()
     }
 }

@@ -1,6 +1,6 @@
 //! Records in the DNS: the operator's command for DNS-01, and the record of dns-persist-01.
 
-use super::plan::bounded;
+use super::plan::bounded_line;
 use litequic_config::{Acme, AcmeHost};
 use std::{env, process::Stdio, time::Duration};
 use tokio::{
@@ -10,23 +10,23 @@ use tokio::{
 };
 
 /// How long the command may take.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How long its outputs are read once it has ended: what it wrote last may still be in them.
-const DRAIN: Duration = Duration::from_millis(100);
+const OUTPUT_DRAIN_TIME: Duration = Duration::from_millis(100);
 /// Bytes of its outputs that a failure reports, standard error first.
-const MAX_OUTPUT: usize = 4096;
+const MAX_OUTPUT_BYTES: usize = 4096;
 /// Variables that the command gets in any case.
-const VARIABLES: [&str; 2] = ["PATH", "HOME"];
+const PASSED_VARIABLES: [&str; 2] = ["PATH", "HOME"];
 
 /// What the command is to do, as lego's `exec` provider names it.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Action {
+pub(super) enum DnsAction {
     Present,
     Cleanup,
 }
 
-impl Action {
-    const fn name(self) -> &'static str {
+impl DnsAction {
+    const fn exec_argument(self) -> &'static str {
         match self {
             Self::Present => "present",
             Self::Cleanup => "cleanup",
@@ -35,7 +35,7 @@ impl Action {
 }
 
 /// The name of a record below `label` for `host`, with the root's dot.
-pub(super) fn name(host: &AcmeHost, label: &str) -> String {
+pub(super) fn record_name(host: &AcmeHost, label: &str) -> String {
     match host {
         AcmeHost::Name(name) | AcmeHost::Wildcard(name) => format!("{label}.{name}."),
         AcmeHost::Address(address) => format!("{label}.{address}."),
@@ -44,10 +44,13 @@ pub(super) fn name(host: &AcmeHost, label: &str) -> String {
 
 /// The record of dns-persist-01 for `host`, in the form of a zone file, by which `issuer` may issue certificates to
 /// `account`.
-pub(super) fn persistent(host: &AcmeHost, issuer: Option<&str>, account: &str) -> String {
+pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, account: &str) -> String {
     let policy = if matches!(host, AcmeHost::Wildcard(_)) { "; policy=wildcard" } else { "" };
     let issuer = issuer.unwrap_or("NAME-OF-THE-CA");
-    bounded(&format!("{} IN TXT \"{issuer}; accounturi={account}{policy}\"", name(host, "_validation-persist")))
+    bounded_line(&format!(
+        "{} IN TXT \"{issuer}; accounturi={account}{policy}\"",
+        record_name(host, "_validation-persist")
+    ))
 }
 
 /// Calls the command of `table` for the record `name` with `value`.
@@ -55,13 +58,13 @@ pub(super) fn persistent(host: &AcmeHost, issuer: Option<&str>, account: &str) -
 /// # Errors
 ///
 /// Why it failed, with the beginning of its output.
-pub(super) async fn call(table: &Acme, action: Action, name: &str, value: &str) -> Result<(), String> {
+pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str, value: &str) -> Result<(), String> {
     let [program, first @ ..] = &table.dns_command[..] else { return Err("there is no dns_command".into()) };
-    let variables = VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
+    let variables = PASSED_VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
     let mut command = Command::new(program);
     command
         .args(first)
-        .args([action.name(), name, value])
+        .args([action.exec_argument(), name, value])
         .env_clear()
         .envs(variables.filter_map(|name| Some((name, env::var_os(name)?))))
         .current_dir("/")
@@ -69,19 +72,19 @@ pub(super) async fn call(table: &Acme, action: Action, name: &str, value: &str) 
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let failed = |problem: String| format!("{program} {}: {problem}", action.name());
+    let failed = |problem: String| format!("{program} {}: {problem}", action.exec_argument());
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // A child of the command's own may hold the outputs open: only the command's end counts.
-    let ended = timeout(PATIENCE, async {
+    let ended = timeout(COMMAND_TIMEOUT, async {
         let (mut output, mut error) = (Vec::new(), Vec::new());
         let status = {
-            let both = async { tokio::join!(read(stdout, &mut output), read(stderr, &mut error)) };
+            let both = async { tokio::join!(read_output(stdout, &mut output), read_output(stderr, &mut error)) };
             tokio::pin!(both);
             tokio::select! {
                 status = child.wait() => {
                     // A child that holds them open ends nothing, nor does it change the result.
-                    let _ = timeout(DRAIN, &mut both).await;
+                    let _ = timeout(OUTPUT_DRAIN_TIME, &mut both).await;
                     status
                 }
                 _ = &mut both => child.wait().await,
@@ -93,23 +96,23 @@ pub(super) async fn call(table: &Acme, action: Action, name: &str, value: &str) 
         Ok((Ok(status), ..)) if status.success() => Ok(()),
         Ok((Ok(status), output, error)) => {
             let mut text = [error, output].concat();
-            text.truncate(MAX_OUTPUT);
+            text.truncate(MAX_OUTPUT_BYTES);
             Err(failed(format!("{status}: {}", String::from_utf8_lossy(&text).trim_end())))
         }
         Ok((Err(error), ..)) => Err(failed(error.to_string())),
         Err(_) => {
             // It is gone with `child`.
-            Err(failed(format!("it did not end within {PATIENCE:?}")))
+            Err(failed(format!("it did not end within {COMMAND_TIMEOUT:?}")))
         }
     }
 }
 
 /// Reads to the end, and keeps the beginning.
-async fn read(from: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+async fn read_output(from: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut from) = from else { return };
     let mut chunk = [0; 1024];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
-        let room = MAX_OUTPUT.saturating_sub(kept.len()).min(read);
+        let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len()).min(read);
         kept.extend(chunk.iter().take(room));
     }
 }
@@ -131,7 +134,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let seen = folder.path().join("seen");
         let script = format!("{{ echo \"$@\"; env; }} >{}", seen.display());
-        call(&table(&script, &["CARGO_PKG_NAME"]), Action::Present, "_acme-challenge.a.test.", "value").await.unwrap();
+        run_dns_command(&table(&script, &["CARGO_PKG_NAME"]), DnsAction::Present, "_acme-challenge.a.test.", "value")
+            .await
+            .unwrap();
         let seen = std::fs::read_to_string(&seen).unwrap();
         assert!(seen.starts_with("present _acme-challenge.a.test. value\n"), "{seen}");
         let mut names: Vec<_> = seen.lines().skip(1).filter_map(|line| Some(line.split_once('=')?.0)).collect();
@@ -146,18 +151,19 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_fails_is_reported_with_the_beginning_of_its_output() {
         let long = "echo reason >&2; head -c 100000 /dev/zero | tr '\\0' x; exit 3";
-        let problem = call(&table(long, &[]), Action::Cleanup, "a.", "b").await.unwrap_err();
+        let problem = run_dns_command(&table(long, &[]), DnsAction::Cleanup, "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/bin/sh cleanup: exit status: 3: reason\nxxx"), "{problem}");
-        assert!((MAX_OUTPUT..MAX_OUTPUT + 100).contains(&problem.len()), "{}", problem.len());
+        assert!((MAX_OUTPUT_BYTES..MAX_OUTPUT_BYTES + 100).contains(&problem.len()), "{}", problem.len());
         let absent = Acme { dns_command: vec!["/nonexistent/hook".into()], ..Acme::default() };
-        let problem = call(&absent, Action::Present, "a.", "b").await.unwrap_err();
+        let problem = run_dns_command(&absent, DnsAction::Present, "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/nonexistent/hook present: No such file"), "{problem}");
     }
 
     #[tokio::test]
     async fn what_a_command_writes_last_is_reported_though_a_child_holds_its_outputs_open() {
         for _ in 0..5 {
-            let problem = call(&table("sleep 1 & echo reason >&2; exit 3", &[]), Action::Present, "a.", "b").await;
+            let problem =
+                run_dns_command(&table("sleep 1 & echo reason >&2; exit 3", &[]), DnsAction::Present, "a.", "b").await;
             assert_eq!(problem.unwrap_err(), "/bin/sh present: exit status: 3: reason");
         }
     }
@@ -166,9 +172,9 @@ mod tests {
     fn a_record_that_stays_names_the_ca_and_the_account() {
         let wildcard = AcmeHost::Wildcard("a.test".into());
         assert_eq!(
-            persistent(&wildcard, Some("ca.test"), "https://ca.test/1"),
+            persistent_record_line(&wildcard, Some("ca.test"), "https://ca.test/1"),
             "_validation-persist.a.test. IN TXT \"ca.test; accounturi=https://ca.test/1; policy=wildcard\""
         );
-        assert_eq!(name(&wildcard, "_acme-challenge"), "_acme-challenge.a.test.");
+        assert_eq!(record_name(&wildcard, "_acme-challenge"), "_acme-challenge.a.test.");
     }
 }

@@ -1,19 +1,19 @@
 //! Why there is no certificate: an error of the CA, of the folder or of litequic, in words. Each step at the CA is
 //! called again if its nonce was bad.
 
-use super::{folder::Folder, http::Http, plan::bounded};
+use super::{folder::AcmeFolder, http::CaClient, plan::bounded_line};
 use instant_acme::{Error, Problem};
 use std::io;
 use tokio::task::spawn_blocking;
 
 /// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three
 /// times.
-pub(super) const NONCES: u32 = 10;
+pub(super) const MAX_NONCE_ATTEMPTS: u32 = 10;
 
 /// Calls a step until its end is another one than a bad nonce.
 macro_rules! nonce {
     ($call:expr) => {{
-        let mut left = $crate::failure::NONCES;
+        let mut left = $crate::failure::MAX_NONCE_ATTEMPTS;
         loop {
             left -= 1;
             match $call.await {
@@ -31,23 +31,23 @@ pub(super) struct OrderFailure {
     /// In words, those of the CA if it was the CA's.
     pub(super) problem: String,
     /// Seconds that the CA wants no request for.
-    pub(super) wait: Option<u64>,
+    pub(super) retry_after: Option<u64>,
     /// The CA does not know the account.
-    pub(super) forgotten: bool,
+    pub(super) is_account_unknown: bool,
 }
 
 impl OrderFailure {
     pub(super) fn new(problem: String) -> Self {
-        Self { problem, wait: None, forgotten: false }
+        Self { problem, retry_after: None, is_account_unknown: false }
     }
 
-    pub(super) fn of_folder(folder: &Folder, error: &io::Error) -> Self {
-        Self::new(format!("{} cannot be written or read: {error}", folder.path().display()))
+    pub(super) fn from_folder_error(folder: &AcmeFolder, error: &io::Error) -> Self {
+        Self::new(format!("{} cannot be written or read: {error}", folder.folder_path().display()))
     }
 
-    pub(super) fn of_ca(error: &Error, http: &Http) -> Self {
-        let forgotten = is_of_type(error, "accountDoesNotExist");
-        Self { problem: words(error), wait: http.take_retry_after(), forgotten }
+    pub(super) fn from_ca_error(error: &Error, http: &CaClient) -> Self {
+        let forgotten = has_problem_type(error, "accountDoesNotExist");
+        Self { problem: describe_ca_error(error), retry_after: http.take_retry_after(), is_account_unknown: forgotten }
     }
 }
 
@@ -56,37 +56,39 @@ impl OrderFailure {
 /// # Errors
 ///
 /// `task` did not run to its end.
-pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, OrderFailure> {
+pub(super) async fn run_blocking<T: Send + 'static>(
+    task: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, OrderFailure> {
     spawn_blocking(task).await.map_err(|died| OrderFailure::new(died.to_string()))
 }
 
 pub(super) fn is_bad_nonce(error: &Error) -> bool {
-    is_of_type(error, "badNonce")
+    has_problem_type(error, "badNonce")
 }
 
 /// RFC 8555 §6.7: `urn:ietf:params:acme:error:` and the type.
-fn is_of_type(error: &Error, kind: &str) -> bool {
-    matches!(error, Error::Api(problem) if short_type(problem) == Some(kind))
+fn has_problem_type(error: &Error, kind: &str) -> bool {
+    matches!(error, Error::Api(problem) if short_problem_type(problem) == Some(kind))
 }
 
-pub(super) fn short_type(problem: &Problem) -> Option<&str> {
+pub(super) fn short_problem_type(problem: &Problem) -> Option<&str> {
     problem.r#type.as_deref()?.rsplit(':').next()
 }
 
 /// An error in the CA's words, if they are the CA's.
-pub(super) fn words(error: &Error) -> String {
+pub(super) fn describe_ca_error(error: &Error) -> String {
     match error {
-        Error::Api(problem) => problem_words(problem),
-        other => bounded(&other.to_string()),
+        Error::Api(problem) => describe_problem(problem),
+        other => bounded_line(&other.to_string()),
     }
 }
 
-pub(super) fn problem_words(problem: &Problem) -> String {
-    let kind = short_type(problem).filter(|kind| *kind != "blank").map(|kind| format!(" ({kind})"));
+pub(super) fn describe_problem(problem: &Problem) -> String {
+    let kind = short_problem_type(problem).filter(|kind| *kind != "blank").map(|kind| format!(" ({kind})"));
     let detail = problem.detail.as_deref().unwrap_or("the CA gives no reason");
     let parts: Vec<_> = problem.subproblems.iter().map(ToString::to_string).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    bounded(&format!("{detail}{}{parts}", kind.unwrap_or_default()))
+    bounded_line(&format!("{detail}{}{parts}", kind.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -100,7 +102,7 @@ mod tests {
             (r#"{"type": "about:blank", "detail": "HTTP status 503"}"#, "HTTP status 503"),
             ("{}", "the CA gives no reason"),
         ] {
-            assert_eq!(problem_words(&serde_json::from_str(problem).unwrap()), expected);
+            assert_eq!(describe_problem(&serde_json::from_str(problem).unwrap()), expected);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! written beside its name, flushed to the disk and renamed, so that readers and a crash see the old content or the new
 //! one. Blocks on the file system.
 
-use super::plan::{Held, Plan, Validity};
+use super::plan::{CurrentCertificate, HostPlan, Validity};
 use instant_acme::CertificateIdentifier;
 use litequic_config::AcmeHost;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -18,21 +18,21 @@ use std::{
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 /// Bytes of a file at most. A chain with its key has some 6 KB.
-const MAX_FILE: u64 = 1024 * 1024;
+const MAX_STORED_FILE_BYTES: u64 = 1024 * 1024;
 /// Files of challenges that are read at most.
-const MAX_CHALLENGES: usize = 1000;
+const MAX_CHALLENGE_FILES: usize = 1000;
 /// The folder of challenges within the folder.
-const CHALLENGES: &str = "challenges";
+const CHALLENGE_FOLDER: &str = "challenges";
 /// Permissions that others than the owner have.
-const OTHERS: u32 = 0o077;
+const OTHERS_PERMISSIONS: u32 = 0o077;
 
 /// A folder, by its path.
 #[derive(Debug, Clone)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct AcmeFolder(PathBuf);
 
 /// A certificate as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredCertificate {
     /// The chain, leaf first, then the key, in PEM.
     pub(super) pem: String,
     pub(super) validity: Validity,
@@ -40,13 +40,13 @@ pub(super) struct Stored {
     pub(super) id: Option<String>,
 }
 
-impl Stored {
+impl StoredCertificate {
     /// Reads the leaf of a chain in PEM.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
-    pub(super) fn read(pem: String) -> Result<Self, String> {
+    pub(super) fn from_chain_pem(pem: String) -> Result<Self, String> {
         let der = CertificateDer::pem_slice_iter(pem.as_bytes()).next().ok_or("there is no certificate in it")?;
         let der = der.map_err(|error| format!("it is not valid PEM: {error}"))?;
         let (_, leaf) = X509Certificate::from_der(&der).map_err(|error| format!("it is not X.509: {error}"))?;
@@ -56,14 +56,14 @@ impl Stored {
         Ok(Self { pem, validity: Validity { from, until }, id })
     }
 
-    pub(super) fn held(&self) -> Held<'_> {
-        Held { validity: self.validity, id: self.id.as_deref() }
+    pub(super) fn current_certificate(&self) -> CurrentCertificate<'_> {
+        CurrentCertificate { validity: self.validity, id: self.id.as_deref() }
     }
 }
 
 /// A lock that the kernel releases when this is dropped, or the process ends.
 #[derive(Debug)]
-pub(super) struct Locked {
+pub(super) struct FolderLock {
     _file: Option<File>,
 }
 
@@ -76,13 +76,13 @@ pub(super) enum LockError {
     Io(io::Error),
 }
 
-impl Folder {
+impl AcmeFolder {
     /// The folder at `path`, which need not exist.
     pub(super) fn new(path: &Path) -> Self {
         Self(path.into())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn folder_path(&self) -> &Path {
         &self.0
     }
 
@@ -91,13 +91,13 @@ impl Folder {
     /// # Errors
     ///
     /// The system's.
-    pub(super) fn create(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(self.0.join(CHALLENGES))
+    pub(super) fn create_folder(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(self.0.join(CHALLENGE_FOLDER))
     }
 
     /// Whether others than the owner may read it, or what is in it.
-    pub(super) fn is_exposed(&self) -> bool {
-        fs::metadata(&self.0).is_ok_and(|folder| folder.mode() & OTHERS != 0)
+    pub(super) fn is_open_to_others(&self) -> bool {
+        fs::metadata(&self.0).is_ok_and(|folder| folder.mode() & OTHERS_PERMISSIONS != 0)
     }
 
     /// The content of `name`; `None` if there is no such file.
@@ -105,14 +105,14 @@ impl Folder {
     /// # Errors
     ///
     /// The system's, or that the file is too large or not UTF-8.
-    pub(super) fn read(&self, name: &str) -> io::Result<Option<String>> {
+    pub(super) fn read_stored_file(&self, name: &str) -> io::Result<Option<String>> {
         let mut text = String::new();
         match File::open(self.0.join(name)) {
-            Ok(file) => file.take(MAX_FILE + 1).read_to_string(&mut text)?,
+            Ok(file) => file.take(MAX_STORED_FILE_BYTES + 1).read_to_string(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if text.len() as u64 > MAX_FILE {
+        if text.len() as u64 > MAX_STORED_FILE_BYTES {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(Some(text))
@@ -123,8 +123,8 @@ impl Folder {
     /// # Errors
     ///
     /// The system's. The file is then as it was.
-    pub(super) fn write(&self, name: &str, content: &str) -> io::Result<()> {
-        self.create()?;
+    pub(super) fn write_stored_file(&self, name: &str, content: &str) -> io::Result<()> {
+        self.create_folder()?;
         let path = self.0.join(name);
         let parent = path.parent().unwrap_or(&self.0);
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -144,7 +144,7 @@ impl Folder {
     }
 
     /// Removes `name`, if there is such a file.
-    pub(super) fn remove(&self, name: &str) {
+    pub(super) fn remove_stored_file(&self, name: &str) {
         // What cannot be removed is left: it is overwritten by the next one.
         let _ = fs::remove_file(self.0.join(name));
     }
@@ -154,17 +154,17 @@ impl Folder {
     /// # Errors
     ///
     /// [`LockError`]. A file system without locks is none: a warning says so, and the folder is read before each order.
-    pub(super) fn lock(&self, name: &str) -> Result<Locked, LockError> {
-        self.create().map_err(LockError::Io)?;
+    pub(super) fn try_lock_file(&self, name: &str) -> Result<FolderLock, LockError> {
+        self.create_folder().map_err(LockError::Io)?;
         let path = self.0.join(format!("{name}.lock"));
         let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = open.map_err(LockError::Io)?;
         match file.try_lock() {
-            Ok(()) => Ok(Locked { _file: Some(file) }),
+            Ok(()) => Ok(FolderLock { _file: Some(file) }),
             Err(TryLockError::WouldBlock) => Err(LockError::Taken),
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(path = %path.display(), %error, "this file system has no locks: replicas may order a certificate twice");
-                Ok(Locked { _file: None })
+                Ok(FolderLock { _file: None })
             }
         }
     }
@@ -174,19 +174,19 @@ impl Folder {
     /// # Errors
     ///
     /// Why the file cannot be used. It is left as it is.
-    pub(super) fn certificate(&self, host: &AcmeHost) -> Result<Option<Stored>, String> {
-        let name = certificate_name(host);
+    pub(super) fn read_stored_certificate(&self, host: &AcmeHost) -> Result<Option<StoredCertificate>, String> {
+        let name = certificate_file_name(host);
         let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
-        match self.read(&name) {
-            Ok(Some(pem)) => Stored::read(pem).map(Some).map_err(|error| problem(&error)),
+        match self.read_stored_file(&name) {
+            Ok(Some(pem)) => StoredCertificate::from_chain_pem(pem).map(Some).map_err(|error| problem(&error)),
             Ok(None) => Ok(None),
             Err(error) => Err(problem(&error)),
         }
     }
 
     /// When the certificate's file of `host` was written; `None` if there is none.
-    pub(super) fn written(&self, host: &AcmeHost) -> Option<(SystemTime, u64)> {
-        let file = fs::metadata(self.0.join(certificate_name(host))).ok()?;
+    pub(super) fn certificate_file_version(&self, host: &AcmeHost) -> Option<(SystemTime, u64)> {
+        let file = fs::metadata(self.0.join(certificate_file_name(host))).ok()?;
         Some((file.modified().ok()?, file.ino()))
     }
 
@@ -195,12 +195,14 @@ impl Folder {
     /// # Errors
     ///
     /// Why the file cannot be used. It is left as it is.
-    pub(super) fn plan(&self, host: &AcmeHost) -> Result<Plan, String> {
-        let name = plan_name(host);
+    pub(super) fn read_plan(&self, host: &AcmeHost) -> Result<HostPlan, String> {
+        let name = plan_file_name(host);
         let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
-        let Some(text) = self.read(&name).map_err(|error| problem(&error))? else { return Ok(Plan::default()) };
+        let Some(text) = self.read_stored_file(&name).map_err(|error| problem(&error))? else {
+            return Ok(HostPlan::default());
+        };
         match serde_json::from_str::<Json>(&text) {
-            Ok(json) if json.is_object() => Ok(Plan::from_json(&json)),
+            Ok(json) if json.is_object() => Ok(HostPlan::from_json(&json)),
             _ => Err(problem(&"it is not a plan of litequic; move it away")),
         }
     }
@@ -210,18 +212,18 @@ impl Folder {
     /// # Errors
     ///
     /// The system's.
-    pub(super) fn store_plan(&self, host: &AcmeHost, plan: &Plan) -> io::Result<()> {
-        self.write(&plan_name(host), &format!("{:#}\n", plan.to_json()))
+    pub(super) fn write_plan(&self, host: &AcmeHost, plan: &HostPlan) -> io::Result<()> {
+        self.write_stored_file(&plan_file_name(host), &format!("{:#}\n", plan.to_json()))
     }
 
     /// The names and contents of the files of challenges.
-    pub(super) fn challenges(&self) -> Vec<(String, String)> {
-        let Ok(files) = fs::read_dir(self.0.join(CHALLENGES)) else { return Vec::new() };
+    pub(super) fn read_challenge_files(&self) -> Vec<(String, String)> {
+        let Ok(files) = fs::read_dir(self.0.join(CHALLENGE_FOLDER)) else { return Vec::new() };
         let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
-        let names = names.filter(|name| !name.starts_with('.')).take(MAX_CHALLENGES);
+        let names = names.filter(|name| !name.starts_with('.')).take(MAX_CHALLENGE_FILES);
         names
             .filter_map(|name| {
-                let content = self.read(&challenge_name(&name)).ok()??;
+                let content = self.read_stored_file(&challenge_file_name(&name)).ok()??;
                 Some((name, content))
             })
             .collect()
@@ -229,7 +231,7 @@ impl Folder {
 }
 
 /// The name of a host's files, without their ending. No DNS name has `@`, and some file systems have no `:` and `*`.
-pub(super) fn file_stem(host: &AcmeHost) -> String {
+pub(super) fn host_file_stem(host: &AcmeHost) -> String {
     match host {
         AcmeHost::Name(name) => name.clone(),
         AcmeHost::Wildcard(parent) => format!("wildcard@{parent}"),
@@ -238,17 +240,17 @@ pub(super) fn file_stem(host: &AcmeHost) -> String {
 }
 
 /// The file of a certificate with its key.
-pub(super) fn certificate_name(host: &AcmeHost) -> String {
-    format!("{}.pem", file_stem(host))
+pub(super) fn certificate_file_name(host: &AcmeHost) -> String {
+    format!("{}.pem", host_file_stem(host))
 }
 
-fn plan_name(host: &AcmeHost) -> String {
-    format!("{}.json", file_stem(host))
+fn plan_file_name(host: &AcmeHost) -> String {
+    format!("{}.json", host_file_stem(host))
 }
 
 /// The file of a challenge.
-pub(super) fn challenge_name(name: &str) -> String {
-    format!("{CHALLENGES}/{name}")
+pub(super) fn challenge_file_name(name: &str) -> String {
+    format!("{CHALLENGE_FOLDER}/{name}")
 }
 
 #[cfg(test)]
@@ -256,43 +258,46 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, AcmeFolder) {
         let parent = tempfile::tempdir().unwrap();
-        let folder = Folder::new(&parent.path().join("state/acme"));
+        let folder = AcmeFolder::new(&parent.path().join("state/acme"));
         (parent, folder)
     }
 
     #[test]
     fn files_are_for_their_owner_alone_and_replaced_as_a_whole() {
         let (_parent, folder) = folder();
-        assert_eq!(folder.read("a").unwrap(), None);
-        folder.write("a", "one").unwrap();
-        folder.write("a", "two").unwrap();
-        assert_eq!(folder.read("a").unwrap().as_deref(), Some("two"));
+        assert_eq!(folder.read_stored_file("a").unwrap(), None);
+        folder.write_stored_file("a", "one").unwrap();
+        folder.write_stored_file("a", "two").unwrap();
+        assert_eq!(folder.read_stored_file("a").unwrap().as_deref(), Some("two"));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(folder.path()), mode(&folder.path().join("a"))), (0o700, 0o600));
-        assert!(!folder.is_exposed());
-        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        assert_eq!((mode(folder.folder_path()), mode(&folder.folder_path().join("a"))), (0o700, 0o600));
+        assert!(!folder.is_open_to_others());
+        let names: Vec<_> = fs::read_dir(folder.folder_path()).unwrap().map(|one| one.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "{names:?}");
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(folder.is_exposed());
+        fs::set_permissions(folder.folder_path(), fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(folder.is_open_to_others());
     }
 
     #[test]
     fn a_file_that_is_too_large_or_no_text_is_an_error() {
         let (_parent, folder) = folder();
-        folder.create().unwrap();
-        fs::write(folder.path().join("a"), vec![b'x'; 1 + usize::try_from(MAX_FILE).unwrap()]).unwrap();
-        fs::write(folder.path().join("b"), [0xff, 0xfe]).unwrap();
-        assert_eq!(folder.read("a").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(folder.read("b").unwrap_err().kind(), io::ErrorKind::InvalidData);
+        folder.create_folder().unwrap();
+        fs::write(folder.folder_path().join("a"), vec![b'x'; 1 + usize::try_from(MAX_STORED_FILE_BYTES).unwrap()])
+            .unwrap();
+        fs::write(folder.folder_path().join("b"), [0xff, 0xfe]).unwrap();
+        assert_eq!(folder.read_stored_file("a").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(folder.read_stored_file("b").unwrap_err().kind(), io::ErrorKind::InvalidData);
         let host = AcmeHost::Name("a.test".into());
-        fs::write(folder.path().join("a.test.pem"), "no certificate").unwrap();
-        assert!(folder.certificate(&host).unwrap_err().ends_with("a.test.pem: there is no certificate in it"));
-        assert_eq!(folder.plan(&host), Ok(Plan::default()));
+        fs::write(folder.folder_path().join("a.test.pem"), "no certificate").unwrap();
+        assert!(
+            folder.read_stored_certificate(&host).unwrap_err().ends_with("a.test.pem: there is no certificate in it")
+        );
+        assert_eq!(folder.read_plan(&host), Ok(HostPlan::default()));
         for foreign in ["{", "", "[1]"] {
-            fs::write(folder.path().join("a.test.json"), foreign).unwrap();
-            let problem = folder.plan(&host).unwrap_err();
+            fs::write(folder.folder_path().join("a.test.json"), foreign).unwrap();
+            let problem = folder.read_plan(&host).unwrap_err();
             assert!(problem.ends_with("a.test.json: it is not a plan of litequic; move it away"), "{problem}");
         }
     }
@@ -300,17 +305,17 @@ mod tests {
     #[test]
     fn a_lock_is_one_process_and_ends_with_it() {
         let (_parent, folder) = folder();
-        let locked = folder.lock("a").unwrap();
-        assert!(matches!(folder.lock("a"), Err(LockError::Taken)));
-        assert!(folder.lock("b").is_ok());
+        let locked = folder.try_lock_file("a").unwrap();
+        assert!(matches!(folder.try_lock_file("a"), Err(LockError::Taken)));
+        assert!(folder.try_lock_file("b").is_ok());
         drop(locked);
-        assert!(folder.lock("a").is_ok());
+        assert!(folder.try_lock_file("a").is_ok());
     }
 
     #[test]
     fn no_two_hosts_have_one_file() {
         let hosts = ["a.test", "*.a.test", "192.0.2.1", "[2001:db8::1]", "wildcard.a.test"];
-        let stems: Vec<_> = hosts.iter().map(|host| file_stem(&AcmeHost::from((*host).to_owned()))).collect();
+        let stems: Vec<_> = hosts.iter().map(|host| host_file_stem(&AcmeHost::from((*host).to_owned()))).collect();
         assert_eq!(stems, ["a.test", "wildcard@a.test", "ip@192.0.2.1", "ip@2001-db8--1", "wildcard.a.test"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of
 //! size. It also refuses what instant-acme would panic on, and keeps what that drops.
 
-use super::plan::{ASK_AGAIN, LONGEST_RETRY};
+use super::plan::{MAX_REFUSAL_RETRY, RENEWAL_INFO_INTERVAL};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, response::Parts, uri::Scheme};
 use http_body_util::{BodyExt, Limited};
@@ -25,22 +25,22 @@ use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 use tokio_rustls::TlsConnector;
 
 /// How long an exchange may take, with the lookup of the CA's name.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection to one of the CA's addresses may take.
-const CONNECT: Duration = Duration::from_secs(10);
+const CA_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer at most. A chain has some 5 KB.
-const MAX_ANSWER: usize = 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// A clock that differs more from the CA's may refuse certificates that are valid, and renew too late.
-const MAX_SKEW: Duration = Duration::from_secs(5 * 60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// The port of https (RFC 9110 §4.2.2).
-const HTTPS: u16 = 443;
+const HTTPS_PORT: u16 = 443;
 /// The URLs of a directory (RFC 8555 §7.1.1, RFC 9773 §4).
-const RESOURCES: [&str; 7] =
+const DIRECTORY_RESOURCES: [&str; 7] =
     ["newNonce", "newAccount", "newOrder", "newAuthz", "revokeCert", "keyChange", "renewalInfo"];
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum CaError {
     /// A URL of the CA's that litequic does not request.
     #[error("the CA names a URL that is not https: {0}")]
     Url(String),
@@ -52,7 +52,7 @@ enum Failed {
     Connect(String, io::Error),
     #[error("no TLS with {0}: {1}")]
     Tls(String, io::Error),
-    #[error("{0} did not answer within {PATIENCE:?}")]
+    #[error("{0} did not answer within {EXCHANGE_TIMEOUT:?}")]
     Timeout(String),
     #[error("{0} did not answer: {1}")]
     Http(String, hyper::Error),
@@ -60,126 +60,132 @@ enum Failed {
     Answer(String, Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<CaError> for Error {
+    fn from(failed: CaError) -> Self {
         Self::Other(Box::new(failed))
     }
 }
 
 /// A client for one directory. Clones share what they noted.
 #[derive(Clone)]
-pub(super) struct Http(Arc<Shared>);
+pub(super) struct CaClient(Arc<CaClientState>);
 
-struct Shared {
+struct CaClientState {
     directory: String,
     tls: TlsConnector,
-    noted: Mutex<Noted>,
+    hints: Mutex<CaHints>,
     /// A difference of the clocks was reported, by this client or by one before.
-    skewed: Arc<AtomicBool>,
+    is_skew_reported: Arc<AtomicBool>,
 }
 
 /// What answers said that instant-acme does not pass on.
 #[derive(Debug, Default)]
-struct Noted {
+struct CaHints {
     /// Seconds that the last refusal asked to wait.
     retry_after: Option<u64>,
     /// Seconds that the last answer asked to wait before the next look.
-    pause: Option<u64>,
+    poll_delay: Option<u64>,
     /// The first of the names that a CA goes by in records of dns-persist-01.
     issuer: Option<String>,
 }
 
-impl Http {
+impl CaClient {
     /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does. A clock that
     /// differs from the CA's is reported unless `skewed`, which is then set.
     pub(super) fn new(directory: &str, tls: Arc<ClientConfig>, skewed: Arc<AtomicBool>) -> Self {
         let tls = TlsConnector::from(tls);
-        Self(Arc::new(Shared { directory: directory.into(), tls, noted: Mutex::default(), skewed }))
+        Self(Arc::new(CaClientState {
+            directory: directory.into(),
+            tls,
+            hints: Mutex::default(),
+            is_skew_reported: skewed,
+        }))
     }
 
     /// The seconds that the last refusal asked to wait, once.
     pub(super) fn take_retry_after(&self) -> Option<u64> {
-        self.0.noted().retry_after.take()
+        self.0.lock_hints().retry_after.take()
     }
 
     /// The name that the CA goes by in a record of dns-persist-01, as an authorization had it.
-    pub(super) fn issuer(&self) -> Option<String> {
-        self.0.noted().issuer.clone()
+    pub(super) fn issuer_domain(&self) -> Option<String> {
+        self.0.lock_hints().issuer.clone()
     }
 
     /// The seconds that the last answer asked to wait before the next look, once.
-    pub(super) fn take_pause(&self) -> Option<u64> {
-        self.0.noted().pause.take()
+    pub(super) fn take_poll_delay(&self) -> Option<u64> {
+        self.0.lock_hints().poll_delay.take()
     }
 }
 
-impl fmt::Debug for Http {
+impl fmt::Debug for CaClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Http").field(&self.0.directory).finish()
     }
 }
 
-impl HttpClient for Http {
+impl HttpClient for CaClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let shared = Arc::clone(&self.0);
-        Box::pin(async move { shared.exchange(request).await })
+        Box::pin(async move { shared.exchange_with_ca(request).await })
     }
 }
 
-impl Shared {
-    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+impl CaClientState {
+    fn lock_hints(&self) -> std::sync::MutexGuard<'_, CaHints> {
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn exchange(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+    async fn exchange_with_ca(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         let url = request.uri().clone();
-        let host = host(&url)?;
+        let host = https_host(&url)?;
         let is_directory = url == *self.directory;
         // Nothing else but the directory is read by GET (RFC 8555 §6.3, RFC 9773 §4.1).
         let is_renewal_info = request.method() == Method::GET && !is_directory;
         let exchange = async {
             let request = to_origin_form(request, &url)?;
-            let stream = connect(&host, url.port_u16().unwrap_or(HTTPS)).await?;
-            let name = ServerName::try_from(host.clone()).map_err(|_| Failed::Url(url.to_string()))?;
-            let stream = self.tls.connect(name, stream).await.map_err(|error| Failed::Tls(host.clone(), error))?;
-            let failed = |error| Failed::Http(host.clone(), error);
+            let stream = connect_to_ca(&host, url.port_u16().unwrap_or(HTTPS_PORT)).await?;
+            let name = ServerName::try_from(host.clone()).map_err(|_| CaError::Url(url.to_string()))?;
+            let stream = self.tls.connect(name, stream).await.map_err(|error| CaError::Tls(host.clone(), error))?;
+            let failed = |error| CaError::Http(host.clone(), error);
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
             // It ends with this future: nothing is sent that no one waits for.
             let mut connection = std::pin::pin!(connection);
             let answer = async {
                 let response = sender.send_request(request).await.map_err(failed)?;
                 let (parts, body) = response.into_parts();
-                let body = Limited::new(body, MAX_ANSWER).collect().await;
-                Ok::<_, Failed>((parts, body.map_err(|error| Failed::Answer(host.clone(), error))?.to_bytes()))
+                let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
+                Ok::<_, CaError>((parts, body.map_err(|error| CaError::Answer(host.clone(), error))?.to_bytes()))
             };
             tokio::select! {
                 answer = answer => answer,
                 Err(error) = &mut connection => Err(failed(error)),
             }
         };
-        let (mut parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
-        self.report_skew(&parts);
-        let asked = keep_retry_after(&mut parts, is_renewal_info);
-        let mut noted = self.noted();
-        noted.pause = asked;
+        let (mut parts, body) =
+            timeout(EXCHANGE_TIMEOUT, exchange).await.map_err(|_| CaError::Timeout(host.clone()))??;
+        self.report_clock_skew(&parts);
+        let asked = normalize_retry_after(&mut parts, is_renewal_info);
+        let mut noted = self.lock_hints();
+        noted.poll_delay = asked;
         if !parts.status.is_success() && asked.is_some() {
             noted.retry_after = asked;
         }
         drop(noted);
-        if let Some(issuer) = issuer(&body) {
-            self.noted().issuer = Some(issuer);
+        if let Some(issuer) = parse_issuer_domain(&body) {
+            self.lock_hints().issuer = Some(issuer);
         }
         if is_directory && parts.status.is_success() {
-            check_directory(&body).map_err(|problem| Failed::Directory(self.directory.clone(), problem))?;
+            check_directory_urls(&body).map_err(|problem| CaError::Directory(self.directory.clone(), problem))?;
         }
         if is_directory && !parts.status.is_success() {
-            return Err(Failed::Directory(self.directory.clone(), format!("HTTP status {}", parts.status)).into());
+            return Err(CaError::Directory(self.directory.clone(), format!("HTTP status {}", parts.status)).into());
         }
         let body = if parts.status.is_client_error() || parts.status.is_server_error() {
-            problem(parts.status, body)
+            to_problem_document(parts.status, body)
         } else {
             body
         };
@@ -187,11 +193,11 @@ impl Shared {
     }
 
     /// Reports, once, a clock that is not the CA's.
-    fn report_skew(&self, parts: &Parts) {
+    fn report_clock_skew(&self, parts: &Parts) {
         let now = SystemTime::now();
-        let skew = date(parts).map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
-        if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW)
-            && !self.skewed.swap(true, Ordering::Relaxed)
+        let skew = response_date(parts).map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
+        if let Some(skew) = skew.filter(|skew| *skew > MAX_CLOCK_SKEW)
+            && !self.is_skew_reported.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
                 directory = self.directory,
@@ -203,15 +209,15 @@ impl Shared {
 }
 
 /// The host of an https URL, without brackets.
-fn host(url: &Uri) -> Result<String, Failed> {
+fn https_host(url: &Uri) -> Result<String, CaError> {
     let host = url.host().filter(|host| !host.is_empty() && url.scheme() == Some(&Scheme::HTTPS));
-    let host = host.ok_or_else(|| Failed::Url(super::plan::bounded(&url.to_string())))?;
+    let host = host.ok_or_else(|| CaError::Url(super::plan::bounded_line(&url.to_string())))?;
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
 /// The request as HTTP/1.1 has it on a connection to its origin: the path, and the host as a field.
-fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Request<BodyWrapper<Bytes>>, Failed> {
-    let wrong = || Failed::Url(super::plan::bounded(&url.to_string()));
+fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Request<BodyWrapper<Bytes>>, CaError> {
+    let wrong = || CaError::Url(super::plan::bounded_line(&url.to_string()));
     let (mut parts, body) = request.into_parts();
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = path.parse().map_err(|_| wrong())?;
@@ -223,21 +229,21 @@ fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Req
 }
 
 /// A connection to the first of the host's addresses that accepts one.
-async fn connect(host: &str, port: u16) -> Result<TcpStream, Failed> {
+async fn connect_to_ca(host: &str, port: u16) -> Result<TcpStream, CaError> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup(host, port).await.map_err(|error| Failed::Lookup(host.into(), error))? {
-        match timeout(CONNECT, TcpStream::connect(address)).await {
+    for address in lookup_addresses(host, port).await.map_err(|error| CaError::Lookup(host.into(), error))? {
+        match timeout(CA_CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
         }
     }
-    Err(Failed::Connect(host.into(), last))
+    Err(CaError::Connect(host.into(), last))
 }
 
 /// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that no
 /// one has to wait for.
-async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+async fn lookup_addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (found, finding) = oneshot::channel();
     let name = host.to_owned();
     thread::Builder::new().name("acme-lookup".into()).spawn(move || {
@@ -248,55 +254,55 @@ async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// When an answer was made, by the CA's clock (RFC 9110 §6.6.1).
-fn date(parts: &Parts) -> Option<SystemTime> {
+fn response_date(parts: &Parts) -> Option<SystemTime> {
     httpdate::parse_http_date(parts.headers.get(header::DATE)?.to_str().ok()?).ok()
 }
 
 /// Returns the seconds of Retry-After, where there is one, and leaves one that instant-acme can use: that adds it to
 /// the time, and panics if the sum is too large, and wants one with renewal information, which may have none. A date is
 /// compared with the CA's own.
-fn keep_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64> {
-    let now = date(parts).unwrap_or_else(SystemTime::now);
-    let asked = parts.headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value, now));
-    let asked = asked.map(|seconds| seconds.min(LONGEST_RETRY));
+fn normalize_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64> {
+    let now = response_date(parts).unwrap_or_else(SystemTime::now);
+    let asked = parts.headers.get(header::RETRY_AFTER).and_then(|value| parse_retry_after(value, now));
+    let asked = asked.map(|seconds| seconds.min(MAX_REFUSAL_RETRY));
     parts.headers.remove(header::RETRY_AFTER);
-    if let Some(seconds) = asked.or(is_renewal_info.then_some(ASK_AGAIN)) {
+    if let Some(seconds) = asked.or(is_renewal_info.then_some(RENEWAL_INFO_INTERVAL)) {
         parts.headers.insert(header::RETRY_AFTER, seconds.into());
     }
     asked
 }
 
 /// Seconds from `now` (RFC 9110 §10.2.3).
-fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<u64> {
+fn parse_retry_after(value: &HeaderValue, now: SystemTime) -> Option<u64> {
     let value = value.to_str().ok()?.trim();
     let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).map_or(0, |wait| wait.as_secs()));
     value.parse().ok().or_else(until)
 }
 
 /// Whether every URL of a directory can be requested. instant-acme panics on a `newNonce` that is no URL.
-fn check_directory(body: &[u8]) -> Result<(), String> {
+fn check_directory_urls(body: &[u8]) -> Result<(), String> {
     let json: Json = serde_json::from_slice(body).map_err(|_| "the answer is not JSON")?;
-    for resource in RESOURCES {
+    for resource in DIRECTORY_RESOURCES {
         let Some(url) = json.get(resource) else { continue };
         let parsed = url.as_str().and_then(|url| url.parse::<Uri>().ok());
-        if parsed.is_none_or(|url| host(&url).is_err()) {
-            return Err(format!("{resource} is not an https URL: {}", super::plan::bounded(&url.to_string())));
+        if parsed.is_none_or(|url| https_host(&url).is_err()) {
+            return Err(format!("{resource} is not an https URL: {}", super::plan::bounded_line(&url.to_string())));
         }
     }
     Ok(())
 }
 
 /// The CA's name in an authorization that offers dns-persist-01, which instant-acme does not read.
-fn issuer(body: &[u8]) -> Option<String> {
+fn parse_issuer_domain(body: &[u8]) -> Option<String> {
     let json: Json = serde_json::from_slice(body).ok()?;
     let offered = json.get("challenges")?.as_array()?.iter();
     let mut names = offered.filter_map(|challenge| challenge.get("issuer-domain-names")?.as_array()?.first()?.as_str());
-    names.next().map(super::plan::bounded)
+    names.next().map(super::plan::bounded_line)
 }
 
 /// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its
 /// status.
-fn problem(status: StatusCode, body: Bytes) -> Bytes {
+fn to_problem_document(status: StatusCode, body: Bytes) -> Bytes {
     let is_problem = |json: Json| json.is_object() && (json.get("type").is_some() || json.get("detail").is_some());
     if serde_json::from_slice(&body).is_ok_and(is_problem) {
         return body;
@@ -313,20 +319,21 @@ mod tests {
     fn a_directory_whose_urls_are_none_is_refused() {
         let directory =
             |nonce: &str| format!("{{\"newNonce\": {nonce}, \"newAccount\": \"https://ca.test/a\", \"meta\": {{}}}}");
-        assert_eq!(check_directory(directory("\"https://ca.test/n\"").as_bytes()), Ok(()));
+        assert_eq!(check_directory_urls(directory("\"https://ca.test/n\"").as_bytes()), Ok(()));
         for wrong in ["\"local host\"", "\"\"", "7", "null", "\"http://ca.test/n\"", "\"https://\"", "\"/n\""] {
-            let error = check_directory(directory(wrong).as_bytes()).unwrap_err();
+            let error = check_directory_urls(directory(wrong).as_bytes()).unwrap_err();
             assert!(error.starts_with("newNonce is not an https URL: "), "{wrong}: {error}");
         }
-        assert!(check_directory(b"<html>").is_err());
+        assert!(check_directory_urls(b"<html>").is_err());
     }
 
     #[test]
     fn a_refusal_without_a_problem_document_becomes_its_status() {
         let refusal = r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many"}"#;
-        assert_eq!(problem(StatusCode::TOO_MANY_REQUESTS, refusal.into()), refusal.as_bytes());
+        assert_eq!(to_problem_document(StatusCode::TOO_MANY_REQUESTS, refusal.into()), refusal.as_bytes());
         for body in ["<html>Service Unavailable</html>", "", "[]", "7", "{}", "{\"error\": \"no\"}"] {
-            let problem: Json = serde_json::from_slice(&problem(StatusCode::BAD_GATEWAY, body.into())).unwrap();
+            let problem: Json =
+                serde_json::from_slice(&to_problem_document(StatusCode::BAD_GATEWAY, body.into())).unwrap();
             assert_eq!(problem["detail"], "HTTP status 502 Bad Gateway, without a reason", "{body}");
         }
     }
@@ -343,7 +350,7 @@ mod tests {
             ("-1", None),
             ("", None),
         ] {
-            assert_eq!(retry_after(&HeaderValue::from_str(value).unwrap(), now), expected, "{value:?}");
+            assert_eq!(parse_retry_after(&HeaderValue::from_str(value).unwrap(), now), expected, "{value:?}");
         }
     }
 
@@ -352,11 +359,11 @@ mod tests {
         let forever = u64::MAX.to_string();
         for (given, is_renewal_info, expected) in [
             (Some("60"), false, Some(60)),
-            (Some(forever.as_str()), false, Some(LONGEST_RETRY)),
+            (Some(forever.as_str()), false, Some(MAX_REFUSAL_RETRY)),
             (Some("99999999999999999999999"), false, None),
-            (Some("99999999999999999999999"), true, Some(ASK_AGAIN)),
+            (Some("99999999999999999999999"), true, Some(RENEWAL_INFO_INTERVAL)),
             (None, false, None),
-            (None, true, Some(ASK_AGAIN)),
+            (None, true, Some(RENEWAL_INFO_INTERVAL)),
             // By the CA's clock, whatever this machine's says.
             (Some("Sun, 06 Nov 1994 08:50:37 GMT"), false, Some(60)),
         ] {
@@ -366,7 +373,7 @@ mod tests {
                 response.headers_mut().insert(header::RETRY_AFTER, given.parse().unwrap());
             }
             let (mut parts, ()) = response.into_parts();
-            let asked = keep_retry_after(&mut parts, is_renewal_info);
+            let asked = normalize_retry_after(&mut parts, is_renewal_info);
             assert!(asked.is_none() || asked == expected, "{given:?}");
             let kept = parts.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().parse().unwrap());
             assert_eq!(kept, expected, "{given:?}");
@@ -381,7 +388,7 @@ mod tests {
             ("http://ca.test/a", None),
             ("/a", None),
         ] {
-            assert_eq!(host(&url.parse().unwrap()).ok().as_deref(), expected, "{url}");
+            assert_eq!(https_host(&url.parse().unwrap()).ok().as_deref(), expected, "{url}");
         }
     }
 }

@@ -23,9 +23,9 @@ mod order;
 mod plan;
 mod stored;
 
-pub use answers::{Answers, ChallengeCertificate};
-pub use board::{Board, CertificateState, Entry};
-pub use manager::{Manager, Serve, Trust, Wiring};
-pub use metrics::Metrics;
+pub use answers::{ChallengeCertificate, ChallengeResponses};
+pub use board::{AcmeHostEntry, AcmeHostTable, CertificateState};
+pub use manager::{AcmeClient, AcmeHooks, DirectoryTls, ServeCertificate};
+pub use metrics::AcmeMetrics;
 pub use plan::Validity;
-pub use stored::{check_eab, is_exposed, report, stored};
+pub use stored::{check_eab_file, is_folder_exposed, read_stored_certificates, report_stored_state};

@@ -4,7 +4,7 @@ use litequic_telemetry::{Counter, Gauge, metrics};
 
 metrics! {
     /// Metrics of all `[[acme]]` tables.
-    pub struct Metrics {
+    pub struct AcmeMetrics {
         Counter("acme_orders", "Orders of certificates by ACME that ended, by result.") {
             orders_issued [result: "issued"],
             orders_failed [result: "failed"] "The log and `/status` have the reason in the CA's words.",

@@ -1,17 +1,17 @@
 //! An order at the CA, from its beginning, or where an earlier process left it, to the certificate (RFC 8555 §7.4).
 
-use super::answers::{Answers, PreparedAnswers};
-use super::dns::{self, Action};
-use super::failure::{OrderFailure, blocking, nonce, problem_words, short_type};
-use super::folder::Folder;
-use super::http::Http;
-use super::metrics::Metrics;
-use super::plan::{Order as StoredOrder, Plan, bounded};
+use super::answers::{ChallengeResponses, ProvisionedResponse};
+use super::dns::{self, DnsAction};
+use super::failure::{OrderFailure, describe_problem, nonce, run_blocking, short_problem_type};
+use super::folder::AcmeFolder;
+use super::http::CaClient;
+use super::metrics::AcmeMetrics;
+use super::plan::{HostPlan, StoredOrder, bounded_line};
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder,
     Order, OrderStatus,
 };
-use litequic_base::lifecycle::panic_if_asked;
+use litequic_base::lifecycle::panic_if_requested;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost, AcmeKey};
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
@@ -21,52 +21,52 @@ use std::{borrow::Cow, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// How long the CA may take to validate a host, once it is asked to; and to issue a certificate after that.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Before an order is looked at for the first time; it doubles with each look.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+const FIRST_POLL_DELAY: Duration = Duration::from_millis(250);
 /// Longest time between two looks, unless the CA's Retry-After is longer. A shorter one changes nothing: a CA that says
 /// 0 would be asked without a pause.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(5);
 /// Seconds up to which the CA's Retry-After counts.
-const LONGEST_PAUSE: u64 = 60;
+const MAX_RETRY_AFTER_SECONDS: u64 = 60;
 /// Times that an order is continued at most: one that the CA neither finishes nor refuses is given up.
-const MOST_RESUMES: u64 = 10;
+const MAX_RESUMES: u64 = 10;
 
 /// What a certificate is ordered with.
-pub(super) struct Job<'a> {
+pub(super) struct CertificateOrder<'a> {
     pub(super) host: &'a AcmeHost,
     pub(super) table: &'a Acme,
     /// The identifier of the certificate that it replaces (RFC 9773 §5).
     pub(super) replaces: Option<&'a str>,
-    pub(super) folder: &'a Folder,
-    pub(super) answers: &'a Answers,
-    pub(super) metrics: &'a Metrics,
+    pub(super) folder: &'a AcmeFolder,
+    pub(super) answers: &'a ChallengeResponses,
+    pub(super) metrics: &'a AcmeMetrics,
     pub(super) account: &'a Account,
-    pub(super) http: &'a Http,
+    pub(super) http: &'a CaClient,
 }
 
 /// A challenge whose answers were prepared.
-struct Prepared {
+struct ProvisionedChallenge {
     challenge: AcmeChallenge,
-    answers: PreparedAnswers,
+    answers: ProvisionedResponse,
     /// The CA was asked to validate it.
     was_asked: bool,
 }
 
-impl Job<'_> {
+impl CertificateOrder<'_> {
     /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in
     /// PEM.
     ///
     /// # Errors
     ///
     /// [`OrderFailure`]. An order that cannot be continued is no longer in `plan`.
-    pub(super) async fn obtain(&self, plan: &mut Plan) -> Result<String, OrderFailure> {
-        let (mut order, key) = match self.resumed(plan).await? {
+    pub(super) async fn obtain_certificate(&self, plan: &mut HostPlan) -> Result<String, OrderFailure> {
+        let (mut order, key) = match self.resume_order(plan).await? {
             Some(resumed) => resumed,
-            None => self.begun(plan).await?,
+            None => self.begin_order(plan).await?,
         };
-        let outcome = self.finish(&mut order, &key, plan).await;
-        self.clean_up(plan).await;
+        let outcome = self.finish_order(&mut order, &key, plan).await;
+        self.remove_dns_record(plan).await;
         if outcome.is_err() && matches!(order.state().status, OrderStatus::Invalid) {
             plan.order = None;
         }
@@ -74,28 +74,29 @@ impl Job<'_> {
     }
 
     /// Removes the TXT record of the order in `plan`, if one was set, by this process or by one before.
-    async fn clean_up(&self, plan: &mut Plan) {
+    async fn remove_dns_record(&self, plan: &mut HostPlan) {
         let Some((name, value)) = plan.order.as_mut().and_then(|order| order.record.take()) else { return };
-        if let Err(problem) = dns::call(self.table, Action::Cleanup, &name, &value).await {
+        if let Err(problem) = dns::run_dns_command(self.table, DnsAction::Cleanup, &name, &value).await {
             tracing::warn!(host = %self.host, record = name, problem, "a TXT record was not removed");
         }
     }
 
     /// The order that an earlier process began; `None` if there is none that can be continued.
-    async fn resumed(&self, plan: &mut Plan) -> Result<Option<(Order, String)>, OrderFailure> {
-        let is_of = |order: &&mut StoredOrder| order.is_of(&self.table.directory) && order.resumed < MOST_RESUMES;
+    async fn resume_order(&self, plan: &mut HostPlan) -> Result<Option<(Order, String)>, OrderFailure> {
+        let is_of =
+            |order: &&mut StoredOrder| order.is_resumable_at(&self.table.directory) && order.resumed < MAX_RESUMES;
         let Some(stored) = plan.order.as_mut().filter(is_of) else {
-            self.clean_up(plan).await;
+            self.remove_dns_record(plan).await;
             plan.order = None;
             return Ok(None);
         };
         stored.resumed = stored.resumed.saturating_add(1);
         let (url, key) = (stored.url.clone(), stored.key.clone());
-        self.store(plan).await?;
+        self.store_order_plan(plan).await?;
         match nonce!(self.account.order(url.clone())) {
             Ok(mut order) => {
                 if order.state().status == OrderStatus::Invalid {
-                    self.clean_up(plan).await;
+                    self.remove_dns_record(plan).await;
                     plan.order = None;
                     return Ok(None);
                 }
@@ -103,15 +104,15 @@ impl Job<'_> {
                 Ok(Some((order, key)))
             }
             Err(error) if is_unknown_order(&error) => {
-                self.clean_up(plan).await;
+                self.remove_dns_record(plan).await;
                 plan.order = None;
                 Ok(None)
             }
-            Err(error) => Err(self.failure(&error)),
+            Err(error) => Err(self.ca_failure(&error)),
         }
     }
 
-    async fn begun(&self, plan: &mut Plan) -> Result<(Order, String), OrderFailure> {
+    async fn begin_order(&self, plan: &mut HostPlan) -> Result<(Order, String), OrderFailure> {
         let identifiers = [match self.host {
             AcmeHost::Address(address) => Identifier::Ip(*address),
             AcmeHost::Name(_) | AcmeHost::Wildcard(_) => Identifier::Dns(self.host.to_string()),
@@ -125,46 +126,46 @@ impl Job<'_> {
             let [authority_key_identifier, serial] = [authority, serial].map(|part| Cow::Owned(part.to_owned()));
             CertificateIdentifier { authority_key_identifier, serial }
         });
-        let key = make_key(self.table.key).await?;
+        let key = generate_key_pem(self.table.key).await?;
         let order = match replaces {
             // A CA may refuse it: the certificate was replaced already, or is another CA's.
             Some(replaces) => match nonce!(self.account.new_order(&request().replaces(replaces.clone()))) {
-                Err(error) if is_about_replaces(&error) => nonce!(self.account.new_order(&request())),
+                Err(error) if may_concern_replaces(&error) => nonce!(self.account.new_order(&request())),
                 other => other,
             },
             None => nonce!(self.account.new_order(&request())),
         };
-        let order = order.map_err(|error| self.failure(&error))?;
+        let order = order.map_err(|error| self.ca_failure(&error))?;
         let (directory, url) = (self.table.directory.clone(), order.url().to_owned());
         plan.order = Some(StoredOrder { directory, url, key: key.clone(), resumed: 0, record: None });
-        self.store(plan).await?;
-        panic_if_asked("acme-ordered");
+        self.store_order_plan(plan).await?;
+        panic_if_requested("acme-ordered");
         Ok((order, key))
     }
 
     /// Returns the chain.
-    async fn finish(&self, order: &mut Order, key: &str, plan: &mut Plan) -> Result<String, OrderFailure> {
+    async fn finish_order(&self, order: &mut Order, key: &str, plan: &mut HostPlan) -> Result<String, OrderFailure> {
         if order.state().status == OrderStatus::Pending {
-            self.validate(order, plan).await?;
-            panic_if_asked("acme-validated");
+            self.validate_host(order, plan).await?;
+            panic_if_requested("acme-validated");
         }
         if order.state().status == OrderStatus::Ready {
-            let csr = csr(self.host, key)?;
-            nonce!(order.finalize_csr(&csr)).map_err(|error| self.failure(&error))?;
-            panic_if_asked("acme-finalized");
+            let csr = make_csr(self.host, key)?;
+            nonce!(order.finalize_csr(&csr)).map_err(|error| self.ca_failure(&error))?;
+            panic_if_requested("acme-finalized");
         }
-        self.wait(order, &[OrderStatus::Processing, OrderStatus::Ready, OrderStatus::Pending]).await?;
-        let chain = nonce!(order.certificate()).map_err(|error| self.failure(&error))?;
-        panic_if_asked("acme-downloaded");
+        self.poll_order(order, &[OrderStatus::Processing, OrderStatus::Ready, OrderStatus::Pending]).await?;
+        let chain = nonce!(order.certificate()).map_err(|error| self.ca_failure(&error))?;
+        panic_if_requested("acme-downloaded");
         chain.ok_or_else(|| OrderFailure::new("the CA has no certificate for the finished order".into()))
     }
 
     /// Has the CA validate the host.
-    async fn validate(&self, order: &mut Order, plan: &mut Plan) -> Result<(), OrderFailure> {
+    async fn validate_host(&self, order: &mut Order, plan: &mut HostPlan) -> Result<(), OrderFailure> {
         let mut prepared = Vec::new();
-        let validated = self.prepare_and_wait(order, plan, &mut prepared).await;
-        for Prepared { challenge, answers, was_asked } in prepared {
-            self.answers.withdraw(self.folder, answers).await;
+        let validated = self.provision_and_wait(order, plan, &mut prepared).await;
+        for ProvisionedChallenge { challenge, answers, was_asked } in prepared {
+            self.answers.withdraw_response(self.folder, answers).await;
             // A challenge that the CA was not asked to validate has no result.
             if !was_asked {
                 continue;
@@ -185,11 +186,11 @@ impl Job<'_> {
         validated
     }
 
-    async fn prepare_and_wait(
+    async fn provision_and_wait(
         &self,
         order: &mut Order,
-        plan: &mut Plan,
-        prepared: &mut Vec<Prepared>,
+        plan: &mut HostPlan,
+        prepared: &mut Vec<ProvisionedChallenge>,
     ) -> Result<(), OrderFailure> {
         // All are fetched first: one that failed is skipped by the iterator that it failed in.
         let fetched = nonce!(async {
@@ -199,53 +200,55 @@ impl Job<'_> {
             }
             Ok::<_, Error>(())
         });
-        fetched.map_err(|error| self.failure(&error))?;
+        fetched.map_err(|error| self.ca_failure(&error))?;
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
-            let mut authorization = authorization.map_err(|error| self.failure(&error))?;
+            let mut authorization = authorization.map_err(|error| self.ca_failure(&error))?;
             if authorization.status != AuthorizationStatus::Pending {
                 continue;
             }
             let offered: Vec<_> = authorization.challenges.iter().map(|one| one.r#type.clone()).collect();
-            let mut wanted = self.table.challenges_of(self.host);
-            let Some(challenge) = wanted.find(|one| offered.contains(&kind(*one))) else {
+            let mut wanted = self.table.challenges_for_host(self.host);
+            let Some(challenge) = wanted.find(|one| offered.contains(&challenge_kind(*one))) else {
                 let offered: Vec<_> = offered.iter().map(|one| format!("{one:?}")).collect();
                 let problem = format!("the CA offers no challenge of `challenges`, but {}", offered.join(", "));
-                return Err(OrderFailure::new(bounded(&problem)));
+                return Err(OrderFailure::new(bounded_line(&problem)));
             };
-            let Some(mut handle) = authorization.challenge(kind(challenge)) else { continue };
+            let Some(mut handle) = authorization.challenge(challenge_kind(challenge)) else { continue };
             let proof = handle.key_authorization();
-            let answers = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
-            prepared.push(Prepared { challenge, answers, was_asked: false });
+            let answers =
+                self.answers.provision_response(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
+            prepared.push(ProvisionedChallenge { challenge, answers, was_asked: false });
             match challenge {
                 AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => {}
-                AcmeChallenge::Dns01 => self.set_record(plan, proof.dns_value()).await?,
+                AcmeChallenge::Dns01 => self.set_dns_record(plan, proof.dns_value()).await?,
                 AcmeChallenge::DnsPersist01 => {
-                    let record = dns::persistent(self.host, self.http.issuer().as_deref(), self.account.id());
+                    let record =
+                        dns::persistent_record_line(self.host, self.http.issuer_domain().as_deref(), self.account.id());
                     tracing::info!(host = %self.host, record, "the CA looks for this TXT record, which may stay");
-                    self.answers.set_record(self.host, record);
+                    self.answers.set_persistent_record(self.host, record);
                 }
             }
-            panic_if_asked("acme-prepared");
+            panic_if_requested("acme-prepared");
             // An earlier process may have said so already.
             if handle.status == ChallengeStatus::Pending {
-                nonce!(handle.set_ready()).map_err(|error| self.failure(&error))?;
+                nonce!(handle.set_ready()).map_err(|error| self.ca_failure(&error))?;
             }
             if let Some(prepared) = prepared.last_mut() {
                 prepared.was_asked = true;
             }
         }
-        self.wait(order, &[OrderStatus::Pending]).await
+        self.poll_order(order, &[OrderStatus::Pending]).await
     }
 
     /// Sets the TXT record of DNS-01, which `plan` has before it is set, and waits as configured.
-    async fn set_record(&self, plan: &mut Plan, value: String) -> Result<(), OrderFailure> {
-        let name = dns::name(self.host, "_acme-challenge");
+    async fn set_dns_record(&self, plan: &mut HostPlan, value: String) -> Result<(), OrderFailure> {
+        let name = dns::record_name(self.host, "_acme-challenge");
         if let Some(order) = &mut plan.order {
             order.record = Some((name.clone(), value.clone()));
         }
-        self.store(plan).await?;
-        dns::call(self.table, Action::Present, &name, &value).await.map_err(OrderFailure::new)?;
+        self.store_order_plan(plan).await?;
+        dns::run_dns_command(self.table, DnsAction::Present, &name, &value).await.map_err(OrderFailure::new)?;
         sleep(self.table.dns_wait).await;
         Ok(())
     }
@@ -256,64 +259,65 @@ impl Job<'_> {
     /// # Errors
     ///
     /// [`OrderFailure`] if it is then invalid, too.
-    async fn wait(&self, order: &mut Order, during: &[OrderStatus]) -> Result<(), OrderFailure> {
-        let (deadline, mut pause) = (Instant::now() + PATIENCE, FIRST_LOOK);
+    async fn poll_order(&self, order: &mut Order, during: &[OrderStatus]) -> Result<(), OrderFailure> {
+        let (deadline, mut pause) = (Instant::now() + ORDER_TIMEOUT, FIRST_POLL_DELAY);
         loop {
             let status = order.state().status;
             if status == OrderStatus::Invalid || order.state().error.is_some() {
-                return Err(self.why_invalid(order).await);
+                return Err(self.invalid_order_reason(order).await);
             }
             if !during.contains(&status) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(OrderFailure::new(format!("the CA's order is still {status:?} after {PATIENCE:?}")));
+                return Err(OrderFailure::new(format!("the CA's order is still {status:?} after {ORDER_TIMEOUT:?}")));
             }
-            let asked = self.http.take_pause().map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE)));
+            let asked =
+                self.http.take_poll_delay().map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_SECONDS)));
             sleep(asked.unwrap_or_default().max(pause)).await;
-            pause = (2 * pause).min(LONGEST_LOOK);
-            nonce!(async { order.refresh().await.map(drop) }).map_err(|error| self.failure(&error))?;
+            pause = (2 * pause).min(MAX_POLL_DELAY);
+            nonce!(async { order.refresh().await.map(drop) }).map_err(|error| self.ca_failure(&error))?;
         }
     }
 
     /// The CA's reason, which is the order's, or that of a challenge.
-    async fn why_invalid(&self, order: &mut Order) -> OrderFailure {
-        let mut reasons: Vec<String> = order.state().error.iter().map(problem_words).collect();
+    async fn invalid_order_reason(&self, order: &mut Order) -> OrderFailure {
+        let mut reasons: Vec<String> = order.state().error.iter().map(describe_problem).collect();
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = authorizations.next().await {
             if authorization.refresh().await.is_err() {
                 continue;
             }
-            reasons.extend(authorization.challenges.iter().filter_map(|one| one.error.as_ref()).map(problem_words));
+            reasons.extend(authorization.challenges.iter().filter_map(|one| one.error.as_ref()).map(describe_problem));
         }
         reasons.dedup();
         let reason =
             if reasons.is_empty() { "the CA refused the order without a reason".into() } else { reasons.join("; ") };
-        OrderFailure { wait: self.http.take_retry_after(), ..OrderFailure::new(reason) }
+        OrderFailure { retry_after: self.http.take_retry_after(), ..OrderFailure::new(reason) }
     }
 
-    fn failure(&self, error: &Error) -> OrderFailure {
-        OrderFailure::of_ca(error, self.http)
+    fn ca_failure(&self, error: &Error) -> OrderFailure {
+        OrderFailure::from_ca_error(error, self.http)
     }
 
-    async fn store(&self, plan: &Plan) -> Result<(), OrderFailure> {
+    async fn store_order_plan(&self, plan: &HostPlan) -> Result<(), OrderFailure> {
         let (folder, host, plan) = (self.folder.clone(), self.host.clone(), plan.clone());
-        let stored = blocking(move || folder.store_plan(&host, &plan)).await?;
-        stored.map_err(|error| OrderFailure::of_folder(self.folder, &error))
+        let stored = run_blocking(move || folder.write_plan(&host, &plan)).await?;
+        stored.map_err(|error| OrderFailure::from_folder_error(self.folder, &error))
     }
 }
 
-fn kind(challenge: AcmeChallenge) -> ChallengeType {
+fn challenge_kind(challenge: AcmeChallenge) -> ChallengeType {
     match challenge {
         AcmeChallenge::Dns01 => ChallengeType::Dns01,
-        AcmeChallenge::DnsPersist01 => ChallengeType::Unknown(challenge.name().into()),
+        AcmeChallenge::DnsPersist01 => ChallengeType::Unknown(challenge.challenge_type().into()),
         AcmeChallenge::Http01 => ChallengeType::Http01,
         AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
     }
 }
 
-async fn make_key(kind: AcmeKey) -> Result<String, OrderFailure> {
-    let key = blocking(move || match kind {
+async fn generate_key_pem(kind: AcmeKey) -> Result<String, OrderFailure> {
+    let key = run_blocking(move || match kind {
         AcmeKey::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
         AcmeKey::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
         AcmeKey::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
@@ -323,7 +327,7 @@ async fn make_key(kind: AcmeKey) -> Result<String, OrderFailure> {
 }
 
 /// The request for a certificate of `host` alone, without a subject.
-fn csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
+fn make_csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
     let made = || {
         let key = KeyPair::from_pem(key)?;
         let mut parameters = CertificateParams::new([host.to_string()])?;
@@ -337,11 +341,11 @@ fn csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
 /// server's error, says nothing about the order.
 fn is_unknown_order(error: &Error) -> bool {
     let Error::Api(problem) = error else { return false };
-    problem.status == Some(404) || matches!(short_type(problem), Some("malformed" | "unauthorized"))
+    problem.status == Some(404) || matches!(short_problem_type(problem), Some("malformed" | "unauthorized"))
 }
 
 /// Refusals that have nothing to do with the certificate that an order replaces.
-const OTHER_REASONS: [&str; 6] = [
+const UNRELATED_PROBLEMS: [&str; 6] = [
     "accountDoesNotExist",
     "badNonce",
     "externalAccountRequired",
@@ -352,9 +356,9 @@ const OTHER_REASONS: [&str; 6] = [
 
 /// Whether a CA, or instant-acme, may refuse an order for the certificate that it replaces: it was replaced already, or
 /// is not known to the CA (RFC 9773 §5).
-fn is_about_replaces(error: &Error) -> bool {
+fn may_concern_replaces(error: &Error) -> bool {
     match error {
-        Error::Api(problem) => short_type(problem).is_none_or(|kind| !OTHER_REASONS.contains(&kind)),
+        Error::Api(problem) => short_problem_type(problem).is_none_or(|kind| !UNRELATED_PROBLEMS.contains(&kind)),
         Error::Unsupported(_) | Error::Other(_) => true,
         _ => false,
     }

@@ -10,33 +10,33 @@ const DAY: u64 = 24 * HOUR;
 
 /// Certificates that live less than this are short-lived: they are renewed at half of their life, and failures are
 /// tried again sooner.
-const SHORT_LIFE: u64 = 10 * DAY;
+const SHORT_LIFETIME: u64 = 10 * DAY;
 /// Delay after the first failure; it doubles with each.
-const FIRST_DELAY: u64 = 15 * MINUTE;
+const FIRST_RETRY_DELAY: u64 = 15 * MINUTE;
 /// Longest delay after a failure.
-const LONGEST_DELAY: u64 = 12 * HOUR;
+const MAX_RETRY_DELAY: u64 = 12 * HOUR;
 /// Longest delay after a failure for a short-lived certificate.
-const LONGEST_SHORT_DELAY: u64 = 3 * HOUR;
+const MAX_SHORT_LIVED_RETRY_DELAY: u64 = 3 * HOUR;
 /// The random part of a delay, in both directions: replicas and hosts that failed together do not try again together.
-const JITTER: f64 = 0.2;
+const RETRY_JITTER: f64 = 0.2;
 /// Retry-After of renewal information counts up to a day (RFC 9773 §4.3.2).
-const LONGEST_WAIT: u64 = DAY;
+const MAX_RENEWAL_INFO_INTERVAL: u64 = DAY;
 /// Retry-After of a refusal counts up to a week: that long are the periods of Let's Encrypt's rate limits.
-pub(super) const LONGEST_RETRY: u64 = 7 * DAY;
+pub(super) const MAX_REFUSAL_RETRY: u64 = 7 * DAY;
 /// After a request for renewal information that failed, or had no Retry-After.
-pub(super) const ASK_AGAIN: u64 = 6 * HOUR;
+pub(super) const RENEWAL_INFO_INTERVAL: u64 = 6 * HOUR;
 /// Time between two renewals, or a third of the lifetime if that is less: for a CA whose windows are always over, and
 /// for a clock that is ahead of the CA's by more than a lifetime, so that each new certificate has expired already.
-const RENEW_AGAIN: u64 = DAY;
+const MIN_RENEWAL_INTERVAL: u64 = DAY;
 /// Time between two changes of the CA: processes whose configurations name different ones may share a folder.
-const CHANGE_AGAIN: u64 = DAY;
+const MIN_CA_CHANGE_INTERVAL: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
-const ASK_SOONEST: u64 = MINUTE;
+const MIN_RENEWAL_INFO_INTERVAL: u64 = MINUTE;
 /// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
 /// after a failure.
-const RESUMES: u64 = 3;
+const MAX_IMMEDIATE_RESUMES: u64 = 3;
 /// Characters of a problem in the CA's words that are kept.
-const MAX_PROBLEM: usize = 1000;
+const MAX_PROBLEM_CHARACTERS: usize = 1000;
 
 /// When a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,26 +48,26 @@ pub struct Validity {
 }
 
 impl Validity {
-    const fn life(self) -> u64 {
+    const fn lifetime_seconds(self) -> u64 {
         self.until.saturating_sub(self.from)
     }
 
-    const fn is_short(self) -> bool {
-        self.life() < SHORT_LIFE
+    const fn is_short_lived(self) -> bool {
+        self.lifetime_seconds() < SHORT_LIFETIME
     }
 }
 
 /// What is stored beside a certificate.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct HostPlan {
     /// The directory of the CA that issued it.
     pub(super) directory: String,
     /// An order that was begun and is not finished.
-    pub(super) order: Option<Order>,
+    pub(super) order: Option<StoredOrder>,
     /// The attempts since the last success.
     pub(super) attempts: Option<OrderAttempts>,
     /// The CA's renewal information about the certificate.
-    pub(super) renewal: Option<RenewalPlan>,
+    pub(super) renewal: Option<RenewalInfo>,
     /// When the certificate took the place of another one; 0 if it is the first.
     pub(super) renewed: u64,
     /// When the certificate, or one before it, took the place of another directory's; 0 if none did.
@@ -76,7 +76,7 @@ pub(super) struct Plan {
 
 /// An order in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct StoredOrder {
     /// The CA's directory.
     pub(super) directory: String,
     /// The order's URL at the CA.
@@ -89,9 +89,9 @@ pub(super) struct Order {
     pub(super) record: Option<(String, String)>,
 }
 
-impl Order {
+impl StoredOrder {
     /// Whether it can be continued at `directory`.
-    pub(super) fn is_of(&self, directory: &str) -> bool {
+    pub(super) fn is_resumable_at(&self, directory: &str) -> bool {
         self.directory == directory && !self.url.is_empty()
     }
 }
@@ -111,26 +111,26 @@ pub(super) struct OrderAttempts {
 
 impl OrderAttempts {
     /// When the next attempt may be, unless a clock that was ahead by more than a day has stored it.
-    fn not_before(&self, now: u64) -> u64 {
+    fn next_attempt_time(&self, now: u64) -> u64 {
         let is_of_the_future = self.since > now.saturating_add(DAY);
-        if is_of_the_future { now } else { sane(now, self.next, LONGEST_RETRY) }
+        if is_of_the_future { now } else { clamp_stored_time(now, self.next, MAX_REFUSAL_RETRY) }
     }
 }
 
 /// Renewal information (RFC 9773).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RenewalPlan {
+pub(super) struct RenewalInfo {
     /// The certificate that it is about, by its identifier.
     pub(super) certificate: String,
     /// The suggested window, and the random point of it; `None` if there is no information.
-    pub(super) window: Option<Window>,
+    pub(super) window: Option<RenewalWindow>,
     /// When to ask again.
     pub(super) ask: u64,
 }
 
 /// A suggested window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct RenewalWindow {
     pub(super) start: u64,
     pub(super) end: u64,
     /// The point of it that was chosen.
@@ -150,29 +150,36 @@ pub(super) enum PlanStep {
 
 /// A certificate, as far as the next step depends on it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held<'a> {
+pub(super) struct CurrentCertificate<'a> {
     /// When it is valid.
     pub(super) validity: Validity,
     /// The certificate's identifier for renewal information, if it has one.
     pub(super) id: Option<&'a str>,
 }
 
-impl Plan {
+impl HostPlan {
     /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
-    pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (PlanStep, u64) {
-        let not_before = self.attempts.as_ref().map_or(0, |attempts| attempts.not_before(now));
-        if let Some(order) = self.order.as_ref().filter(|order| order.is_of(directory)) {
-            let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
+    pub(super) fn next_plan_step(
+        &self,
+        now: u64,
+        held: Option<CurrentCertificate<'_>>,
+        directory: &str,
+        spread: u64,
+    ) -> (PlanStep, u64) {
+        let not_before = self.attempts.as_ref().map_or(0, |attempts| attempts.next_attempt_time(now));
+        if let Some(order) = self.order.as_ref().filter(|order| order.is_resumable_at(directory)) {
+            let at_once = order.resumed < MAX_IMMEDIATE_RESUMES
+                && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
             return (PlanStep::Resume, if at_once { now } else { not_before });
         }
         let Some(held) = held else { return (PlanStep::Order, not_before) };
         let due = match self.directory == directory {
-            true => self.due(now, held).max(spread),
-            false => self.change(now),
+            true => self.renewal_time(now, held).max(spread),
+            false => self.ca_change_time(now),
         };
         let order = due.max(not_before);
         let ask = held.id.map(|id| match self.renewal.as_ref().filter(|renewal| renewal.certificate == id) {
-            Some(renewal) => sane(now, renewal.ask, LONGEST_WAIT),
+            Some(renewal) => clamp_stored_time(now, renewal.ask, MAX_RENEWAL_INFO_INTERVAL),
             None => now,
         });
         match ask {
@@ -183,12 +190,12 @@ impl Plan {
 
     /// When a certificate of another directory than the one that issued it may be ordered, such as production after
     /// staging: at once, but no second time within a day.
-    pub(super) fn change(&self, now: u64) -> u64 {
-        sane(now, self.changed.saturating_add(CHANGE_AGAIN), CHANGE_AGAIN).max(now)
+    pub(super) fn ca_change_time(&self, now: u64) -> u64 {
+        clamp_stored_time(now, self.changed.saturating_add(MIN_CA_CHANGE_INTERVAL), MIN_CA_CHANGE_INTERVAL).max(now)
     }
 
     /// The plan after `directory` has issued a certificate, which `replaces` another one or is the first.
-    pub(super) fn issued(&self, now: u64, directory: &str, replaces: bool) -> Self {
+    pub(super) fn after_issuance(&self, now: u64, directory: &str, replaces: bool) -> Self {
         let renewed = if replaces { now } else { 0 };
         let changed = if replaces && self.directory != directory { now } else { self.changed };
         Self { directory: directory.into(), renewed, changed, ..Self::default() }
@@ -196,16 +203,16 @@ impl Plan {
 
     /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
     /// life, or half of a short one; never later than with a sixth left, and not at once again.
-    pub(super) fn due(&self, now: u64, Held { validity, id }: Held<'_>) -> u64 {
+    pub(super) fn renewal_time(&self, now: u64, CurrentCertificate { validity, id }: CurrentCertificate<'_>) -> u64 {
         let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
-        let life = validity.life();
-        let by_life = validity.from + if validity.is_short() { life / 2 } else { life / 3 * 2 };
+        let life = validity.lifetime_seconds();
+        let by_life = validity.from + if validity.is_short_lived() { life / 2 } else { life / 3 * 2 };
         // A time that is still to come is one of a clock that was ahead.
         let renewed = if self.renewed > now { 0 } else { self.renewed };
         let window = renewal.and_then(|renewal| renewal.window);
-        let suggested = window.map_or(by_life, |window| window.chosen.max(renewed + RENEW_AGAIN));
+        let suggested = window.map_or(by_life, |window| window.chosen.max(renewed + MIN_RENEWAL_INTERVAL));
         let latest = validity.until.saturating_sub(life / 6);
-        suggested.min(latest).max(renewed + RENEW_AGAIN.min(life / 3))
+        suggested.min(latest).max(renewed + MIN_RENEWAL_INTERVAL.min(life / 3))
     }
 
     /// Whether orders have failed for a third of the time that was left of the certificate, or of none.
@@ -217,14 +224,15 @@ impl Plan {
 
     /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is
     /// random, from 0 to 1.
-    pub(super) fn begin(&mut self, now: u64, held: Option<Validity>, share: f64) {
+    pub(super) fn record_attempt_start(&mut self, now: u64, held: Option<Validity>, share: f64) {
         let (since, count) = self.attempts.as_ref().map_or((now, 0), |before| (before.since.min(now), before.count));
         let count = count.saturating_add(1);
-        self.attempts = Some(OrderAttempts { since, count, next: now + delay(count, held, share), problem: None });
+        self.attempts =
+            Some(OrderAttempts { since, count, next: now + delay_after_failures(count, held, share), problem: None });
     }
 
     /// Notes why the attempt that began with `step` failed, and that the CA wants no request for `wait` seconds.
-    pub(super) fn fail(
+    pub(super) fn record_failed_attempt(
         &mut self,
         step: PlanStep,
         now: u64,
@@ -239,21 +247,29 @@ impl Plan {
         if step == PlanStep::Resume {
             attempts.count = attempts.count.saturating_add(1);
         }
-        let wait = wait.unwrap_or(0).min(LONGEST_RETRY);
-        attempts.next = now + delay(attempts.count, held, share).max(wait);
-        attempts.problem = Some(bounded(problem));
+        let wait = wait.unwrap_or(0).min(MAX_REFUSAL_RETRY);
+        attempts.next = now + delay_after_failures(attempts.count, held, share).max(wait);
+        attempts.problem = Some(bounded_line(problem));
     }
 
     /// Notes renewal information: the window that was suggested, if any, and the seconds after which to ask again. A
     /// point of a window is chosen once.
-    pub(super) fn inform(&mut self, now: u64, id: &str, window: Option<(u64, u64)>, wait: Option<u64>, share: f64) {
+    pub(super) fn store_renewal_info(
+        &mut self,
+        now: u64,
+        id: &str,
+        window: Option<(u64, u64)>,
+        wait: Option<u64>,
+        share: f64,
+    ) {
         let known = self.renewal.as_ref().filter(|known| known.certificate == id).and_then(|known| known.window);
         let window = window.filter(|(start, end)| start <= end).map(|(start, end)| match known {
             Some(known) if (known.start, known.end) == (start, end) => known,
-            _ => Window { start, end, chosen: start + scaled(end - start, share) },
+            _ => RenewalWindow { start, end, chosen: start + share_of_seconds(end - start, share) },
         });
-        let ask = now + wait.unwrap_or(ASK_AGAIN).clamp(ASK_SOONEST, LONGEST_WAIT);
-        self.renewal = Some(RenewalPlan { certificate: id.into(), window: window.or(known), ask });
+        let ask =
+            now + wait.unwrap_or(RENEWAL_INFO_INTERVAL).clamp(MIN_RENEWAL_INFO_INTERVAL, MAX_RENEWAL_INFO_INTERVAL);
+        self.renewal = Some(RenewalInfo { certificate: id.into(), window: window.or(known), ask });
     }
 
     /// Returns the plan as it is stored.
@@ -263,15 +279,15 @@ impl Plan {
             "directory": directory,
             "renewed": renewed,
             "changed": changed,
-            "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
+            "order": order.as_ref().map(|StoredOrder { directory, url, key, resumed, record }| json!({
                 "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
             "attempts": attempts.as_ref().map(|OrderAttempts { since, count, next, problem }| json!({
                 "since": since, "count": count, "next": next, "problem": problem,
             })),
-            "renewal": renewal.as_ref().map(|RenewalPlan { certificate, window, ask }| json!({
+            "renewal": renewal.as_ref().map(|RenewalInfo { certificate, window, ask }| json!({
                 "certificate": certificate,
-                "window": window.map(|Window { start, end, chosen }| json!([start, end, chosen])),
+                "window": window.map(|RenewalWindow { start, end, chosen }| json!([start, end, chosen])),
                 "ask": ask,
             })),
         })
@@ -288,7 +304,7 @@ impl Plan {
             directory: text(&field(json, "directory")),
             renewed: number(&field(json, "renewed")),
             changed: number(&field(json, "changed")),
-            order: table("order").map(|order| Order {
+            order: table("order").map(|order| StoredOrder {
                 directory: text(&field(order, "directory")),
                 url: text(&field(order, "url")),
                 key: text(&field(order, "key")),
@@ -302,13 +318,13 @@ impl Plan {
                 since: number(&field(attempts, "since")),
                 count: number(&field(attempts, "count")),
                 next: number(&field(attempts, "next")),
-                problem: attempts.get("problem").and_then(Json::as_str).map(bounded),
+                problem: attempts.get("problem").and_then(Json::as_str).map(bounded_line),
             }),
-            renewal: table("renewal").map(|renewal| RenewalPlan {
+            renewal: table("renewal").map(|renewal| RenewalInfo {
                 certificate: text(&field(renewal, "certificate")),
                 window: match renewal.get("window").and_then(Json::as_array).map(Vec::as_slice) {
                     Some([start, end, chosen]) => {
-                        Some(Window { start: number(start), end: number(end), chosen: number(chosen) })
+                        Some(RenewalWindow { start: number(start), end: number(end), chosen: number(chosen) })
                     }
                     _ => None,
                 },
@@ -320,17 +336,18 @@ impl Plan {
 
 /// A stored time, unless it is further ahead than `longest`, the longest time that is ever waited for: a clock that was
 /// ahead, and has been set back, has stored it.
-fn sane(now: u64, stored: u64, longest: u64) -> u64 {
+fn clamp_stored_time(now: u64, stored: u64, longest: u64) -> u64 {
     if stored > now.saturating_add(longest) { now } else { stored }
 }
 
 /// The delay after `count` failures in succession.
-fn delay(count: u64, held: Option<Validity>, share: f64) -> u64 {
-    let longest = if held.is_some_and(Validity::is_short) { LONGEST_SHORT_DELAY } else { LONGEST_DELAY };
+fn delay_after_failures(count: u64, held: Option<Validity>, share: f64) -> u64 {
+    let longest =
+        if held.is_some_and(Validity::is_short_lived) { MAX_SHORT_LIVED_RETRY_DELAY } else { MAX_RETRY_DELAY };
     let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
-    let delay = (FIRST_DELAY << doublings).min(longest);
-    let random = scaled(2 * delay, JITTER * share);
-    delay - scaled(delay, JITTER) + random
+    let delay = (FIRST_RETRY_DELAY << doublings).min(longest);
+    let random = share_of_seconds(2 * delay, RETRY_JITTER * share);
+    delay - share_of_seconds(delay, RETRY_JITTER) + random
 }
 
 /// `share` of `of`, which is from 0 to 1.
@@ -340,17 +357,17 @@ fn delay(count: u64, held: Option<Validity>, share: f64) -> u64 {
     clippy::cast_precision_loss,
     reason = "times of seconds"
 )]
-fn scaled(of: u64, share: f64) -> u64 {
+fn share_of_seconds(of: u64, share: f64) -> u64 {
     (of as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
 /// A text from outside, on one line and of bounded length.
-pub(super) fn bounded(text: &str) -> String {
-    shortened(text, MAX_PROBLEM)
+pub(super) fn bounded_line(text: &str) -> String {
+    shortened_line(text, MAX_PROBLEM_CHARACTERS)
 }
 
 /// The first `length` characters of a text from outside, on one line.
-pub(super) fn shortened(text: &str, length: usize) -> String {
+pub(super) fn shortened_line(text: &str, length: usize) -> String {
     text.chars().take(length).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -362,42 +379,52 @@ mod tests {
     const CA: &str = "https://ca.test/dir";
     const NOW: u64 = 1_800_000_000;
 
-    fn plan() -> Plan {
-        Plan { directory: CA.into(), ..Plan::default() }
+    fn plan() -> HostPlan {
+        HostPlan { directory: CA.into(), ..HostPlan::default() }
     }
 
-    fn held(age: u64, life: u64) -> Held<'static> {
-        Held { validity: Validity { from: NOW - age, until: NOW - age + life }, id: None }
+    fn held(age: u64, life: u64) -> CurrentCertificate<'static> {
+        CurrentCertificate { validity: Validity { from: NOW - age, until: NOW - age + life }, id: None }
     }
 
     #[test]
     fn a_missing_certificate_is_ordered_at_once_and_a_held_one_when_two_thirds_or_half_of_its_life_are_over() {
-        assert!(Plan::default().next(NOW, None, CA, NOW + MINUTE).1 <= NOW);
+        assert!(HostPlan::default().next_plan_step(NOW, None, CA, NOW + MINUTE).1 <= NOW);
         for (age, life, left) in [(0, 90 * DAY, 60 * DAY), (70 * DAY, 90 * DAY, 0), (0, 6 * DAY, 3 * DAY)] {
-            let (step, at) = plan().next(NOW, Some(held(age, life)), CA, NOW);
+            let (step, at) = plan().next_plan_step(NOW, Some(held(age, life)), CA, NOW);
             assert_eq!((step, at.saturating_sub(NOW)), (PlanStep::Order, left), "{age} of {life}");
         }
         // Not all certificates of a machine that starts at once.
-        assert_eq!(plan().next(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40), (PlanStep::Order, NOW + 40));
+        assert_eq!(
+            plan().next_plan_step(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40),
+            (PlanStep::Order, NOW + 40)
+        );
     }
 
     #[test]
     fn another_directory_orders_anew() {
-        assert_eq!(plan().next(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9), (PlanStep::Order, NOW));
+        assert_eq!(
+            plan().next_plan_step(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9),
+            (PlanStep::Order, NOW)
+        );
     }
 
     #[test]
     fn two_directories_for_one_host_do_not_order_by_turns_without_a_limit() {
         let (held, other) = (held(0, 90 * DAY), "https://other.test/");
-        let staging = Plan::default().issued(NOW - 9, CA, false);
-        assert_eq!(staging.next(NOW, Some(held), other, 0), (PlanStep::Order, NOW), "production after staging");
+        let staging = HostPlan::default().after_issuance(NOW - 9, CA, false);
+        assert_eq!(
+            staging.next_plan_step(NOW, Some(held), other, 0),
+            (PlanStep::Order, NOW),
+            "production after staging"
+        );
         let (mut plan, mut now, mut orders) = (staging, NOW, 0);
         while now < NOW + 7 * DAY {
             // The look of each process, a minute apart.
             for directory in [other, CA] {
-                let (step, at) = plan.next(now, Some(held), directory, 0);
+                let (step, at) = plan.next_plan_step(now, Some(held), directory, 0);
                 if step == PlanStep::Order && at <= now {
-                    plan = Plan::from_json(&plan.issued(now, directory, true).to_json());
+                    plan = HostPlan::from_json(&plan.after_issuance(now, directory, true).to_json());
                     orders += 1;
                 }
             }
@@ -405,48 +432,48 @@ mod tests {
         }
         assert_eq!(orders, 7);
         // A renewal is no change, and a clock that jumps back a year does not stop one.
-        assert_eq!(plan.issued(now, &plan.directory, true).changed, plan.changed);
-        assert_eq!(plan.change(NOW - 365 * DAY), NOW - 365 * DAY);
+        assert_eq!(plan.after_issuance(now, &plan.directory, true).changed, plan.changed);
+        assert_eq!(plan.ca_change_time(NOW - 365 * DAY), NOW - 365 * DAY);
     }
 
     #[test]
     fn a_window_is_followed_but_not_beyond_a_sixth_of_the_life() {
-        let held = Held { id: Some("a.b"), ..held(DAY, 90 * DAY) };
+        let held = CurrentCertificate { id: Some("a.b"), ..held(DAY, 90 * DAY) };
         let mut plan = plan();
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
+        assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
         for (window, share, due) in [
             ((NOW + DAY, NOW + 3 * DAY), 0.5, NOW + 2 * DAY),
             ((NOW - 2 * DAY, NOW - DAY), 0.0, NOW - 2 * DAY),
             ((NOW + 365 * DAY, NOW + 366 * DAY), 0.5, held.validity.until - 15 * DAY),
         ] {
-            plan.inform(NOW, "a.b", Some(window), Some(HOUR), share);
-            assert_eq!(plan.due(NOW, held), due, "{window:?}");
+            plan.store_renewal_info(NOW, "a.b", Some(window), Some(HOUR), share);
+            assert_eq!(plan.renewal_time(NOW, held), due, "{window:?}");
             // The same window keeps its point.
-            plan.inform(NOW, "a.b", Some(window), Some(HOUR), 0.9);
-            assert_eq!(plan.due(NOW, held), due, "{window:?}");
+            plan.store_renewal_info(NOW, "a.b", Some(window), Some(HOUR), 0.9);
+            assert_eq!(plan.renewal_time(NOW, held), due, "{window:?}");
             let step = if due > NOW { (PlanStep::Ask, NOW + HOUR) } else { (PlanStep::Order, due) };
-            assert_eq!(plan.next(NOW, Some(held), CA, 0), step);
+            assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), step);
         }
         // A window that is always over does not replace a certificate every minute.
-        plan.inform(NOW, "a.b", Some((NOW - 2 * DAY, NOW - DAY)), Some(HOUR), 0.0);
+        plan.store_renewal_info(NOW, "a.b", Some((NOW - 2 * DAY, NOW - DAY)), Some(HOUR), 0.0);
         plan.renewed = NOW - HOUR;
-        assert_eq!(plan.due(NOW, held), NOW - HOUR + DAY);
+        assert_eq!(plan.renewal_time(NOW, held), NOW - HOUR + DAY);
         plan.renewed = NOW + DAY;
-        assert_eq!(plan.due(NOW, held), NOW - 2 * DAY, "a clock that was ahead");
+        assert_eq!(plan.renewal_time(NOW, held), NOW - 2 * DAY, "a clock that was ahead");
         plan.renewed = 0;
         // Information about another certificate does not count, nor does what cannot be had.
         plan.renewal = None;
-        plan.inform(NOW, "a.b", None, None, 0.5);
-        assert_eq!(plan.due(NOW, held), held.validity.from + 60 * DAY);
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW + ASK_AGAIN));
-        plan.inform(NOW, "a.c", Some((1, 2)), None, 0.5);
-        assert_eq!(plan.due(NOW, held), held.validity.from + 60 * DAY);
+        plan.store_renewal_info(NOW, "a.b", None, None, 0.5);
+        assert_eq!(plan.renewal_time(NOW, held), held.validity.from + 60 * DAY);
+        assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW + RENEWAL_INFO_INTERVAL));
+        plan.store_renewal_info(NOW, "a.c", Some((1, 2)), None, 0.5);
+        assert_eq!(plan.renewal_time(NOW, held), held.validity.from + 60 * DAY);
         // A minute to a day.
         for (wait, ask) in [(0, MINUTE), (90, 90), (9 * DAY, DAY)] {
-            plan.inform(NOW, "a.b", None, Some(wait), 0.0);
+            plan.store_renewal_info(NOW, "a.b", None, Some(wait), 0.0);
             assert_eq!(plan.renewal.as_ref().unwrap().ask, NOW + ask);
         }
-        plan.inform(NOW, "a.b", Some((9, 1)), None, 0.5);
+        plan.store_renewal_info(NOW, "a.b", Some((9, 1)), None, 0.5);
         assert_eq!(plan.renewal.unwrap().window, None, "it ends before it begins");
     }
 
@@ -455,9 +482,9 @@ mod tests {
         let mut plan = plan();
         let (mut now, mut delays) = (NOW, Vec::new());
         for _ in 0..8 {
-            plan.begin(now, None, 0.5);
-            plan.fail(PlanStep::Order, now, "no", None, None, 0.5);
-            let (step, at) = plan.next(now, None, CA, 0);
+            plan.record_attempt_start(now, None, 0.5);
+            plan.record_failed_attempt(PlanStep::Order, now, "no", None, None, 0.5);
+            let (step, at) = plan.next_plan_step(now, None, CA, 0);
             assert_eq!(step, PlanStep::Order);
             delays.push((at - now) / MINUTE);
             now = at;
@@ -465,54 +492,58 @@ mod tests {
         assert_eq!(delays, [15, 30, 60, 120, 240, 480, 720, 720]);
         assert_eq!(plan.attempts.as_ref().map(|all| (all.since, all.count)), Some((NOW, 8)));
         let short = Some(Validity { from: now, until: now + 6 * DAY });
-        plan.fail(PlanStep::Order, now, "no", None, short, 0.5);
+        plan.record_failed_attempt(PlanStep::Order, now, "no", None, short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 3 * HOUR);
-        plan.fail(PlanStep::Order, now, "no", Some(5 * HOUR), short, 0.5);
+        plan.record_failed_attempt(PlanStep::Order, now, "no", Some(5 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 5 * HOUR, "Retry-After");
-        plan.fail(PlanStep::Order, now, "no", Some(500 * HOUR), short, 0.5);
+        plan.record_failed_attempt(PlanStep::Order, now, "no", Some(500 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 7 * DAY);
-        assert_eq!(plan.next(now, None, CA, 0).1, now + 7 * DAY);
+        assert_eq!(plan.next_plan_step(now, None, CA, 0).1, now + 7 * DAY);
         for (share, minutes) in [(0.0, 12), (1.0, 18)] {
-            assert_eq!(delay(1, None, share), minutes * MINUTE);
+            assert_eq!(delay_after_failures(1, None, share), minutes * MINUTE);
         }
     }
 
     #[test]
     fn an_attempt_counts_before_its_result_is_known() {
         let mut plan = plan();
-        plan.begin(NOW, None, 0.5);
+        plan.record_attempt_start(NOW, None, 0.5);
         assert_eq!(
-            plan.next(NOW + 1, None, CA, 0),
+            plan.next_plan_step(NOW + 1, None, CA, 0),
             (PlanStep::Order, NOW + 15 * MINUTE),
             "a crash loop asks for nothing"
         );
-        plan.order = Some(Order {
+        plan.order = Some(StoredOrder {
             directory: CA.into(),
             url: "https://ca.test/1".into(),
             key: String::new(),
             resumed: 0,
             record: None,
         });
-        assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
-        plan.order.as_mut().unwrap().resumed = RESUMES;
-        assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
+        assert_eq!(plan.next_plan_step(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
+        plan.order.as_mut().unwrap().resumed = MAX_IMMEDIATE_RESUMES;
+        assert_eq!(plan.next_plan_step(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
         // Whether it begins or continues an order, a failure counts.
         for minutes in [30, 60, 120] {
-            plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
-            assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + minutes * MINUTE));
+            plan.record_failed_attempt(PlanStep::Resume, NOW, "no", None, None, 0.5);
+            assert_eq!(plan.next_plan_step(NOW, None, CA, 0), (PlanStep::Resume, NOW + minutes * MINUTE));
         }
         plan.attempts = None;
-        plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
-        assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE), "a file without attempts");
+        plan.record_failed_attempt(PlanStep::Resume, NOW, "no", None, None, 0.5);
+        assert_eq!(
+            plan.next_plan_step(NOW, None, CA, 0),
+            (PlanStep::Resume, NOW + 15 * MINUTE),
+            "a file without attempts"
+        );
     }
 
     #[test]
     fn failures_are_overdue_after_a_third_of_what_was_left() {
         let mut plan = plan();
         let validity = Validity { from: NOW - 60 * DAY, until: NOW + 30 * DAY };
-        plan.begin(NOW, Some(validity), 0.5);
+        plan.record_attempt_start(NOW, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 20 * DAY, Some(validity)), "it may succeed");
-        plan.fail(PlanStep::Order, NOW, "no", None, Some(validity), 0.5);
+        plan.record_failed_attempt(PlanStep::Order, NOW, "no", None, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 9 * DAY, Some(validity)) && plan.is_overdue(NOW + 10 * DAY, Some(validity)));
         assert!(plan.is_overdue(NOW, None));
     }
@@ -520,11 +551,11 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_back_a_year_does_not_stop_everything_for_a_year() {
         let mut plan = plan();
-        plan.begin(NOW + 365 * DAY, None, 0.5);
-        assert!(plan.next(NOW, None, CA, 0).1 <= NOW);
-        let held = Held { id: Some("a.b"), ..held(0, 90 * DAY) };
-        plan.inform(NOW + 365 * DAY, "a.b", None, None, 0.5);
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
+        plan.record_attempt_start(NOW + 365 * DAY, None, 0.5);
+        assert!(plan.next_plan_step(NOW, None, CA, 0).1 <= NOW);
+        let held = CurrentCertificate { id: Some("a.b"), ..held(0, 90 * DAY) };
+        plan.store_renewal_info(NOW + 365 * DAY, "a.b", None, None, 0.5);
+        assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
     }
 
     #[test]
@@ -534,11 +565,11 @@ mod tests {
             while now < NOW + 2 * DAY {
                 // Each certificate has expired a year ago, as this clock sees it.
                 let from = now - 365 * DAY;
-                let held = Held { validity: Validity { from, until: from + life }, id: Some("a.b") };
-                if plan.next(now, Some(held), CA, 0) == (PlanStep::Order, plan.due(now, held))
-                    && plan.due(now, held) <= now
+                let held = CurrentCertificate { validity: Validity { from, until: from + life }, id: Some("a.b") };
+                if plan.next_plan_step(now, Some(held), CA, 0) == (PlanStep::Order, plan.renewal_time(now, held))
+                    && plan.renewal_time(now, held) <= now
                 {
-                    plan = plan.issued(now, CA, true);
+                    plan = plan.after_issuance(now, CA, true);
                     ordered += 1;
                 }
                 now += MINUTE;
@@ -550,31 +581,31 @@ mod tests {
     #[test]
     fn a_failure_under_a_clock_that_was_days_ahead_holds_up_no_order() {
         let mut plan = plan();
-        plan.begin(NOW + 3 * DAY, None, 0.5);
-        plan.fail(PlanStep::Order, NOW + 3 * DAY, "no", Some(HOUR), None, 0.5);
-        assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Order, NOW));
+        plan.record_attempt_start(NOW + 3 * DAY, None, 0.5);
+        plan.record_failed_attempt(PlanStep::Order, NOW + 3 * DAY, "no", Some(HOUR), None, 0.5);
+        assert_eq!(plan.next_plan_step(NOW, None, CA, 0), (PlanStep::Order, NOW));
         // A step of the clock is none that Retry-After would not survive.
-        assert_eq!(plan.next(NOW + 3 * DAY - HOUR, None, CA, 0).1, NOW + 3 * DAY + HOUR);
+        assert_eq!(plan.next_plan_step(NOW + 3 * DAY - HOUR, None, CA, 0).1, NOW + 3 * DAY + HOUR);
     }
 
     #[test]
     fn a_plan_is_stored_and_read_again() {
         let mut plan = plan();
-        assert_eq!(Plan::from_json(&plan.to_json()), plan);
-        plan.begin(NOW, None, 0.5);
-        plan.fail(PlanStep::Order, NOW, "line\nline", Some(1), None, 0.5);
-        plan.inform(NOW, "a.b", Some((1, 3)), None, 0.5);
-        plan.order = Some(Order {
+        assert_eq!(HostPlan::from_json(&plan.to_json()), plan);
+        plan.record_attempt_start(NOW, None, 0.5);
+        plan.record_failed_attempt(PlanStep::Order, NOW, "line\nline", Some(1), None, 0.5);
+        plan.store_renewal_info(NOW, "a.b", Some((1, 3)), None, 0.5);
+        plan.order = Some(StoredOrder {
             directory: CA.into(),
             url: "https://ca.test/1".into(),
             key: "PEM".into(),
             resumed: 2,
             record: Some(("a.".into(), "b".into())),
         });
-        assert_eq!(Plan::from_json(&plan.to_json()), plan);
+        assert_eq!(HostPlan::from_json(&plan.to_json()), plan);
         assert_eq!(plan.attempts.unwrap().problem.unwrap(), "line line");
         for strange in ["null", "[]", "{\"order\": 1, \"attempts\": [], \"renewal\": {\"window\": [1]}}", "7"] {
-            let read = Plan::from_json(&serde_json::from_str(strange).unwrap());
+            let read = HostPlan::from_json(&serde_json::from_str(strange).unwrap());
             assert_eq!((read.order, read.attempts), (None, None), "{strange}");
         }
     }
@@ -593,17 +624,17 @@ mod tests {
                 "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
             });
             let validity = Validity { from, until: from + life };
-            let held = Held { validity, id: Some("a.b") };
-            let mut plan = Plan::from_json(&json);
+            let held = CurrentCertificate { validity, id: Some("a.b") };
+            let mut plan = HostPlan::from_json(&json);
             for _ in 0..2 {
-                let _ = plan.next(now, Some(held), CA, 0);
-                plan.begin(now, Some(validity), share);
-                plan.fail(PlanStep::Order, now, "", Some(next), Some(validity), share);
-                plan.inform(now, "a.b", Some((start, end)), Some(ask), share);
+                let _ = plan.next_plan_step(now, Some(held), CA, 0);
+                plan.record_attempt_start(now, Some(validity), share);
+                plan.record_failed_attempt(PlanStep::Order, now, "", Some(next), Some(validity), share);
+                plan.store_renewal_info(now, "a.b", Some((start, end)), Some(ask), share);
                 plan.order = None;
                 for directory in [CA, "https://other.test/"] {
-                    let (_, at) = plan.next(now, Some(held), directory, 0);
-                    proptest::prop_assert!(at <= (now + LONGEST_RETRY).max(from + life));
+                    let (_, at) = plan.next_plan_step(now, Some(held), directory, 0);
+                    proptest::prop_assert!(at <= (now + MAX_REFUSAL_RETRY).max(from + life));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What the folders of `[[acme]]` tables hold, for the start, for a check of the configuration, and for its report.
 
-use super::{account, folder::Folder, manager};
+use super::{account, folder::AcmeFolder, manager};
 use litequic_config::{Acme, AcmeHost};
 use std::{
     path::Path,
@@ -9,18 +9,18 @@ use std::{
 
 /// The certificates that are stored for the hosts of `tables`, with their keys, in PEM. Files that cannot be used are
 /// left for the [`Manager`](super::Manager) to report. Blocks on the file system.
-pub fn stored(tables: &[Acme]) -> Vec<(AcmeHost, String)> {
+pub fn read_stored_certificates(tables: &[Acme]) -> Vec<(AcmeHost, String)> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let stored = hosts.filter_map(|(table, host)| {
-        let stored = Folder::new(&table.folder).certificate(host).ok()??;
+        let stored = AcmeFolder::new(&table.folder).read_stored_certificate(host).ok()??;
         Some((host.clone(), stored.pem))
     });
     stored.collect()
 }
 
 /// Whether others than its owner may read the folder at `path`.
-pub fn is_exposed(path: &Path) -> bool {
-    Folder::new(path).is_exposed()
+pub fn is_folder_exposed(path: &Path) -> bool {
+    AcmeFolder::new(path).is_open_to_others()
 }
 
 /// Reads the key of an External Account Binding.
@@ -28,17 +28,17 @@ pub fn is_exposed(path: &Path) -> bool {
 /// # Errors
 ///
 /// What is wrong with the file.
-pub fn check_eab(file: &Path) -> Result<(), String> {
-    account::read_eab(file).map(drop)
+pub fn check_eab_file(file: &Path) -> Result<(), String> {
+    account::read_eab_key(file).map(drop)
 }
 
 /// What is stored for the hosts of `tables`, and what would be ordered: a line each. Blocks on the file system.
-pub fn report(tables: &[Acme]) -> Vec<String> {
+pub fn report_stored_state(tables: &[Acme]) -> Vec<String> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let line = |(table, host): (&Acme, &AcmeHost)| {
-        let folder = Folder::new(&table.folder);
-        let now = manager::now();
-        let (plan, stored) = match (folder.plan(host), folder.certificate(host)) {
+        let folder = AcmeFolder::new(&table.folder);
+        let now = manager::unix_now();
+        let (plan, stored) = match (folder.read_plan(host), folder.read_stored_certificate(host)) {
             (Ok(plan), Ok(stored)) => (plan, stored),
             (Err(problem), _) | (_, Err(problem)) => return format!("{host}: {problem}"),
         };
@@ -46,8 +46,8 @@ pub fn report(tables: &[Acme]) -> Vec<String> {
             UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map_or_else(String::new, httpdate::fmt_http_date)
         };
         let due = match &stored {
-            Some(stored) if plan.directory == table.directory => plan.due(now, stored.held()),
-            Some(_) => plan.change(now),
+            Some(stored) if plan.directory == table.directory => plan.renewal_time(now, stored.current_certificate()),
+            Some(_) => plan.ca_change_time(now),
             None => now,
         };
         let held = stored.map_or("no certificate is stored".into(), |stored| {

@@ -1,8 +1,8 @@
 //! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
 
-use super::body::AnswerBody;
-use super::clients::{Answered, ClientControl, CloseOrder, list_query};
-use super::denial::{DenyOrder, allowed};
+use super::body::AdminResponseBody;
+use super::clients::{ClientControl, CloseOrder, WorkersReply, parse_list_query};
+use super::denial::{DenyOrder, parse_allow_query};
 use super::maintenance::MaintenanceOrder;
 use super::qlog::QlogOrder;
 use super::state::{AdminState, Surface, WORKER_DEADLINE};
@@ -16,7 +16,7 @@ use http::{
     },
     request::Parts,
 };
-use litequic_base::{lifecycle::Phase, timers};
+use litequic_base::{lifecycle::ProcessPhase, timers};
 use litequic_telemetry::{self as telemetry, Heartbeat};
 use serde::Serialize;
 use std::{
@@ -27,20 +27,20 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-pub(super) type Answer = Response<AnswerBody>;
+pub(super) type AdminResponse = Response<AdminResponseBody>;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+const JSON_TYPE: &str = "application/json";
 /// The media type of qlog as JSON-SEQ (draft-ietf-quic-qlog-main-schema §11.2).
-const QLOG: &str = "application/qlog+json-seq";
-const HTML: &str = "text/html; charset=utf-8";
+const QLOG_TYPE: &str = "application/qlog+json-seq";
+const HTML_TYPE: &str = "text/html; charset=utf-8";
 
 /// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
-const MAX_HOST: usize = 253 + 4;
+const MAX_HOST_BYTES: usize = 253 + 4;
 
 /// The resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resource {
+enum AdminResource {
     Health,
     Ready,
     Metrics,
@@ -60,7 +60,7 @@ enum Resource {
     Drain,
 }
 
-impl Resource {
+impl AdminResource {
     const ALL: [Self; 17] = [
         Self::Health,
         Self::Ready,
@@ -81,7 +81,7 @@ impl Resource {
         Self::Drain,
     ];
 
-    const fn path(self) -> &'static str {
+    const fn resource_path(self) -> &'static str {
         match self {
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
@@ -104,16 +104,16 @@ impl Resource {
     }
 
     /// The methods, as `Allow` lists them.
-    const fn methods(self) -> &'static str {
-        if self.changes() { "POST" } else { "GET, HEAD" }
+    const fn allowed_methods(self) -> &'static str {
+        if self.changes_state() { "POST" } else { "GET, HEAD" }
     }
 
-    fn allows(self, method: &Method) -> bool {
-        if self.changes() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+    fn allows_method(self, method: &Method) -> bool {
+        if self.changes_state() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
     }
 
     /// Whether a request for it changes something.
-    const fn changes(self) -> bool {
+    const fn changes_state(self) -> bool {
         matches!(
             self,
             Self::Reload
@@ -129,109 +129,145 @@ impl Resource {
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
-    const fn is_open(self) -> bool {
+    const fn needs_no_token(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::Page)
     }
 
     /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
     /// probes and load balancers request them by any name.
-    const fn tells(self) -> bool {
+    const fn is_operator_only(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
     }
 
-    fn is_on(self, surface: Surface) -> bool {
+    fn is_on_surface(self, surface: Surface) -> bool {
         surface != Surface::Probes || matches!(self, Self::Health | Self::Ready | Self::Metrics)
     }
 }
 
 /// Answers one request to an address of that `surface`.
-pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts) -> Answer {
+pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
     let on_surface = || {
-        Resource::ALL
-            .into_iter()
-            .filter(|resource| resource.is_on(surface) && (*resource != Resource::Reload || state.reload.is_some()))
+        AdminResource::ALL.into_iter().filter(|resource| {
+            resource.is_on_surface(surface) && (*resource != AdminResource::Reload || state.reload.is_some())
+        })
     };
-    let Some(resource) = on_surface().find(|resource| resource.path() == request.uri.path()) else {
-        let list = on_surface().map(|resource| format!("{} {}\n", resource.methods(), resource.path()));
-        return text(StatusCode::NOT_FOUND, format!("not found; available:\n{}", list.collect::<String>()));
+    let Some(resource) = on_surface().find(|resource| resource.resource_path() == request.uri.path()) else {
+        let list =
+            on_surface().map(|resource| format!("{} {}\n", resource.allowed_methods(), resource.resource_path()));
+        return text_response(StatusCode::NOT_FOUND, format!("not found; available:\n{}", list.collect::<String>()));
     };
-    if !resource.allows(&request.method) {
-        let mut answer =
-            text(StatusCode::METHOD_NOT_ALLOWED, format!("{} allows {}\n", resource.path(), resource.methods()));
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
+    if !resource.allows_method(&request.method) {
+        let mut answer = text_response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{} allows {}\n", resource.resource_path(), resource.allowed_methods()),
+        );
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.allowed_methods()));
         return answer;
     }
     let token = state.token.as_ref().filter(|_| surface == Surface::Operator);
-    if let Some(token) = token.filter(|_| !resource.is_open())
-        && !token.is_shown(&request.headers)
+    if let Some(token) = token.filter(|_| !resource.needs_no_token())
+        && !token.is_presented(&request.headers)
     {
-        let mut answer = text(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
+        let mut answer = text_response(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
     // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
     // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
     let by_name = surface != Surface::Local && token.is_none();
-    if by_name && resource.tells() && !is_own_name(request, &state.names) {
-        return text(StatusCode::FORBIDDEN, "Host must be an IP address, localhost or a name in admin.names\n".into());
+    if by_name && resource.is_operator_only() && !has_trusted_host(request, &state.names) {
+        return text_response(
+            StatusCode::FORBIDDEN,
+            "Host must be an IP address, localhost or a name in admin.names\n".into(),
+        );
     }
     let query = request.uri.query().unwrap_or_default();
     match resource {
-        Resource::Page => page(),
-        Resource::Status => content(StatusCode::OK, JSON, pretty(&status_answer::status(state).await)),
-        Resource::Clients => {
-            let shown = |_, list| content(StatusCode::OK, JSON, pretty(&list));
-            of_workers(state, list_query(query), |clients, query| clients.list(query), shown).await
+        AdminResource::Page => page_response(),
+        AdminResource::Status => {
+            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_answer::build_status(state).await))
         }
-        Resource::Denied => {
-            let shown = |(), list| content(StatusCode::OK, JSON, pretty(&list));
-            of_workers(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.denied()))), shown).await
+        AdminResource::Clients => {
+            let shown = |_, list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
+            workers_response(state, parse_list_query(query), |clients, query| clients.list_clients(query), shown).await
         }
-        Resource::Config => content(StatusCode::OK, JSON, pretty(&status_answer::configuration(state))),
-        Resource::Health => health(&state.heartbeats),
-        Resource::Ready => match state.readiness.check(&state.lifecycle).await {
-            Ok(()) => text(StatusCode::OK, "ready\n".into()),
-            Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-        },
-        Resource::Metrics => {
-            content(StatusCode::OK, telemetry::CONTENT_TYPE, state.scrape.text(&state.registry, Instant::now()))
-        }
-        // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
-        // §3.2). No tool that an operator uses sends it.
-        changing if changing.changes() && request.headers.contains_key(ORIGIN) => {
-            text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
-        }
-        Resource::Reload => reload(state).await,
-        Resource::Close => {
-            let shown = |order: CloseOrder, closed| text(StatusCode::OK, order.outcome(closed));
-            of_workers(state, CloseOrder::parse(query), |clients, order| clients.close(order), shown).await
-        }
-        Resource::Deny => {
-            let shown = |_, outcome| ordered(outcome);
-            of_workers(state, DenyOrder::parse(query), |clients, order| clients.deny(order), shown).await
-        }
-        Resource::Allow => {
-            let shown = |_, outcome| ordered(outcome);
-            of_workers(state, allowed(query), |clients, network| Box::pin(ready(Ok(clients.allow(network)))), shown)
+        AdminResource::Denied => {
+            let shown = |(), list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
+            workers_response(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.list_denied_networks()))), shown)
                 .await
         }
-        Resource::Qlog => {
-            let shown = |_, outcome| match outcome {
-                Ok(lines) => with_body(StatusCode::OK, QLOG, AnswerBody::Lines(lines, None)),
-                Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-            };
-            of_workers(state, QlogOrder::parse(query), |clients, order| clients.log(order), shown).await
+        AdminResource::Config => {
+            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_answer::configuration_object(state)))
         }
-        Resource::Maintenance => maintenance(state, query),
-        Resource::Http3 => http3(state, query),
-        Resource::Renew => renew(state, query),
-        Resource::Drain => drain(state),
+        AdminResource::Health => health_response(&state.heartbeats),
+        AdminResource::Ready => match state.readiness.check_ready(&state.lifecycle).await {
+            Ok(()) => text_response(StatusCode::OK, "ready\n".into()),
+            Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        },
+        AdminResource::Metrics => content_response(
+            StatusCode::OK,
+            telemetry::CONTENT_TYPE,
+            state.metrics_text.metrics_text(&state.registry, Instant::now()),
+        ),
+        // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
+        // §3.2). No tool that an operator uses sends it.
+        changing if changing.changes_state() && request.headers.contains_key(ORIGIN) => {
+            text_response(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
+        }
+        AdminResource::Reload => reload_response(state).await,
+        AdminResource::Close => {
+            let shown = |order: CloseOrder, closed| text_response(StatusCode::OK, order.describe_closed(closed));
+            workers_response(
+                state,
+                CloseOrder::from_close_query(query),
+                |clients, order| clients.close_clients(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Deny => {
+            let shown = |_, outcome| order_response(outcome);
+            workers_response(
+                state,
+                DenyOrder::from_deny_query(query),
+                |clients, order| clients.deny_clients(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Allow => {
+            let shown = |_, outcome| order_response(outcome);
+            workers_response(
+                state,
+                parse_allow_query(query),
+                |clients, network| Box::pin(ready(Ok(clients.allow_clients(network)))),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Qlog => {
+            let shown = |_, outcome| match outcome {
+                Ok(lines) => body_response(StatusCode::OK, QLOG_TYPE, AdminResponseBody::Lines(lines, None)),
+                Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+            };
+            workers_response(
+                state,
+                QlogOrder::from_qlog_query(query),
+                |clients, order| clients.log_connections(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Maintenance => maintenance_response(state, query),
+        AdminResource::Http3 => http3_response(state, query),
+        AdminResource::Renew => renew_response(state, query),
+        AdminResource::Drain => drain_response(state),
     }
 }
 
 /// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of
 /// `names`, in lower case.
-fn is_own_name(request: &Parts, names: &[String]) -> bool {
+fn has_trusted_host(request: &Parts, names: &[String]) -> bool {
     let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -243,8 +279,8 @@ fn is_own_name(request: &Parts, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || own.any(|own| bare.eq_ignore_ascii_case(own))
 }
 
-fn page() -> Answer {
-    let mut answer = content(StatusCode::OK, HTML, page::DOCUMENT.clone());
+fn page_response() -> AdminResponse {
+    let mut answer = content_response(StatusCode::OK, HTML_TYPE, page::DOCUMENT.clone());
     let fields = answer.headers_mut();
     fields.insert(CONTENT_SECURITY_POLICY, page::POLICY.clone());
     fields.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -253,126 +289,132 @@ fn page() -> Answer {
 }
 
 /// Never depends on an origin: one that is down is no reason to restart the proxy.
-fn health(heartbeats: &[Arc<Heartbeat>]) -> Answer {
+fn health_response(heartbeats: &[Arc<Heartbeat>]) -> AdminResponse {
     // A worker that was suspended with the process has had no time to tick since.
-    let running = timers::running_for();
-    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| hung(index, heartbeat.age().min(running));
+    let running = timers::time_since_suspension();
+    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| {
+        hung_worker_line(index, heartbeat.unresponsive_time().min(running))
+    };
     let hung: String = heartbeats.iter().enumerate().filter_map(hung).collect();
-    if hung.is_empty() { text(StatusCode::OK, "ok\n".into()) } else { text(StatusCode::SERVICE_UNAVAILABLE, hung) }
+    if hung.is_empty() {
+        text_response(StatusCode::OK, "ok\n".into())
+    } else {
+        text_response(StatusCode::SERVICE_UNAVAILABLE, hung)
+    }
 }
 
-fn hung(worker: usize, age: Duration) -> Option<String> {
+fn hung_worker_line(worker: usize, age: Duration) -> Option<String> {
     (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
 }
 
-async fn reload(state: &AdminState) -> Answer {
+async fn reload_response(state: &AdminState) -> AdminResponse {
     let (request, answered) = oneshot::channel();
     if let Some(reload) = &state.reload {
         // An error drops the request, which the next line sees.
         let _ = reload.send(request).await;
     }
     match answered.await {
-        Ok(Ok(changes)) => text(StatusCode::OK, changes),
-        Ok(Err(faults)) => text(StatusCode::UNPROCESSABLE_ENTITY, faults),
-        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
+        Ok(Ok(changes)) => text_response(StatusCode::OK, changes),
+        Ok(Err(faults)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, faults),
+        Err(_) => text_response(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
     }
 }
 
 /// Answers a question to the workers, which `parsed` has read from a request's query: as `shown` makes of what they
 /// answer to `ask`.
-async fn of_workers<'a, Q: Copy, T>(
+async fn workers_response<'a, Q: Copy, T>(
     state: &'a AdminState,
     parsed: Result<Q, String>,
-    ask: impl FnOnce(&'a dyn ClientControl, Q) -> Answered<'a, T>,
-    shown: impl FnOnce(Q, T) -> Answer,
-) -> Answer {
+    ask: impl FnOnce(&'a dyn ClientControl, Q) -> WorkersReply<'a, T>,
+    shown: impl FnOnce(Q, T) -> AdminResponse,
+) -> AdminResponse {
     let question = match parsed {
         Ok(question) => question,
-        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
     let Some(clients) = &state.clients else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into());
+        return text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into());
     };
     match ask(&**clients, question).await {
         Ok(answer) => shown(question, answer),
-        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+        Err(problem) => text_response(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
 
 /// What became of an order, in words.
-fn ordered(outcome: Result<String, String>) -> Answer {
+fn order_response(outcome: Result<String, String>) -> AdminResponse {
     match outcome {
-        Ok(done) => text(StatusCode::OK, done),
-        Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        Ok(done) => text_response(StatusCode::OK, done),
+        Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
     }
 }
 
-fn maintenance(state: &AdminState, query: &str) -> Answer {
-    let order = match MaintenanceOrder::parse(query) {
+fn maintenance_response(state: &AdminState, query: &str) -> AdminResponse {
+    let order = match MaintenanceOrder::from_maintenance_query(query) {
         Ok(order) => order,
-        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
     match state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order)) {
-        Some(Ok(now)) => text(StatusCode::OK, now),
-        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
+        Some(Ok(now)) => text_response(StatusCode::OK, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
     }
 }
 
 /// Switches HTTP/3: `state=on` or `state=off`.
-fn http3(state: &AdminState, query: &str) -> Answer {
+fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
     let on = match query {
         "state=on" => true,
         "state=off" => false,
-        _ => return text(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
+        _ => return text_response(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
     };
     match state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on)) {
-        Some(Ok(now)) => text(StatusCode::OK, now),
-        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
+        Some(Ok(now)) => text_response(StatusCode::OK, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
     }
 }
 
 /// Orders a certificate: `host=HOST`.
-fn renew(state: &AdminState, query: &str) -> Answer {
-    let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST) else {
-        return text(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
+fn renew_response(state: &AdminState, query: &str) -> AdminResponse {
+    let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES) else {
+        return text_response(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
     };
     match state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*"))) {
-        Some(Ok(now)) => text(StatusCode::ACCEPTED, now),
-        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "there are no certificates\n".into()),
+        Some(Ok(now)) => text_response(StatusCode::ACCEPTED, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no certificates\n".into()),
     }
 }
 
-fn drain(state: &AdminState) -> Answer {
-    if state.lifecycle.advance(Phase::Leaving) {
+fn drain_response(state: &AdminState) -> AdminResponse {
+    if state.lifecycle.advance_phase(ProcessPhase::Leaving) {
         tracing::info!("drain requested by POST /drain");
-        text(StatusCode::ACCEPTED, "draining\n".into())
+        text_response(StatusCode::ACCEPTED, "draining\n".into())
     } else {
-        text(StatusCode::ACCEPTED, "draining already\n".into())
+        text_response(StatusCode::ACCEPTED, "draining already\n".into())
     }
 }
 
-fn text(status: StatusCode, body: String) -> Answer {
-    content(status, TEXT, body)
+fn text_response(status: StatusCode, body: String) -> AdminResponse {
+    content_response(status, TEXT_TYPE, body)
 }
 
-fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    with_body(status, content_type, AnswerBody::Whole(body.into()))
+fn content_response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
+    body_response(status, content_type, AdminResponseBody::Whole(body.into()))
 }
 
-fn with_body(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+fn body_response(status: StatusCode, content_type: &'static str, body: AdminResponseBody) -> AdminResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer.headers_mut().insert(SERVER, HeaderValue::from_static(super::SERVER));
+    answer.headers_mut().insert(SERVER, HeaderValue::from_static(super::SERVER_FIELD));
     answer
 }
 
 /// JSON for people too.
-fn pretty(value: &impl Serialize) -> String {
+fn pretty_json(value: &impl Serialize) -> String {
     // Keys are texts, and every value has a form in JSON: serde_json has no reason to fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
@@ -380,17 +422,17 @@ fn pretty(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdminHooks, Readiness, Scrape, Token};
+    use crate::{AdminHooks, CachedMetrics, Readiness, Token};
     use litequic_base::lifecycle::Lifecycle;
-    use litequic_telemetry::Registry;
+    use litequic_telemetry::MetricsRegistry;
 
     /// Of a litequic that nothing is known of, and that nothing can be asked of.
     fn state() -> AdminState {
         AdminState {
-            registry: Registry::default(),
+            registry: MetricsRegistry::default(),
             control: Arc::default(),
             metrics: Arc::default(),
-            scrape: Scrape::default(),
+            metrics_text: CachedMetrics::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: Vec::new(),
             readiness: Readiness::new(None),
@@ -404,9 +446,9 @@ mod tests {
 
     #[test]
     fn a_worker_is_hung_once_past_the_deadline() {
-        assert_eq!(hung(0, WORKER_DEADLINE), None);
+        assert_eq!(hung_worker_line(0, WORKER_DEADLINE), None);
         let late = WORKER_DEADLINE + Duration::from_millis(100);
-        assert_eq!(hung(3, late).as_deref(), Some("worker 3 has hung for 5.1 s\n"));
+        assert_eq!(hung_worker_line(3, late).as_deref(), Some("worker 3 has hung for 5.1 s\n"));
     }
 
     #[tokio::test]
@@ -419,7 +461,7 @@ mod tests {
                 request = request.header(ORIGIN, "https://elsewhere.test");
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
-            answer(&state, surface, &request).await.status().as_u16()
+            answer_admin_request(&state, surface, &request).await.status().as_u16()
         };
         // Rejected before the reload is requested.
         for (method, origin, surface, expected) in [
@@ -468,7 +510,11 @@ mod tests {
                 request = request.header(ORIGIN, "https://elsewhere.test");
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(answer(&state, surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+            assert_eq!(
+                answer_admin_request(&state, surface, &request).await.status().as_u16(),
+                expected,
+                "{query} {surface:?}"
+            );
         }
         assert_eq!(*orders.lock().unwrap(), [true, false]);
     }
@@ -487,7 +533,11 @@ mod tests {
                 request = request.header(ORIGIN, "https://elsewhere.test");
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+            assert_eq!(
+                answer_admin_request(&state(), surface, &request).await.status().as_u16(),
+                expected,
+                "{query} {surface:?}"
+            );
         }
     }
 
@@ -516,18 +566,24 @@ mod tests {
                 request = request.header(ORIGIN, "https://elsewhere.test");
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{path} {surface:?}");
+            assert_eq!(
+                answer_admin_request(&state(), surface, &request).await.status().as_u16(),
+                expected,
+                "{path} {surface:?}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
-        let state =
-            AdminState { heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))], ..state() };
+        let state = AdminState {
+            heartbeats: vec![Arc::default(), Arc::new(Heartbeat::with_age(WORKER_DEADLINE * 2))],
+            ..state()
+        };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
-        assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);
-        state.heartbeats[1].tick();
-        assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 200);
+        assert_eq!(answer_admin_request(&state, Surface::Probes, &request).await.status(), 503);
+        state.heartbeats[1].tick_heartbeat();
+        assert_eq!(answer_admin_request(&state, Surface::Probes, &request).await.status(), 200);
     }
 
     #[test]
@@ -549,7 +605,7 @@ mod tests {
         ] {
             let (request, ()) = http::Request::get("/status").header(HOST, host).body(()).unwrap().into_parts();
             let names = ["litequic".to_owned(), "metrics.internal".to_owned()];
-            assert_eq!(is_own_name(&request, &names), expected, "{host}");
+            assert_eq!(has_trusted_host(&request, &names), expected, "{host}");
         }
     }
 
@@ -574,7 +630,7 @@ mod tests {
             (true, Surface::Operator, true, "/metrics", "rebound.test:9443", 200),
         ] {
             let lifecycle = Lifecycle::default();
-            lifecycle.advance(Phase::Ready);
+            lifecycle.advance_phase(ProcessPhase::Ready);
             let state = AdminState {
                 lifecycle,
                 token: has_token.then(|| token.clone()),
@@ -583,10 +639,10 @@ mod tests {
             };
             let mut request = http::Request::get(path).header(HOST, host);
             if shown {
-                request = request.header(http::header::AUTHORIZATION, token.authorization());
+                request = request.header(http::header::AUTHORIZATION, token.authorization_value());
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
-            let status = answer(&state, surface, &request).await.status().as_u16();
+            let status = answer_admin_request(&state, surface, &request).await.status().as_u16();
             assert_eq!(status, expected, "{surface:?} {path} {host}");
         }
     }

@@ -1,6 +1,6 @@
 //! The body of an admin answer: whole, or lines of a log as they come.
 
-use super::{places::Activity, qlog::LogLines};
+use super::{places::ConnectionActivity, qlog::QlogLines};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::{
@@ -15,49 +15,49 @@ use std::{
 };
 
 /// A body.
-pub(super) enum AnswerBody {
+pub(super) enum AdminResponseBody {
     /// Bytes that are there; none once they were taken.
     Whole(Bytes),
     /// Lines as they come.
-    Lines(LogLines, Option<Streaming>),
+    Lines(QlogLines, Option<StreamedResponse>),
 }
 
 /// An answer that is being streamed, until this is dropped.
-pub(super) struct Streaming {
-    activity: Arc<Activity>,
+pub(super) struct StreamedResponse {
+    activity: Arc<ConnectionActivity>,
     streams: Arc<AtomicBool>,
 }
 
-impl Streaming {
+impl StreamedResponse {
     /// The answer of a connection whose `activity` it is, and which `streams` from now on.
-    pub(super) fn begin(activity: Arc<Activity>, streams: Arc<AtomicBool>) -> Self {
+    pub(super) fn begin_streaming(activity: Arc<ConnectionActivity>, streams: Arc<AtomicBool>) -> Self {
         streams.store(true, Relaxed);
         Self { activity, streams }
     }
 }
 
-impl Drop for Streaming {
+impl Drop for StreamedResponse {
     fn drop(&mut self) {
         self.streams.store(false, Relaxed);
-        self.activity.answers(false, Instant::now());
+        self.activity.set_answering(false, Instant::now());
     }
 }
 
-impl AnswerBody {
+impl AdminResponseBody {
     /// Whether it is made of lines as they come.
     pub(super) const fn is_streamed(&self) -> bool {
         matches!(self, Self::Lines(..))
     }
 
     /// Has `streaming` dropped with the body, if that is streamed.
-    pub(super) fn keep(&mut self, streaming: Streaming) {
+    pub(super) fn attach_stream(&mut self, streaming: StreamedResponse) {
         if let Self::Lines(_, kept) = self {
             *kept = Some(streaming);
         }
     }
 }
 
-impl Body for AnswerBody {
+impl Body for AdminResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 

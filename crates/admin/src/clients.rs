@@ -2,9 +2,9 @@
 //! has what is asked for. Pure; the types of the list are the contract with `litequic ctl` and programs.
 
 use super::denial::{DeniedList, DenyOrder};
-use super::objects::{Lenient, Nullable, lenient, objects};
-use super::qlog::{LogLines, QlogOrder};
-use super::query::members;
+use super::objects::{Lenient, Nullable, deserialize_lenient, objects};
+use super::qlog::{QlogLines, QlogOrder};
+use super::query::query_members;
 use litequic_config::Network;
 use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
 use serde::{Deserialize, Serialize};
@@ -78,31 +78,31 @@ objects! {
 }
 
 /// What becomes of a question to the workers: the answer, or why there is none.
-pub type Answered<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+pub type WorkersReply<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
 /// What the admin listener asks of the workers about clients.
 pub trait ClientControl: fmt::Debug + Send + Sync {
     /// The connections that `query` asks for.
-    fn list(&self, query: ListQuery) -> Answered<'_, ClientList>;
+    fn list_clients(&self, query: ListQuery) -> WorkersReply<'_, ClientList>;
 
     /// Closes connections, and returns how many.
-    fn close(&self, order: CloseOrder) -> Answered<'_, u64>;
+    fn close_clients(&self, order: CloseOrder) -> WorkersReply<'_, u64>;
 
     /// Denies a network and closes its connections: what was done in words, or why nothing was.
-    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>>;
+    fn deny_clients(&self, order: DenyOrder) -> WorkersReply<'_, Result<String, String>>;
 
     /// Allows a network again: what was done in words.
     ///
     /// # Errors
     ///
     /// Why nothing was.
-    fn allow(&self, network: Network) -> Result<String, String>;
+    fn allow_clients(&self, network: Network) -> Result<String, String>;
 
     /// The networks that are denied.
-    fn denied(&self) -> DeniedList;
+    fn list_denied_networks(&self) -> DeniedList;
 
     /// Logs connections over QUIC: their lines, or why there are none.
-    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>>;
+    fn log_connections(&self, order: QlogOrder) -> WorkersReply<'_, Result<QlogLines, String>>;
 }
 
 /// The order of `POST /close`.
@@ -117,13 +117,13 @@ pub struct CloseOrder {
 }
 
 /// Reads a member of a query that says which connections are meant. Returns whether it is one.
-fn select(selection: &mut Selection, name: &str, value: &str) -> Result<bool, String> {
+fn read_selection_member(selection: &mut Selection, name: &str, value: &str) -> Result<bool, String> {
     match name {
         "client" => {
             selection.client = Some(value.parse().map_err(|error| format!("client: {value:?} is {error}"))?);
         }
         "protocol" => {
-            let protocol = Selection::protocol(value).ok_or("protocol is not one of h1, h2 and h3")?;
+            let protocol = Selection::parse_http_version(value).ok_or("protocol is not one of h1, h2 and h3")?;
             selection.protocol = Some(protocol);
         }
         _ => return Ok(false),
@@ -136,11 +136,11 @@ fn select(selection: &mut Selection, name: &str, value: &str) -> Result<bool, St
 /// # Errors
 ///
 /// What is wrong with it.
-pub(super) fn list_query(query: &str) -> Result<ListQuery, String> {
+pub(super) fn parse_list_query(query: &str) -> Result<ListQuery, String> {
     let mut list = ListQuery::default();
-    for member in members(query) {
+    for member in query_members(query) {
         let (name, value) = member?;
-        if select(&mut list.selection, name, &value)? {
+        if read_selection_member(&mut list.selection, name, &value)? {
             continue;
         }
         match name {
@@ -159,9 +159,9 @@ pub(super) fn list_query(query: &str) -> Result<ListQuery, String> {
 }
 
 /// The query of a selection.
-struct Query(Selection);
+struct SelectionQuery(Selection);
 
-impl fmt::Display for Query {
+impl fmt::Display for SelectionQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Selection { client, protocol } = self.0;
         if let Some(client) = client {
@@ -172,8 +172,8 @@ impl fmt::Display for Query {
 }
 
 /// Writes `list` as the query of `/clients`.
-pub fn query_of(list: &ListQuery) -> String {
-    format!("{}sort={}&limit={}", Query(list.selection), list.sort, list.limit)
+pub fn format_list_query(list: &ListQuery) -> String {
+    format!("{}sort={}&limit={}", SelectionQuery(list.selection), list.sort, list.limit)
 }
 
 impl CloseOrder {
@@ -182,11 +182,11 @@ impl CloseOrder {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn parse(query: &str) -> Result<Self, String> {
+    pub fn from_close_query(query: &str) -> Result<Self, String> {
         let mut order = Self { selection: Selection::default(), now: false, all: false };
-        for member in members(query) {
+        for member in query_members(query) {
             let (name, value) = member?;
-            if select(&mut order.selection, name, &value)? {
+            if read_selection_member(&mut order.selection, name, &value)? {
                 continue;
             }
             let is_on = match value.as_str() {
@@ -208,7 +208,7 @@ impl CloseOrder {
     }
 
     /// What was done, in a line: `closed` connections.
-    pub(super) fn outcome(&self, closed: u64) -> String {
+    pub(super) fn describe_closed(&self, closed: u64) -> String {
         let client = self.selection.client.map_or_else(String::new, |client| client.to_string());
         let connections = if closed == 1 { "connection" } else { "connections" };
         match (closed, self.now) {
@@ -224,14 +224,14 @@ impl CloseOrder {
 impl fmt::Display for CloseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |on| if on { "on" } else { "off" };
-        write!(f, "{}now={}&all={}", Query(self.selection), word(self.now), word(self.all))
+        write!(f, "{}now={}&all={}", SelectionQuery(self.selection), word(self.now), word(self.all))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_telemetry::clients::Sort;
+    use litequic_telemetry::clients::ListOrder;
     use proptest::prelude::*;
 
     fn selection(client: &str, protocol: Option<&'static str>) -> Selection {
@@ -243,9 +243,9 @@ mod tests {
         let of = |client, protocol, sort, limit| Ok(ListQuery { selection: selection(client, protocol), sort, limit });
         for (query, expected) in [
             ("", Ok(ListQuery::default())),
-            ("client=192.0.2.0/24&sort=rtt&limit=3", of("192.0.2.0/24", None, Sort::Rtt, 3)),
-            ("client=192.0.2.0%2F24", of("192.0.2.0/24", None, Sort::SentRate, 50)),
-            ("client=%5B2001:db8::1%5d:5&protocol=h3", of("[2001:db8::1]:5", Some("HTTP/3"), Sort::SentRate, 50)),
+            ("client=192.0.2.0/24&sort=rtt&limit=3", of("192.0.2.0/24", None, ListOrder::Rtt, 3)),
+            ("client=192.0.2.0%2F24", of("192.0.2.0/24", None, ListOrder::SentRate, 50)),
+            ("client=%5B2001:db8::1%5d:5&protocol=h3", of("[2001:db8::1]:5", Some("HTTP/3"), ListOrder::SentRate, 50)),
             ("sort=loud", Err("sort is not one of sent-rate, sent, received, open, since, rtt, loss, held")),
             ("limit=0", Err("limit is not a number from 1 to 1000")),
             ("limit=1001", Err("limit is not a number from 1 to 1000")),
@@ -259,7 +259,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(list_query(query), expected.map_err(str::to_owned), "{query}");
+            assert_eq!(parse_list_query(query), expected.map_err(str::to_owned), "{query}");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(CloseOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+            assert_eq!(CloseOrder::from_close_query(query), expected.map_err(str::to_owned), "{query}");
         }
         for (closed, now, line) in [
             (0, true, "no connection of 192.0.2.1 is open\n"),
@@ -293,7 +293,7 @@ mod tests {
             (1, false, "1 connection of 192.0.2.1 ends once its requests have ended\n"),
             (2, false, "2 connections of 192.0.2.1 end once their requests have ended\n"),
         ] {
-            assert_eq!(CloseOrder { now, ..order }.outcome(closed), line);
+            assert_eq!(CloseOrder { now, ..order }.describe_closed(closed), line);
         }
     }
 
@@ -305,25 +305,25 @@ mod tests {
                 any::<std::net::SocketAddr>().prop_map(|address| address.to_string()),
                 any::<(u16, u64)>().prop_map(|(worker, number)| format!("{worker}-{number}")),
             ]),
-            sort in prop::sample::select(Sort::ALL.to_vec()),
+            sort in prop::sample::select(ListOrder::ALL.to_vec()),
             limit in 1..=MAX_LIMIT,
             now: bool,
         ) {
             let client = client.map(|client| client.parse().unwrap());
             let list = ListQuery { selection: Selection { client, protocol: Some("HTTP/1.1") }, sort, limit };
-            let query = query_of(&list);
+            let query = format_list_query(&list);
             let uri = http::Uri::try_from(format!("/clients?{query}"));
             prop_assert!(uri.is_ok(), "{:?}", uri);
-            prop_assert_eq!(list_query(&query), Ok(list));
+            prop_assert_eq!(parse_list_query(&query), Ok(list));
             if client.is_some() {
                 let order = CloseOrder { selection: list.selection, now, all: true };
-                prop_assert_eq!(CloseOrder::parse(&order.to_string()), Ok(order));
+                prop_assert_eq!(CloseOrder::from_close_query(&order.to_string()), Ok(order));
             }
         }
 
         #[test]
         fn no_query_makes_it_panic(query in ".{0,60}") {
-            let _ = (list_query(&query), CloseOrder::parse(&query));
+            let _ = (parse_list_query(&query), CloseOrder::from_close_query(&query));
         }
     }
 }

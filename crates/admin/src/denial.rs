@@ -1,10 +1,10 @@
 //! `/deny`, `/allow` and `/denied`: networks whose clients are refused. The query of a request has what is asked for.
 //! Pure; the types of the list are the contract with `litequic ctl` and programs.
 
-use super::objects::{Lenient, lenient, objects};
-use super::query::members;
+use super::objects::{Lenient, deserialize_lenient, objects};
+use super::query::query_members;
 use litequic_config::Network;
-use litequic_telemetry::clients::MAX_DENIAL;
+use litequic_telemetry::clients::MAX_DENIAL_TIME;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, time::Duration};
@@ -48,7 +48,7 @@ impl DenyOrder {
     /// What is wrong with it.
     pub fn new(network: Network, time: Duration, all: bool, force: bool) -> Result<Self, String> {
         let time = Duration::from_secs(time.as_secs());
-        if time.is_zero() || time > MAX_DENIAL {
+        if time.is_zero() || time > MAX_DENIAL_TIME {
             return Err(
                 "the time is not one from 1 second to 30 days: what is for longer belongs into the configuration"
                     .into(),
@@ -65,12 +65,12 @@ impl DenyOrder {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn parse(query: &str) -> Result<Self, String> {
+    pub fn from_deny_query(query: &str) -> Result<Self, String> {
         let (mut found, mut time, mut all, mut force) = (None, None, false, false);
-        for member in members(query) {
+        for member in query_members(query) {
             let (name, value) = member?;
             match (name, value.as_str()) {
-                ("network", value) => found = Some(network(value)?),
+                ("network", value) => found = Some(parse_client_network(value)?),
                 ("seconds", value) => {
                     let seconds = value.parse().map_err(|_| "seconds is not a number")?;
                     time = Some(Duration::from_secs(seconds));
@@ -91,7 +91,7 @@ impl DenyOrder {
 /// # Errors
 ///
 /// What is wrong with it.
-pub fn network(text: &str) -> Result<Network, String> {
+pub fn parse_client_network(text: &str) -> Result<Network, String> {
     text.parse().map_err(|error: litequic_base::network::NetworkError| match error.nearest {
         Some(nearest) => format!("{text:?}: the network {}: {nearest}?", error.problem),
         None => format!("{text:?} is neither an address nor a network"),
@@ -103,11 +103,11 @@ pub fn network(text: &str) -> Result<Network, String> {
 /// # Errors
 ///
 /// What is wrong with it.
-pub(super) fn allowed(query: &str) -> Result<Network, String> {
+pub(super) fn parse_allow_query(query: &str) -> Result<Network, String> {
     let mut found = None;
-    for member in members(query) {
+    for member in query_members(query) {
         match member? {
-            ("network", value) => found = Some(network(&value)?),
+            ("network", value) => found = Some(parse_client_network(&value)?),
             _ => return Err("unknown parameter: the query may have network".into()),
         }
     }
@@ -161,27 +161,27 @@ mod tests {
                 Err("unknown parameter: the query may have network, seconds, all=on, force=on"),
             ),
         ] {
-            assert_eq!(DenyOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+            assert_eq!(DenyOrder::from_deny_query(query), expected.map_err(str::to_owned), "{query}");
         }
-        assert_eq!(allowed("network=192.0.2.0/24"), Ok(order.network));
-        assert_eq!(allowed("").unwrap_err(), "the query has no network");
-        assert!(allowed("network=192.0.2.1&all=on").is_err());
+        assert_eq!(parse_allow_query("network=192.0.2.0/24"), Ok(order.network));
+        assert_eq!(parse_allow_query("").unwrap_err(), "the query has no network");
+        assert!(parse_allow_query("network=192.0.2.1&all=on").is_err());
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_again(address: std::net::IpAddr, prefix in 0_u8..=128, seconds in 1_u64..2_592_001, force: bool) {
-            let network = Network::of(address, prefix);
+            let network = Network::from_address(address, prefix);
             let order = DenyOrder::new(network, Duration::from_secs(seconds), true, force).unwrap();
             let query = order.to_string();
             let uri = http::Uri::try_from(format!("/deny?{query}"));
             prop_assert!(uri.is_ok(), "{:?}", uri);
-            prop_assert_eq!(DenyOrder::parse(&query), Ok(order));
+            prop_assert_eq!(DenyOrder::from_deny_query(&query), Ok(order));
         }
 
         #[test]
         fn no_query_makes_it_panic(query in ".{0,60}") {
-            let _ = (DenyOrder::parse(&query), allowed(&query));
+            let _ = (DenyOrder::from_deny_query(&query), parse_allow_query(&query));
         }
     }
 }

@@ -53,20 +53,20 @@ mod status_answer;
 mod token;
 mod verdict;
 
-pub use clients::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder, query_of};
-pub use denial::{DeniedList, DeniedStatus, DenyOrder, network};
-pub use maintenance::{Maintain, MaintenanceOrder};
-pub use mechanisms::{MechanismWork, mechanisms};
-pub use metrics::Metrics;
+pub use clients::{ClientControl, ClientList, ClientStatus, CloseOrder, WorkersReply, format_list_query};
+pub use denial::{DeniedList, DeniedStatus, DenyOrder, parse_client_network};
+pub use maintenance::{MaintenanceOrder, SwitchMaintenance};
+pub use mechanisms::{MechanismWork, mechanism_rows};
+pub use metrics::AdminMetrics;
 pub use objects::{Nullable, Samples};
-pub use qlog::{LogLines, QlogOrder};
+pub use qlog::{QlogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
-pub use scrape::Scrape;
+pub use scrape::CachedMetrics;
 pub use server::{AdminLimits, AdminServer};
-pub use socket::{DefaultSocket, default_sockets};
+pub use socket::{DefaultSocket, default_socket_paths};
 pub use state::{
-    AdminHooks, AdminState, ReloadRequest, Renew, SERVER, Surface, TOKEN_REFUSED, Tell, UNCHANGED_SINCE,
-    WORKER_DEADLINE,
+    AdminHooks, AdminState, OrderRenewal, ReadStatus, ReloadRequest, SERVER_FIELD, Surface, TOKEN_REFUSED,
+    UNCHANGED_PREFIX, WORKER_DEADLINE,
 };
 pub use status::{
     AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,

@@ -15,24 +15,24 @@ pub struct MaintenanceOrder {
 }
 
 /// Applies it: returns what is in maintenance now, or why nothing has changed.
-pub type Maintain = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
+pub type SwitchMaintenance = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
 
 impl MaintenanceOrder {
     /// Default in seconds: a short maintenance.
-    pub const RETRY_AFTER: u32 = 300;
+    pub const DEFAULT_RETRY_AFTER: u32 = 300;
     /// In seconds: a client that is sent away for a week does not come back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
     /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than
     /// any name.
-    const MAX_ROUTE: usize = 4096;
+    const MAX_ROUTE_BYTES: usize = 4096;
 
     /// Reads a query.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn parse(query: &str) -> Result<Self, String> {
-        let (mut on, mut route, mut retry_after) = (None, None, Self::RETRY_AFTER);
+    pub fn from_maintenance_query(query: &str) -> Result<Self, String> {
+        let (mut on, mut route, mut retry_after) = (None, None, Self::DEFAULT_RETRY_AFTER);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
@@ -44,7 +44,7 @@ impl MaintenanceOrder {
                     });
                 }
                 "route" => {
-                    let text = decoded(value).filter(|text| (1..=Self::MAX_ROUTE).contains(&text.len()));
+                    let text = decode_percent(value).filter(|text| (1..=Self::MAX_ROUTE_BYTES).contains(&text.len()));
                     route = Some(text.ok_or("route is neither a name nor a host")?);
                 }
                 "retry_after" => {
@@ -76,7 +76,7 @@ impl fmt::Display for MaintenanceOrder {
 }
 
 /// `text`, percent-decoded; `None` where that is no text.
-pub(super) fn decoded(text: &str) -> Option<String> {
+pub(super) fn decode_percent(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -119,7 +119,7 @@ mod tests {
                 Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
             ),
         ] {
-            assert_eq!(MaintenanceOrder::parse(query), expected, "{query}");
+            assert_eq!(MaintenanceOrder::from_maintenance_query(query), expected, "{query}");
         }
     }
 
@@ -130,12 +130,12 @@ mod tests {
             let query = order.to_string();
             let uri = http::Uri::try_from(format!("/maintenance?{query}"));
             prop_assert!(uri.is_ok(), "{:?}", uri);
-            prop_assert_eq!(MaintenanceOrder::parse(&query), Ok(order));
+            prop_assert_eq!(MaintenanceOrder::from_maintenance_query(&query), Ok(order));
         }
 
         #[test]
         fn no_query_makes_it_panic(query in ".{0,60}") {
-            let _ = MaintenanceOrder::parse(&query);
+            let _ = MaintenanceOrder::from_maintenance_query(&query);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::status::MechanismStatus;
 use litequic_config::{AckFrequency, Io, LiteQuic};
 
 /// Packets that clients acknowledge at once where they are not asked otherwise (RFC 9000 §13.2.2).
-const PACKETS_AN_ACK: u64 = 2;
+const PACKETS_PER_ACK: u64 = 2;
 
 /// What all workers have counted since the start.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,7 +32,7 @@ pub struct MechanismWork {
 }
 
 /// A row for each mechanism: its name and state, what it saved, and how often.
-pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatus> {
+pub fn mechanism_rows(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatus> {
     let own = config.io != Io::S2nQuic;
     let asks = config.ack_frequency != AckFrequency::Off;
     let state = |is_on: bool, without: u64| match (is_on, without) {
@@ -58,8 +58,8 @@ pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatu
         row("GSO", state(config.gso, work.without_gso), "messages to send", segments),
         row("GRO", state(config.gro, work.without_gro), "messages to receive", joined),
         row("ACK merging", state(config.ack_merge && own, 0), "ACK frames to process", work.ack_frames_merged),
-        row("ACK frequency", state(asks, 0), "ACKs to receive", if asks { acknowledgements(work) } else { 0 }),
-        row("receive moderation", state(config.receive_moderation && own, 0), "wakes", wakes(work)),
+        row("ACK frequency", state(asks, 0), "ACKs to receive", if asks { saved_acknowledgements(work) } else { 0 }),
+        row("receive moderation", state(config.receive_moderation && own, 0), "wakes", saved_wakes(work)),
         row("own I/O", io, "datagrams sent by it", if own { work.datagrams_sent } else { 0 }),
     ]
 }
@@ -67,20 +67,20 @@ pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatu
 /// Acknowledgements that did not come: of all that one for every second packet would have been, those of clients that
 /// can be asked. Connections are taken for alike, so that a client that acknowledges rarely by itself counts among
 /// them.
-fn acknowledgements(work: &MechanismWork) -> u64 {
+fn saved_acknowledgements(work: &MechanismWork) -> u64 {
     let MechanismWork { packets_sent, ack_frames_received, connections, ack_frequency_offers, .. } = *work;
-    let fewer = (packets_sent / PACKETS_AN_ACK).saturating_sub(ack_frames_received);
-    part(fewer, ack_frequency_offers.min(connections), connections)
+    let fewer = (packets_sent / PACKETS_PER_ACK).saturating_sub(ack_frames_received);
+    scale_count(fewer, ack_frequency_offers.min(connections), connections)
 }
 
 /// Waits that did not end with each datagram: one at a fixed time had as many as a batch has.
-fn wakes(work: &MechanismWork) -> u64 {
+fn saved_wakes(work: &MechanismWork) -> u64 {
     let MechanismWork { datagrams_received, receive_batches, wakes_moderation, .. } = *work;
-    part(wakes_moderation, datagrams_received.saturating_sub(receive_batches), receive_batches)
+    scale_count(wakes_moderation, datagrams_received.saturating_sub(receive_batches), receive_batches)
 }
 
 /// `count` × `above` / `below`; 0 where `below` is.
-fn part(count: u64, above: u64, below: u64) -> u64 {
+fn scale_count(count: u64, above: u64, below: u64) -> u64 {
     let product = u128::from(count) * u128::from(above);
     product.checked_div(below.into()).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
 }
@@ -109,7 +109,7 @@ mod tests {
     };
 
     fn row(config: &LiteQuic, work: &MechanismWork, name: &str) -> MechanismStatus {
-        mechanisms(config, work).into_iter().find(|row| row.name.as_deref() == Some(name)).unwrap()
+        mechanism_rows(config, work).into_iter().find(|row| row.name.as_deref() == Some(name)).unwrap()
     }
 
     fn count(work: &MechanismWork, name: &str) -> u64 {
@@ -162,7 +162,7 @@ mod tests {
             ..MechanismWork::default()
         };
         for work in [MechanismWork::default(), most] {
-            for row in mechanisms(&LiteQuic::default(), &work) {
+            for row in mechanism_rows(&LiteQuic::default(), &work) {
                 assert_eq!(row.count, Some(0), "{row:?}");
             }
         }

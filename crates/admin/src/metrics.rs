@@ -4,7 +4,7 @@ use litequic_telemetry::{Counter, metrics};
 
 metrics! {
     /// Counters of all admin addresses.
-    pub struct Metrics {
+    pub struct AdminMetrics {
         Counter("admin_limit_reached", "Times a limit of the admin addresses was reached.") {
             connections [limit: "connections"],
             header [limit: "header"],

@@ -12,11 +12,11 @@ macro_rules! objects {
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct $name {
-            $($(#[$meta])* #[serde(deserialize_with = "lenient")] pub $member: $kind,)*
+            $($(#[$meta])* #[serde(deserialize_with = "deserialize_lenient")] pub $member: $kind,)*
         }
 
         impl Lenient for $name {
-            fn read(value: Json) -> Self {
+            fn from_json_value(value: Json) -> Self {
                 serde_json::from_value(value).unwrap_or_default()
             }
         }
@@ -47,24 +47,24 @@ pub enum Nullable<T> {
 /// A member of an object, read from what another version of litequic may have written.
 pub(super) trait Lenient {
     /// The value, or the default if it is of another kind.
-    fn read(value: Json) -> Self;
+    fn from_json_value(value: Json) -> Self;
 }
 
 impl<T: DeserializeOwned> Lenient for Option<T> {
-    fn read(value: Json) -> Self {
+    fn from_json_value(value: Json) -> Self {
         serde_json::from_value(value).ok()
     }
 }
 
 impl<T: DeserializeOwned + Default> Lenient for Vec<T> {
-    fn read(value: Json) -> Self {
+    fn from_json_value(value: Json) -> Self {
         let Json::Array(items) = value else { return Self::new() };
         items.into_iter().map(|item| serde_json::from_value(item).unwrap_or_default()).collect()
     }
 }
 
 impl<T: DeserializeOwned> Lenient for Nullable<T> {
-    fn read(value: Json) -> Self {
+    fn from_json_value(value: Json) -> Self {
         serde_json::from_value(value).unwrap_or_default()
     }
 }
@@ -77,8 +77,8 @@ impl<'de> Deserialize<'de> for Samples {
 }
 
 /// Reads a member of an object.
-pub(super) fn lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
-    Json::deserialize(deserializer).map(T::read)
+pub(super) fn deserialize_lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
+    Json::deserialize(deserializer).map(T::from_json_value)
 }
 
 impl<T> From<Option<T>> for Nullable<T> {
@@ -89,7 +89,7 @@ impl<T> From<Option<T>> for Nullable<T> {
 
 impl<T> Nullable<T> {
     /// The value, if there is one.
-    pub fn value(&self) -> Option<&T> {
+    pub fn known_value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),
             Self::Null | Self::Unknown => None,

@@ -9,30 +9,30 @@ use std::{
 
 /// What one connection does.
 #[derive(Debug)]
-pub(super) struct Activity(Mutex<State>);
+pub(super) struct ConnectionActivity(Mutex<ActivityState>);
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct ActivityState {
     /// An answer is being made.
     answers: bool,
     /// When it began, or had an answer last.
     since: Instant,
 }
 
-impl Activity {
+impl ConnectionActivity {
     fn new(now: Instant) -> Self {
-        Self(Mutex::new(State { answers: false, since: now }))
+        Self(Mutex::new(ActivityState { answers: false, since: now }))
     }
 
     /// An answer is made from now on, or was made.
-    pub(super) fn answers(&self, answers: bool, now: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { answers, since: now };
+    pub(super) fn set_answering(&self, answers: bool, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ActivityState { answers, since: now };
     }
 
     /// The first of this order is closed first: the connection that has been idle, or has waited for its answer, the
     /// longest.
-    fn order(&self) -> (bool, Instant) {
-        let State { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn eviction_order(&self) -> (bool, Instant) {
+        let ActivityState { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (answers, since)
     }
 }
@@ -41,7 +41,7 @@ impl Activity {
 #[derive(Debug)]
 pub(super) struct ConnectionSlots<K, H> {
     most: usize,
-    taken: HashMap<K, (H, Arc<Activity>)>,
+    taken: HashMap<K, (H, Arc<ConnectionActivity>)>,
 }
 
 impl<K: Copy + Eq + Hash, H> ConnectionSlots<K, H> {
@@ -51,23 +51,24 @@ impl<K: Copy + Eq + Hash, H> ConnectionSlots<K, H> {
     }
 
     /// If there is no place left: the connection to be closed, which has none from now on.
-    pub(super) fn displace(&mut self) -> Option<H> {
+    pub(super) fn evict_if_full(&mut self) -> Option<H> {
         if self.taken.len() < self.most {
             return None;
         }
-        let first = self.taken.iter().min_by_key(|(_, (_, activity))| activity.order()).map(|(key, _)| *key)?;
-        self.leave(first)
+        let first =
+            self.taken.iter().min_by_key(|(_, (_, activity))| activity.eviction_order()).map(|(key, _)| *key)?;
+        self.vacate_slot(first)
     }
 
     /// A connection that begins at `now`, created by `begin`, which reports its activity.
-    pub(super) fn take(&mut self, now: Instant, begin: impl FnOnce(Arc<Activity>) -> (K, H)) {
-        let activity = Arc::new(Activity::new(now));
+    pub(super) fn occupy_slot(&mut self, now: Instant, begin: impl FnOnce(Arc<ConnectionActivity>) -> (K, H)) {
+        let activity = Arc::new(ConnectionActivity::new(now));
         let (key, end) = begin(Arc::clone(&activity));
         self.taken.insert(key, (end, activity));
     }
 
     /// A connection has ended.
-    pub(super) fn leave(&mut self, key: K) -> Option<H> {
+    pub(super) fn vacate_slot(&mut self, key: K) -> Option<H> {
         self.taken.remove(&key).map(|(end, _)| end)
     }
 }
@@ -84,30 +85,30 @@ mod tests {
         let mut places = ConnectionSlots::new(3);
         let mut activities = Vec::new();
         for key in 0..3 {
-            assert_eq!(places.displace(), None);
-            places.take(at(key), |activity| {
+            assert_eq!(places.evict_if_full(), None);
+            places.occupy_slot(at(key), |activity| {
                 activities.push(activity);
                 (key, key)
             });
         }
-        activities[0].answers(true, at(4));
-        activities[1].answers(true, at(5));
-        activities[1].answers(false, at(6));
-        assert_eq!([places.displace(), places.displace()], [Some(2), None]);
+        activities[0].set_answering(true, at(4));
+        activities[1].set_answering(true, at(5));
+        activities[1].set_answering(false, at(6));
+        assert_eq!([places.evict_if_full(), places.evict_if_full()], [Some(2), None]);
         for (key, displaced) in [(3, 1), (4, 3), (5, 4)] {
-            places.take(at(10 + key), |_| (key, key));
-            assert_eq!(places.displace(), Some(displaced));
+            places.occupy_slot(at(10 + key), |_| (key, key));
+            assert_eq!(places.evict_if_full(), Some(displaced));
         }
-        assert_eq!(places.leave(5), Some(5));
-        places.take(at(20), |activity| {
-            activity.answers(true, at(21));
+        assert_eq!(places.vacate_slot(5), Some(5));
+        places.occupy_slot(at(20), |activity| {
+            activity.set_answering(true, at(21));
             (6, 6)
         });
-        places.take(at(22), |activity| {
-            activity.answers(true, at(23));
+        places.occupy_slot(at(22), |activity| {
+            activity.set_answering(true, at(23));
             (7, 7)
         });
-        assert_eq!(places.displace(), Some(0), "all are answered: the one that takes longest");
-        assert_eq!(places.leave(9), None);
+        assert_eq!(places.evict_if_full(), Some(0), "all are answered: the one that takes longest");
+        assert_eq!(places.vacate_slot(9), None);
     }
 }

@@ -1,14 +1,14 @@
 //! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its
 //! lines come as they are written, for as long as the query says.
 
-use super::query::members;
+use super::query::query_members;
 use bytes::Bytes;
 use litequic_telemetry::clients::{Selector, SelectorError};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tokio::sync::mpsc;
 
 /// Lines of logs, in pieces. Dropping it ends the logs.
-pub type LogLines = mpsc::Receiver<Bytes>;
+pub type QlogLines = mpsc::Receiver<Bytes>;
 
 /// The order of `POST /qlog`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,16 +27,16 @@ pub struct QlogOrder {
 
 impl QlogOrder {
     /// Seconds that a log may take.
-    pub const SECONDS: RangeInclusive<u64> = 1..=300;
+    pub const QLOG_SECONDS: RangeInclusive<u64> = 1..=300;
     /// Seconds that it takes if the query does not say.
     pub const DEFAULT_SECONDS: u64 = 30;
     /// Connections at most: what a household or an office has.
-    pub const MAX_CONNECTIONS: usize = 8;
+    pub const MAX_LOGGED_CONNECTIONS: usize = 8;
 
     /// An order with the default time.
-    pub fn of(client: Selector) -> Self {
+    pub fn for_client(client: Selector) -> Self {
         let time = Duration::from_secs(Self::DEFAULT_SECONDS);
-        Self { client, time, connections: Self::MAX_CONNECTIONS, next: false, anonymous: false }
+        Self { client, time, connections: Self::MAX_LOGGED_CONNECTIONS, next: false, anonymous: false }
     }
 
     /// Reads a query: `client`, `seconds`, `connections`, `next`, `anonymous`.
@@ -44,11 +44,13 @@ impl QlogOrder {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn parse(query: &str) -> Result<Self, String> {
+    pub fn from_qlog_query(query: &str) -> Result<Self, String> {
         let mut client = None;
-        let mut order =
-            Self::of(Selector::Connection(litequic_telemetry::clients::ConnectionName { worker: 0, number: 0 }));
-        for member in members(query) {
+        let mut order = Self::for_client(Selector::Connection(litequic_telemetry::clients::ConnectionName {
+            worker: 0,
+            number: 0,
+        }));
+        for member in query_members(query) {
             let (name, value) = member?;
             match (name, value.as_str()) {
                 ("client", value) => {
@@ -56,11 +58,11 @@ impl QlogOrder {
                     client = Some(read);
                 }
                 ("seconds", value) => {
-                    let seconds = value.parse().ok().filter(|seconds| Self::SECONDS.contains(seconds));
+                    let seconds = value.parse().ok().filter(|seconds| Self::QLOG_SECONDS.contains(seconds));
                     order.time = Duration::from_secs(seconds.ok_or("seconds is not a number from 1 to 300")?);
                 }
                 ("connections", value) => {
-                    let most = value.parse().ok().filter(|most| (1..=Self::MAX_CONNECTIONS).contains(most));
+                    let most = value.parse().ok().filter(|most| (1..=Self::MAX_LOGGED_CONNECTIONS).contains(most));
                     order.connections = most.ok_or("connections is not a number from 1 to 8")?;
                 }
                 ("next", "on" | "off") => order.next = value == "on",
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_order_names_an_address_and_a_time() {
-        let order = QlogOrder::of("192.0.2.1".parse().unwrap());
+        let order = QlogOrder::for_client("192.0.2.1".parse().unwrap());
         let unknown =
             "unknown parameter: the query may have client=ADDRESS, seconds, connections, next=on, anonymous=on";
         for (query, expected) in [
@@ -111,8 +113,8 @@ mod tests {
                 "client=192.0.2.1&seconds=300&connections=1&next=on&anonymous=on",
                 Ok(QlogOrder { time: Duration::from_secs(300), connections: 1, next: true, anonymous: true, ..order }),
             ),
-            ("client=192.0.2.1:443", Ok(QlogOrder::of("192.0.2.1:443".parse().unwrap()))),
-            ("client=0-7", Ok(QlogOrder::of("0-7".parse().unwrap()))),
+            ("client=192.0.2.1:443", Ok(QlogOrder::for_client("192.0.2.1:443".parse().unwrap()))),
+            ("client=0-7", Ok(QlogOrder::for_client("0-7".parse().unwrap()))),
             ("client=192.0.2.0/31", Err("client is a network: a log is of one address")),
             ("", Err("the query has no client=ADDRESS")),
             ("client=192.0.2.1&seconds=0", Err("seconds is not a number from 1 to 300")),
@@ -121,18 +123,18 @@ mod tests {
             ("client=192.0.2.1&next=1", Err("next is neither on nor off")),
             ("client=192.0.2.1&file=x", Err(unknown)),
         ] {
-            assert_eq!(QlogOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+            assert_eq!(QlogOrder::from_qlog_query(query), expected.map_err(str::to_owned), "{query}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(address: std::net::SocketAddr, seconds in QlogOrder::SECONDS, next: bool) {
+        fn what_is_written_is_read_again(address: std::net::SocketAddr, seconds in QlogOrder::QLOG_SECONDS, next: bool) {
             let client = address.to_string().parse().unwrap();
-            let order = QlogOrder { time: Duration::from_secs(seconds), next, ..QlogOrder::of(client) };
+            let order = QlogOrder { time: Duration::from_secs(seconds), next, ..QlogOrder::for_client(client) };
             let uri = http::Uri::try_from(format!("/qlog?{order}"));
             prop_assert!(uri.is_ok(), "{:?}", uri);
-            prop_assert_eq!(QlogOrder::parse(&order.to_string()), Ok(order));
+            prop_assert_eq!(QlogOrder::from_qlog_query(&order.to_string()), Ok(order));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether new clients are accepted: it depends on the lifecycle and, if so configured, on origins.
 
 use litequic_base::{
-    lifecycle::{Lifecycle, Phase},
+    lifecycle::{Lifecycle, ProcessPhase},
     timers,
 };
 use std::{fmt, pin::Pin, time::Duration};
@@ -37,12 +37,12 @@ impl Readiness {
     /// # Cancel safety
     ///
     /// Dropping the future drops the probe in progress; the next caller starts another.
-    pub(super) async fn check(&self, lifecycle: &Lifecycle) -> Result<(), String> {
-        match lifecycle.phase() {
-            Phase::Starting => return Err("starting: not every worker listens yet".into()),
-            Phase::Ready => {}
-            Phase::Leaving | Phase::Draining => return Err("draining".into()),
-            Phase::Stopping => return Err("stopping".into()),
+    pub(super) async fn check_ready(&self, lifecycle: &Lifecycle) -> Result<(), String> {
+        match lifecycle.current_phase() {
+            ProcessPhase::Starting => return Err("starting: not every worker listens yet".into()),
+            ProcessPhase::Ready => {}
+            ProcessPhase::Leaving | ProcessPhase::Draining => return Err("draining".into()),
+            ProcessPhase::Stopping => return Err("stopping".into()),
         }
         let Some(probe) = &self.probe else { return Ok(()) };
         let mut last = self.last.lock().await;
@@ -75,9 +75,9 @@ mod tests {
         atomic::{AtomicUsize, Ordering::Relaxed},
     };
 
-    fn at(phase: Phase) -> Lifecycle {
+    fn at(phase: ProcessPhase) -> Lifecycle {
         let lifecycle = Lifecycle::default();
-        lifecycle.advance(phase);
+        lifecycle.advance_phase(phase);
         lifecycle
     }
 
@@ -85,15 +85,15 @@ mod tests {
     async fn only_the_ready_phase_is_ready() {
         let readiness = Readiness::new(None);
         for (phase, expected) in [
-            (Phase::Starting, "starting"),
-            (Phase::Leaving, "draining"),
-            (Phase::Draining, "draining"),
-            (Phase::Stopping, "stopping"),
+            (ProcessPhase::Starting, "starting"),
+            (ProcessPhase::Leaving, "draining"),
+            (ProcessPhase::Draining, "draining"),
+            (ProcessPhase::Stopping, "stopping"),
         ] {
-            let reason = readiness.check(&at(phase)).await.unwrap_err();
+            let reason = readiness.check_ready(&at(phase)).await.unwrap_err();
             assert!(reason.starts_with(expected), "{reason}");
         }
-        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+        assert_eq!(readiness.check_ready(&at(ProcessPhase::Ready)).await, Ok(()));
     }
 
     #[tokio::test]
@@ -107,8 +107,8 @@ mod tests {
                 Err("connection refused".into())
             })
         })));
-        let ready = at(Phase::Ready);
-        let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
+        let ready = at(ProcessPhase::Ready);
+        let answers = future::join_all((0..10).map(|_| readiness.check_ready(&ready))).await;
         for answer in answers {
             assert_eq!(answer, Err("an origin is unreachable: connection refused".into()));
         }
@@ -120,14 +120,14 @@ mod tests {
         let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::ready(Ok(()))))));
         *readiness.last.lock().await =
             Instant::now().checked_sub(PROBE_VALIDITY * 2).map(|long_ago| (long_ago, Err("it was down".into())));
-        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+        assert_eq!(readiness.check_ready(&at(ProcessPhase::Ready)).await, Ok(()));
     }
 
     #[tokio::test]
     async fn an_origin_that_does_not_answer_is_not_waited_for() {
         let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::pending()))));
         let began = Instant::now();
-        let reason = readiness.check(&at(Phase::Ready)).await.unwrap_err();
+        let reason = readiness.check_ready(&at(ProcessPhase::Ready)).await.unwrap_err();
         assert!(reason.contains("within"), "{reason}");
         assert!(began.elapsed() < PROBE_TIMEOUT * 5);
     }
@@ -135,6 +135,6 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_leaves_asks_no_origin() {
         let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was probed"))));
-        assert!(readiness.check(&at(Phase::Leaving)).await.is_err());
+        assert!(readiness.check_ready(&at(ProcessPhase::Leaving)).await.is_err());
     }
 }

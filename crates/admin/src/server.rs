@@ -1,16 +1,16 @@
 //! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
 //! stops.
 
-use super::answer::answer;
-use super::body::Streaming;
-use super::places::{Activity, ConnectionSlots};
+use super::answer::answer_admin_request;
+use super::body::StreamedResponse;
+use super::places::{ConnectionActivity, ConnectionSlots};
 use super::qlog::QlogOrder;
 use super::state::{AdminState, Surface};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_base::{
-    lifecycle::{Phase, PhaseWatch},
-    rate::Bucket,
+    lifecycle::{PhaseWatch, ProcessPhase},
+    rate::TokenBucket,
 };
 use litequic_telemetry::Counter;
 use std::{
@@ -40,7 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
 /// How long a request beyond [`AdminLimits::requests`] waits: a client that repeats at once then costs next to nothing.
-const PAUSE: Duration = Duration::from_millis(50);
+const EXCESS_REQUEST_DELAY: Duration = Duration::from_millis(50);
 
 /// What a client of an admin address may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Default for AdminLimits {
             // A client that reads slowly on purpose does not hold a place for longer.
             connection_age: Duration::from_secs(60),
             // The longest log, and some.
-            stream_age: Duration::from_secs(*QlogOrder::SECONDS.end()),
+            stream_age: Duration::from_secs(*QlogOrder::QLOG_SECONDS.end()),
             header_bytes: 16 * 1024,
         }
     }
@@ -81,7 +81,7 @@ impl Default for AdminLimits {
 /// A bound admin address, or the admin socket.
 #[derive(Debug)]
 pub struct AdminServer {
-    listener: Listener,
+    listener: AdminListener,
     surface: Surface,
     limits: AdminLimits,
 }
@@ -99,7 +99,7 @@ impl AdminServer {
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
             tracing::warn!(%address, "[admin] listen is reachable from other machines, and the token is sent in plaintext: encrypt this link");
         }
-        Ok(Self { listener: Listener::Tcp(listener), surface, limits })
+        Ok(Self { listener: AdminListener::Tcp(listener), surface, limits })
     }
 
     /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called
@@ -108,17 +108,17 @@ impl AdminServer {
     /// # Errors
     ///
     /// The kernel's, when the listener cannot be waited for.
-    pub fn local(listener: std::os::unix::net::UnixListener, limits: AdminLimits) -> io::Result<Self> {
+    pub fn from_unix_listener(listener: std::os::unix::net::UnixListener, limits: AdminLimits) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let listener = Listener::Unix(UnixListener::from_std(listener)?);
+        let listener = AdminListener::Unix(UnixListener::from_std(listener)?);
         Ok(Self { listener, surface: Surface::Local, limits })
     }
 
     /// Where it listens over TCP; the port is the kernel's choice if 0 was asked for.
-    pub fn local_address(&self) -> Option<SocketAddr> {
+    pub fn bound_tcp_address(&self) -> Option<SocketAddr> {
         match &self.listener {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
+            AdminListener::Tcp(listener) => listener.local_addr().ok(),
+            AdminListener::Unix(_) => None,
         }
     }
 
@@ -129,40 +129,40 @@ impl AdminServer {
     /// # Cancel safety
     ///
     /// Dropping the future closes the address and all its connections.
-    pub async fn serve(self, state: Arc<AdminState>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
+    pub async fn serve_admin(self, state: Arc<AdminState>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
         let mut replaced = pin!(replaced);
         let (replacement, is_replaced) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
-        let pace = Arc::new(Pace::new(self.limits.requests));
+        let pace = Arc::new(AdminRateLimit::new(self.limits.requests));
         loop {
             // Places of connections that ended are free again.
             while let Some(ended) = connections.try_join_next_with_id() {
-                places.leave(ended.map_or_else(|error: JoinError| error.id(), |(id, ())| id));
+                places.vacate_slot(ended.map_or_else(|error: JoinError| error.id(), |(id, ())| id));
             }
             tokio::select! {
                 biased;
-                () = watch.reached(Phase::Stopping) => break,
+                () = watch.wait_for_phase(ProcessPhase::Stopping) => break,
                 () = &mut replaced => {
                     replacement.send_replace(true);
                     break;
                 }
-                accepted = self.listener.accept(&state.metrics.user) => match accepted {
+                accepted = self.listener.accept_trusted(&state.metrics.user) => match accepted {
                     Ok(stream) => {
-                        if let Some(silent) = places.displace() {
+                        if let Some(silent) = places.evict_if_full() {
                             silent.abort();
                             state.metrics.connections.increment();
                         }
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
-                        places.take(Instant::now(), |activity| {
-                            let asked = Asked { surface: self.surface, state, pace, activity, streams: Arc::default() };
+                        places.occupy_slot(Instant::now(), |activity| {
+                            let asked = AdminContext { surface: self.surface, state, rate_limit: pace, activity, streams: Arc::default() };
                             let (limits, watch, is_replaced) = (self.limits, watch.clone(), is_replaced.clone());
                             let handle = match stream {
-                                Stream::Tcp(stream) => {
-                                    connections.spawn(connection(stream, limits, asked, watch, is_replaced))
+                                AdminStream::Tcp(stream) => {
+                                    connections.spawn(serve_admin_connection(stream, limits, asked, watch, is_replaced))
                                 }
-                                Stream::Unix(stream) => {
-                                    connections.spawn(connection(stream, limits, asked, watch, is_replaced))
+                                AdminStream::Unix(stream) => {
+                                    connections.spawn(serve_admin_connection(stream, limits, asked, watch, is_replaced))
                                 }
                             };
                             (handle.id(), handle)
@@ -180,7 +180,7 @@ impl AdminServer {
         tokio::select! {
             () = ended.as_mut() => {}
             // What is left after the grace is aborted when the set is dropped.
-            () = watch.reached(Phase::Stopping) => {
+            () = watch.wait_for_phase(ProcessPhase::Stopping) => {
                 let _ = timeout(STOP_GRACE, ended).await;
             }
         }
@@ -188,28 +188,28 @@ impl AdminServer {
 }
 
 #[derive(Debug)]
-enum Listener {
+enum AdminListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-enum Stream {
+enum AdminStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Listener {
+impl AdminListener {
     /// The next connection. Over a Unix socket those of other users are closed and counted in `refused`: the file's
     /// mode, which an operator may change, does not decide alone. Cancel safe.
-    async fn accept(&self, refused: &Counter) -> io::Result<Stream> {
+    async fn accept_trusted(&self, refused: &Counter) -> io::Result<AdminStream> {
         let listener = match self {
-            Self::Tcp(listener) => return Ok(Stream::Tcp(listener.accept().await?.0)),
+            Self::Tcp(listener) => return Ok(AdminStream::Tcp(listener.accept().await?.0)),
             Self::Unix(listener) => listener,
         };
         loop {
             let (stream, _) = listener.accept().await?;
             match stream.peer_cred().map(|peer| peer.uid()) {
-                Ok(user) if is_trusted(user) => return Ok(Stream::Unix(stream)),
+                Ok(user) if is_trusted_user(user) => return Ok(AdminStream::Unix(stream)),
                 Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
                 Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: its user is unknown"),
             }
@@ -220,37 +220,37 @@ impl Listener {
 
 /// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any
 /// case.
-fn is_trusted(user: u32) -> bool {
+fn is_trusted_user(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// The rate limit of an address.
-struct Pace(Mutex<Bucket>);
+struct AdminRateLimit(Mutex<TokenBucket>);
 
-impl Pace {
+impl AdminRateLimit {
     fn new(requests: u32) -> Self {
-        Self(Mutex::new(Bucket::with_burst(requests, Duration::from_secs(1))))
+        Self(Mutex::new(TokenBucket::with_burst(requests, Duration::from_secs(1))))
     }
 
     /// Whether a request at `now` is answered at once.
-    fn admits(&self, now: Instant) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    fn admits_request(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
     }
 }
 
 /// What answers the requests of a connection.
 #[derive(Clone)]
-struct Asked {
+struct AdminContext {
     surface: Surface,
     state: Arc<AdminState>,
-    pace: Arc<Pace>,
-    activity: Arc<Activity>,
+    rate_limit: Arc<AdminRateLimit>,
+    activity: Arc<ConnectionActivity>,
     /// Whether an answer is being streamed.
     streams: Arc<AtomicBool>,
 }
 
 /// Waits until a connection is older than it may be: one that `streams` an answer then ends with that.
-async fn aged(limits: AdminLimits, streams: &AtomicBool) {
+async fn wait_for_max_age(limits: AdminLimits, streams: &AtomicBool) {
     sleep(limits.connection_age).await;
     if streams.load(Relaxed) {
         sleep(limits.stream_age).await;
@@ -258,10 +258,10 @@ async fn aged(limits: AdminLimits, streams: &AtomicBool) {
 }
 
 /// Serves one connection to its end, which comes soon once the process stops, or is replaced.
-async fn connection<S>(
+async fn serve_admin_connection<S>(
     stream: S,
     limits: AdminLimits,
-    asked: Asked,
+    asked: AdminContext,
     mut watch: PhaseWatch,
     mut is_replaced: watch::Receiver<bool>,
 ) where
@@ -269,20 +269,20 @@ async fn connection<S>(
 {
     let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let Asked { surface, state, pace, activity, streams } = asked.clone();
+        let AdminContext { surface, state, rate_limit: pace, activity, streams } = asked.clone();
         // The body is dropped unread: hyper then closes the connection if there is one.
         let (parts, _) = request.into_parts();
         async move {
-            activity.answers(true, Instant::now());
-            if !pace.admits(Instant::now()) {
+            activity.set_answering(true, Instant::now());
+            if !pace.admits_request(Instant::now()) {
                 state.metrics.requests.increment();
-                sleep(PAUSE).await;
+                sleep(EXCESS_REQUEST_DELAY).await;
             }
-            let mut answer = answer(&state, surface, &parts).await;
+            let mut answer = answer_admin_request(&state, surface, &parts).await;
             if answer.body().is_streamed() {
-                answer.body_mut().keep(Streaming::begin(activity, streams));
+                answer.body_mut().attach_stream(StreamedResponse::begin_streaming(activity, streams));
             } else {
-                activity.answers(false, Instant::now());
+                activity.set_answering(false, Instant::now());
             }
             Ok::<_, Infallible>(answer)
         }
@@ -302,11 +302,11 @@ async fn connection<S>(
     };
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = aged(limits, &streams) => {
+        () = wait_for_max_age(limits, &streams) => {
             metrics.age.increment();
             return;
         }
-        () = watch.reached(Phase::Stopping) => {
+        () = watch.wait_for_phase(ProcessPhase::Stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

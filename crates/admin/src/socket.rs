@@ -11,13 +11,13 @@ const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 /// The environment variable with a user's directory for sockets (XDG Base Directory Specification).
 const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// The directory of a service, and of a process that root starts.
-const SYSTEM: &str = "/run";
+const SYSTEM_DIRECTORY: &str = "/run";
 /// The directory below a user's or the system's.
-const FOLDER: &str = "litequic";
+const SOCKET_DIRECTORY: &str = "litequic";
 /// The file.
-const NAME: &str = "admin.sock";
+const SOCKET_NAME: &str = "admin.sock";
 /// The number of root.
-const ROOT: u32 = 0;
+const ROOT_UID: u32 = 0;
 
 /// The default of `admin.socket` for this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,33 +37,37 @@ impl DefaultSocket {
     /// The default for a process of `user`, in an environment where `variable` reads a variable and `owner` the owner
     /// of a directory. A user's directory counts only if it is the process's own: su(1) keeps the variable of another
     /// user.
-    pub fn find(variable: impl Fn(&str) -> Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<u32>) -> Self {
-        if let Some(directory) = of_service(&variable) {
+    pub fn find_default_socket(
+        variable: impl Fn(&str) -> Option<OsString>,
+        user: u32,
+        owner: impl Fn(&Path) -> Option<u32>,
+    ) -> Self {
+        if let Some(directory) = service_directory(&variable) {
             return Self::In(directory);
         }
-        match of_user(&variable) {
-            Some(directory) if owner(&directory) == Some(user) => Self::Below(directory.join(FOLDER)),
-            _ if user == ROOT => Self::Below(Path::new(SYSTEM).join(FOLDER)),
+        match user_directory(&variable) {
+            Some(directory) if owner(&directory) == Some(user) => Self::Below(directory.join(SOCKET_DIRECTORY)),
+            _ if user == ROOT_UID => Self::Below(Path::new(SYSTEM_DIRECTORY).join(SOCKET_DIRECTORY)),
             _ => Self::Nowhere,
         }
     }
 
     /// The path of the socket, if there is one.
-    pub fn path(&self) -> Option<PathBuf> {
+    pub fn socket_path(&self) -> Option<PathBuf> {
         match self {
             Self::Off | Self::Nowhere => None,
-            Self::In(directory) | Self::Below(directory) => Some(directory.join(NAME)),
+            Self::In(directory) | Self::Below(directory) => Some(directory.join(SOCKET_NAME)),
         }
     }
 }
 
 /// The paths at which a litequic may have its default socket, as `litequic ctl` tries them.
-pub fn default_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let user = of_user(&variable).map(|directory| directory.join(FOLDER));
-    let system = Path::new(SYSTEM).join(FOLDER);
+pub fn default_socket_paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let user = user_directory(&variable).map(|directory| directory.join(SOCKET_DIRECTORY));
+    let system = Path::new(SYSTEM_DIRECTORY).join(SOCKET_DIRECTORY);
     let mut paths: Vec<PathBuf> = Vec::new();
-    for directory in of_service(&variable).into_iter().chain(user).chain([system]) {
-        let path = directory.join(NAME);
+    for directory in service_directory(&variable).into_iter().chain(user).chain([system]) {
+        let path = directory.join(SOCKET_NAME);
         if !paths.contains(&path) {
             paths.push(path);
         }
@@ -72,12 +76,12 @@ pub fn default_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathB
 }
 
 /// The first of the directories of a service.
-fn of_service(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn service_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let all = variable(RUNTIME_DIRECTORY)?;
     std::env::split_paths(&all).next().filter(|directory| directory.is_absolute())
 }
 
-fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn user_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     variable(XDG_RUNTIME_DIR).map(PathBuf::from).filter(|directory| directory.is_absolute())
 }
 
@@ -102,32 +106,32 @@ mod tests {
         let (alices, roots) = ("/run/user/1000", "/run/user/0");
         let owner = |path: &Path| match path.to_str() {
             Some("/run/user/1000") => Some(ALICE),
-            Some("/run/user/0") => Some(ROOT),
+            Some("/run/user/0") => Some(ROOT_UID),
             _ => None,
         };
         for (service, directory, user, expected) in [
             (Some("/run/litequic"), Some(alices), ALICE, Some("/run/litequic/admin.sock")),
             (Some("/run/one:/run/two"), None, ALICE, Some("/run/one/admin.sock")),
             (None, Some(alices), ALICE, Some("/run/user/1000/litequic/admin.sock")),
-            (None, Some(roots), ROOT, Some("/run/user/0/litequic/admin.sock")),
+            (None, Some(roots), ROOT_UID, Some("/run/user/0/litequic/admin.sock")),
             // After su(1).
-            (None, Some(alices), ROOT, Some("/run/litequic/admin.sock")),
+            (None, Some(alices), ROOT_UID, Some("/run/litequic/admin.sock")),
             (None, Some(roots), ALICE, None),
             (None, Some("/absent"), ALICE, None),
-            (None, None, ROOT, Some("/run/litequic/admin.sock")),
+            (None, None, ROOT_UID, Some("/run/litequic/admin.sock")),
             (None, None, ALICE, None),
             // Not a path, or not an absolute one.
-            (Some(""), Some(""), ROOT, Some("/run/litequic/admin.sock")),
+            (Some(""), Some(""), ROOT_UID, Some("/run/litequic/admin.sock")),
             (Some("litequic"), Some("user"), ALICE, None),
         ] {
-            let found = DefaultSocket::find(environment(service, directory), user, owner);
-            assert_eq!(found.path().as_deref(), expected.map(Path::new), "{service:?} {directory:?} {user}");
+            let found = DefaultSocket::find_default_socket(environment(service, directory), user, owner);
+            assert_eq!(found.socket_path().as_deref(), expected.map(Path::new), "{service:?} {directory:?} {user}");
         }
     }
 
     #[test]
     fn ctl_looks_at_each_place_once() {
-        let paths = |service, user| default_sockets(environment(service, user));
+        let paths = |service, user| default_socket_paths(environment(service, user));
         let expected = ["/run/user/1000/litequic/admin.sock", "/run/litequic/admin.sock"];
         assert_eq!(paths(None, Some("/run/user/1000")), expected.map(PathBuf::from));
         assert_eq!(paths(Some("/run/litequic"), Some("/run/user/1000"))[0], Path::new(expected[1]));

@@ -1,11 +1,11 @@
 //! What the answers are made of, and what the rest of the process gives to them.
 
 use super::{
-    clients::ClientControl, maintenance::Maintain, metrics::Metrics, readiness::Readiness, scrape::Scrape,
-    status::Status, token::Token,
+    clients::ClientControl, maintenance::SwitchMaintenance, metrics::AdminMetrics, readiness::Readiness,
+    scrape::CachedMetrics, status::Status, token::Token,
 };
 use litequic_base::lifecycle::Lifecycle;
-use litequic_telemetry::{ControlMetrics, Heartbeat, Registry};
+use litequic_telemetry::{ControlMetrics, Heartbeat, MetricsRegistry};
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,14 +15,14 @@ use tokio::sync::{mpsc, oneshot};
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
-pub const SERVER: &str = "litequic";
+pub const SERVER_FIELD: &str = "litequic";
 
 /// Body of the answer to a request whose token is missing or wrong; `litequic ctl` prints it.
 pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
 
 /// Beginning of the answer to a reload that changed nothing after one that did: a time in UTC, by RFC 3339, and a comma
 /// follow. `litequic ctl` shows the local time on a terminal.
-pub const UNCHANGED_SINCE: &str = "nothing has changed since ";
+pub const UNCHANGED_PREFIX: &str = "nothing has changed since ";
 
 /// How much an admin address shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +42,13 @@ pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 #[derive(Debug)]
 pub struct AdminState {
     /// All that is counted.
-    pub registry: Registry,
+    pub registry: MetricsRegistry,
     /// What the control thread counts.
     pub control: Arc<ControlMetrics>,
     /// The admin addresses' metrics.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<AdminMetrics>,
     /// The cached text of `/metrics`.
-    pub scrape: Scrape,
+    pub metrics_text: CachedMetrics,
     /// Told to leave by `POST /drain`.
     pub lifecycle: Lifecycle,
     /// One a worker, by its index.
@@ -71,22 +71,22 @@ pub struct AdminState {
 /// What it shows of the rest of the process.
 pub struct AdminHooks {
     /// The members of `/status` that other modules know; called once a request.
-    pub status: Tell,
+    pub status: ReadStatus,
     /// Every key of the configuration in force with its value, without secrets.
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
     /// Switches routes to maintenance, and back.
-    pub maintain: Maintain,
+    pub maintain: SwitchMaintenance,
     /// Switches HTTP/3 on or off: returns how it is now, or why nothing has changed.
     pub order_http3: Box<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
     /// Orders the certificate of a host of `[[acme]]` now: returns what happens, or why nothing does.
-    pub renew: Renew,
+    pub renew: OrderRenewal,
 }
 
 /// Orders the certificate of a host: returns what happens, or why nothing does.
-pub type Renew = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+pub type OrderRenewal = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// Returns the members of `/status` that other modules know.
-pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
+pub type ReadStatus = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
 
 impl fmt::Debug for AdminHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,8 +3,8 @@
 //!
 //! The types are the contract: litequic writes and `litequic ctl` reads them, and the status page reads the same names.
 
-use super::objects::{Lenient, Nullable, Samples, lenient, objects};
-use litequic_base::lifecycle::Phase;
+use super::objects::{Lenient, Nullable, Samples, deserialize_lenient, objects};
+use litequic_base::lifecycle::ProcessPhase;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -18,7 +18,7 @@ objects! {
         /// Seconds since the process serves.
         uptime: Option<f64>,
         /// Phase of the process.
-        phase: Option<Phase>,
+        phase: Option<ProcessPhase>,
         /// What is wrong, in one line each, the most urgent first.
         problems: Vec<String>,
         /// Generation of the process in the sequence of hot upgrades.

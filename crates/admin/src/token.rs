@@ -10,9 +10,9 @@ use std::{
 };
 
 /// Bytes of a token, at least: it cannot be guessed at the rate at which an admin address answers.
-const LEAST: usize = 16;
+const MIN_TOKEN_BYTES: usize = 16;
 /// At most: a larger file is another file, or never ends.
-const MOST: usize = 1024;
+const MAX_TOKEN_BYTES: usize = 1024;
 
 /// A secret in printable ASCII. Is shown nowhere.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub enum TokenError {
     Unset(String),
     /// The token does not fit into a header field, or could be guessed.
     #[error(
-        "the token of {0} must be {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` prints"
+        "the token of {0} must be {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable characters without blanks, such as `openssl rand -hex 32` prints"
     )]
     Unfit(String),
 }
@@ -45,10 +45,10 @@ impl Token {
     /// # Errors
     ///
     /// [`TokenError`]
-    pub fn read(path: &Path) -> Result<Self, TokenError> {
+    pub fn from_token_file(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Read { path: path.into(), source };
         let mut text = Vec::new();
-        File::open(path).map_err(failed)?.take(MOST as u64 + 3).read_to_end(&mut text).map_err(failed)?;
+        File::open(path).map_err(failed)?.take(MAX_TOKEN_BYTES as u64 + 3).read_to_end(&mut text).map_err(failed)?;
         Self::new(&String::from_utf8_lossy(&text), || format!("{path:?}"))
     }
 
@@ -69,13 +69,14 @@ impl Token {
 
     fn new(text: &str, place: impl FnOnce() -> String) -> Result<Self, TokenError> {
         let text = text.trim_end_matches(['\r', '\n']);
-        let fits = (LEAST..=MOST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits = (MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
         if fits { Ok(Self(text.into())) } else { Err(TokenError::Unfit(place())) }
     }
 
     /// Whether a request has it: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). Takes as long for a token that is
     /// nearly right as for one that is not at all.
-    pub(super) fn is_shown(&self, fields: &HeaderMap) -> bool {
+    pub(super) fn is_presented(&self, fields: &HeaderMap) -> bool {
         let mut lines = fields.get_all(AUTHORIZATION).iter();
         let (Some(line), None) = (lines.next(), lines.next()) else { return false };
         let Some((scheme, shown)) = line.to_str().ok().and_then(|line| line.split_once(' ')) else { return false };
@@ -84,7 +85,7 @@ impl Token {
     }
 
     /// The field's value that carries it.
-    pub fn authorization(&self) -> String {
+    pub fn authorization_value(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
@@ -106,7 +107,7 @@ mod tests {
         let token = Token::new(&format!("{SECRET}\n"), String::new).unwrap();
         assert_eq!(format!("{token:?}"), "Token");
         for (value, expected) in [
-            (token.authorization().as_str(), true),
+            (token.authorization_value().as_str(), true),
             ("bearer 0123456789abcdef", true),
             ("Bearer 0123456789abcde", false),
             ("Bearer 0123456789abcdeg", false),
@@ -118,18 +119,18 @@ mod tests {
         ] {
             let mut fields = HeaderMap::new();
             fields.insert(AUTHORIZATION, value.parse().unwrap());
-            assert_eq!(token.is_shown(&fields), expected, "{value}");
+            assert_eq!(token.is_presented(&fields), expected, "{value}");
             fields.append(AUTHORIZATION, value.parse().unwrap());
-            assert!(!token.is_shown(&fields), "{value}, twice");
+            assert!(!token.is_presented(&fields), "{value}, twice");
         }
-        assert!(!token.is_shown(&HeaderMap::new()));
+        assert!(!token.is_presented(&HeaderMap::new()));
     }
 
     #[test]
     fn a_token_that_can_be_guessed_or_sent_by_no_client_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        assert!(matches!(Token::read(&path), Err(TokenError::Read { .. })));
+        assert!(matches!(Token::from_token_file(&path), Err(TokenError::Read { .. })));
         for (content, fits) in [
             (SECRET.to_owned(), true),
             (format!("{SECRET}\r\n"), true),
@@ -141,7 +142,7 @@ mod tests {
             (format!("{SECRET}\u{e9}"), false),
         ] {
             std::fs::write(&path, &content).unwrap();
-            let read = Token::read(&path);
+            let read = Token::from_token_file(&path);
             assert_eq!(read.is_ok(), fits, "{content}");
             assert!(read.err().is_none_or(|error| !error.to_string().contains(&content)));
         }

@@ -5,54 +5,56 @@ use super::status::Status;
 use std::collections::BTreeMap;
 
 /// Seconds without a turn of its loop from which on a worker counts as hung, as in `/healthz`.
-const HANGS: f64 = 5.0;
+const HUNG_SECONDS: f64 = 5.0;
 /// Lines at most: servers and certificates may be many.
-const MOST: usize = 8;
+const MAX_PROBLEM_LINES: usize = 8;
 /// Seconds of a day.
 const DAY: f64 = 86_400.0;
 
 /// The problems that `status` shows, the most urgent first. Empty if all is well.
-pub(super) fn problems(status: &Status) -> Vec<String> {
-    let mut problems: Vec<String> = hanging(status).collect();
-    problems.extend(origins(status));
-    problems.extend(certificates(status));
-    problems.extend(obtained(status));
+pub(super) fn list_problems(status: &Status) -> Vec<String> {
+    let mut problems: Vec<String> = hung_workers(status).collect();
+    problems.extend(origin_problems(status));
+    problems.extend(certificate_problems(status));
+    problems.extend(acme_problems(status));
     if status.configuration.refused_since.is_some_and(|since| since > 0) {
         problems.push("the last reload was rejected".into());
     }
     if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
         problems.push("HTTP/3 was switched off: litequic ctl http3 on serves it again".into());
     }
-    if let Some(traces) = status.traces.value()
-        && let Some(problem) = traces.problem.value()
+    if let Some(traces) = status.traces.known_value()
+        && let Some(problem) = traces.problem.known_value()
     {
         problems.push(format!("the collector of traces does not accept spans: {problem}"));
     }
     if let Some(step) = status.memory.step.as_deref().filter(|step| *step != "normal") {
         problems.push(format!("memory is short: {step}"));
     }
-    let more = problems.len().saturating_sub(MOST);
+    let more = problems.len().saturating_sub(MAX_PROBLEM_LINES);
     if more > 0 {
-        problems.truncate(MOST - 1);
+        problems.truncate(MAX_PROBLEM_LINES - 1);
         problems.push(format!("and {} more", more + 1));
     }
     problems
 }
 
-fn hanging(status: &Status) -> impl Iterator<Item = String> {
-    let hanging = status.workers.iter().filter(|worker| worker.seconds_since_turn.is_some_and(|since| since > HANGS));
+fn hung_workers(status: &Status) -> impl Iterator<Item = String> {
+    let hanging =
+        status.workers.iter().filter(|worker| worker.seconds_since_turn.is_some_and(|since| since > HUNG_SECONDS));
     hanging.map(|worker| format!("worker {} hangs", worker.worker.unwrap_or_default()))
 }
 
 /// A line for each origin of which not all servers can serve; those without any come first.
-fn origins(status: &Status) -> Vec<String> {
+fn origin_problems(status: &Status) -> Vec<String> {
     // By name: how many servers, how many that cannot serve, the problem of one of them.
     let mut origins: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
     for server in &status.origins {
         let (all, failing, problem) = origins.entry(server.name.as_deref().unwrap_or_default()).or_default();
         *all += 1;
         let ejected = server.ejected_by.is_some_and(|workers| workers > 0);
-        if let Some(reason) = server.problem.value().map(String::as_str).or(ejected.then_some("ejected after failures"))
+        if let Some(reason) =
+            server.problem.known_value().map(String::as_str).or(ejected.then_some("ejected after failures"))
         {
             *failing += 1;
             *problem = reason;
@@ -70,7 +72,7 @@ fn origins(status: &Status) -> Vec<String> {
 }
 
 /// A line for each certificate that has expired, or whose renewal is overdue.
-fn certificates(status: &Status) -> Vec<String> {
+fn certificate_problems(status: &Status) -> Vec<String> {
     let now = status.time.unwrap_or_default();
     let mut lines = Vec::new();
     for certificate in &status.certificates {
@@ -94,7 +96,7 @@ fn certificates(status: &Status) -> Vec<String> {
 }
 
 /// A line for each host whose certificate could not be obtained.
-fn obtained(status: &Status) -> impl Iterator<Item = String> {
+fn acme_problems(status: &Status) -> impl Iterator<Item = String> {
     status.acme.iter().flatten().filter_map(|host| {
         let problem = host.problem.as_deref()?;
         let what = if host.state.as_deref() == Some("missing") { "no certificate for" } else { "no renewal for" };
@@ -110,7 +112,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     fn problems(status: &Json) -> Vec<String> {
-        super::problems(&serde_json::from_value(status.clone()).unwrap())
+        list_problems(&serde_json::from_value(status.clone()).unwrap())
     }
 
     /// A status in which all is well.
@@ -182,7 +184,7 @@ mod tests {
         servers.extend((0..20).map(|n| server(&format!("o{n:02}"), Some("down"), 0)));
         status["origins"] = servers.into();
         let problems = problems(&status);
-        assert_eq!(problems.len(), MOST);
+        assert_eq!(problems.len(), MAX_PROBLEM_LINES);
         assert_eq!(problems[0], "no healthy server of origin o00: down");
         assert_eq!(problems[7], "and 14 more");
     }

@@ -3,7 +3,7 @@
 //! classic BPF has.
 
 /// 64 bits of key.
-pub type Key = [u32; 2];
+pub type SipHashKey = [u32; 2];
 
 /// Constants of the state (`tedbytes`, `lygenera`).
 const CONSTANTS: [u32; 2] = [0x6c79_6765, 0x7465_6462];
@@ -17,36 +17,36 @@ pub const FINAL_ROUNDS: usize = 3;
 /// The state before the first word.
 // Inlined in other crates: 7 of 250 instructions of a packet with a masked connection ID (benches/gate.sh, server_hdr).
 #[inline]
-pub fn state([k0, k1]: Key) -> [u32; 4] {
+pub fn initial_state([k0, k1]: SipHashKey) -> [u32; 4] {
     let [c0, c1] = CONSTANTS;
     [k0, k1, c0 ^ k0, c1 ^ k1]
 }
 
 /// HalfSipHash-1-3 of `words` under `key`. All messages under one key have the same length: none is appended.
 #[inline]
-pub fn half_sip_hash(key: Key, words: impl IntoIterator<Item = u32>) -> u32 {
+pub fn half_sip_hash(key: SipHashKey, words: impl IntoIterator<Item = u32>) -> u32 {
     hash::<ROUNDS, FINAL_ROUNDS>(key, words)
 }
 
 #[inline]
-fn hash<const C: usize, const D: usize>(key: Key, words: impl IntoIterator<Item = u32>) -> u32 {
-    let mut state = state(key);
+fn hash<const C: usize, const D: usize>(key: SipHashKey, words: impl IntoIterator<Item = u32>) -> u32 {
+    let mut state = initial_state(key);
     for word in words {
         let [_, _, _, v3] = &mut state;
         *v3 ^= word;
-        (0..C).for_each(|_| round(&mut state));
+        (0..C).for_each(|_| sip_round(&mut state));
         let [v0, ..] = &mut state;
         *v0 ^= word;
     }
     let [_, _, v2, _] = &mut state;
     *v2 ^= FINALIZATION;
-    (0..D).for_each(|_| round(&mut state));
+    (0..D).for_each(|_| sip_round(&mut state));
     let [_, v1, _, v3] = state;
     v1 ^ v3
 }
 
 #[inline]
-fn round([v0, v1, v2, v3]: &mut [u32; 4]) {
+fn sip_round([v0, v1, v2, v3]: &mut [u32; 4]) {
     *v0 = v0.wrapping_add(*v1);
     *v1 = v1.rotate_left(5) ^ *v0;
     *v0 = v0.rotate_left(16);

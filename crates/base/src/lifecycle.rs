@@ -8,7 +8,7 @@ use tokio::{sync::watch, task::JoinError};
 /// The phase of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Not every worker listens yet.
     Starting,
     /// Serving.
@@ -23,21 +23,21 @@ pub enum Phase {
 
 /// Sets the state.
 #[derive(Debug, Clone)]
-pub struct Lifecycle(watch::Sender<Phase>);
+pub struct Lifecycle(watch::Sender<ProcessPhase>);
 
 /// Reads the state.
 #[derive(Debug, Clone)]
-pub struct PhaseWatch(watch::Receiver<Phase>);
+pub struct PhaseWatch(watch::Receiver<ProcessPhase>);
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Self(watch::Sender::new(Phase::Starting))
+        Self(watch::Sender::new(ProcessPhase::Starting))
     }
 }
 
 impl Lifecycle {
     /// Moves on to `phase`, unless it is past that already. Returns whether it moved.
-    pub fn advance(&self, phase: Phase) -> bool {
+    pub fn advance_phase(&self, phase: ProcessPhase) -> bool {
         self.0.send_if_modified(|now| {
             let forward = phase > *now;
             if forward {
@@ -48,25 +48,25 @@ impl Lifecycle {
     }
 
     /// The state now.
-    pub fn phase(&self) -> Phase {
+    pub fn current_phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }
 
     /// A view for a worker, a connection or the admin listener.
-    pub fn watch(&self) -> PhaseWatch {
+    pub fn watch_phase(&self) -> PhaseWatch {
         PhaseWatch(self.0.subscribe())
     }
 }
 
 impl PhaseWatch {
     /// The state now.
-    pub fn phase(&self) -> Phase {
+    pub fn watched_phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }
 
     /// Waits until the state is `phase` or past it. Cancel safe. A process whose control thread is gone counts as
     /// stopping.
-    pub async fn reached(&mut self, phase: Phase) {
+    pub async fn wait_for_phase(&mut self, phase: ProcessPhase) {
         // An error means that the sender is gone: nothing moves the state any more, and the process ends.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
@@ -74,7 +74,7 @@ impl PhaseWatch {
 
 /// For a task that joins a worker's tasks: a task that panicked ends its worker, and that ends the process, so that
 /// nothing continues half broken.
-pub fn pass_panic_on(ended: Result<(), JoinError>) {
+pub fn propagate_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()
     {
@@ -86,7 +86,7 @@ pub fn pass_panic_on(ended: Result<(), JoinError>) {
 /// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead; with `abort:` the panic
 /// ends by SIGABRT, as in release builds ([`abort_if_asked`]). In release builds it does nothing, and the variable
 /// means nothing.
-pub fn panic_if_asked(place: &str) {
+pub fn panic_if_requested(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]
     if let Some(asked) = std::env::var_os("LITEQUIC_PANIC_IN") {
@@ -94,7 +94,7 @@ pub fn panic_if_asked(place: &str) {
             // An error leaves the process running, which the test that asked for its end notices.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
-        if asked.to_str().map(|asked| asked.strip_prefix(ABORT).unwrap_or(asked)) == Some(place) {
+        if asked.to_str().map(|asked| asked.strip_prefix(ABORT_PREFIX).unwrap_or(asked)) == Some(place) {
             panic!("asked to panic in {place}");
         }
     }
@@ -104,13 +104,13 @@ pub fn panic_if_asked(place: &str) {
 
 /// Before a place in `LITEQUIC_PANIC_IN`: a panic there is to abort.
 #[cfg(debug_assertions)]
-const ABORT: &str = "abort:";
+const ABORT_PREFIX: &str = "abort:";
 
 /// Aborts in builds for development if the environment variable `LITEQUIC_PANIC_IN` begins with `abort:`. The hook of
 /// panics calls it, so that a test sees the end of a release build, whose panics abort.
-pub fn abort_if_asked() {
+pub fn abort_if_requested() {
     #[cfg(debug_assertions)]
-    if std::env::var("LITEQUIC_PANIC_IN").is_ok_and(|asked| asked.starts_with(ABORT)) {
+    if std::env::var("LITEQUIC_PANIC_IN").is_ok_and(|asked| asked.starts_with(ABORT_PREFIX)) {
         std::process::abort();
     }
 }
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn the_state_only_moves_forward() {
         let lifecycle = Lifecycle::default();
-        assert!(lifecycle.advance(Phase::Draining));
-        assert!(!lifecycle.advance(Phase::Ready));
-        assert_eq!(lifecycle.phase(), Phase::Draining);
+        assert!(lifecycle.advance_phase(ProcessPhase::Draining));
+        assert!(!lifecycle.advance_phase(ProcessPhase::Ready));
+        assert_eq!(lifecycle.current_phase(), ProcessPhase::Draining);
     }
 }

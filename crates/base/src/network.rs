@@ -39,7 +39,7 @@ impl fmt::Display for Network {
 impl Network {
     /// The network of `address` whose prefix has `prefix` bits, at most all of them. An IPv4-mapped IPv6 address counts
     /// as IPv4.
-    pub fn of(address: IpAddr, prefix: u8) -> Self {
+    pub fn from_address(address: IpAddr, prefix: u8) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => {
                 let prefix = prefix.min(32);
@@ -55,8 +55,8 @@ impl Network {
     }
 
     /// Whether all addresses of `other` are in it.
-    pub fn has(&self, other: &Self) -> bool {
-        self.prefix <= other.prefix && self.contains(other.address)
+    pub fn contains_network(&self, other: &Self) -> bool {
+        self.prefix <= other.prefix && self.contains_address(other.address)
     }
 
     /// Whether it has more addresses than the network that a network operator gets: an IPv4 /16 or an IPv6 /32.
@@ -68,7 +68,7 @@ impl Network {
     }
 
     /// Whether `address` is in it; an IPv4-mapped IPv6 address counts as IPv4.
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains_address(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
                 let shift = 32_u32.saturating_sub(u32::from(self.prefix));
@@ -84,7 +84,7 @@ impl Network {
 
     /// Whether an address is in both.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.contains(other.address) || other.contains(self.address)
+        self.contains_address(other.address) || other.contains_address(self.address)
     }
 }
 
@@ -134,7 +134,7 @@ impl FromStr for Network {
             IpAddr::V4(_) => (address, prefix),
         };
         // At most 128.
-        let network = Self::of(address, u8::try_from(prefix).unwrap_or(u8::MAX));
+        let network = Self::from_address(address, u8::try_from(prefix).unwrap_or(u8::MAX));
         if network.address != address {
             return Err(NetworkError {
                 problem: "has bits beyond its prefix".into(),

@@ -1,9 +1,9 @@
 //! `[access_log]`: a line for each request.
 
 use crate::reading::{
-    section::Section,
-    table::{KeyTable as _, keys, list, optional},
-    values::{Kind, RawValue, one_of, text},
+    section::ConfigSection,
+    table::{KeyTable as _, keys, list_key, optional_key},
+    values::{RawValue, ValueKind, one_of, text_kind},
 };
 use serde_json::json;
 use std::{fmt, path::PathBuf};
@@ -15,24 +15,24 @@ keys! {
         /// Where the lines go: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
         /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
         /// is rejected.
-        path: Option<AccessTarget> = None, optional(access_target(), "none");
+        path: Option<AccessTarget> = None, optional_key(access_target_kind(), "none");
 
         // The format that log collectors accept.
         /// Format of a line: a JSON object, or `key=value` pairs separated by blanks.
         format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
 
         /// Fields of a line, in this order.
-        fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
+        fields: Vec<AccessField> = Self::DEFAULT_FIELDS.to_vec(), list_key(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
 
         /// Share of requests that are logged, selected at random when they begin.
-        sample: Fraction = Fraction::ALL, fraction();
+        sample: Fraction = Fraction::ALL, fraction_kind();
     }
 }
 
 impl AccessLog {
     /// The client and its program, the request, where it went, its outcome and its duration; no query, as it may have
     /// secrets.
-    pub const FIELDS: &[AccessField] = &[
+    pub const DEFAULT_FIELDS: &[AccessField] = &[
         AccessField::Time,
         AccessField::RequestId,
         AccessField::Client,
@@ -56,27 +56,27 @@ impl AccessLog {
 }
 
 /// Reads `[access_log]`.
-pub(super) fn read(section: &mut Section<'_>) -> AccessLog {
-    let mut log = AccessLog::read(section);
+pub(super) fn read_access_log(section: &mut ConfigSection<'_>) -> AccessLog {
+    let mut log = AccessLog::read_table(section);
     for (n, field) in log.fields.iter().enumerate() {
         if log.fields.iter().take(n).any(|other| other == field) {
-            section.fault_in_list("fields", n, "is listed twice");
+            section.note_list_fault("fields", n, "is listed twice");
         }
     }
     if let Some(AccessTarget::File(path)) = &mut log.path {
-        *path = section.directory().join(&path);
+        *path = section.base_directory().join(&path);
     }
     log
 }
 
-pub(super) fn access_target() -> Kind<AccessTarget> {
+pub(super) fn access_target_kind() -> ValueKind<AccessTarget> {
     let parse = |text: String| match &*text {
         "" => Err("empty".into()),
         "stderr" => Ok(AccessTarget::Stderr),
         "stdout" | "-" => Ok(AccessTarget::Stdout),
         _ => Ok(AccessTarget::File(text.into())),
     };
-    text("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
+    text_kind("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).with_pattern(".+")
 }
 
 /// `path`
@@ -123,7 +123,7 @@ impl Fraction {
     pub const ALL: Self = Self(1_000_000);
 
     /// `part` of 1; `None` if that is nothing, or more than all.
-    pub fn of(part: f64) -> Option<Self> {
+    pub fn from_share(part: f64) -> Option<Self> {
         let millionths = (part * f64::from(Self::ALL.0)).round();
         let is_share = (1.0..=f64::from(Self::ALL.0)).contains(&millionths);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 1 to 1,000,000")]
@@ -145,7 +145,7 @@ macro_rules! fields {
             pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$field)),+];
 
             /// Name of the field in the configuration and in a line.
-            pub const fn name(self) -> &'static str {
+            pub const fn log_key(self) -> &'static str {
                 match self {
                     $(Self::$field => $name,)+
                 }
@@ -220,8 +220,8 @@ fields! {
 }
 
 /// A share of a whole: more than nothing.
-pub(super) fn fraction() -> Kind<Fraction> {
-    Kind {
+pub(super) fn fraction_kind() -> ValueKind<Fraction> {
+    ValueKind {
         expected: "a number from 0.000001 to 1".into(),
         schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
         read: Box::new(|given| {
@@ -230,9 +230,9 @@ pub(super) fn fraction() -> Kind<Fraction> {
                 RawValue::Integer(number) if number > 1 => return Err("too large".into()),
                 RawValue::Integer(_) => return Err("too small".into()),
                 RawValue::Float(share) => share,
-                other => return Err(other.wrong_type()),
+                other => return Err(other.wrong_type_error()),
             };
-            match Fraction::of(share) {
+            match Fraction::from_share(share) {
                 Some(share) => Ok(share),
                 None if share > 1.0 => Err("too large".into()),
                 // What is not a number is no share either.

@@ -1,10 +1,12 @@
 //! `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::listen::Listen;
-use crate::reading::names::{host_pattern, path};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, by, file, keys, list, optional, required, required_file};
-use crate::reading::values::{Kind, RawValue, Wrong, boolean, duration, one_of, text};
+use crate::reading::names::{host_pattern_kind, path_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{
+    KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
+};
+use crate::reading::values::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
 use serde_json::json;
 use std::{
@@ -28,51 +30,51 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each gets a certificate of its own.
-        hosts: Vec<AcmeHost> = Vec::new(), by(hosts, |all| show(all));
+        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| format_acme_hosts(all));
 
         /// The folder of the account's key, of certificates with their keys, and of plans. litequic creates it with
         /// mode 0700. Replicas may share it.
-        folder: PathBuf = PathBuf::new(), required_file(path("the path of a folder"));
+        folder: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a folder"));
 
         /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
-        terms_agreed: bool = false, required(boolean());
+        terms_agreed: bool = false, required_key(boolean_kind());
 
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
-        directory: String = Self::letsencrypt(), directory();
+        directory: String = Self::letsencrypt_url(), directory_kind();
 
         /// How the CA may validate a host, the preferred challenge first. `http-01` needs `listen.redirect` at port 80
         /// of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that have a
         /// listener.
         challenges: Vec<AcmeChallenge> = vec![AcmeChallenge::Http01, AcmeChallenge::TlsAlpn01],
-            list(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
+            list_key(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
 
         /// `mailto:` addresses that the CA may write to.
-        contact: Vec<String> = Vec::new(), list(contact(), 0..=Self::MAX_CONTACTS);
+        contact: Vec<String> = Vec::new(), list_key(contact_kind(), 0..=Self::MAX_CONTACTS);
 
         /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses by `shortlived`
         /// alone.
-        profile: Option<String> = None, optional(profile(), "none");
+        profile: Option<String> = None, optional_key(profile_kind(), "none");
 
         /// The kind of a certificate's key. Each certificate has a new one.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
 
         /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
-        eab: Option<Eab> = None, by(eab, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
+        eab: Option<Eab> = None, custom_key(read_eab_table, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
 
         /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
         /// It is called as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final
         /// dot, and its value.
-        dns_command: Vec<String> = Vec::new(), list(argument(), 0..=Self::MAX_ARGUMENTS);
+        dns_command: Vec<String> = Vec::new(), list_key(argument_kind(), 0..=Self::MAX_ARGUMENTS);
 
         /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
-        dns_environment: Vec<String> = Vec::new(), list(variable(), 0..=Self::MAX_VARIABLES);
+        dns_environment: Vec<String> = Vec::new(), list_key(environment_variable_kind(), 0..=Self::MAX_VARIABLES);
 
         /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have
         /// the record.
-        dns_wait: Duration = Self::DNS_WAIT, duration(Self::DNS_WAITS);
+        dns_wait: Duration = Self::DEFAULT_DNS_WAIT, duration_kind(Self::DNS_WAIT_RANGE);
 
         /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
-        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
     }
 }
 
@@ -81,10 +83,10 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Eab {
         /// The identifier of the CA's key.
-        kid: String = String::new(), required(kid());
+        kid: String = String::new(), required_key(key_id_kind());
 
         /// The file with the CA's HMAC key, in base64url as the CA shows it.
-        key_file: PathBuf = PathBuf::new(), required_file(path("the path of a file with a key in base64url"));
+        key_file: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a file with a key in base64url"));
     }
 }
 
@@ -92,14 +94,14 @@ impl Acme {
     const MAX_ARGUMENTS: usize = 16;
     const MAX_VARIABLES: usize = 32;
     /// Name servers of a zone have a change within seconds.
-    const DNS_WAIT: Duration = Duration::from_secs(30);
-    const DNS_WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+    const DEFAULT_DNS_WAIT: Duration = Duration::from_secs(30);
+    const DNS_WAIT_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
     /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each
     /// renewal.
-    const HOSTS: RangeInclusive<usize> = 1..=100;
+    const HOST_COUNT_RANGE: RangeInclusive<usize> = 1..=100;
     const MAX_CONTACTS: usize = 10;
 
-    fn letsencrypt() -> String {
+    fn letsencrypt_url() -> String {
         let [(_, url), _] = DIRECTORIES;
         url.into()
     }
@@ -109,8 +111,8 @@ impl Acme {
     /// # Errors
     ///
     /// What is wrong, and what is expected.
-    pub fn directory_of(written: &str) -> Result<String, String> {
-        of_command_line(directory(), written)
+    pub fn parse_directory_argument(written: &str) -> Result<String, String> {
+        parse_command_line_value(directory_kind(), written)
     }
 
     /// A host as the command line has it.
@@ -118,13 +120,13 @@ impl Acme {
     /// # Errors
     ///
     /// What is wrong, and what is expected.
-    pub fn host_of(written: &str) -> Result<AcmeHost, String> {
-        of_command_line(host_kind(), written)
+    pub fn parse_host_argument(written: &str) -> Result<AcmeHost, String> {
+        parse_command_line_value(acme_host_kind(), written)
     }
 
     /// The challenges by which `host` can be validated, the preferred one first.
-    pub fn challenges_of<'a>(&'a self, host: &'a AcmeHost) -> impl Iterator<Item = AcmeChallenge> + 'a {
-        self.challenges.iter().copied().filter(|challenge| challenge.fits(host))
+    pub fn challenges_for_host<'a>(&'a self, host: &'a AcmeHost) -> impl Iterator<Item = AcmeChallenge> + 'a {
+        self.challenges.iter().copied().filter(|challenge| challenge.supports_host(host))
     }
 }
 
@@ -182,12 +184,12 @@ impl AcmeChallenge {
     ];
 
     /// The name of the registry.
-    pub fn name(self) -> &'static str {
+    pub fn challenge_type(self) -> &'static str {
         Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
     }
 
     /// Whether a CA validates such a host by this challenge.
-    const fn fits(self, host: &AcmeHost) -> bool {
+    const fn supports_host(self, host: &AcmeHost) -> bool {
         match self {
             Self::Http01 | Self::TlsAlpn01 => !matches!(host, AcmeHost::Wildcard(_)),
             Self::Dns01 | Self::DnsPersist01 => !matches!(host, AcmeHost::Address(_)),
@@ -211,22 +213,22 @@ impl AcmeKey {
     pub const NAMES: &[(&str, Self)] = &[("p256", Self::P256), ("p384", Self::P384), ("rsa2048", Self::Rsa2048)];
 }
 
-fn show(hosts: &[AcmeHost]) -> String {
+fn format_acme_hosts(hosts: &[AcmeHost]) -> String {
     hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn of_command_line<T>(kind: Kind<T>, written: &str) -> Result<T, String> {
+fn parse_command_line_value<T>(kind: ValueKind<T>, written: &str) -> Result<T, String> {
     let expected = kind.expected;
     (kind.read)(RawValue::Text(written.into())).map_err(|wrong| format!("{}; expected {expected}", wrong.problem))
 }
 
-fn hosts(section: &mut Section<'_>, key: &str, about: &str) -> Vec<AcmeHost> {
-    section.required_list(key, host_kind(), Acme::HOSTS, about)
+fn read_acme_hosts(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<AcmeHost> {
+    section.required_list(key, acme_host_kind(), Acme::HOST_COUNT_RANGE, about)
 }
 
-fn host_kind() -> Kind<AcmeHost> {
-    let Kind { schema, read, .. } = host_pattern();
-    Kind {
+fn acme_host_kind() -> ValueKind<AcmeHost> {
+    let ValueKind { schema, read, .. } = host_pattern_kind();
+    ValueKind {
         expected: "a host such as \"example.com\", \"*.example.com\" or \"192.0.2.1\"".into(),
         schema,
         read: Box::new(move |given| {
@@ -241,40 +243,42 @@ fn host_kind() -> Kind<AcmeHost> {
     }
 }
 
-fn eab(section: &mut Section<'_>, key: &str, about: &str) -> Option<Eab> {
-    let has = section.has(key);
-    let eab = section.table(key, about, Eab::read);
+fn read_eab_table(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Eab> {
+    let has = section.has_key(key);
+    let eab = section.read_subtable(key, about, Eab::read_table);
     has.then_some(eab)
 }
 
-fn kid() -> Kind<String> {
-    printable("the identifier of a key")
+fn key_id_kind() -> ValueKind<String> {
+    printable_kind("the identifier of a key")
 }
 
-fn argument() -> Kind<String> {
+fn argument_kind() -> ValueKind<String> {
     let parse = |written: String| if written.contains('\0') { Err("has a zero byte".into()) } else { Ok(written) };
-    text("an argument", parse, Clone::clone).of_length(1..=1024)
+    text_kind("an argument", parse, Clone::clone).with_length(1..=1024)
 }
 
-fn variable() -> Kind<String> {
+fn environment_variable_kind() -> ValueKind<String> {
     let parse = |written: String| {
         let fits = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !written.is_empty();
         if fits { Ok(written) } else { Err("is not the name of an environment variable".into()) }
     };
-    text("the name of an environment variable", parse, Clone::clone).matching("[0-9A-Za-z_]+").of_length(1..=128)
+    text_kind("the name of an environment variable", parse, Clone::clone)
+        .with_pattern("[0-9A-Za-z_]+")
+        .with_length(1..=128)
 }
 
-fn directory() -> Kind<String> {
+fn directory_kind() -> ValueKind<String> {
     let parse = |written: String| {
         if let Some((_, url)) = DIRECTORIES.iter().find(|(name, _)| *name == written) {
             return Ok((*url).to_owned());
         }
         let Ok(uri) = Uri::from_str(&written) else { return Err("not a URL".into()) };
         match uri.authority() {
-            _ if uri.scheme() != Some(&Scheme::HTTPS) => Err(Wrong {
+            _ if uri.scheme() != Some(&Scheme::HTTPS) => Err(ValueError {
                 problem: "is not an https URL".into(),
                 expected: None,
-                nearest: crate::reading::fault::nearest(&written, DIRECTORIES.map(|(name, _)| name))
+                nearest: crate::reading::fault::nearest_word(&written, DIRECTORIES.map(|(name, _)| name))
                     .map(|it| format!("{it:?}")),
             }),
             Some(authority) if !authority.host().is_empty() && !authority.as_str().contains('@') => Ok(written),
@@ -285,29 +289,29 @@ fn directory() -> Kind<String> {
         let known = DIRECTORIES.iter().find(|(_, known)| known == url);
         known.map_or_else(|| url.clone(), |(name, _)| (*name).to_owned())
     };
-    text("\"letsencrypt\", \"letsencrypt-staging\" or an https URL", parse, show).of_length(1..=1024)
+    text_kind("\"letsencrypt\", \"letsencrypt-staging\" or an https URL", parse, show).with_length(1..=1024)
 }
 
-fn contact() -> Kind<String> {
+fn contact_kind() -> ValueKind<String> {
     let parse = |written: String| match written.strip_prefix("mailto:") {
         Some(address) if address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(written),
         _ => Err("is not a mailto: address".into()),
     };
-    text("an address such as \"mailto:ops@example.com\"", parse, Clone::clone)
-        .matching("mailto:[!-~]*@[!-~]*")
-        .of_length(9..=320)
+    text_kind("an address such as \"mailto:ops@example.com\"", parse, Clone::clone)
+        .with_pattern("mailto:[!-~]*@[!-~]*")
+        .with_length(9..=320)
 }
 
-fn profile() -> Kind<String> {
-    printable("the name of a profile, such as \"shortlived\"")
+fn profile_kind() -> ValueKind<String> {
+    printable_kind("the name of a profile, such as \"shortlived\"")
 }
 
-fn printable(expected: &str) -> Kind<String> {
+fn printable_kind(expected: &str) -> ValueKind<String> {
     let parse = |written: String| {
         let fits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_graphic());
         if fits { Ok(written) } else { Err("has blanks, or other characters than printable ASCII".into()) }
     };
-    text(expected, parse, Clone::clone).matching("[!-~]+").of_length(1..=256)
+    text_kind(expected, parse, Clone::clone).with_pattern("[!-~]+").with_length(1..=256)
 }
 
 /// Hosts of the tables of `[[acme]]` that have been read, each with the number of its table; and how many those are.
@@ -315,12 +319,16 @@ fn printable(expected: &str) -> Kind<String> {
 pub(super) struct SeenHosts(BTreeMap<AcmeHost, usize>, usize);
 
 /// Reads a table of `[[acme]]` after those that were `seen`.
-pub(super) fn read(section: &mut Section<'_>, listen: &Listen, SeenHosts(seen, tables): &mut SeenHosts) -> Acme {
+pub(super) fn read_acme_table(
+    section: &mut ConfigSection<'_>,
+    listen: &Listen,
+    SeenHosts(seen, tables): &mut SeenHosts,
+) -> Acme {
     let number = *tables;
     *tables += 1;
-    let mut acme = Acme::read(section);
-    if section.is_right(&["terms_agreed"]) && section.has("terms_agreed") && !acme.terms_agreed {
-        section.fault("terms_agreed", "without that no CA issues a certificate", Some("true"), None);
+    let mut acme = Acme::read_table(section);
+    if section.has_valid_keys(&["terms_agreed"]) && section.has_key("terms_agreed") && !acme.terms_agreed {
+        section.note_fault("terms_agreed", "without that no CA issues a certificate", Some("true"), None);
     }
     let reachable = |challenge: AcmeChallenge| match challenge {
         AcmeChallenge::Http01 if listen.redirect.is_empty() => Some("needs an address of listen.redirect"),
@@ -330,40 +338,40 @@ pub(super) fn read(section: &mut Section<'_>, listen: &Listen, SeenHosts(seen, t
     };
     let command = acme.dns_command.first().map(|program| (0, program));
     if let Some((n, _)) = command.filter(|(_, program)| !program.starts_with('/')) {
-        section.fault_in_list("dns_command", n, "is not an absolute path");
+        section.note_list_fault("dns_command", n, "is not an absolute path");
     }
     for key in ["dns_command", "dns_environment", "dns_wait"] {
-        if section.has(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
-            section.fault(key, "has no effect without dns-01", Some("acme.challenges with \"dns-01\""), None);
+        if section.has_key(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
+            section.note_fault(key, "has no effect without dns-01", Some("acme.challenges with \"dns-01\""), None);
         }
     }
-    if section.has("challenges") {
+    if section.has_key("challenges") {
         for (n, challenge) in acme.challenges.iter().enumerate() {
             if let Some(problem) = reachable(*challenge) {
-                section.fault_in_list("challenges", n, problem);
+                section.note_list_fault("challenges", n, problem);
             } else if acme.challenges.iter().take(n).any(|other| other == challenge) {
-                section.fault_in_list("challenges", n, "is there already");
+                section.note_list_fault("challenges", n, "is there already");
             }
         }
     } else {
         acme.challenges.retain(|challenge| reachable(*challenge).is_none());
         if acme.challenges.is_empty() {
             let expected = "an address of listen.redirect (http-01) or of listen.tcp (tls-alpn-01)";
-            section.fault_here("no challenge has a listener", expected);
+            section.note_table_fault("no challenge has a listener", expected);
         }
     }
     for (n, host) in acme.hosts.iter().enumerate() {
         if let Some(other) = seen.insert(host.clone(), number) {
             let problem = if other == number { "is there already".into() } else { format!("is in acme[{other}] too") };
-            section.fault_in_list("hosts", n, &problem);
+            section.note_list_fault("hosts", n, &problem);
         }
-        if section.is_right_list("challenges") || !section.has("challenges") {
+        if section.is_valid_list("challenges") || !section.has_key("challenges") {
             let problem = match host {
-                _ if acme.challenges.is_empty() || acme.challenges_of(host).next().is_some() => continue,
+                _ if acme.challenges.is_empty() || acme.challenges_for_host(host).next().is_some() => continue,
                 AcmeHost::Wildcard(_) => "a wildcard needs a DNS challenge",
                 AcmeHost::Name(_) | AcmeHost::Address(_) => "an address cannot be validated by DNS",
             };
-            section.fault_in_list("hosts", n, problem);
+            section.note_list_fault("hosts", n, problem);
         }
     }
     acme

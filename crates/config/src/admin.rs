@@ -1,10 +1,10 @@
 //! `[admin]`: the administration interface.
 
 use super::listen::Listen;
-use crate::reading::names::{address, host, path};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, by, file, keys, list, optional};
-use crate::reading::values::{Kind, boolean, text};
+use crate::reading::names::{address_kind, admin_host_kind, path_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, custom_key, file_key, keys, list_key, optional_key};
+use crate::reading::values::{ValueKind, boolean_kind, text_kind};
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -16,48 +16,48 @@ keys! {
     pub struct Admin {
         /// Address for everything that the operator may read and do. An address that is not on the loopback interface
         /// needs a token. Without the key there is no such address.
-        listen: Option<SocketAddr> = None, optional(address(), "none"), restart;
+        listen: Option<SocketAddr> = None, optional_key(address_kind(), "none"), restart;
 
         /// Unix socket with everything that `listen` has, for processes of the same user and of root: the kernel
         /// reports the user of each client, so no token is needed. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY`
         /// (systemd), otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if
         /// another process has that socket; `""` is none. `litequic ctl` looks at the same paths.
-        socket: AdminSocket = AdminSocket::Auto, by(socket, AdminSocket::show), restart;
+        socket: AdminSocket = AdminSocket::Auto, custom_key(read_admin_socket, AdminSocket::format_admin_socket), restart;
 
         /// Address for `/healthz`, `/readyz` and `/metrics` only, for probes and scrapers of other machines. Without
         /// the key there is no such address.
-        probes: Option<SocketAddr> = None, optional(address(), "none"), restart;
+        probes: Option<SocketAddr> = None, optional_key(address_kind(), "none"), restart;
 
         /// Whether `/readyz` also requires a healthy server of each origin that a route uses.
-        ready_needs_origin: bool = false, boolean();
+        ready_needs_origin: bool = false, boolean_kind();
 
         /// The file with the token that requests to `admin.listen` need: 16 to 1024 printable characters without
         /// blanks.
-        token_file: Option<PathBuf> = None, file(path("the path of a file with a token")), restart;
+        token_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with a token")), restart;
 
         /// The environment variable with the token, instead of a file.
         token_env: Option<String> = None,
-            optional(text("the name of an environment variable", Ok, Clone::clone), "none"), restart;
+            optional_key(text_kind("the name of an environment variable", Ok, Clone::clone), "none"), restart;
 
         /// Names by which `/metrics`, `/status` and `/config` may be requested without a token, besides IP addresses
         /// and `localhost`: for example the name of a Service or of a container. Requests by other names get 403,
         /// because a web page could read these resources by a name that an attacker controls, in the browser of an
         /// operator (DNS rebinding).
-        names: Vec<String> = Vec::new(), list(host(), 0..=Self::MAX_NAMES), restart;
+        names: Vec<String> = Vec::new(), list_key(admin_host_kind(), 0..=Self::MAX_ADMIN_NAMES), restart;
 
         /// Unix socket at which a new process takes over from a running one (hot upgrade). Without it, no process can
         /// take over.
         handover: Option<PathBuf> = None,
-            file(path("the path of a Unix socket").of_length(1..=Self::MAX_SOCKET_LEN)), restart;
+            file_key(path_kind("the path of a Unix socket").with_length(1..=Self::MAX_SOCKET_BYTES)), restart;
     }
 }
 
 impl Admin {
     /// Each is compared with the host of a request.
-    pub const MAX_NAMES: usize = 16;
+    pub const MAX_ADMIN_NAMES: usize = 16;
     /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's
     /// first name, with the process' number, takes eleven more.
-    pub const MAX_SOCKET_LEN: usize = 96;
+    pub const MAX_SOCKET_BYTES: usize = 96;
 }
 
 /// `admin.socket`
@@ -74,7 +74,7 @@ pub enum AdminSocket {
 impl AdminSocket {
     const AUTO: &str = "auto";
 
-    fn show(&self) -> String {
+    fn format_admin_socket(&self) -> String {
         match self {
             Self::Auto => Self::AUTO.into(),
             Self::None => String::new(),
@@ -83,7 +83,7 @@ impl AdminSocket {
     }
 
     /// The path that the configuration names.
-    pub fn path(&self) -> Option<&Path> {
+    pub fn configured_path(&self) -> Option<&Path> {
         match self {
             Self::At(path) => Some(path),
             Self::Auto | Self::None => None,
@@ -92,7 +92,7 @@ impl AdminSocket {
 }
 
 /// Reads `socket`, relative to the folder of the configuration file.
-fn socket(section: &mut Section<'_>, key: &str, about: &str) -> AdminSocket {
+fn read_admin_socket(section: &mut ConfigSection<'_>, key: &str, about: &str) -> AdminSocket {
     let parse = |text: String| {
         Ok(match text.as_str() {
             "" => AdminSocket::None,
@@ -100,51 +100,53 @@ fn socket(section: &mut Section<'_>, key: &str, about: &str) -> AdminSocket {
             _ => AdminSocket::At(text.into()),
         })
     };
-    let kind: Kind<AdminSocket> =
-        text("\"auto\", the path of a Unix socket, or \"\" for none", parse, AdminSocket::show);
-    match section.value(key, kind.of_length(0..=Admin::MAX_SOCKET_LEN), AdminSocket::Auto, about) {
-        AdminSocket::At(path) => AdminSocket::At(section.directory().join(path)),
+    let kind: ValueKind<AdminSocket> =
+        text_kind("\"auto\", the path of a Unix socket, or \"\" for none", parse, AdminSocket::format_admin_socket);
+    match section.value_or_default(key, kind.with_length(0..=Admin::MAX_SOCKET_BYTES), AdminSocket::Auto, about) {
+        AdminSocket::At(path) => AdminSocket::At(section.base_directory().join(path)),
         other => other,
     }
 }
 
 /// Reads `[admin]`, whose addresses are none of `clients`.
-pub(super) fn read(section: &mut Section<'_>, clients: &Listen) -> Admin {
-    let admin = Admin::read(section);
+pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> Admin {
+    let admin = Admin::read_table(section);
     if let (Some(listen), Some(probes)) = (admin.listen, admin.probes)
-        && overlap(&listen, &probes)
+        && addresses_overlap(&listen, &probes)
     {
-        section.fault("probes", "is already used by admin.listen", None, None);
+        section.note_fault("probes", "is already used by admin.listen", None, None);
     }
     for (key, address) in [("listen", admin.listen), ("probes", admin.probes)] {
         for (of, taken) in [("tcp", &clients.tcp), ("redirect", &clients.redirect)] {
-            if let Some(taken) = taken.iter().find(|taken| address.is_some_and(|address| overlap(&address, taken))) {
-                section.fault(key, &format!("is already used by {taken} of listen.{of}"), None, None);
+            if let Some(taken) =
+                taken.iter().find(|taken| address.is_some_and(|address| addresses_overlap(&address, taken)))
+            {
+                section.note_fault(key, &format!("is already used by {taken} of listen.{of}"), None, None);
             }
         }
     }
     if admin.token_file.is_some() && admin.token_env.is_some() {
-        section.fault("token_env", "admin.token_file is also set", None, None);
+        section.note_fault("token_env", "admin.token_file is also set", None, None);
     }
-    for (key, path) in [("handover", admin.handover.as_deref()), ("socket", admin.socket.path())] {
-        if path.is_some_and(|path| path.as_os_str().len() > Admin::MAX_SOCKET_LEN) {
-            section.fault(key, "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
+    for (key, path) in [("handover", admin.handover.as_deref()), ("socket", admin.socket.configured_path())] {
+        if path.is_some_and(|path| path.as_os_str().len() > Admin::MAX_SOCKET_BYTES) {
+            section.note_fault(key, "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
         }
     }
-    if admin.handover.is_some() && admin.handover.as_deref() == admin.socket.path() {
-        section.fault("socket", "is already used by admin.handover", None, None);
+    if admin.handover.is_some() && admin.handover.as_deref() == admin.socket.configured_path() {
+        section.note_fault("socket", "is already used by admin.handover", None, None);
     }
     // A token that is there but wrong has its own fault.
-    let has_token = section.has("token_file") || section.has("token_env");
+    let has_token = section.has_key("token_file") || section.has_key("token_env");
     if !has_token && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
         let expected = "a loopback address, or admin.token_file as well";
-        section.fault("listen", "is reachable from other machines, and no token is set", Some(expected), None);
+        section.note_fault("listen", "is reachable from other machines, and no token is set", Some(expected), None);
     }
     admin
 }
 
 /// Whether a socket by itself cannot be bound beside another: an address is taken by "any address", too (ip(7)).
-fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
+fn addresses_overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
     let takes = |any: IpAddr, of: IpAddr| any.is_unspecified() && (any.is_ipv6() || of.is_ipv4());
     one.port() == other.port() && (one_ip == other_ip || takes(one_ip, other_ip) || takes(other_ip, one_ip))

@@ -1,16 +1,16 @@
 //! `routes[].auth`: sign-in by another server.
 
-use super::origin::target;
+use super::origin::request_target_kind;
 use super::rules::request_field_fault;
-use crate::reading::names::origin_name;
-use crate::reading::rule_readers::{field_name, table};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, keys, list, required};
-use crate::reading::values::{Kind, text};
+use crate::reading::names::origin_name_kind;
+use crate::reading::rule_readers::{parse_rule_field, read_optional_table};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, keys, list_key, required_key};
+use crate::reading::values::{ValueKind, text_kind};
 use http::HeaderName;
 
 /// Fields of the names that litequic reserves for itself by which servers that decide name the user.
-const IDENTITIES: [&str; 5] = [
+const IDENTITY_FIELDS: [&str; 5] = [
     "x-forwarded-user",
     "x-forwarded-email",
     "x-forwarded-groups",
@@ -23,14 +23,14 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Auth {
         /// Origin that decides about each request: a name of `[origins.NAME]`, or `origin`.
-        origin: String = String::new(), required(origin_name());
+        origin: String = String::new(), required_key(origin_name_kind());
 
         /// The path of the request to it, with a query if necessary.
-        path: String = String::new(), required(target());
+        path: String = String::new(), required_key(request_target_kind());
 
         /// Fields of its answer that the route's origin gets. What clients send under these names, in any spelling, is
         /// removed.
-        copy: Vec<HeaderName> = Vec::new(), list(copied_field(), 0..=Self::MAX_FIELDS);
+        copy: Vec<HeaderName> = Vec::new(), list_key(copied_field_kind(), 0..=Self::MAX_FIELDS);
     }
 }
 
@@ -40,34 +40,34 @@ impl Auth {
 }
 
 /// `auth`, if set.
-pub(crate) fn auth(section: &mut Section<'_>, key: &str, about: &str) -> Option<Auth> {
-    table(section, key, about, |section| {
-        let auth = Auth::read(section);
+pub(crate) fn read_auth(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Auth> {
+    read_optional_table(section, key, about, |section| {
+        let auth = Auth::read_table(section);
         for (n, name) in auth.copy.iter().enumerate() {
             if auth.copy.iter().take(n).any(|other| other == name) {
-                section.fault_in_list("copy", n, "is listed twice");
+                section.note_list_fault("copy", n, "is listed twice");
             }
         }
         auth
     })
 }
 
-pub(crate) fn show_auth(auth: &Option<Auth>) -> String {
+pub(crate) fn format_auth(auth: &Option<Auth>) -> String {
     let Some(Auth { origin, path, copy }) = auth else { return "none".into() };
     let copied = copy.iter().map(|name| format!(", copy {name}"));
     format!("{origin} {path}{}", copied.collect::<String>())
 }
 
 /// The name of a field that an origin gets from a server that decides.
-pub(crate) fn copied_field() -> Kind<HeaderName> {
+pub(crate) fn copied_field_kind() -> ValueKind<HeaderName> {
     let parse = |text: String| {
         // Which user a request is of, litequic does not say.
-        let fault = |name: &HeaderName| request_field_fault(name).filter(|_| !IDENTITIES.contains(&name.as_str()));
+        let fault = |name: &HeaderName| request_field_fault(name).filter(|_| !IDENTITY_FIELDS.contains(&name.as_str()));
         let is_right = HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| fault(&name).is_none());
-        let name = field_name(&text, if is_right { |_| None } else { request_field_fault })?;
+        let name = parse_rule_field(&text, if is_right { |_| None } else { request_field_fault })?;
         // Each spelling of a field is removed with it.
         let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if is_plain { Ok(name) } else { Err("has another character than letters, digits and -".into()) }
     };
-    text("a field's name, such as \"Remote-User\"", parse, ToString::to_string).matching("[0-9A-Za-z-]+")
+    text_kind("a field's name, such as \"Remote-User\"", parse, ToString::to_string).with_pattern("[0-9A-Za-z-]+")
 }

@@ -1,25 +1,25 @@
 //! `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of clients.
 
 use crate::reading::{
-    names::path,
-    section::Section,
-    table::{KeyTable as _, file, implied, keys, required_file},
-    values::{boolean, one_of},
+    names::path_kind,
+    section::ConfigSection,
+    table::{KeyTable as _, derived_default, file_key, keys, required_file_key},
+    values::{boolean_kind, one_of},
 };
 use std::path::PathBuf;
 
 /// What a key needs to have an effect.
-pub(super) const WITH_CA: &str = "client_certificates.ca, the path of a PEM file";
+pub(super) const EXPECTED_CA: &str = "client_certificates.ca, the path of a PEM file";
 
 keys! {
     /// One of `[[certificates]]`: PEM files. A path that is missing or wrong is empty.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CertificateFiles {
         /// File with the certificate chain, leaf first, in PEM.
-        cert: PathBuf = PathBuf::new(), required_file(path("the path of a PEM file"));
+        cert: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a PEM file"));
 
         /// File with the leaf's private key, in PEM.
-        key: PathBuf = PathBuf::new(), required_file(path("the path of a PEM file"));
+        key: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a PEM file"));
     }
 }
 
@@ -29,24 +29,24 @@ keys! {
     pub struct ClientCertificates {
         /// File with the certificate authorities (CAs) that sign clients' certificates, in PEM. Without it, no client
         /// is asked for a certificate, and no key may require one.
-        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with revocation lists: X.509 CRLs in PEM, one for each CA in a client's chain. A certificate is
         /// rejected if its CA has no list here, or if that list is past its next update.
-        crl: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        crl: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// Whether clients present a certificate, on routes without their own `client_certificate`. By default
         /// `required` if `ca` is set.
-        verify: Verify = Verify::None, implied(one_of(Verify::NAMES));
+        verify: VerifyMode = VerifyMode::None, derived_default(one_of(VerifyMode::NAMES));
 
         /// Whether the origin gets `Client-Cert-Chain` beside `Client-Cert`.
-        chain: bool = false, boolean();
+        chain: bool = false, boolean_kind();
     }
 }
 
 /// Whether a client has to present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verify {
+pub enum VerifyMode {
     /// No certificate is requested.
     None,
     /// A certificate is requested, and not needed; an invalid one is rejected.
@@ -55,25 +55,25 @@ pub enum Verify {
     Required,
 }
 
-impl Verify {
+impl VerifyMode {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] =
         &[("none", Self::None), ("optional", Self::Optional), ("required", Self::Required)];
 }
 
 /// Reads `[client_certificates]`, and returns whether there is a CA, valid or not.
-pub(super) fn read(section: &mut Section<'_>) -> (ClientCertificates, bool) {
-    let mut certificates = ClientCertificates::read(section);
-    let has_ca = section.has("ca");
+pub(super) fn read_client_certificates(section: &mut ConfigSection<'_>) -> (ClientCertificates, bool) {
+    let mut certificates = ClientCertificates::read_table(section);
+    let has_ca = section.has_key("ca");
     if !has_ca {
-        let asks = certificates.verify != Verify::None;
+        let asks = certificates.verify != VerifyMode::None;
         let useless = [("verify", asks), ("crl", true), ("chain", certificates.chain)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
-            section.fault(key, "has no effect without an authority", Some(WITH_CA), None);
+            section.note_fault(key, "has no effect without an authority", Some(EXPECTED_CA), None);
         }
     }
-    if certificates.ca.is_some() && !section.has("verify") {
-        certificates.verify = Verify::Required;
+    if certificates.ca.is_some() && !section.has_key("verify") {
+        certificates.verify = VerifyMode::Required;
     }
     (certificates, has_ca)
 }

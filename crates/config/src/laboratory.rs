@@ -2,51 +2,51 @@
 //! the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
 
 use super::limits::{Limits, Sources};
-use super::origin::Origin;
-use crate::reading::table::{keys, optional};
-use crate::reading::values::{COUNT, TIMEOUT, duration, number, size};
+use super::origin::OriginConfig;
+use crate::reading::table::{keys, optional_key};
+use crate::reading::values::{COUNT_RANGE, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// More is better left to the client, which can wait.
-const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
+const REQUEST_BUFFER_RANGE: RangeInclusive<u64> = 0..=1024 * 1024;
 
 /// What stands for the value of a key that is not set.
-const DEFAULT: &str = "default";
+const UNSET_TEXT: &str = "default";
 
 keys! {
     /// Values in place of constants; without a key, the constant.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Laboratory {
         /// [`Limits::max_control_frames`].
-        max_control_frames: Option<u32> = None, optional(number(COUNT), DEFAULT);
+        max_control_frames: Option<u32> = None, optional_key(number_kind(COUNT_RANGE), UNSET_TEXT);
 
         /// [`Limits::max_small_frames`].
-        max_small_frames: Option<u32> = None, optional(number(COUNT), DEFAULT);
+        max_small_frames: Option<u32> = None, optional_key(number_kind(COUNT_RANGE), UNSET_TEXT);
 
         /// [`Limits::max_resets`].
-        max_resets: Option<u32> = None, optional(number(COUNT), DEFAULT);
+        max_resets: Option<u32> = None, optional_key(number_kind(COUNT_RANGE), UNSET_TEXT);
 
         /// [`Limits::rate_grace`].
-        rate_grace: Option<Duration> = None, optional(duration(TIMEOUT), DEFAULT);
+        rate_grace: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), UNSET_TEXT);
 
         /// [`Sources::ipv4_prefix`].
-        source_ipv4_prefix: Option<u8> = None, optional(number(1..=32), DEFAULT);
+        source_ipv4_prefix: Option<u8> = None, optional_key(number_kind(1..=32), UNSET_TEXT);
 
         /// [`Origin::request_buffer`], of every origin.
-        request_buffer: Option<u64> = None, optional(size(REQUEST_BUFFER), DEFAULT);
+        request_buffer: Option<u64> = None, optional_key(size_kind(REQUEST_BUFFER_RANGE), UNSET_TEXT);
     }
 }
 
 impl Laboratory {
     /// What a warning says.
-    pub(super) const WARNING: &str = "is for experiments: its keys may change or go in any version";
+    pub(super) const EXPERIMENT_WARNING: &str = "is for experiments: its keys may change or go in any version";
 
     /// Puts the values in the places of the constants.
-    pub(super) fn apply<'o>(
+    pub(super) fn apply_overrides<'o>(
         self,
         limits: &mut Limits,
         sources: &mut Sources,
-        origins: impl Iterator<Item = &'o mut Origin>,
+        origins: impl Iterator<Item = &'o mut OriginConfig>,
     ) {
         let Self { max_control_frames, max_small_frames, max_resets, rate_grace, source_ipv4_prefix, request_buffer } =
             self;

@@ -38,28 +38,31 @@ pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use auth::Auth;
-pub use certificates::{CertificateFiles, ClientCertificates, Verify};
-pub use config::{Config, Live};
-pub use document::{Change, Draft, Findings, ambiguities, load, metric, needs_restart, parse, reference, schema};
+pub use certificates::{CertificateFiles, ClientCertificates, VerifyMode};
+pub use config::{Config, LiveConfig};
+pub use document::{
+    ConfigChange, FaultCollector, ParsedConfig, find_ambiguous_routes, json_schema, limit_metric, load_config,
+    parse_config, reference_page, restart_keys,
+};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
-pub use listen::{Listen, Workers};
-pub use log::{Level, Log, LogFormat};
-pub use matching::{Match, Pattern, Weight};
+pub use listen::{Listen, WorkerCount};
+pub use log::{LogConfig, LogFormat, LogSeverity};
+pub use matching::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{
-    AmbiguousFields, Balance, CheckIdle, Health, Origin, OriginAddress, OriginAddressError, OriginServer, OriginTls,
-    PathReading, Statuses, StatusesError, Sticky, StickyBy, TlsVersion,
+    AmbiguousFields, Balance, CheckIdle, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginServer,
+    OriginTls, PathReading, StatusRange, StatusRangeError, Sticky, StickyBy, TlsVersion,
 };
 pub use rate_limit::{RateLimit, RateLimitBy};
-pub use reading::{Fault, Faults, Network, Warning, foreign_variable, listen_address};
+pub use reading::{ConfigFault, ConfigFaults, ConfigWarning, Network, find_foreign_variable, parse_listen_address};
 pub use redirect::Redirect;
-pub use reload::{OnChange, Reload};
+pub use reload::{OnChange, ReloadConfig};
 pub use reserved::{ReservedField, ReservedFields};
-pub use respond::{FixedBody, Respond};
-pub use route::{Route, Target};
+pub use respond::{FixedBody, FixedResponse};
+pub use route::{RouteConfig, RouteTarget};
 pub use rules::{
-    ErrorPages, Errors, HeaderRules, RouteTimeouts, Template, TemplatePart, Variable, body_type, media_type,
-    request_field_fault, response_field_fault,
+    ErrorPages, ErrorStatuses, HeaderRules, RouteTimeouts, Template, TemplatePart, Variable, body_media_type,
+    page_media_type, request_field_fault, response_field_fault,
 };
 pub use server_id::{ServerId, ServerIdShape};
 pub use timeouts::Timeouts;

@@ -1,11 +1,12 @@
 //! `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it is
 //! reached (`litequic_limit_reached_total`).
 
-use crate::reading::names::{MAX_NETWORKS, network};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, fixed, keys, list};
+use crate::reading::names::{MAX_NETWORKS, network_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, fixed_value, keys, list_key};
 use crate::reading::values::{
-    BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, boolean, number, or_none, size,
+    BODY_BYTES_RANGE, COUNT_OR_ZERO_RANGE, COUNT_RANGE, GIB, KIB, MIB, RawValue, ValueKind, boolean_kind, number_kind,
+    or_none, size_kind,
 };
 use litequic_base::network::Network;
 use serde_json::json;
@@ -13,18 +14,18 @@ use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 
 /// RFC 9114 §6.1 wants at least 100 streams, but a small device may take fewer; 2^60 is QUIC's own bound
 /// (RFC 9000 §4.6).
-const STREAMS: RangeInclusive<u64> = 1..=1_000_000;
-const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
+const STREAMS_RANGE: RangeInclusive<u64> = 1..=1_000_000;
+const REQUESTS_RANGE: RangeInclusive<u64> = 1..=1 << 60;
 /// Less than 1 KiB is too small for any browser's header; a field section is held in memory as a whole.
-const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
-const HEADERS: RangeInclusive<u64> = 1..=10_000;
+const HEADER_BYTES_RANGE: RangeInclusive<u64> = KIB..=MIB;
+const HEADERS_RANGE: RangeInclusive<u64> = 1..=10_000;
 /// What a stream or a connection may have of a worker's buffer: less than a few packets' worth stalls each stream.
-const SHARE: RangeInclusive<u64> = Limits::RECEIVE_FLOOR..=GIB;
-const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
+const BUFFER_SHARE_RANGE: RangeInclusive<u64> = Limits::MIN_RECEIVE_WINDOW..=GIB;
+const WORKER_BUFFER_RANGE: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
 /// A process that has just started takes 10 MiB.
-const MEMORY: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
+const MEMORY_RANGE: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
 /// Bytes a second: a client that reads more than 1 MiB is not slow.
-const RATE: RangeInclusive<u64> = 0..=MIB;
+const RATE_RANGE: RangeInclusive<u64> = 0..=MIB;
 
 keys! {
     /// Limits for clients.
@@ -34,100 +35,100 @@ keys! {
         /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, each
         /// new connection of another source ends an idle connection of the source that has the most; a further
         /// connection of that source itself is rejected (CONNECTION_REFUSED).
-        max_connections: u32 = 20_000, number(COUNT), counted;
+        max_connections: u32 = 20_000, number_kind(COUNT_RANGE), counted;
 
         // A core does a few thousand handshakes a second: 256 in flight are more than a round trip's worth.
         /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry: an eighth of
         /// `max_handshakes`. With 0 always.
-        retry_handshakes: u32 = 256, fixed(), no_key;
+        retry_handshakes: u32 = 256, fixed_value(), no_key;
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
         /// Handshakes in flight of a worker. Beyond it, Initials are dropped. From an eighth of it on, and while less
         /// than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The last
         /// eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source that
         /// has the most ends, to make room.
-        max_handshakes: u32 = 2_048, number(COUNT), counted;
+        max_handshakes: u32 = 2_048, number_kind(COUNT_RANGE), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
         /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
-        max_streams: u32 = 128, number(STREAMS), counted;
+        max_streams: u32 = 128, number_kind(STREAMS_RANGE), counted;
 
         // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
         /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel that was silent for ten
         /// seconds, of the source that has the most; if there is none, the request is answered 503. 0 disables tunnels.
         /// A tunnel also counts as a request (`max_streams`), but not as one of the origin's `max_connections`.
-        max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
+        max_tunnels: u32 = 10_000, number_kind(COUNT_OR_ZERO_RANGE), counted_by("litequic_tunnels_refused_total");
 
         // A connection is not kept for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
-        max_requests: u64 = 1_000_000, number(REQUESTS), counted;
+        max_requests: u64 = 1_000_000, number_kind(REQUESTS_RANGE), counted;
 
         // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or
         // two: a thousand at once are seven pages left within a second, and no user leaves one a second for ever.
         /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
         /// that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_resets: u32 = 100, fixed(), no_key;
+        max_resets: u32 = 100, fixed_value(), no_key;
 
         // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all
         // that 7 Gbit/s need even so.
         /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
         /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_control_frames: u32 = 50_000, fixed(), no_key;
+        max_control_frames: u32 = 50_000, fixed_value(), no_key;
 
         // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a
         // second.
         /// DATA frames per second on a connection with less than 64 bytes; ten seconds' worth may come at once. Over
         /// HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less. Beyond that, the connection is closed
         /// (H3_EXCESSIVE_LOAD).
-        max_small_frames: u32 = 10_000, fixed(), no_key;
+        max_small_frames: u32 = 10_000, fixed_value(), no_key;
 
         // What origins accept: nginx allows 4 × 8 KiB.
         /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
         /// `cookie` and each pseudo-header field counts as a field; over HTTP/1.1, request line and `Host` count as
         /// these. Beyond it, the client gets 431.
-        max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
+        max_header_bytes: u32 = 32 * 1024, size_kind(HEADER_BYTES_RANGE), counted;
 
         // With `Host` Apache's default, and the lines that hyper parses over HTTP/1.1 without an allocation.
         /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3, all lines of `cookie`
         /// count as one. Beyond it, the client gets 431.
-        max_headers: u32 = 99, number(HEADERS), counted;
+        max_headers: u32 = 99, number_kind(HEADERS_RANGE), counted;
 
         // A proxy does not know its origin's uploads: the origin's own limit holds.
         /// Bytes of a request's body. Beyond it, the client gets 413.
-        max_body_bytes: Option<u64> = None, or_none(size(BODY_BYTES)), counted;
+        max_body_bytes: Option<u64> = None, or_none(size_kind(BODY_BYTES_RANGE)), counted;
 
         // A tenth of what GPRS does, for ten requests at once.
         /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
         /// that takes 20 s longer than this rate allows gets 408. 0 disables the check.
-        min_upload_rate: u64 = 240, size(RATE), counted;
+        min_upload_rate: u64 = 240, size_kind(RATE_RANGE), counted;
 
         // The same.
         /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
         /// client. If the client takes 20 s longer than this rate allows, its stream is reset, over HTTP/1.1 its
         /// connection closed. 0 disables the check.
-        min_download_rate: u64 = 240, size(RATE), counted;
+        min_download_rate: u64 = 240, size_kind(RATE_RANGE), counted;
 
         // Apache's: a tunnel of a train, a change of network.
         /// Total time that litequic waits for a client beyond the time that `min_upload_rate` and `min_download_rate`
         /// allow.
-        rate_grace: Duration = Duration::from_secs(20), fixed(), no_key;
+        rate_grace: Duration = Duration::from_secs(20), fixed_value(), no_key;
 
         // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but
         // time.
         /// Bytes of a request's body that are discarded after the request was answered (`timeouts.lingering`). 0
         /// discards nothing.
-        max_lingering_bytes: u64 = 64 * MIB, fixed(), no_key;
+        max_lingering_bytes: u64 = 64 * MIB, fixed_value(), no_key;
 
         // Three 256ths of a worker's buffer: one stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight:
         // s2n-quic raises a window once a tenth of it was read, so that nine tenths of it are there at any time.
         /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        stream_receive_buffer: u32 = share(256 * MIB, Self::STREAM_RECEIVE), fixed(), no_key;
+        stream_receive_buffer: u32 = buffer_share(256 * MIB, Self::STREAM_RECEIVE), fixed_value(), no_key;
 
         // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
         /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        connection_receive_buffer: u32 = share(256 * MIB, Self::CONNECTION_RECEIVE), fixed(), no_key;
+        connection_receive_buffer: u32 = buffer_share(256 * MIB, Self::CONNECTION_RECEIVE), fixed_value(), no_key;
 
         // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that
         // their origins do not read, 85 whole streams.
@@ -136,19 +137,19 @@ keys! {
         /// control windows); the window of a new connection is at most a 32nd of what is left. None is smaller than
         /// 64 KiB. A connection with an upload counts with its whole window. When the limit is
         /// exceeded, the largest connection of the source whose connections hold the most is closed.
-        worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
+        worker_receive_buffer: u64 = 256 * MIB, size_kind(WORKER_BUFFER_RANGE), counted;
 
         // A quarter of a worker's buffer: 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory
         // while a lost packet is missing.
         /// Response bytes of a stream in memory, until the client has acknowledged them (QUIC) or the kernel has
         /// accepted them (TCP, 1 MiB at most). This is the most that may be in flight on a path; on a path that needs
         /// less, less is used. Beyond it, the origin waits.
-        stream_send_buffer: u32 = share(64 * MIB, Self::STREAM_SEND), fixed(), no_key;
+        stream_send_buffer: u32 = buffer_share(64 * MIB, Self::STREAM_SEND), fixed_value(), no_key;
 
         // What one stream may have: the streams of a connection share its congestion window.
         /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). Beyond
         /// it, the origin waits.
-        connection_send_buffer: u32 = share(64 * MIB, Self::CONNECTION_SEND), fixed(), no_key;
+        connection_send_buffer: u32 = buffer_share(64 * MIB, Self::CONNECTION_SEND), fixed_value(), no_key;
 
         // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
         // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
@@ -157,7 +158,7 @@ keys! {
         /// them (TCP), over HTTP/1.1, HTTP/2 and HTTP/3 together. Beyond it, each stream gets a smaller buffer, and no
         /// request fails. A connection, and a stream, may have a quarter of it: the most that may be in flight on a
         /// path (TCP: 4 MiB and 1 MiB at most). Clients that acknowledge nothing use at most half of it.
-        worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+        worker_send_buffer: u64 = 64 * MIB, size_kind(WORKER_BUFFER_RANGE), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
         /// Memory of the process. From 85 % of it on, a client gets no third connection, and connections without a
@@ -165,7 +166,7 @@ keys! {
         /// and each worker closes the connections that hold the most, ten per second. `worker_send_buffer` and
         /// `worker_receive_buffer` of all workers are at most a quarter of it each. `"cgroup"`: the limit of the memory
         /// cgroup; a size: the smaller one of this size and the cgroup's limit; `"none"`: no limit.
-        memory: MemoryLimit = MemoryLimit::Cgroup, memory(MEMORY),
+        memory: MemoryLimit = MemoryLimit::Cgroup, memory_kind(MEMORY_RANGE),
             counted_by("litequic_limit_reached_total{limit=\"memory_connections\"}");
     }
 }
@@ -180,33 +181,34 @@ keys! {
         /// is alone may use all of them. Behind a trusted proxy, tunnels and connections to origins count for the
         /// client that the proxy names; for connections and handshakes, each connection of the proxy is a source of its
         /// own. With `false`, each client's connection is a source of its own.
-        limited("by_source"): bool = true, boolean(),
+        limited("by_source"): bool = true, boolean_kind(),
             counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 
         // One address is one client, or many behind one translator.
         /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
         /// between the sources of a network.
-        ipv4_prefix("source_ipv4_prefix"): u8 = 32, fixed(), no_key;
+        ipv4_prefix("source_ipv4_prefix"): u8 = 32, fixed_value(), no_key;
 
         // Any machine has 2^64 addresses (RFC 7934 §6.1).
         /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
         /// between the /56 networks of each, then between the sources of a network.
-        ipv6_prefix("source_ipv6_prefix"): u8 = 64, number(1..=128);
+        ipv6_prefix("source_ipv6_prefix"): u8 = 64, number_kind(1..=128);
 
         /// Networks in which each connection is a source of its own, which counts neither for its address nor for a
         /// network around it.
-        exempt("source_exempt"): Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+        exempt("source_exempt"): Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
     }
 }
 
 /// Reads `[limits]`.
-pub(super) fn read(section: &mut Section<'_>) -> (Limits, Sources) {
-    (Limits::read(section).derived(), Sources::read(section))
+pub(super) fn read_limits(section: &mut ConfigSection<'_>) -> (Limits, Sources) {
+    (Limits::read_table(section).with_derived_values(), Sources::read_table(section))
 }
 
 /// `parts` of 256 of a worker's buffer.
-fn share(worker: u64, parts: u64) -> u32 {
-    let bytes = (worker.saturating_mul(parts) / 256).clamp(*SHARE.start(), *SHARE.end()).min(worker);
+fn buffer_share(worker: u64, parts: u64) -> u32 {
+    let bytes =
+        (worker.saturating_mul(parts) / 256).clamp(*BUFFER_SHARE_RANGE.start(), *BUFFER_SHARE_RANGE.end()).min(worker);
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
@@ -225,10 +227,10 @@ pub enum MemoryLimit {
 impl Limits {
     /// What a connection may send ahead however much the others have, beyond the budget if necessary: a request's
     /// header and some 25 Mbit/s at 20 ms.
-    pub const RECEIVE_FLOOR: u64 = 64 * 1024;
+    pub const MIN_RECEIVE_WINDOW: u64 = 64 * 1024;
     /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
     /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
-    const RECEIVE_SHARE: u64 = 32;
+    const RECEIVE_DIVISOR: u64 = 32;
 
     /// A stream's and a connection's parts of a worker's buffers, of 256.
     const STREAM_RECEIVE: u64 = 3;
@@ -236,17 +238,17 @@ impl Limits {
     const STREAM_SEND: u64 = 64;
     const CONNECTION_SEND: u64 = Self::STREAM_SEND;
     /// The part of `max_handshakes` from which on clients validate their addresses: an eighth.
-    const RETRY_SHARE: u32 = 8;
+    const RETRY_DIVISOR: u32 = 8;
 
     /// With the values that follow from others.
-    fn derived(self) -> Self {
+    fn with_derived_values(self) -> Self {
         let Self { worker_receive_buffer: received, worker_send_buffer: sent, .. } = self;
         Self {
-            retry_handshakes: self.max_handshakes / Self::RETRY_SHARE,
-            stream_receive_buffer: share(received, Self::STREAM_RECEIVE),
-            connection_receive_buffer: share(received, Self::CONNECTION_RECEIVE),
-            stream_send_buffer: share(sent, Self::STREAM_SEND),
-            connection_send_buffer: share(sent, Self::CONNECTION_SEND),
+            retry_handshakes: self.max_handshakes / Self::RETRY_DIVISOR,
+            stream_receive_buffer: buffer_share(received, Self::STREAM_RECEIVE),
+            connection_receive_buffer: buffer_share(received, Self::CONNECTION_RECEIVE),
+            stream_send_buffer: buffer_share(sent, Self::STREAM_SEND),
+            connection_send_buffer: buffer_share(sent, Self::CONNECTION_SEND),
             ..self
         }
     }
@@ -255,29 +257,29 @@ impl Limits {
     /// on connections that upload.
     pub fn receive_window(&self, used: u64) -> u64 {
         let left = self.worker_receive_buffer.saturating_sub(used);
-        (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
+        (left / Self::RECEIVE_DIVISOR).max(Self::MIN_RECEIVE_WINDOW).min(self.connection_receive_buffer.into())
     }
 }
 
 impl Sources {
     /// What `address` counts as; `None` if it is not limited.
-    pub fn source(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
-        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
+    pub fn source_of_address(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains_address(address));
         let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);
-        (!free).then(|| self.of(address))
+        (!free).then(|| self.source_network(address))
     }
 
     /// The source of `address`.
-    fn of(&self, address: IpAddr) -> Network {
+    fn source_network(&self, address: IpAddr) -> Network {
         let address = address.to_canonical();
-        Network::of(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
+        Network::from_address(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
     }
 }
 
 /// `"cgroup"`, `"none"` or a size.
-fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
-    let Kind { expected, schema, read, show } = or_none(size::<u64>(range));
-    Kind {
+fn memory_kind(range: RangeInclusive<u64>) -> ValueKind<MemoryLimit> {
+    let ValueKind { expected, schema, read, show } = or_none(size_kind::<u64>(range));
+    ValueKind {
         expected: format!("\"cgroup\", {expected}"),
         schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
         read: Box::new(move |given| match given {
@@ -298,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_follows_from_other_keys_is_in_proportion_and_within_its_bounds() {
-        assert_eq!(Limits::default().derived(), Limits::default());
+        assert_eq!(Limits::default().with_derived_values(), Limits::default());
         for (received, sent, expected) in [
             (256 * MIB, 64 * MIB, [3 * MIB, 6 * MIB, 16 * MIB]),
             (GIB, 256 * MIB, [12 * MIB, 24 * MIB, 64 * MIB]),
@@ -307,18 +309,18 @@ mod tests {
             (16 * KIB, 16 * KIB, [16 * KIB, 16 * KIB, 16 * KIB]),
         ] {
             let limits = Limits { worker_receive_buffer: received, worker_send_buffer: sent, ..Limits::default() };
-            let limits = limits.derived();
+            let limits = limits.with_derived_values();
             let found = [limits.stream_receive_buffer, limits.connection_receive_buffer, limits.stream_send_buffer];
             assert_eq!(found.map(u64::from), expected, "{received} {sent}");
             assert_eq!(limits.connection_send_buffer, limits.stream_send_buffer);
         }
         let limits = Limits { max_handshakes: 7, ..Limits::default() };
-        assert_eq!(limits.derived().retry_handshakes, 0);
+        assert_eq!(limits.with_derived_values().retry_handshakes, 0);
     }
 
     #[test]
     fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {
-        const FLOOR: u64 = Limits::RECEIVE_FLOOR;
+        const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;
         let table = [
             ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),
             ("three quarters are left", 6 * MIB, 256 * MIB, 64 * MIB, 6 * MIB),

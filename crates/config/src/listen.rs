@@ -1,11 +1,11 @@
 //! `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::origin::TlsVersion;
-use super::server_id::{ServerId, ServerIdTable};
-use crate::reading::names::{MAX_NETWORKS, address, network, path, replica};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, file, keys, list, optional};
-use crate::reading::values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port};
+use super::server_id::{ServerId, ServerIdReader};
+use crate::reading::names::{MAX_NETWORKS, address_kind, network_kind, path_kind, replica_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
+use crate::reading::values::{DAY, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, port_kind};
 use litequic_base::network::Network;
 use serde_json::json;
 use std::{
@@ -22,27 +22,27 @@ keys! {
     pub struct Listen {
         /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. Port 0 is not possible, because clients have to know the
         /// port.
-        udp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 1..=Self::MAX_ADDRESSES), restart;
+        udp: Vec<SocketAddr> = vec![Self::DEFAULT_ADDRESS], list_key(address_kind(), 1..=Self::MAX_ADDRESSES), restart;
 
         /// Whether HTTP/3 is served. With `false`, also by a reload, QUIC handshakes are refused (CONNECTION_REFUSED),
         /// open connections get GOAWAY and end after their last request, and answers over TCP have `Alt-Svc: clear`, by
         /// which clients forget HTTP/3. The UDP addresses stay bound, so a reload with `true` serves HTTP/3 again.
-        http3: bool = true, boolean(), counted_by("litequic_handshakes_refused_total");
+        http3: bool = true, boolean_kind(), counted_by("litequic_handshakes_refused_total");
 
         /// Addresses for HTTP/1.1 and HTTP/2 over TLS, with the same routes; their answers advertise HTTP/3
         /// (`Alt-Svc`). Without the key, the addresses of `listen.udp`; `[]` is none.
-        tcp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 0..=Self::MAX_ADDRESSES), restart;
+        tcp: Vec<SocketAddr> = vec![Self::DEFAULT_ADDRESS], list_key(address_kind(), 0..=Self::MAX_ADDRESSES), restart;
 
         /// Addresses for plain HTTP. Each request gets a redirect (308) to the same host, path and query at https, with
         /// the port `advertised_port`, or else the port of the first address of `listen.tcp`.
-        redirect: Vec<SocketAddr> = Vec::new(), list(address(), 0..=Self::MAX_ADDRESSES), restart;
+        redirect: Vec<SocketAddr> = Vec::new(), list_key(address_kind(), 0..=Self::MAX_ADDRESSES), restart;
 
         /// Networks whose TCP connections begin with a PROXY protocol header, which has the client's address.
-        proxy_protocol_from: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+        proxy_protocol_from: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
         /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
         /// for `Alt-Svc` and redirects. By default the port of `listen.udp`.
-        advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
+        advertised_port: Option<NonZeroU16> = None, optional_key(port_kind(), "that of listen.udp"), restart;
 
         // What TLS 1.2 lacks: a leaked key of tickets, or RSA key exchange, decrypts recorded traffic.
         /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:
@@ -53,60 +53,60 @@ keys! {
 
         // As long as browsers and other servers have it.
         /// Time for which clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.
-        alt_svc_max_age: Duration = DAY, duration(Self::ALT_SVC_AGES);
+        alt_svc_max_age: Duration = DAY, duration_kind(Self::ALT_SVC_AGE_RANGE);
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
-        workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
+        workers: WorkerCount = WorkerCount::Auto, workers_kind(Self::MAX_WORKERS), restart;
 
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
         /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share
         /// it: each then accepts the tokens, tickets and cookies of the others. After a crash, the next process with
         /// the same file and the same `replica` resets its predecessor's connections, and all else stays valid. Without
         /// it the keys are random and end with the process, or with the last that takes over from it.
-        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
+        secret_file: Option<PathBuf> = None, file_key(path_kind("the path of a file of at least 32 random bytes")), restart;
 
         /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
         /// are derived from it, so that no replica resets connections of another. Without it the host's name
         /// (gethostname(2)), which a container and a pod keep when they are restarted. With `listen.server_id` that ID
         /// takes its place. A process that takes over keeps the name of its predecessor.
-        replica: Option<String> = None, optional(replica(), "the host's name"), restart;
+        replica: Option<String> = None, optional_key(replica_kind(), "the host's name"), restart;
 
         /// Connection IDs by which load balancers route.
-        server_id: Option<ServerId> = None, ServerIdTable, restart;
+        server_id: Option<ServerId> = None, ServerIdReader, restart;
 
         /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
         /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's
         /// packets to another replica. A client whose address changes without its doing, as by a NAT, is followed
         /// either way.
-        migration: bool = true, boolean();
+        migration: bool = true, boolean_kind();
     }
 }
 
 impl Listen {
     /// A privileged port is not needed, and a port above 1024 is what a Service or a balancer maps 443 to.
-    pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+    pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
     /// RFC 7838 counts seconds; a client that does not come back for a month may as well learn of HTTP/3 anew.
-    const ALT_SVC_AGES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+    const ALT_SVC_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
     /// What fits into the byte of a connection ID that names the worker.
     pub const MAX_WORKERS: u16 = 256;
 
     /// Whether a reload can follow the connection IDs of `next`: their lengths are the same.
-    pub fn server_id_follows(&self, next: &Self) -> bool {
-        self.server_id.as_ref().map(ServerId::shape) == next.server_id.as_ref().map(ServerId::shape)
+    pub fn keeps_server_id_shape(&self, next: &Self) -> bool {
+        self.server_id.as_ref().map(ServerId::id_shape) == next.server_id.as_ref().map(ServerId::id_shape)
     }
 
     /// All of HTTP at one address, by as many workers as there are cores.
-    pub fn at(address: SocketAddr) -> Self {
+    pub fn at_address(address: SocketAddr) -> Self {
         Self { udp: vec![address], tcp: vec![address], ..Self::default() }
     }
 }
 
 /// `workers`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workers {
+pub enum WorkerCount {
     /// One a core that this process may use: its affinity mask, bounded by its cgroup's CPU quota.
     Auto,
     /// A number of workers.
@@ -114,27 +114,27 @@ pub enum Workers {
 }
 
 /// Reads `[listen]`.
-pub(super) fn read(section: &mut Section<'_>) -> Listen {
-    let mut listen = Listen::read(section);
-    if !section.has("tcp") {
+pub(super) fn read_listen(section: &mut ConfigSection<'_>) -> Listen {
+    let mut listen = Listen::read_table(section);
+    if !section.has_key("tcp") {
         listen.tcp.clone_from(&listen.udp);
     }
     let (udp, tcp, none) = (&*listen.udp, &*listen.tcp, [].as_slice());
     for (key, addresses, others) in [("udp", udp, none), ("tcp", tcp, none), ("redirect", &*listen.redirect, tcp)] {
         for (n, address) in addresses.iter().enumerate() {
-            if let Some(other) = addresses.iter().take(n).chain(others).find(|other| clash(address, other)) {
-                section.fault_in_list(key, n, &format!("is already used by {other}"));
+            if let Some(other) = addresses.iter().take(n).chain(others).find(|other| addresses_clash(address, other)) {
+                section.note_list_fault(key, n, &format!("is already used by {other}"));
             }
         }
     }
     if !listen.http3 && listen.tcp.is_empty() {
-        section.fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);
+        section.note_fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);
     }
     listen
 }
 
 /// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` includes IPv4.
-fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
+fn addresses_clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     let wildcards = |v6: &SocketAddr, v4: &SocketAddr| {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
     };
@@ -142,22 +142,22 @@ fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
 }
 
 /// `"auto"` or a count.
-fn workers(most: u16) -> Kind<Workers> {
-    let count = number::<u16>(1..=most.into());
-    Kind {
+fn workers_kind(most: u16) -> ValueKind<WorkerCount> {
+    let count = number_kind::<u16>(1..=most.into());
+    ValueKind {
         expected: format!("\"auto\" or {}", count.expected),
         schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
         read: Box::new(move |given| match given {
-            RawValue::Text(text) if text == "auto" => Ok(Workers::Auto),
+            RawValue::Text(text) if text == "auto" => Ok(WorkerCount::Auto),
             RawValue::Text(_) => Err("unknown value".into()),
             given => {
                 let count = NonZeroU16::new((count.read)(given)?);
-                count.map(Workers::Count).ok_or_else(|| "too small".into())
+                count.map(WorkerCount::Count).ok_or_else(|| "too small".into())
             }
         }),
         show: Box::new(|workers| match workers {
-            Workers::Auto => json!("auto"),
-            Workers::Count(count) => json!(count),
+            WorkerCount::Auto => json!("auto"),
+            WorkerCount::Count(count) => json!(count),
         }),
     }
 }

@@ -5,10 +5,10 @@ use crate::reading::{table::keys, values::one_of};
 keys! {
     /// The log.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Log {
+    pub struct LogConfig {
         // What an operator reads of a healthy proxy.
         /// Least severe level that is written.
-        level: Level = Level::Info, one_of(Level::NAMES);
+        level: LogSeverity = LogSeverity::Info, one_of(LogSeverity::NAMES);
 
         // The format that fits the reader.
         /// Format of a line. `auto` is `human` on a terminal and otherwise `json`, an object for each line.
@@ -19,7 +19,7 @@ keys! {
 /// `level`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Level {
+pub enum LogSeverity {
     Error,
     Warn,
     Info,
@@ -27,7 +27,7 @@ pub enum Level {
     Trace,
 }
 
-impl Level {
+impl LogSeverity {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] = &[
         ("error", Self::Error),

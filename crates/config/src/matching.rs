@@ -3,39 +3,39 @@
 //! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
 //! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
 
-use crate::reading::names::{TOKEN, method};
-use crate::reading::section::Section;
-use crate::reading::table::{by, keys, list};
-use crate::reading::values::{Kind, Wrong, text};
+use crate::reading::names::{TOKEN_PATTERN, method_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{custom_key, keys, list_key};
+use crate::reading::values::{ValueError, ValueKind, text_kind};
 use http::{HeaderName, Method};
 use std::fmt;
 
 keys! {
     /// `match`: conditions that a request has to meet, all of them.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Match {
+    pub struct MatchConditions {
         /// Methods, of which the request has one. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over
         /// HTTP/2 and HTTP/3. By default every method.
-        methods: Vec<Method> = Vec::new(), list(method(), 0..=Self::MAX_METHODS);
+        methods: Vec<Method> = Vec::new(), list_key(method_kind(), 0..=Self::MAX_METHODS);
 
         /// Header fields that the request has: with this value, with a value that begins with this text (`"text*"`), or
         /// with any value (`"*"`). If a field has several lines, one of them has to match. Values are case-sensitive,
         /// names are not.
-        headers: Vec<(HeaderName, Pattern)> = Vec::new(), by(headers, show_headers);
+        headers: Vec<(HeaderName, ValuePattern)> = Vec::new(), custom_key(read_header_patterns, format_header_names);
 
         /// Parameters that the request's query has, by the same patterns. Names and values are compared as they are
         /// written, including percent-encoding and case.
-        query: Vec<(String, Pattern)> = Vec::new(), by(query, show_query);
+        query: Vec<(String, ValuePattern)> = Vec::new(), custom_key(read_query_patterns, format_query_names);
     }
 }
 
-impl Match {
+impl MatchConditions {
     /// RFC 9110 §9.3 has eight.
     pub const MAX_METHODS: usize = 16;
     /// Each is looked up in every request that host and path select the route for.
     pub const MAX_CONDITIONS: usize = 16;
     /// Bytes of a pattern: twice a long token.
-    pub const MAX_PATTERN: usize = 1024;
+    pub const MAX_PATTERN_BYTES: usize = 1024;
 
     /// Whether every request meets it.
     pub fn is_empty(&self) -> bool {
@@ -43,27 +43,27 @@ impl Match {
     }
 
     /// How specific it is: of two routes with the same host and path the more specific one comes first.
-    pub fn weight(&self) -> Weight {
+    pub fn specificity(&self) -> Specificity {
         let patterns = self.headers.iter().map(|(_, pattern)| pattern);
         let patterns = patterns.chain(self.query.iter().map(|(_, pattern)| pattern));
-        Weight {
+        Specificity {
             methods: !self.methods.is_empty(),
             headers: self.headers.len(),
             query: self.query.len(),
-            length: patterns.map(Pattern::length).sum(),
+            length: patterns.map(ValuePattern::specific_bytes).sum(),
         }
     }
 
     /// Whether no request meets both, but for one with several lines of a field, or one parameter twice.
-    pub(super) fn excludes(&self, other: &Self) -> bool {
+    pub(super) fn excludes_conditions(&self, other: &Self) -> bool {
         let methods = !self.methods.is_empty()
             && !other.methods.is_empty()
             && !self.methods.iter().any(|method| other.methods.contains(method));
-        methods || clash(&self.headers, &other.headers) || clash(&self.query, &other.query)
+        methods || patterns_clash(&self.headers, &other.headers) || patterns_clash(&self.query, &other.query)
     }
 
     /// A text of the conditions, equal for conditions that differ in order or repetition alone.
-    pub(super) fn canonical(&self) -> String {
+    pub(super) fn canonical_text(&self) -> String {
         let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
         methods.sort_unstable();
         methods.dedup();
@@ -76,7 +76,7 @@ impl Match {
 }
 
 /// The conditions, in words that fit a name: values are left out, as they may be secrets.
-impl fmt::Display for Match {
+impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let methods = self.methods.iter().map(ToString::to_string);
         let headers = self.headers.iter().map(|(name, _)| name.to_string());
@@ -87,15 +87,16 @@ impl fmt::Display for Match {
 }
 
 /// Whether both name something of which no value fits both.
-fn clash<N: PartialEq>(one: &[(N, Pattern)], other: &[(N, Pattern)]) -> bool {
-    let clashes =
-        |name: &N, pattern: &Pattern| other.iter().any(|(other, against)| other == name && pattern.excludes(against));
+fn patterns_clash<N: PartialEq>(one: &[(N, ValuePattern)], other: &[(N, ValuePattern)]) -> bool {
+    let clashes = |name: &N, pattern: &ValuePattern| {
+        other.iter().any(|(other, against)| other == name && pattern.excludes_pattern(against))
+    };
     one.iter().any(|(name, pattern)| clashes(name, pattern))
 }
 
 /// How specific a [`Match`] is: compared from its first field on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weight {
+pub struct Specificity {
     /// There are methods.
     pub methods: bool,
     /// Header fields.
@@ -108,7 +109,7 @@ pub struct Weight {
 
 /// The pattern of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pattern {
+pub enum ValuePattern {
     /// Anything.
     Present,
     /// A prefix.
@@ -117,9 +118,9 @@ pub enum Pattern {
     Equal(String),
 }
 
-impl Pattern {
+impl ValuePattern {
     /// Reads `"*"`, `"text*"` or `"text"`.
-    pub fn parse(text: &str) -> Self {
+    pub fn parse_pattern(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some("") => Self::Present,
             Some(prefix) => Self::Prefix(prefix.into()),
@@ -128,7 +129,7 @@ impl Pattern {
     }
 
     /// Whether `value` matches.
-    pub fn fits(&self, value: &[u8]) -> bool {
+    pub fn matches_value(&self, value: &[u8]) -> bool {
         match self {
             Self::Present => true,
             Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
@@ -136,7 +137,7 @@ impl Pattern {
         }
     }
 
-    const fn length(&self) -> usize {
+    const fn specific_bytes(&self) -> usize {
         match self {
             Self::Present => 0,
             Self::Prefix(prefix) => prefix.len(),
@@ -145,7 +146,7 @@ impl Pattern {
     }
 
     /// Whether no value matches both.
-    pub(super) fn excludes(&self, other: &Self) -> bool {
+    pub(super) fn excludes_pattern(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Present, _) | (_, Self::Present) => false,
             (Self::Equal(one), Self::Equal(other)) => one != other,
@@ -159,7 +160,7 @@ impl Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for ValuePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Present => f.write_str("*"),
@@ -169,14 +170,14 @@ impl fmt::Display for Pattern {
     }
 }
 
-type Headers = Vec<(HeaderName, Pattern)>;
-type Query = Vec<(String, Pattern)>;
+type HeaderPatterns = Vec<(HeaderName, ValuePattern)>;
+type QueryPatterns = Vec<(String, ValuePattern)>;
 
-fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Headers {
-    section.map(key, TOKEN, field_name, pattern(), Match::MAX_CONDITIONS, about)
+fn read_header_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderPatterns {
+    section.read_map(key, TOKEN_PATTERN, parse_matched_field, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
 }
 
-fn field_name(text: &str) -> Result<HeaderName, Wrong> {
+fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
     let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
     let name = name.ok_or("not a field's name")?;
     let problem = match name.as_str() {
@@ -190,32 +191,37 @@ fn field_name(text: &str) -> Result<HeaderName, Wrong> {
 }
 
 /// Names alone: a value may be a secret.
-fn show_headers(headers: &Headers) -> String {
-    names(headers.iter().map(|(name, _)| name.as_str()))
+fn format_header_names(headers: &HeaderPatterns) -> String {
+    join_names(headers.iter().map(|(name, _)| name.as_str()))
 }
 
-fn query(section: &mut Section<'_>, key: &str, about: &str) -> Query {
+fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> QueryPatterns {
     let parameter = |text: &str| {
         let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
-        let fits = fits && (1..=Match::MAX_PATTERN).contains(&text.len());
+        let fits = fits && (1..=MatchConditions::MAX_PATTERN_BYTES).contains(&text.len());
         if fits { Ok(text.to_owned()) } else { Err("not the name of a query parameter as in a URL".into()) }
     };
-    section.map(key, "[!-\"$%'-<>-~]+", parameter, pattern(), Match::MAX_CONDITIONS, about)
+    section.read_map(key, "[!-\"$%'-<>-~]+", parameter, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
 }
 
-fn show_query(query: &Query) -> String {
-    names(query.iter().map(|(name, _)| name.as_str()))
+fn format_query_names(query: &QueryPatterns) -> String {
+    join_names(query.iter().map(|(name, _)| name.as_str()))
 }
 
-fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+fn join_names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<_> = all.collect();
     if all.is_empty() { "any".into() } else { all.join(", ") }
 }
 
-pub(super) fn pattern() -> Kind<Pattern> {
+pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {
     let parse = |text: String| {
-        if text.len() > Match::MAX_PATTERN {
-            return Err(format!("has {} bytes, at most {} are allowed", text.len(), Match::MAX_PATTERN).into());
+        if text.len() > MatchConditions::MAX_PATTERN_BYTES {
+            return Err(format!(
+                "has {} bytes, at most {} are allowed",
+                text.len(),
+                MatchConditions::MAX_PATTERN_BYTES
+            )
+            .into());
         }
         if text.trim() != text {
             return Err("begins or ends with a blank".into());
@@ -223,11 +229,14 @@ pub(super) fn pattern() -> Kind<Pattern> {
         if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
             return Err("has other characters than printable ASCII".into());
         }
-        Ok(Pattern::parse(&text))
+        Ok(ValuePattern::parse_pattern(&text))
     };
-    let kind =
-        text("a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any", parse, ToString::to_string);
-    kind.matching("([!-~]([\t -~]*[!-~])?)?").of_length(0..=Match::MAX_PATTERN)
+    let kind = text_kind(
+        "a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any",
+        parse,
+        ToString::to_string,
+    );
+    kind.with_pattern("([!-~]([\t -~]*[!-~])?)?").with_length(0..=MatchConditions::MAX_PATTERN_BYTES)
 }
 
 #[cfg(test)]
@@ -251,20 +260,27 @@ pub(super) mod tests {
             ("a*b", "axb", false),
             ("**", "*/*", true),
         ] {
-            let pattern = Pattern::parse(text);
-            assert_eq!(pattern.fits(value.as_bytes()), fits, "{text} {value}");
+            let pattern = ValuePattern::parse_pattern(text);
+            assert_eq!(pattern.matches_value(value.as_bytes()), fits, "{text} {value}");
             assert_eq!(pattern.to_string(), text);
         }
     }
 
-    pub(crate) fn conditions(methods: &[&str], headers: &[(&'static str, &str)], query: &[(&str, &str)]) -> Match {
-        Match {
+    pub(crate) fn conditions(
+        methods: &[&str],
+        headers: &[(&'static str, &str)],
+        query: &[(&str, &str)],
+    ) -> MatchConditions {
+        MatchConditions {
             methods: methods.iter().map(|method| Method::from_bytes(method.as_bytes()).unwrap()).collect(),
             headers: headers
                 .iter()
-                .map(|(name, pattern)| (HeaderName::from_static(name), Pattern::parse(pattern)))
+                .map(|(name, pattern)| (HeaderName::from_static(name), ValuePattern::parse_pattern(pattern)))
                 .collect(),
-            query: query.iter().map(|(name, pattern)| ((*name).to_owned(), Pattern::parse(pattern))).collect(),
+            query: query
+                .iter()
+                .map(|(name, pattern)| ((*name).to_owned(), ValuePattern::parse_pattern(pattern)))
+                .collect(),
         }
     }
 
@@ -283,10 +299,10 @@ pub(super) mod tests {
             conditions(&[], &[("a", "*")], &[]),
             conditions(&[], &[], &[("a", "1")]),
             conditions(&[], &[], &[("a", "*")]),
-            Match::default(),
+            MatchConditions::default(),
         ];
         for pair in order.windows(2) {
-            assert!(pair[0].weight() > pair[1].weight(), "{} {}", pair[0], pair[1]);
+            assert!(pair[0].specificity() > pair[1].specificity(), "{} {}", pair[0], pair[1]);
         }
     }
 
@@ -294,9 +310,9 @@ pub(super) mod tests {
     fn what_asks_for_the_same_is_the_same_in_whatever_order() {
         let one = conditions(&["GET", "HEAD"], &[("a", "1"), ("b", "*")], &[]);
         let other = conditions(&["HEAD", "GET", "GET"], &[("b", "*"), ("a", "1")], &[]);
-        assert_eq!(one.canonical(), other.canonical());
-        assert_ne!(one.canonical(), conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]).canonical());
-        assert_eq!(Match::default().canonical(), "");
+        assert_eq!(one.canonical_text(), other.canonical_text());
+        assert_ne!(one.canonical_text(), conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]).canonical_text());
+        assert_eq!(MatchConditions::default().canonical_text(), "");
         assert_eq!(other.to_string(), "[HEAD,GET,GET,b,a]");
         assert_eq!(conditions(&[], &[], &[("v", "secret")]).to_string(), "[?v]");
     }

@@ -1,15 +1,19 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
-use super::access::{Fraction, fraction};
-use super::reserved::{ReservedFields, reserved_fields};
+use super::access::{Fraction, fraction_kind};
+use super::reserved::{ReservedFields, reserved_fields_key};
 use crate::reading::changes::Changes;
 use crate::reading::names::{
-    IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port,
+    IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, authority_kind, cookie_name_kind, field_name_kind, parse_host,
+    parse_port, path_kind, split_port,
 };
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{
+    KeyReader, KeyTable, custom_key, file_key, fixed_value, keys, list_key, optional_key, required_key,
+};
 use crate::reading::values::{
-    COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, text,
+    COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind,
+    number_kind, one_of, or_derived, or_none, text_kind,
 };
 use http::HeaderName;
 use serde_json::json;
@@ -18,25 +22,25 @@ use std::{
 };
 
 /// Less would query a name server without pause.
-const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+const DNS_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// Less would be a load of its own.
-const HEALTH_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
+const HEALTH_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 /// Consecutive results: more takes longer than any operator would wait.
-const STREAK: RangeInclusive<u64> = 1..=1000;
+const STREAK_RANGE: RangeInclusive<u64> = 1..=1000;
 /// HAProxy's maximum. A server without traffic is left out of the list.
-const WEIGHT: RangeInclusive<u64> = 1..=256;
+const WEIGHT_RANGE: RangeInclusive<u64> = 1..=256;
 /// What fits into `sun_path` with its final zero (unix(7)).
-const MAX_SOCKET_PATH: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 keys! {
     /// One origin: its servers, and how requests are distributed over them. By default it has no server yet.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Origin counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
+    pub struct OriginConfig counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
         /// Addresses of the origin's servers, all different, and all with `https` or none. The port is 80, or 443 with
         /// `https`, unless given. litequic sends HTTP/1.1: in plaintext, or over TLS to `https`, where it always
         /// verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
         /// address with its weight, or makes it a backup server.
-        servers("url"): Vec<OriginServer> = Vec::new(), by(servers, |all| show_servers(all));
+        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| format_servers(all));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
         /// weight; between equal servers, round robin.
@@ -45,71 +49,71 @@ keys! {
         // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
         /// Time in which a server that has become healthy again gets its full share of requests. The share grows
         /// linearly, from a hundredth of its weight.
-        slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
+        slow_start: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE));
 
         /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
         /// request.
-        sticky: Option<Sticky> = None, optional_table(sticky, Sticky::show);
+        sticky: Option<Sticky> = None, optional_table_key(read_sticky, Sticky::format_sticky);
 
         // One or two failures are an accident, five in a row are not.
         /// Outlier ejection: after how many consecutive failures a worker ejects a server.
-        eject_after: Option<u32> = Some(5), or_none(number(STREAK));
+        eject_after: Option<u32> = Some(5), or_none(number_kind(STREAK_RANGE));
 
         // A server's answer often depends on the client, which chooses the URL.
         /// Statuses that count as failures, such as `["502-504"]`. By default none does: a client that requests a URL
         /// which answers with 503 must not get the server ejected.
-        eject_statuses: Vec<Statuses> = Vec::new(), list(statuses(), 0..=Health::MAX_STATUSES);
+        eject_statuses: Vec<StatusRange> = Vec::new(), list_key(status_range_kind(), 0..=HealthCheck::MAX_STATUSES);
 
         // A process that restarts is ready by then.
         /// Time for which a server is ejected. If the server fails again afterwards, the time doubles, to at most eight
         /// times this value.
-        eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
+        eject_time: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE);
 
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
         /// Share of the servers that a worker may eject at the same time. It may always eject one, but never the last
         /// healthy one. While a backup server is healthy, all others may be ejected.
-        max_ejected: Fraction = Fraction(500_000), fixed(), no_key;
+        max_ejected: Fraction = Fraction(500_000), fixed_value(), no_key;
 
         // One server of five that is down; much more would double the load on servers that fail because of it.
         /// Retry budget: retries as a share of requests, beside 10 retries per second. With `"none"`, nothing is
         /// retried.
-        retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction()), counted_by("litequic_origin_retries_refused_total");
+        retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction_kind()), counted_by("litequic_origin_retries_refused_total");
 
         // So that the share of a low rate is not nothing.
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
-        retry_minimum: u32 = 10, fixed(), no_key;
+        retry_minimum: u32 = 10, fixed_value(), no_key;
 
         /// TLS to the origin's servers with `https`: the name and the authorities of their certificates, and
         /// litequic's own certificate. Without this table the system's trusted roots verify them.
-        tls: Option<OriginTls> = None, optional_table(tls, OriginTls::show);
+        tls: Option<OriginTls> = None, optional_table_key(read_origin_tls_table, OriginTls::format_origin_tls);
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2. With
         /// `https` its header comes before the TLS handshake.
-        proxy_protocol: bool = false, boolean();
+        proxy_protocol: bool = false, boolean_kind();
 
         /// Active health checks: a periodic GET to each server. Without this table there are none.
-        health: Option<Health> = None, optional_table(Health::read, |health| health.path.clone());
+        health: Option<HealthCheck> = None, optional_table_key(HealthCheck::read_table, |health| health.path.clone());
 
         // What a server can do at once is not known; how many connections this process can have is.
         /// Connections of a worker to a server. `"derived"`: 512, or fewer where file descriptors or memory allow no
         /// more; `litequic check` prints the number. Set it for a server of few processes or threads.
-        max_connections: Option<u32> = None, or_derived(number(COUNT)), counted;
+        max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
 
         // A request that waits is served later, and one that is rejected never: memory alone bounds the queue.
         /// Requests of a worker that wait for a connection to a server; further ones are answered 503. `"derived"`: as
         /// many as a part of the memory holds, 32,768 at most; `litequic check` prints the number.
-        max_queue: Option<u32> = None, or_derived(number(COUNT_OR_NONE)), counted;
+        max_queue: Option<u32> = None, or_derived(number_kind(COUNT_OR_ZERO_RANGE)), counted;
 
         // nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
         /// until it has sent something. 0 disables this.
-        request_buffer: u64 = 16 * 1024, fixed(), no_key;
+        request_buffer: u64 = 16 * 1024, fixed_value(), no_key;
 
         // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
         /// Idle timeout of a connection to a server. Keep it below the origin's own keep-alive timeout, so that
         /// litequic closes first.
-        idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
+        idle_timeout: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE);
 
         // A request that may be sent again finds out by itself, for a system call less.
         /// When a connection is looked at before it is used again, in case the origin has just closed it or sent
@@ -119,17 +123,17 @@ keys! {
 
         // So that a name's new addresses get traffic.
         /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
-        max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
+        max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration_kind(TIMEOUT_RANGE));
 
         // `max_age` already moves traffic to new addresses, and a new connection costs a round trip.
         /// Requests on a connection to a server. The connection is closed after the response to the last one (nginx'
         /// `keepalive_requests`). For a load balancer of TCP connections in front of the servers, or for server
         /// processes that restart after a number of requests.
-        max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
+        max_requests: Option<u64> = None, or_none(number_kind(COUNT_RANGE)), counted;
 
         // Kubernetes' DNS cache time.
         /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
-        dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
+        dns_interval: Duration = Duration::from_secs(30), duration_kind(DNS_INTERVAL_RANGE);
 
         /// How the origin may decode a path. A request whose path the origin could read as another route's gets 400.
         /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
@@ -145,11 +149,11 @@ keys! {
         /// sends them: `client` (addresses and certificates, such as `CF-Connecting-IP`), `url` (such as
         /// `X-Original-URL`), `method` (overrides of the method; where a route has a condition on the method they are
         /// removed in any case), and names of fields. `"!NAME"` excludes a field from these.
-        reserved_fields: ReservedFields = ReservedFields::default(), reserved_fields();
+        reserved_fields: ReservedFields = ReservedFields::default(), reserved_fields_key();
     }
 }
 
-impl Origin {
+impl OriginConfig {
     /// A longer list could not be maintained by hand: a name stands for all of its addresses.
     pub const MAX_SERVERS: usize = 64;
 
@@ -160,8 +164,8 @@ impl Origin {
 }
 
 /// Reads `[origin]` or one of `[origins.NAME]`; `cookies` has the names of cookies of those before it.
-pub(super) fn read(section: &mut Section<'_>, cookies: &mut BTreeSet<String>) -> Origin {
-    let mut origin = Origin::read(section);
+pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSet<String>) -> OriginConfig {
+    let mut origin = OriginConfig::read_table(section);
     if origin.retry_share.is_none() {
         origin.retry_minimum = 0;
     }
@@ -171,17 +175,17 @@ pub(super) fn read(section: &mut Section<'_>, cookies: &mut BTreeSet<String>) ->
     {
         // A browser has one cookie of a name for `/`: two origins of one host would replace each other's without end.
         let problem = format!("another origin has the cookie {cookie:?}");
-        section.fault("sticky", &problem, Some("another name in `cookie`"), None);
+        section.note_fault("sticky", &problem, Some("another name in `cookie`"), None);
     }
     let is_https = |server: &OriginServer| server.address.is_https();
     let (some, all) = (origin.servers.iter().any(is_https), origin.servers.iter().all(is_https));
     if some && !all {
         let problem = "some servers have https and others do not";
-        section.fault("url", problem, Some("https:// in each address, or in none"), None);
+        section.note_fault("url", problem, Some("https:// in each address, or in none"), None);
     }
     // A server with a fault may be the one that has https.
-    if origin.tls.is_some() && !some && section.is_right_list("url") {
-        section.fault("tls", "has no effect without https", Some("https:// in url"), None);
+    if origin.tls.is_some() && !some && section.is_valid_list("url") {
+        section.note_fault("tls", "has no effect without https", Some("https:// in url"), None);
     }
     origin
 }
@@ -192,23 +196,23 @@ keys! {
     pub struct OriginTls {
         /// Name that a server's certificate must have, and that litequic sends as SNI. By default the host of each
         /// URL. An address must be in the certificate as an address, and is not sent.
-        name: Option<String> = None, optional(server_name(), "the URL's host");
+        name: Option<String> = None, optional_key(server_name_kind(), "the URL's host");
 
         /// File with the certificate authorities that sign the servers' certificates, in PEM, in place of the system's
         /// roots. A server's own certificate may stand here, of a device that has signed its own: it is then trusted
         /// for as long as it is valid.
-        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with revocation lists: X.509 CRLs in PEM, one for each CA in a server's chain. A certificate is
         /// rejected if its CA has no list here, or if that list is past its next update.
-        crl: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        crl: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with litequic's own certificate chain, leaf first, in PEM, for servers that request one. Certificates
         /// of public ACME CAs do not serve: they are for servers alone (extended key usage).
-        cert: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        cert: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with the private key of `cert`, in PEM.
-        key: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        key: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         // TLS 1.2 without ECDHE, an AEAD cipher and the extended master secret is what attacks were found in.
         /// Lowest version of TLS. `"1.2"` is for a server that has no newer one: with ECDHE, an AEAD cipher and the
@@ -219,12 +223,12 @@ keys! {
 
 impl OriginTls {
     /// The files, by key.
-    pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+    pub fn named_files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let files = [("ca", &self.ca), ("crl", &self.crl), ("cert", &self.cert), ("key", &self.key)];
         files.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
     }
 
-    fn show(&self) -> String {
+    fn format_origin_tls(&self) -> String {
         match &self.name {
             Some(name) => format!("name {name}"),
             None => "name of the URL".into(),
@@ -246,23 +250,28 @@ impl TlsVersion {
     pub const NAMES: &[(&str, Self)] = &[("1.3", Self::Tls13), ("1.2", Self::Tls12)];
 }
 
-fn tls(section: &mut Section<'_>) -> OriginTls {
-    let tls = OriginTls::read(section);
+fn read_origin_tls_table(section: &mut ConfigSection<'_>) -> OriginTls {
+    let tls = OriginTls::read_table(section);
     for (key, other) in [("cert", "key"), ("key", "cert")] {
-        if section.has(key) && !section.has(other) {
-            section.fault(key, &format!("has no effect without `{other}`"), Some("both, the paths of PEM files"), None);
+        if section.has_key(key) && !section.has_key(other) {
+            section.note_fault(
+                key,
+                &format!("has no effect without `{other}`"),
+                Some("both, the paths of PEM files"),
+                None,
+            );
         }
     }
     tls
 }
 
 /// The name of a certificate: an IPv6 address without brackets.
-fn server_name() -> Kind<String> {
+fn server_name_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let host = if text.parse::<Ipv6Addr>().is_ok() { text } else { parse_host(&text)? };
         Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
     };
-    text("a name such as \"app.internal\", or an address", parse, Clone::clone)
+    text_kind("a name such as \"app.internal\", or an address", parse, Clone::clone)
 }
 
 keys! {
@@ -270,14 +279,14 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginServer {
         /// Address of the server.
-        address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required(origin_address());
+        address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required_key(origin_address_kind());
 
         /// Weight of the server: with 3 it gets three times as many requests as a server with 1.
-        weight: u16 = 1, number(WEIGHT);
+        weight: u16 = 1, number_kind(WEIGHT_RANGE);
 
         /// Whether the server gets requests only while no other server is healthy. At least one server must not be a
         /// backup server.
-        backup: bool = false, boolean();
+        backup: bool = false, boolean_kind();
     }
 }
 
@@ -297,65 +306,65 @@ impl fmt::Display for OriginServer {
     }
 }
 
-fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginServer> {
-    let table = |section: &mut Section<'_>| {
-        let server = OriginServer::read(section);
-        (section.has("url") && section.is_right(&["url"])).then_some(server)
+fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<OriginServer> {
+    let table = |section: &mut ConfigSection<'_>| {
+        let server = OriginServer::read_table(section);
+        (section.has_key("url") && section.has_valid_keys(&["url"])).then_some(server)
     };
     let mut servers: Vec<OriginServer> =
-        section.required_list_or_tables(key, origin_address(), 1..=Origin::MAX_SERVERS, about, table);
+        section.required_list_or_tables(key, origin_address_kind(), 1..=OriginConfig::MAX_SERVERS, about, table);
     for server in &mut servers {
         if let OriginAddress::Unix(path) = &mut server.address {
-            *path = section.directory().join(&path);
+            *path = section.base_directory().join(&path);
         }
     }
     for (n, server) in servers.iter().enumerate() {
-        if matches!(&server.address, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH) {
-            section.fault_in_list(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"));
+        if matches!(&server.address, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES) {
+            section.note_list_fault(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes"));
         }
         if servers.iter().take(n).any(|other| other.address == server.address) {
-            section.fault_in_list(key, n, "is listed twice");
+            section.note_list_fault(key, n, "is listed twice");
         }
     }
     let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
     // One with a fault may be the one that is not a backup.
-    if are_all_backups && section.is_right_list(key) {
-        section.fault(key, "has only backup servers", Some("a server that is not a backup"), None);
+    if are_all_backups && section.is_valid_list(key) {
+        section.note_fault(key, "has only backup servers", Some("a server that is not a backup"), None);
     }
     servers
 }
 
-fn show_servers(servers: &[OriginServer]) -> String {
+fn format_servers(servers: &[OriginServer]) -> String {
     servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A table that may be missing, as `read` makes it.
-fn optional_table<T>(read: fn(&mut Section<'_>) -> T, show: fn(&T) -> String) -> OptionalTable<T> {
-    OptionalTable { read, show }
+fn optional_table_key<T>(read: fn(&mut ConfigSection<'_>) -> T, show: fn(&T) -> String) -> OptionalTableReader<T> {
+    OptionalTableReader { read, show }
 }
 
-struct OptionalTable<T> {
-    read: fn(&mut Section<'_>) -> T,
+struct OptionalTableReader<T> {
+    read: fn(&mut ConfigSection<'_>) -> T,
     show: fn(&T) -> String,
 }
 
-impl<T: KeyTable> Reader<Option<T>> for OptionalTable<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
-        let has_it = section.has(key);
-        Some(section.table(key, about, self.read)).filter(|_| has_it)
+impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
+        let has_it = section.has_key(key);
+        Some(section.read_subtable(key, about, self.read)).filter(|_| has_it)
     }
 
-    fn show(&self, table: &Option<T>) -> String {
+    fn format_value(&self, table: &Option<T>) -> String {
         table.as_ref().map_or_else(|| "none".into(), self.show)
     }
 
-    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<T>, new: &Option<T>)
+    fn compare_value(&self, changes: &mut Changes, key: &str, old: &Option<T>, new: &Option<T>)
     where
         Option<T>: PartialEq,
     {
         match (old, new) {
-            (Some(old), Some(new)) => old.compare(new, key, changes),
-            (old, new) => changes.value(key, old, new, |table| self.show(table)),
+            (Some(old), Some(new)) => old.compare_keys(new, key, changes),
+            (old, new) => changes.compare_shown(key, old, new, |table| self.format_value(table)),
         }
     }
 }
@@ -378,7 +387,7 @@ impl PathReading {
         &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
 
     /// Name of the value in the configuration.
-    pub const fn name(self) -> &'static str {
+    pub const fn path_reading_name(self) -> &'static str {
         match self {
             Self::Any => "any",
             Self::CaseSensitive => "case-sensitive",
@@ -405,7 +414,7 @@ impl AmbiguousFields {
     pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
 
     /// Name of the value in the configuration.
-    pub fn name(self) -> &'static str {
+    pub fn treatment_name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 }
@@ -424,7 +433,7 @@ impl CheckIdle {
     pub const NAMES: &[(&str, Self)] = &[("always", Self::Always), ("unrepeatable", Self::Unrepeatable)];
 
     /// The value's name.
-    pub const fn name(self) -> &'static str {
+    pub const fn check_idle_name(self) -> &'static str {
         match self {
             Self::Always => "always",
             Self::Unrepeatable => "unrepeatable",
@@ -446,7 +455,7 @@ impl Balance {
     pub const NAMES: &[(&str, Self)] = &[("round-robin", Self::RoundRobin), ("least-requests", Self::LeastRequests)];
 
     /// Name of the value in the configuration.
-    pub const fn name(self) -> &'static str {
+    pub const fn balance_name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
             Self::LeastRequests => "least-requests",
@@ -464,22 +473,22 @@ keys! {
         by: StickyBy = StickyBy::Cookie, one_of(StickyBy::NAMES);
 
         /// The cookie's name, another one for each origin. Its attributes are `Path=/; Secure; HttpOnly; SameSite=Lax`.
-        cookie: String = Self::COOKIE.into(), cookie_name();
+        cookie: String = Self::DEFAULT_COOKIE.into(), cookie_name_kind();
 
         /// The header field whose value is hashed: the first line of that name.
-        header: Option<HeaderName> = None, optional(field_name(), "none");
+        header: Option<HeaderName> = None, optional_key(field_name_kind(), "none");
     }
 }
 
 impl Sticky {
     /// Shows the keys that have an effect.
-    pub const COOKIE: &str = "origin_server";
+    pub const DEFAULT_COOKIE: &str = "origin_server";
 
-    fn show(&self) -> String {
+    fn format_sticky(&self) -> String {
         match (self.by, &self.header) {
             (StickyBy::Cookie, _) => format!("cookie {}", self.cookie),
             (StickyBy::Header, Some(header)) => format!("header {header}"),
-            (by, _) => by.name().into(),
+            (by, _) => by.affinity_name().into(),
         }
     }
 }
@@ -501,7 +510,7 @@ impl StickyBy {
         &[("cookie", Self::Cookie), ("address", Self::Address), ("header", Self::Header)];
 
     /// Name of the value in the configuration.
-    pub const fn name(self) -> &'static str {
+    pub const fn affinity_name(self) -> &'static str {
         match self {
             Self::Cookie => "cookie",
             Self::Address => "address",
@@ -510,19 +519,19 @@ impl StickyBy {
     }
 }
 
-fn sticky(section: &mut Section<'_>) -> Sticky {
-    let mut sticky = Sticky::read(section);
-    if !section.is_right(&["by", "cookie"]) {
+fn read_sticky(section: &mut ConfigSection<'_>) -> Sticky {
+    let mut sticky = Sticky::read_table(section);
+    if !section.has_valid_keys(&["by", "cookie"]) {
         // It was not read, so it cannot conflict.
         sticky.cookie.clear();
     }
     for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
-        if sticky.by != by && section.is_right(&["by"]) {
-            section.fault(key, &format!("has no effect with by = {:?}", sticky.by.name()), None, None);
+        if sticky.by != by && section.has_valid_keys(&["by"]) {
+            section.note_fault(key, &format!("has no effect with by = {:?}", sticky.by.affinity_name()), None, None);
         }
     }
-    if sticky.by == StickyBy::Header && !section.has("header") {
-        section.missing("header", &field_name().expected);
+    if sticky.by == StickyBy::Header && !section.has_key("header") {
+        section.note_missing("header", &field_name_kind().expected);
     }
     sticky
 }
@@ -530,65 +539,65 @@ fn sticky(section: &mut Section<'_>) -> Sticky {
 keys! {
     /// `[origin.health]`: active health checks, a periodic GET to each server.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Health {
+    pub struct HealthCheck {
         /// The path of the request, with a query if necessary.
-        path: String = String::new(), required(target());
+        path: String = String::new(), required_key(request_target_kind());
 
         /// `Host` of the check. By default the server's own address; `localhost` for a Unix socket.
-        host: Option<String> = None, optional(authority(), "the server's");
+        host: Option<String> = None, optional_key(authority_kind(), "the server's");
 
         // A failed server is detected within a quarter of a minute, by few requests.
         /// Interval from the end of a check to the next, a tenth more or less by chance.
-        interval: Duration = Duration::from_secs(5), duration(HEALTH_INTERVAL);
+        interval: Duration = Duration::from_secs(5), duration_kind(HEALTH_INTERVAL_RANGE);
 
         // Longer than any answer without work takes.
         /// Timeout of a check.
-        timeout: Duration = Duration::from_secs(2), duration(TIMEOUT);
+        timeout: Duration = Duration::from_secs(2), duration_kind(TIMEOUT_RANGE);
 
         // One might be an accident.
         /// Consecutive successful checks until an unhealthy server is healthy.
-        healthy: u32 = 2, number(STREAK);
+        healthy: u32 = 2, number_kind(STREAK_RANGE);
 
         // The same, and a server that is ejected by mistake costs more.
         /// Consecutive failed checks until a healthy server is unhealthy.
-        unhealthy: u32 = 3, number(STREAK);
+        unhealthy: u32 = 3, number_kind(STREAK_RANGE);
 
         // A redirect does not prove that the application works: a proxy before it sends one as well.
         /// Statuses of a successful check.
-        statuses: Vec<Statuses> = vec![Statuses { first: 200, last: 299 }], list(statuses(), 1..=Self::MAX_STATUSES);
+        statuses: Vec<StatusRange> = vec![StatusRange { first: 200, last: 299 }], list_key(status_range_kind(), 1..=Self::MAX_STATUSES);
     }
 }
 
-impl Health {
+impl HealthCheck {
     /// What a list of them has at most.
     pub const MAX_STATUSES: usize = 16;
 
     /// Whether an answer with `status` is a success.
-    pub fn accepts(&self, status: u16) -> bool {
-        self.statuses.iter().any(|statuses| statuses.contain(status))
+    pub fn accepts_status(&self, status: u16) -> bool {
+        self.statuses.iter().any(|statuses| statuses.contains_status(status))
     }
 }
 
 /// Statuses from one to another, both included: `200` or `"200-299"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Statuses {
+pub struct StatusRange {
     /// From 200 on.
     pub first: u16,
     /// At most 599, not below the first.
     pub last: u16,
 }
 
-impl Statuses {
+impl StatusRange {
     /// All that a final response may have.
     pub const ALL: RangeInclusive<u16> = 200..=599;
 
     /// Whether `status` is one of them.
-    pub const fn contain(self, status: u16) -> bool {
+    pub const fn contains_status(self, status: u16) -> bool {
         self.first <= status && status <= self.last
     }
 }
 
-impl fmt::Display for Statuses {
+impl fmt::Display for StatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self { first, last } if first == last => write!(f, "{first}"),
@@ -599,7 +608,7 @@ impl fmt::Display for Statuses {
 
 /// Why a text is not a [`Statuses`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StatusesError {
+pub enum StatusRangeError {
     /// No digits, or more than one range.
     #[error("neither a status nor a range such as 200-299")]
     Form,
@@ -611,18 +620,18 @@ pub enum StatusesError {
     Order,
 }
 
-impl FromStr for Statuses {
-    type Err = StatusesError;
+impl FromStr for StatusRange {
+    type Err = StatusRangeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let status = |text: &str| {
             let digits = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-            let status = text.parse::<u16>().ok().filter(|_| digits).ok_or(StatusesError::Form)?;
-            Some(status).filter(|status| Self::ALL.contains(status)).ok_or(StatusesError::Final)
+            let status = text.parse::<u16>().ok().filter(|_| digits).ok_or(StatusRangeError::Form)?;
+            Some(status).filter(|status| Self::ALL.contains(status)).ok_or(StatusRangeError::Final)
         };
         let (first, last) = (status(first)?, status(last)?);
-        if first <= last { Ok(Self { first, last }) } else { Err(StatusesError::Order) }
+        if first <= last { Ok(Self { first, last }) } else { Err(StatusRangeError::Order) }
     }
 }
 
@@ -654,7 +663,7 @@ impl OriginAddress {
     }
 
     /// Host and port; `None` for a socket.
-    pub fn host(&self) -> Option<(&str, u16)> {
+    pub fn host_and_port(&self) -> Option<(&str, u16)> {
         match self {
             Self::Tcp { host, port } | Self::Https { host, port } => Some((host, *port)),
             Self::Unix(_) => None,
@@ -698,14 +707,14 @@ pub enum OriginAddressError {
 }
 
 /// An origin's URL.
-pub(super) fn origin_address() -> Kind<OriginAddress> {
-    text(
+pub(super) fn origin_address_kind() -> ValueKind<OriginAddress> {
+    text_kind(
         "\"http://HOST:PORT\", \"https://HOST\" or \"unix:/PATH\"",
         |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
         ToString::to_string,
     )
-    .matching(&format!(
-        "[Hh][Tt][Tt][Pp][Ss]?://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"
+    .with_pattern(&format!(
+        "[Hh][Tt][Tt][Pp][Ss]?://({NAME_PATTERN}|{IPV6_PATTERN})(:{PORT_PATTERN})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"
     ))
 }
 
@@ -747,7 +756,7 @@ impl FromStr for OriginAddress {
 }
 
 /// A path that a request line can have, with its query.
-pub(super) fn target() -> Kind<String> {
+pub(super) fn request_target_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let problem = if !text.starts_with('/') {
             "does not start with `/`"
@@ -760,28 +769,28 @@ pub(super) fn target() -> Kind<String> {
         };
         Err(problem.into())
     };
-    text("a path such as \"/health\"", parse, Clone::clone).matching("/[!-\"$-~]*")
+    text_kind("a path such as \"/health\"", parse, Clone::clone).with_pattern("/[!-\"$-~]*")
 }
 
 /// A number, or a text with one or two.
-pub(super) fn statuses() -> Kind<Statuses> {
-    let kind = Kind {
+pub(super) fn status_range_kind() -> ValueKind<StatusRange> {
+    let kind = ValueKind {
         expected: "a status such as 200, or two as in \"200-299\"".into(),
-        schema: json!({ "type": ["integer", "string"], "minimum": Statuses::ALL.start(), "maximum": Statuses::ALL.end() }),
+        schema: json!({ "type": ["integer", "string"], "minimum": StatusRange::ALL.start(), "maximum": StatusRange::ALL.end() }),
         read: Box::new(|given| {
             match given {
                 RawValue::Integer(number) => number.to_string().parse(),
                 RawValue::Text(text) => text.parse(),
-                other => return Err(other.wrong_type()),
+                other => return Err(other.wrong_type_error()),
             }
-            .map_err(|wrong: StatusesError| wrong.to_string().into())
+            .map_err(|wrong: StatusRangeError| wrong.to_string().into())
         }),
         show: Box::new(|statuses| match statuses {
-            Statuses { first, last } if first == last => json!(first),
+            StatusRange { first, last } if first == last => json!(first),
             range => json!(range.to_string()),
         }),
     };
-    kind.matching("[2-5][0-9]{2}(-[2-5][0-9]{2})?")
+    kind.with_pattern("[2-5][0-9]{2}(-[2-5][0-9]{2})?")
 }
 
 #[cfg(test)]
@@ -790,7 +799,7 @@ mod tests {
 
     #[test]
     fn statuses_are_one_or_from_one_to_another() {
-        use StatusesError::{Final, Form, Order};
+        use StatusRangeError::{Final, Form, Order};
         for (text, expected) in [
             ("200", Ok((200, 200))),
             ("200-299", Ok((200, 299))),
@@ -804,7 +813,7 @@ mod tests {
             ("200-250-299", Err(Form)),
             ("", Err(Form)),
         ] {
-            let expected = expected.map(|(first, last)| Statuses { first, last });
+            let expected = expected.map(|(first, last)| StatusRange { first, last });
             assert_eq!(text.parse(), expected, "{text}");
             if let Ok(statuses) = expected {
                 assert_eq!(statuses.to_string().parse(), expected, "{text}");

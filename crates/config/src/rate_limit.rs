@@ -1,26 +1,26 @@
 //! `rate_limit` of a route.
 
-use crate::reading::rule_readers::table;
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, implied, keys, required};
-use crate::reading::values::{COUNT, DAY, duration, number, one_of};
+use crate::reading::rule_readers::read_optional_table;
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, derived_default, keys, required_key};
+use crate::reading::values::{COUNT_RANGE, DAY, duration_kind, number_kind, one_of};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Below a millisecond a timer has no resolution; a day's share is a quota already.
-pub(crate) const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+pub(crate) const PER_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 
 keys! {
     /// `rate_limit`
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RateLimit {
         /// Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.
-        requests: u32 = 1, required(number(COUNT));
+        requests: u32 = 1, required_key(number_kind(COUNT_RANGE));
 
         /// Time in which `requests` are permitted.
-        per: Duration = Duration::from_secs(1), duration(PER);
+        per: Duration = Duration::from_secs(1), duration_kind(PER_RANGE);
 
         /// Requests that may come at once after a pause. By default `requests`.
-        burst: u32 = 1, implied(number(COUNT));
+        burst: u32 = 1, derived_default(number_kind(COUNT_RANGE));
 
         /// The requests that are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of
         /// the route (`route`).
@@ -44,14 +44,14 @@ impl RateLimitBy {
 }
 
 /// `rate_limit`, if set.
-pub(crate) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
-    table(section, key, about, |section| {
-        let limit = RateLimit::read(section);
-        if section.has("burst") { limit } else { RateLimit { burst: limit.requests, ..limit } }
+pub(crate) fn read_rate_limit(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<RateLimit> {
+    read_optional_table(section, key, about, |section| {
+        let limit = RateLimit::read_table(section);
+        if section.has_key("burst") { limit } else { RateLimit { burst: limit.requests, ..limit } }
     })
 }
 
-pub(crate) fn show_rate_limit(limit: &Option<RateLimit>) -> String {
+pub(crate) fn format_rate_limit(limit: &Option<RateLimit>) -> String {
     let Some(RateLimit { requests, per, burst, by }) = limit else { return "none".into() };
     let by = RateLimitBy::NAMES.iter().find(|(_, known)| known == by).map(|(name, _)| *name);
     let per = humantime::format_duration(*per);

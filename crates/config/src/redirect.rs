@@ -1,16 +1,16 @@
 //! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
 
 use super::rules::{Template, Variable};
-use crate::reading::names::{authority, parse_host};
-use crate::reading::rule_readers::{table, template};
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, keys, required};
-use crate::reading::values::{Kind, RawValue, Wrong, text};
+use crate::reading::names::{authority_kind, parse_host};
+use crate::reading::rule_readers::{parse_rule_template, read_optional_table};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, keys, required_key};
+use crate::reading::values::{RawValue, ValueError, ValueKind, text_kind};
 use http::StatusCode;
 use serde_json::json;
 
 /// In `redirect.to`.
-const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
+const REDIRECT_VARIABLES: &[Variable] = &[Variable::Host, Variable::Path];
 
 keys! {
     /// `redirect`
@@ -19,10 +19,10 @@ keys! {
         /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
         /// requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after
         /// `rewrite_prefix`.
-        to: Template = Template::default(), required(location());
+        to: Template = Template::default(), required_key(location_kind());
 
         /// The answer's status.
-        status: StatusCode = Self::STATUS, redirect_status();
+        status: StatusCode = Self::DEFAULT_STATUS, redirect_status_kind();
     }
 }
 
@@ -36,18 +36,18 @@ impl Redirect {
         StatusCode::PERMANENT_REDIRECT,
     ];
     /// Keeps method and body, and browsers do not cache it for ever.
-    pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
+    pub const DEFAULT_STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
 /// `redirect`, if set.
-pub(crate) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
-    table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read)
+pub(crate) fn read_redirect(section: &mut ConfigSection<'_>) -> Option<Redirect> {
+    read_optional_table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read_table)
 }
 
 /// The status of a redirect.
-pub(crate) fn redirect_status() -> Kind<StatusCode> {
+pub(crate) fn redirect_status_kind() -> ValueKind<StatusCode> {
     let known = Redirect::STATUSES.map(|status| status.as_u16());
-    Kind {
+    ValueKind {
         expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
         schema: json!({ "type": "integer", "enum": known }),
         read: Box::new(move |given| match given {
@@ -55,23 +55,23 @@ pub(crate) fn redirect_status() -> Kind<StatusCode> {
                 .into_iter()
                 .find(|status| i128::from(status.as_u16()) == number)
                 .ok_or_else(|| "not a redirect's status".into()),
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(|status| json!(status.as_u16())),
     }
 }
 
-pub(crate) fn location() -> Kind<Template> {
+pub(crate) fn location_kind() -> ValueKind<Template> {
     let expected = "a URL such as \"https://www.example.com{path}\", or a path";
     let (path, host) = (r"[!#-;=?-\[\]_a-z~{}]", "[0-9A-Za-z_.:-]");
-    let kind = text(expected, |text| parse_location(&text), ToString::to_string);
-    kind.matching(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
+    let kind = text_kind(expected, |text| parse_location(&text), ToString::to_string);
+    kind.with_pattern(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
 }
 
 /// A `Location` whose target is the operator's choice, whatever the client requests: scheme and authority are written
 /// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
 /// after them.
-fn parse_location(text: &str) -> Result<Template, Wrong> {
+fn parse_location(text: &str) -> Result<Template, ValueError> {
     // RFC 3986 §2; a backslash is a slash to browsers.
     if !text
         .bytes()
@@ -79,13 +79,13 @@ fn parse_location(text: &str) -> Result<Template, Wrong> {
     {
         return Err("has characters that a URL cannot have".into());
     }
-    let template = template(text, IN_REDIRECTS)?;
+    let template = parse_rule_template(text, REDIRECT_VARIABLES)?;
     let absolute = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let path = match absolute {
         Some(rest) => {
             let end = rest.find("{path}").into_iter().chain(rest.find(['/', '?', '#'])).min().unwrap_or(rest.len());
             let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
-            location_authority(authority)?;
+            check_location_authority(authority)?;
             path
         }
         None if text.starts_with("//") => return Err("has no scheme".into()),
@@ -105,7 +105,7 @@ fn parse_location(text: &str) -> Result<Template, Wrong> {
 }
 
 /// `HOST`, `HOST:PORT`, `{host}`, or labels before `{host}`.
-fn location_authority(text: &str) -> Result<(), Wrong> {
+fn check_location_authority(text: &str) -> Result<(), ValueError> {
     match text.strip_suffix("{host}") {
         Some("") => Ok(()),
         Some(labels) => match labels.strip_suffix('.') {
@@ -114,7 +114,7 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
         },
         None if text.contains('{') => Err("{host} must be the whole host, or its end".into()),
         None if text.is_empty() => Err("has no host".into()),
-        None => (authority().read)(RawValue::Text(text.into())).map(|_| ()),
+        None => (authority_kind().read)(RawValue::Text(text.into())).map(|_| ()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::reading::{table::keys, values::one_of};
 keys! {
     /// Reloads.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Reload {
+    pub struct ReloadConfig {
         // A certificate that is renewed must be served without a person, and ConfigMaps and Secrets are replaced as
         // files.
         /// What litequic does when a file changes, without SIGHUP or `litequic ctl reload`: `all` applies a saved
@@ -32,7 +32,7 @@ impl OnChange {
         &[("all", Self::All), ("certificates", Self::Certificates), ("none", Self::None)];
 
     /// The word in the file.
-    pub fn name(self) -> &'static str {
+    pub fn scope_name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
     }
 }

@@ -2,17 +2,17 @@
 //! take them for the word of the proxy before them.
 
 use crate::reading::{
-    section::Section,
-    table::{List, Reader, list},
-    values::{Kind, Wrong, text},
+    section::ConfigSection,
+    table::{KeyReader, ListReader, list_key},
+    values::{ValueError, ValueKind, text_kind},
 };
 use std::{borrow::Cow, collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr, sync::Arc};
 
 /// Longer lists than that of all known fields are typing errors.
-const ITEMS: RangeInclusive<usize> = 0..=64;
+const ITEM_COUNT_RANGE: RangeInclusive<usize> = 0..=64;
 
 /// Who the client is: its address, as other proxies and content delivery networks report it.
-const ADDRESSES: &[&str] = &[
+const ADDRESS_FIELDS: &[&str] = &[
     // Akamai, Cloudflare (Enterprise)
     "true-client-ip",
     "x-true-client-ip",
@@ -54,7 +54,7 @@ const ADDRESSES: &[&str] = &[
 ];
 
 /// Who the client is: its certificate, as proxies that verify it report it.
-const CERTIFICATES: &[&str] = &[
+const CERTIFICATE_FIELDS: &[&str] = &[
     // nginx and HAProxy, as their guides name the fields
     "x-client-cert",
     "x-client-certificate",
@@ -90,7 +90,7 @@ const CERTIFICATES: &[&str] = &[
 ];
 
 /// Fields that name the URL which the client requested, where it is not the URL of the request.
-const URL: &[&str] = &[
+const URL_FIELDS: &[&str] = &[
     // IIS URL Rewrite, Symfony, Laminas: another path than that by which litequic selects the route
     "x-original-url",
     "x-rewrite-url",
@@ -121,7 +121,7 @@ const URL: &[&str] = &[
 ];
 
 /// Another method than the request's. Clients behind firewalls that allow GET and POST alone send them on purpose.
-const METHOD: &[&str] = &["x-http-method-override", "x-http-method", "x-method-override", "x-method"];
+const METHOD_FIELDS: &[&str] = &["x-http-method-override", "x-http-method", "x-method-override", "x-method"];
 
 /// An item of `origin.reserved_fields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,27 +178,27 @@ impl FromStr for ReservedField {
 
 /// Fields that only a proxy in `trusted_proxies` may send.
 #[derive(Debug, Clone)]
-pub struct ReservedFields(Arc<Compiled>);
+pub struct ReservedFields(Arc<ReservedFieldSet>);
 
 #[derive(Debug)]
-struct Compiled {
+struct ReservedFieldSet {
     items: Vec<ReservedField>,
     /// Reserved on each route.
-    always: Names,
+    always: FieldNames,
     /// Reserved where a route has a condition on the method.
-    methods: Names,
+    methods: FieldNames,
     /// Lengths of the names in `always`, `methods` and [`HANDLED`], a bit for each length, by [`slot`]: most names of a
     /// request are ruled out by one look-up.
-    lengths: [u64; SLOTS],
+    lengths: [u64; LENGTH_SLOTS],
 }
 
-type Names = BTreeSet<Cow<'static, str>>;
+type FieldNames = BTreeSet<Cow<'static, str>>;
 
-const SLOTS: usize = 64;
+const LENGTH_SLOTS: usize = 64;
 
 /// Fields for which [`ReservedFields::may_contain`] is true whatever is reserved: those of the connection and of
 /// framing, which are looked for in each request as well, so that one walk over its names tells whether it has any.
-const HANDLED: &[&str] = &[
+const CHECKED_FIELDS: &[&str] = &[
     "connection",
     "content-length",
     "keep-alive",
@@ -214,24 +214,25 @@ const HANDLED: &[&str] = &[
 /// third byte, by factors with which no field that browsers send by themselves shares place and bit with one that
 /// counts.
 #[inline]
-fn slot(name: &str) -> (usize, usize) {
+fn length_slot(name: &str) -> (usize, usize) {
     let slot = match name.as_bytes() {
         [first, _, third, ..] => first.wrapping_mul(5).wrapping_add(third.wrapping_mul(11)),
         short => short.first().copied().unwrap_or_default(),
     };
-    (usize::from(slot) % SLOTS, name.len() % 64)
+    (usize::from(slot) % LENGTH_SLOTS, name.len() % 64)
 }
 
 impl ReservedFields {
     /// The fields that `items` stand for.
     pub fn new(items: Vec<ReservedField>) -> Self {
-        let (mut always, mut methods) = (Names::new(), Names::from_iter(METHOD.iter().map(|name| Cow::from(*name))));
+        let (mut always, mut methods) =
+            (FieldNames::new(), FieldNames::from_iter(METHOD_FIELDS.iter().map(|name| Cow::from(*name))));
         let mut add = |group: &[&'static str]| always.extend(group.iter().map(|name| Cow::from(*name)));
         for item in &items {
             match item {
-                ReservedField::Client => [ADDRESSES, CERTIFICATES].into_iter().for_each(&mut add),
-                ReservedField::Url => add(URL),
-                ReservedField::Method => add(METHOD),
+                ReservedField::Client => [ADDRESS_FIELDS, CERTIFICATE_FIELDS].into_iter().for_each(&mut add),
+                ReservedField::Url => add(URL_FIELDS),
+                ReservedField::Method => add(METHOD_FIELDS),
                 ReservedField::Name(_) | ReservedField::Except(_) => {}
             }
         }
@@ -245,27 +246,27 @@ impl ReservedFields {
                 _ => {}
             }
         }
-        let mut lengths = [0; SLOTS];
-        for name in always.iter().chain(&methods).map(AsRef::as_ref).chain(HANDLED.iter().copied()) {
-            let (slot, length) = slot(name);
+        let mut lengths = [0; LENGTH_SLOTS];
+        for name in always.iter().chain(&methods).map(AsRef::as_ref).chain(CHECKED_FIELDS.iter().copied()) {
+            let (slot, length) = length_slot(name);
             if let Some(lengths) = lengths.get_mut(slot) {
                 *lengths |= 1_u64 << length;
             }
         }
-        Self(Arc::new(Compiled { items, always, methods, lengths }))
+        Self(Arc::new(ReservedFieldSet { items, always, methods, lengths }))
     }
 
     /// False for nearly all names, in lower case, that are neither reserved nor of the connection or of framing; true
     /// for all others.
     #[inline]
     pub fn may_contain(&self, name: &str) -> bool {
-        let (slot, length) = slot(name);
+        let (slot, length) = length_slot(name);
         self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
     /// Whether a field of the name `plain`, in lower case, is reserved; `methods_matter` where a route has a condition
     /// on the method.
-    pub fn contain(&self, plain: &str, methods_matter: bool) -> bool {
+    pub fn reserves_field(&self, plain: &str, methods_matter: bool) -> bool {
         self.may_contain(plain) && (self.0.always.contains(plain) || methods_matter && self.0.methods.contains(plain))
     }
 }
@@ -285,25 +286,32 @@ impl PartialEq for ReservedFields {
 impl Eq for ReservedFields {}
 
 /// Reads `origin.reserved_fields`.
-pub(super) fn reserved_fields() -> ReservedReader {
-    ReservedReader(list(item(), ITEMS))
+pub(super) fn reserved_fields_key() -> ReservedFieldsReader {
+    ReservedFieldsReader(list_key(reserved_field_kind(), ITEM_COUNT_RANGE))
 }
 
-pub(super) struct ReservedReader(List<ReservedField>);
+pub(super) struct ReservedFieldsReader(ListReader<ReservedField>);
 
-impl Reader<ReservedFields> for ReservedReader {
-    fn read(self, section: &mut Section<'_>, key: &str, default: ReservedFields, about: &str) -> ReservedFields {
-        ReservedFields::new(self.0.read(section, key, default.0.items.clone(), about))
+impl KeyReader<ReservedFields> for ReservedFieldsReader {
+    fn read_key_value(
+        self,
+        section: &mut ConfigSection<'_>,
+        key: &str,
+        default: ReservedFields,
+        about: &str,
+    ) -> ReservedFields {
+        ReservedFields::new(self.0.read_key_value(section, key, default.0.items.clone(), about))
     }
 
-    fn show(&self, fields: &ReservedFields) -> String {
-        self.0.show(&fields.0.items)
+    fn format_value(&self, fields: &ReservedFields) -> String {
+        self.0.format_value(&fields.0.items)
     }
 }
 
-fn item() -> Kind<ReservedField> {
+fn reserved_field_kind() -> ValueKind<ReservedField> {
     let expected = "\"client\", \"url\", \"method\", the name of a field, or one behind \"!\" that is not reserved";
-    text(expected, |text: String| text.parse().map_err(Wrong::from), ToString::to_string).matching("!?[0-9A-Za-z-]+")
+    text_kind(expected, |text: String| text.parse().map_err(ValueError::from), ToString::to_string)
+        .with_pattern("!?[0-9A-Za-z-]+")
 }
 
 #[cfg(test)]
@@ -332,20 +340,20 @@ mod tests {
         ];
         for (items, name, elsewhere, where_methods_matter) in table {
             let fields = of(items);
-            assert_eq!(fields.contain(name, false), elsewhere, "{items:?} {name}");
-            assert_eq!(fields.contain(name, true), where_methods_matter, "{items:?} {name}");
+            assert_eq!(fields.reserves_field(name, false), elsewhere, "{items:?} {name}");
+            assert_eq!(fields.reserves_field(name, true), where_methods_matter, "{items:?} {name}");
         }
     }
 
     #[test]
     fn the_names_of_the_groups_are_plain_distinct_and_found() {
-        let all: Vec<&str> = [ADDRESSES, CERTIFICATES, URL, METHOD].concat();
+        let all: Vec<&str> = [ADDRESS_FIELDS, CERTIFICATE_FIELDS, URL_FIELDS, METHOD_FIELDS].concat();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a name twice");
         let fields = of(&["client", "url", "method"]);
-        assert!(HANDLED.iter().all(|name| fields.may_contain(name) && !fields.contain(name, true)));
+        assert!(CHECKED_FIELDS.iter().all(|name| fields.may_contain(name) && !fields.reserves_field(name, true)));
         for name in all {
             assert!(name.parse::<ReservedField>().is_ok_and(|item| item == ReservedField::Name(name.into())), "{name}");
-            assert!(fields.contain(name, false), "{name}");
+            assert!(fields.reserves_field(name, false), "{name}");
         }
     }
 

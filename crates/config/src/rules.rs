@@ -1,7 +1,7 @@
 //! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
-use crate::reading::table::{keys, optional};
-use crate::reading::values::{TIMEOUT, duration, or_none};
+use crate::reading::table::{keys, optional_key};
+use crate::reading::values::{TIMEOUT_RANGE, duration_kind, or_none};
 use http::HeaderName;
 use std::{
     collections::BTreeMap,
@@ -23,18 +23,18 @@ pub struct HeaderRules {
 
 impl HeaderRules {
     /// The longest value, in bytes: twice a long Content-Security-Policy.
-    pub const MAX_VALUE: usize = 8 * 1024;
+    pub const MAX_VALUE_BYTES: usize = 8 * 1024;
     /// Fields that each of the three keys names at most.
     pub const MAX_FIELDS: usize = 64;
 
     /// Returns these rules, with those of `general` for fields that these rules do not name in any spelling.
-    pub fn over(&self, general: &Self) -> Self {
+    pub fn with_general_rules(&self, general: &Self) -> Self {
         if general.is_empty() {
             return self.clone();
         }
         let valued = self.set.iter().chain(&self.add).map(|(name, _)| name);
-        let named: Vec<_> = self.remove.iter().chain(valued).map(plain).collect();
-        let is_free = |name: &HeaderName| !named.contains(&plain(name));
+        let named: Vec<_> = self.remove.iter().chain(valued).map(with_dashes).collect();
+        let is_free = |name: &HeaderName| !named.contains(&with_dashes(name));
         let free = |rules: &[(HeaderName, Template)]| {
             rules.iter().filter(|(name, _)| is_free(name)).cloned().collect::<Vec<_>>()
         };
@@ -89,13 +89,13 @@ impl Template {
     /// # Errors
     ///
     /// The name of a variable that is not among `allowed`.
-    pub fn parse<'t>(text: &'t str, allowed: &[Variable]) -> Result<Self, &'t str> {
+    pub fn parse_variables<'t>(text: &'t str, allowed: &[Variable]) -> Result<Self, &'t str> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             literal.push_str(before);
-            let name = after.split_once('}').map(|(name, _)| name).filter(|name| is_name(name));
+            let name = after.split_once('}').map(|(name, _)| name).filter(|name| is_variable_name(name));
             let Some(name) = name else {
                 literal.push('{');
                 rest = after;
@@ -117,7 +117,7 @@ impl Template {
     }
 }
 
-fn is_name(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
@@ -142,32 +142,32 @@ keys! {
     pub struct RouteTimeouts {
         // `Some(None)` is no limit.
         /// Time within which a request of this route and its response end, in place of `timeouts.request`.
-        request: Option<Option<Duration>> = None, optional(or_none(duration(TIMEOUT)), "timeouts.request");
+        request: Option<Option<Duration>> = None, optional_key(or_none(duration_kind(TIMEOUT_RANGE)), "timeouts.request");
 
         /// Time within which the origin sends the response's header on this route, in place of
         /// `timeouts.response_header`.
-        response_header: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_header");
+        response_header: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), "timeouts.response_header");
 
         /// Time without a byte of the response's body on this route, in place of `timeouts.response_body`.
-        response_body: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_body");
+        response_body: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), "timeouts.response_body");
     }
 }
 
 /// Files whose content is an error's body, absolute or relative to the working directory.
-pub type ErrorPages = BTreeMap<Errors, PathBuf>;
+pub type ErrorPages = BTreeMap<ErrorStatuses, PathBuf>;
 
 /// Statuses that an error page is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Errors {
+pub enum ErrorStatuses {
     /// `"404"`: a status from 400 to 599.
     Status(u16),
     /// `"4xx"`, `"5xx"`: those of a class that no other page is for.
     Class(u16),
 }
 
-impl Errors {
+impl ErrorStatuses {
     /// Reads `"404"` or `"4xx"`.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn parse_error_statuses(text: &str) -> Option<Self> {
         match text {
             "4xx" => Some(Self::Class(4)),
             "5xx" => Some(Self::Class(5)),
@@ -179,7 +179,7 @@ impl Errors {
     }
 }
 
-impl fmt::Display for Errors {
+impl fmt::Display for ErrorStatuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => write!(f, "{status}"),
@@ -189,7 +189,7 @@ impl fmt::Display for Errors {
 }
 
 /// The `Content-Type` of a page by its file name extension; `None` if a page cannot have it.
-pub fn media_type(page: &Path) -> Option<&'static str> {
+pub fn page_media_type(page: &Path) -> Option<&'static str> {
     match page.extension()?.to_str()? {
         "html" | "htm" => Some("text/html; charset=utf-8"),
         "txt" => Some("text/plain; charset=utf-8"),
@@ -202,8 +202,8 @@ pub fn media_type(page: &Path) -> Option<&'static str> {
 
 /// Returns the `Content-Type` of the file of a fixed answer by its extension, which can have a few types more than an
 /// error page.
-pub fn body_type(file: &Path) -> Option<&'static str> {
-    media_type(file).or_else(|| match file.extension()?.to_str()? {
+pub fn body_media_type(file: &Path) -> Option<&'static str> {
+    page_media_type(file).or_else(|| match file.extension()?.to_str()? {
         "css" => Some("text/css; charset=utf-8"),
         "js" | "mjs" => Some("text/javascript; charset=utf-8"),
         "webmanifest" => Some("application/manifest+json"),
@@ -218,31 +218,31 @@ pub fn body_type(file: &Path) -> Option<&'static str> {
 /// Why a rule may not set the request's field `name`; `None` if it may. Whatever is not a letter or digit counts as
 /// `-`, as CGI-like origins confuse them.
 pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
-    match &*plain(name) {
+    match &*with_dashes(name) {
         "host" => Some("is what rewrite_host sets"),
-        "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SAID_BY_LITEQUIC),
+        "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SET_BY_LITEQUIC),
         "proxy" | "expect" | "max-forwards" | "early-data" => Some("cannot be set by a rule"),
-        name if name.starts_with("x-forwarded-") => Some(SAID_BY_LITEQUIC),
-        name => connection_fault(name),
+        name if name.starts_with("x-forwarded-") => Some(SET_BY_LITEQUIC),
+        name => connection_field_fault(name),
     }
 }
 
-const SAID_BY_LITEQUIC: &str = "is set by litequic";
+const SET_BY_LITEQUIC: &str = "is set by litequic";
 
 /// Returns why no rule may change this field of a response; `None` if a rule may.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
-    match &*plain(name) {
+    match &*with_dashes(name) {
         "alt-svc" => Some("is set by litequic"),
-        name => connection_fault(name),
+        name => connection_field_fault(name),
     }
 }
 
-fn plain(name: &HeaderName) -> String {
+fn with_dashes(name: &HeaderName) -> String {
     name.as_str().replace(|char: char| !char.is_ascii_alphanumeric(), "-")
 }
 
 /// RFC 9110 §7.6.1, and the fields that frame a message.
-fn connection_fault(name: &str) -> Option<&'static str> {
+fn connection_field_fault(name: &str) -> Option<&'static str> {
     let own = [
         "connection",
         "keep-alive",
@@ -278,12 +278,12 @@ mod tests {
             ("{path", Ok(vec![text("{path")])),
         ];
         for (given, expected) in table {
-            assert_eq!(Template::parse(given, &all), expected.map(Template), "{given}");
-            if let Ok(template) = Template::parse(given, &all) {
+            assert_eq!(Template::parse_variables(given, &all), expected.map(Template), "{given}");
+            if let Ok(template) = Template::parse_variables(given, &all) {
                 assert_eq!(template.to_string(), given);
             }
         }
-        assert_eq!(Template::parse("{path}", &[Variable::Client]), Err("path"));
+        assert_eq!(Template::parse_variables("{path}", &[Variable::Client]), Err("path"));
     }
 
     #[test]
@@ -305,18 +305,18 @@ mod tests {
             set: vec![(name("server"), value("own")), (name("link"), value("own"))],
             add: vec![(name("vary"), value("accept")), (name("x-set"), value("own"))],
         };
-        assert_eq!(own.over(&general), sum);
-        assert_eq!(HeaderRules::default().over(&general), general);
-        assert_eq!(general.over(&HeaderRules::default()), general);
+        assert_eq!(own.with_general_rules(&general), sum);
+        assert_eq!(HeaderRules::default().with_general_rules(&general), general);
+        assert_eq!(general.with_general_rules(&HeaderRules::default()), general);
     }
 
     #[test]
     fn pages_are_for_errors() {
         for (text, errors) in [
-            ("404", Some(Errors::Status(404))),
-            ("599", Some(Errors::Status(599))),
-            ("4xx", Some(Errors::Class(4))),
-            ("5xx", Some(Errors::Class(5))),
+            ("404", Some(ErrorStatuses::Status(404))),
+            ("599", Some(ErrorStatuses::Status(599))),
+            ("4xx", Some(ErrorStatuses::Class(4))),
+            ("5xx", Some(ErrorStatuses::Class(5))),
             ("200", None),
             ("600", None),
             ("+44", None),
@@ -324,7 +324,7 @@ mod tests {
             ("0404", None),
             ("", None),
         ] {
-            assert_eq!(Errors::parse(text), errors, "{text}");
+            assert_eq!(ErrorStatuses::parse_error_statuses(text), errors, "{text}");
             if let Some(errors) = errors {
                 assert_eq!(errors.to_string(), text);
             }

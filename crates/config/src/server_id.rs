@@ -2,10 +2,10 @@
 
 use crate::reading::{
     changes::Changes,
-    names::path,
-    section::Section,
-    table::{KeyTable, Reader, file, implied, keys, optional},
-    values::{DAY, Kind, RawValue, Wrong, duration, number, text},
+    names::path_kind,
+    section::ConfigSection,
+    table::{KeyReader, KeyTable, derived_default, file_key, keys, optional_key},
+    values::{DAY, RawValue, ValueError, ValueKind, duration_kind, number_kind, text_kind},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{
@@ -17,11 +17,11 @@ use std::{
 };
 
 /// RFC 9000 §17.2: a connection ID has 20 bytes at most.
-const MAX_ID: usize = 20;
+const MAX_ID_BYTES: usize = 20;
 /// The first byte: rotation and length.
-const FIRST: usize = 1;
+const FIRST_BYTE_LEN: usize = 1;
 /// Generation and worker, appended where a key hides the nonce.
-const APPENDED: usize = 2;
+const APPENDED_LEN: usize = 2;
 /// Bytes of the longest server ID: a shorter nonce than the next constants say would be left.
 const MAX_SERVER_ID: usize = 12;
 const MAX_ENCRYPTED_SERVER_ID: usize = 9;
@@ -32,12 +32,12 @@ const MIN_ENCRYPTED_NONCE: u8 = 8;
 /// What is left of an ID by a server ID of one byte.
 const MAX_NONCE: u8 = 18;
 /// Bytes of server ID and nonce in all: an ID of 16 bytes, as AWS' load balancer has it, and a block of AES.
-const SUM: usize = 15;
-const ENCRYPTED_SUM: usize = 16;
+const ID_AND_NONCE_LEN: usize = 15;
+const ENCRYPTED_ID_AND_NONCE_LEN: usize = 16;
 /// Time before an ID's end at which its client is asked to retire it.
-const RETIREMENT: Duration = Duration::from_secs(30);
+const RETIREMENT_TIME: Duration = Duration::from_secs(30);
 /// Keys of which one has the ID.
-const IDS: [&str; 3] = ["address", "hex", "base64"];
+const ID_KEYS: [&str; 3] = ["address", "hex", "base64"];
 
 keys! {
     /// Connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
@@ -45,32 +45,32 @@ keys! {
     pub struct ServerId {
         /// The ID that balancers know this server by, as an IPv4 address, whose 4 bytes it is: `"${POD_IP}"`. No two
         /// servers behind a balancer have the same. Exactly one of `address`, `hex` and `base64` is set.
-        address: Option<Ipv4Addr> = None, optional(address(), "none");
+        address: Option<Ipv4Addr> = None, optional_key(address_id_kind(), "none");
 
         /// The ID in hexadecimal digits, such as `"0x2a01"`: 1 to 12 bytes, or 1 to 9 with `key_file`.
-        hex: Option<ServerIdBytes> = None, optional(hex(), "none");
+        hex: Option<ServerIdBytes> = None, optional_key(hex_id_kind(), "none");
 
         /// The ID in base64, as the AWS Load Balancer Controller injects it: `"${AWS_LBC_QUIC_SERVER_ID}"`.
-        base64: Option<ServerIdBytes> = None, optional(base64(), "none");
+        base64: Option<ServerIdBytes> = None, optional_key(base64_id_kind(), "none");
 
         /// The configuration rotation, the first three bits of each ID, by which balancers tell this configuration from
         /// the one before. To change the ID or the key, give balancers the new configuration under another number, then
         /// reload, and remove the former one after `lifetime`. AWS' load balancer knows `0` alone.
-        rotation: u8 = 0, number(0..=6);
+        rotation: u8 = 0, number_kind(0..=6);
 
         /// Bytes of an ID behind the server ID, which are unique. Without the key 15 minus the server ID's length, at
         /// least 7; with `key_file` 16 minus it, at least 8. An ID has 20 bytes at most: one first, the server ID,
         /// these, and with `key_file` two more.
-        nonce_bytes: u8 = MIN_NONCE, implied(number(MIN_NONCE.into()..=MAX_NONCE.into()));
+        nonce_bytes: u8 = MIN_NONCE, derived_default(number_kind(MIN_NONCE.into()..=MAX_NONCE.into()));
 
         /// A file with the key that balancers decrypt IDs with: 32 hexadecimal digits (`openssl rand -hex 16`). Without
         /// it server IDs are readable.
-        key_file: Option<PathBuf> = None, file(path("the path of a file with 32 hexadecimal digits"));
+        key_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with 32 hexadecimal digits"));
 
         // s2n-quic bounds it at a day.
         /// How long a connection ID lives; then its client gets new ones. Balancers keep a former configuration for as
         /// long.
-        lifetime: Duration = DAY, duration(Self::LIFETIMES);
+        lifetime: Duration = DAY, duration_kind(Self::LIFETIME_RANGE);
     }
 }
 
@@ -92,7 +92,10 @@ pub struct ServerIdShape {
 impl ServerIdShape {
     /// Bytes of an ID.
     pub fn id_len(&self) -> usize {
-        FIRST + usize::from(self.server_id) + usize::from(self.nonce) + if self.encrypted { APPENDED } else { 0 }
+        FIRST_BYTE_LEN
+            + usize::from(self.server_id)
+            + usize::from(self.nonce)
+            + if self.encrypted { APPENDED_LEN } else { 0 }
     }
 }
 
@@ -115,12 +118,12 @@ impl fmt::Display for ServerIdBytes {
 
 impl ServerId {
     /// Half of it is left to a client that is slow to answer; s2n-quic allows a day at most.
-    const LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
+    const LIFETIME_RANGE: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
 
     /// The server ID of some hexadecimal `digits`, with `nonce` bytes behind it, encrypted by the key in a file, if
     /// there is one. Lengths are not checked.
-    pub fn of(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
-        let hex = (hex().read)(RawValue::Text(digits.into())).ok();
+    pub fn from_digits(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
+        let hex = (hex_id_kind().read)(RawValue::Text(digits.into())).ok();
         Self { hex, nonce_bytes: nonce, key_file, ..Self::default() }
     }
 
@@ -131,105 +134,114 @@ impl ServerId {
     }
 
     /// The ID, in whichever form it is configured.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn id_bytes(&self) -> Vec<u8> {
         let given = self.hex.as_ref().or(self.base64.as_ref()).map(|id| id.0.clone());
         given.unwrap_or_else(|| self.address.map_or_else(Vec::new, |address| address.octets().to_vec()))
     }
 
     /// The ID in hexadecimal digits.
-    pub fn digits(&self) -> String {
-        ServerIdBytes(self.bytes()).to_string()
+    pub fn hex_digits(&self) -> String {
+        ServerIdBytes(self.id_bytes()).to_string()
     }
 
     /// The lengths of the IDs' parts.
-    pub fn shape(&self) -> ServerIdShape {
-        let server_id = u8::try_from(self.bytes().len()).unwrap_or(u8::MAX);
+    pub fn id_shape(&self) -> ServerIdShape {
+        let server_id = u8::try_from(self.id_bytes().len()).unwrap_or(u8::MAX);
         ServerIdShape { server_id, nonce: self.nonce_bytes, encrypted: self.key_file.is_some() }
     }
 
     /// The layout in the terms of the draft: `16 bytes: rotation 0, server ID 8, nonce 7, no key`.
-    pub fn layout(&self) -> String {
-        self.shape().to_string().replacen(": ", &format!(": rotation {}, ", self.rotation), 1)
+    pub fn describe_layout(&self) -> String {
+        self.id_shape().to_string().replacen(": ", &format!(": rotation {}, ", self.rotation), 1)
     }
 
     /// `next` as far as it can be applied without a restart: the lengths stay.
-    pub(super) fn follow(now: Option<Self>, next: Option<Self>) -> Option<Self> {
-        if now.as_ref().map(Self::shape) == next.as_ref().map(Self::shape) { next } else { now }
+    pub(super) fn apply_same_shape(now: Option<Self>, next: Option<Self>) -> Option<Self> {
+        if now.as_ref().map(Self::id_shape) == next.as_ref().map(Self::id_shape) { next } else { now }
     }
 
     /// Why connections that are idle for `idle` would not end; `None` if they do. Each renewal of an ID is a packet
     /// that a client acknowledges.
-    pub(super) fn outlasted_by(&self, idle: Duration) -> Option<String> {
+    pub(super) fn idle_timeout_fault(&self, idle: Duration) -> Option<String> {
         let lifetime = humantime::format_duration(self.lifetime);
-        let too_long = idle.saturating_add(RETIREMENT) >= self.lifetime;
+        let too_long = idle.saturating_add(RETIREMENT_TIME) >= self.lifetime;
         too_long.then(|| format!("is not 30s shorter than listen.server_id.lifetime ({lifetime}): new connection IDs would keep idle connections open"))
     }
 }
 
 /// Reads `[listen.server_id]`; lists its changes by key, and a change of lengths as one that needs a restart.
-pub(super) struct ServerIdTable;
+pub(super) struct ServerIdReader;
 
-impl Reader<Option<ServerId>> for ServerIdTable {
-    fn read(self, section: &mut Section<'_>, key: &str, _: Option<ServerId>, about: &str) -> Option<ServerId> {
-        let has_it = section.has(key);
-        Some(section.table(key, about, read)).filter(|_| has_it)
+impl KeyReader<Option<ServerId>> for ServerIdReader {
+    fn read_key_value(
+        self,
+        section: &mut ConfigSection<'_>,
+        key: &str,
+        _: Option<ServerId>,
+        about: &str,
+    ) -> Option<ServerId> {
+        let has_it = section.has_key(key);
+        Some(section.read_subtable(key, about, read_server_id)).filter(|_| has_it)
     }
 
-    fn show(&self, server_id: &Option<ServerId>) -> String {
-        let shown = |one: &ServerId| format!("{} in {}", one.digits(), one.layout());
+    fn format_value(&self, server_id: &Option<ServerId>) -> String {
+        let shown = |one: &ServerId| format!("{} in {}", one.hex_digits(), one.describe_layout());
         server_id.as_ref().map_or_else(|| "none".into(), shown)
     }
 
-    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<ServerId>, new: &Option<ServerId>) {
+    fn compare_value(&self, changes: &mut Changes, key: &str, old: &Option<ServerId>, new: &Option<ServerId>) {
         match (old, new) {
-            (Some(old), Some(new)) if old.shape() == new.shape() => old.compare(new, key, changes),
-            (old, new) => changes.value(key, old, new, |one| self.show(one)),
+            (Some(old), Some(new)) if old.id_shape() == new.id_shape() => old.compare_keys(new, key, changes),
+            (old, new) => changes.compare_shown(key, old, new, |one| self.format_value(one)),
         }
     }
 }
 
-fn read(section: &mut Section<'_>) -> ServerId {
-    let mut server_id = ServerId::read(section);
-    let given: Vec<&str> = IDS.into_iter().filter(|key| section.has(key)).collect();
+fn read_server_id(section: &mut ConfigSection<'_>) -> ServerId {
+    let mut server_id = ServerId::read_table(section);
+    let given: Vec<&str> = ID_KEYS.into_iter().filter(|key| section.has_key(key)).collect();
     let [first, others @ ..] = given.as_slice() else {
-        section.missing("address", "one of address, hex and base64: the ID that balancers know this server by");
+        section.note_missing("address", "one of address, hex and base64: the ID that balancers know this server by");
         return server_id;
     };
     for key in others {
         let problem = format!("the server ID is in {first} already");
-        section.fault(key, &problem, Some("one of address, hex and base64"), None);
+        section.note_fault(key, &problem, Some("one of address, hex and base64"), None);
     }
-    let (with_key, id_len) = (server_id.key_file.is_some(), server_id.bytes().len());
-    let (sum, least, appended) =
-        if with_key { (ENCRYPTED_SUM, MIN_ENCRYPTED_NONCE, APPENDED) } else { (SUM, MIN_NONCE, 0) };
+    let (with_key, id_len) = (server_id.key_file.is_some(), server_id.id_bytes().len());
+    let (sum, least, appended) = if with_key {
+        (ENCRYPTED_ID_AND_NONCE_LEN, MIN_ENCRYPTED_NONCE, APPENDED_LEN)
+    } else {
+        (ID_AND_NONCE_LEN, MIN_NONCE, 0)
+    };
     let implied = u8::try_from(sum.saturating_sub(id_len)).unwrap_or(least).max(least);
-    let nonce = if section.has("nonce_bytes") { server_id.nonce_bytes } else { implied };
-    let is_right = section.is_right(&["address", "hex", "base64", "key_file", "nonce_bytes"]);
+    let nonce = if section.has_key("nonce_bytes") { server_id.nonce_bytes } else { implied };
+    let is_right = section.has_valid_keys(&["address", "hex", "base64", "key_file", "nonce_bytes"]);
     if is_right && with_key && id_len > MAX_ENCRYPTED_SERVER_ID {
         let expected = format!("1 to {MAX_ENCRYPTED_SERVER_ID} with key_file");
-        section.fault(first, &format!("has {id_len} bytes"), Some(&expected), None);
+        section.note_fault(first, &format!("has {id_len} bytes"), Some(&expected), None);
     } else if is_right && nonce < least {
-        section.fault("nonce_bytes", "too small", Some(&format!("at least {least} with key_file")), None);
-    } else if is_right && FIRST + id_len + usize::from(nonce) + appended > MAX_ID {
-        let most = MAX_ID.saturating_sub(FIRST + id_len + appended);
-        let len = FIRST + id_len + usize::from(nonce) + appended;
-        let problem = format!("a connection ID would have {len} bytes, and {MAX_ID} is the most");
-        section.fault("nonce_bytes", &problem, Some(&format!("at most {most} with this server ID")), None);
+        section.note_fault("nonce_bytes", "too small", Some(&format!("at least {least} with key_file")), None);
+    } else if is_right && FIRST_BYTE_LEN + id_len + usize::from(nonce) + appended > MAX_ID_BYTES {
+        let most = MAX_ID_BYTES.saturating_sub(FIRST_BYTE_LEN + id_len + appended);
+        let len = FIRST_BYTE_LEN + id_len + usize::from(nonce) + appended;
+        let problem = format!("a connection ID would have {len} bytes, and {MAX_ID_BYTES} is the most");
+        section.note_fault("nonce_bytes", &problem, Some(&format!("at most {most} with this server ID")), None);
     }
     server_id.nonce_bytes = nonce;
     server_id
 }
 
-const BYTES: &str = "1 to 12 bytes";
+const EXPECTED_LENGTH: &str = "1 to 12 bytes";
 
-fn of_length(bytes: Vec<u8>) -> Result<ServerIdBytes, Wrong> {
+fn check_id_length(bytes: Vec<u8>) -> Result<ServerIdBytes, ValueError> {
     match bytes.len() {
         1..=MAX_SERVER_ID => Ok(ServerIdBytes(bytes)),
         len => Err(format!("has {len} bytes").into()),
     }
 }
 
-fn hex() -> Kind<ServerIdBytes> {
+fn hex_id_kind() -> ValueKind<ServerIdBytes> {
     let parse = |written: String| {
         let digits = written.strip_prefix("0x").or_else(|| written.strip_prefix("0X")).unwrap_or(&written);
         if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -241,23 +253,23 @@ fn hex() -> Kind<ServerIdBytes> {
         }
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
         let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high) << 4 | digit(*low)).unwrap_or(0);
-        of_length(pairs.iter().map(byte).collect())
+        check_id_length(pairs.iter().map(byte).collect())
     };
-    text(&format!("{BYTES} in hexadecimal digits, such as \"0x2a01\""), parse, ToString::to_string)
-        .matching("(0[xX])?([0-9A-Fa-f]{2}){1,12}")
+    text_kind(&format!("{EXPECTED_LENGTH} in hexadecimal digits, such as \"0x2a01\""), parse, ToString::to_string)
+        .with_pattern("(0[xX])?([0-9A-Fa-f]{2}){1,12}")
 }
 
-fn base64() -> Kind<ServerIdBytes> {
-    let parse = |written: String| of_length(STANDARD.decode(&written).map_err(|_| "not base64")?);
+fn base64_id_kind() -> ValueKind<ServerIdBytes> {
+    let parse = |written: String| check_id_length(STANDARD.decode(&written).map_err(|_| "not base64")?);
     let show = |id: &ServerIdBytes| STANDARD.encode(&id.0);
-    text(&format!("{BYTES} in base64, such as \"KgE=\""), parse, show)
-        .matching("([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?")
+    text_kind(&format!("{EXPECTED_LENGTH} in base64, such as \"KgE=\""), parse, show)
+        .with_pattern("([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?")
 }
 
-fn address() -> Kind<Ipv4Addr> {
+fn address_id_kind() -> ValueKind<Ipv4Addr> {
     let parse = |written: String| {
         written.parse().map_err(|_| match written.parse::<Ipv6Addr>() {
-            Ok(_) => Wrong {
+            Ok(_) => ValueError {
                 problem: "is an IPv6 address, whose 16 bytes are too long".into(),
                 expected: Some("an IPv4 address; or hex, with some of its bytes that no other server has".into()),
                 nearest: None,
@@ -265,12 +277,13 @@ fn address() -> Kind<Ipv4Addr> {
             Err(_) => "not an IPv4 address".into(),
         })
     };
-    text("an IPv4 address, such as \"192.0.2.1\" or \"${POD_IP}\"", parse, ToString::to_string).matching(r"[0-9.]+")
+    text_kind("an IPv4 address, such as \"192.0.2.1\" or \"${POD_IP}\"", parse, ToString::to_string)
+        .with_pattern(r"[0-9.]+")
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Config, parse};
+    use crate::{Config, parse_config};
     use std::{path::Path, time::Duration};
 
     fn config(table: &str) -> Result<Config, String> {
@@ -278,7 +291,7 @@ mod tests {
             "[listen.server_id]\n{table}\n[origin]\nurl = \"http://127.0.0.1:80\"\n[[certificates]]\ncert = \"c\"\nkey = \"k\"\n"
         );
         let variable = |name: &str| (name == "POD_IP").then(|| "10.1.2.3".to_owned());
-        parse(&text, Path::new("a.toml"), variable)
+        parse_config(&text, Path::new("a.toml"), variable)
             .map_err(|faults| faults.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     }
 
@@ -308,8 +321,8 @@ mod tests {
         ];
         for (text, digits, layout) in table {
             let server_id = config(text).unwrap().listen.server_id.unwrap();
-            assert_eq!((server_id.digits(), server_id.layout()), (digits.into(), layout.into()), "{text}");
-            assert!(server_id.shape().id_len() <= 20);
+            assert_eq!((server_id.hex_digits(), server_id.describe_layout()), (digits.into(), layout.into()), "{text}");
+            assert!(server_id.id_shape().id_len() <= 20);
         }
     }
 
@@ -382,8 +395,8 @@ mod tests {
         let now = config("hex = \"0102\"").unwrap();
         let changes = |next: &str| {
             let next = config(next).unwrap();
-            let changes: Vec<_> = now.changes(&next).iter().map(ToString::to_string).collect();
-            (changes.join("; "), now.follow(next.clone()).listen.server_id == next.listen.server_id)
+            let changes: Vec<_> = now.changes_to(&next).iter().map(ToString::to_string).collect();
+            (changes.join("; "), now.apply_reload(next.clone()).listen.server_id == next.listen.server_id)
         };
         let table = [
             ("hex = \"0103\"", "listen.server_id.hex: 0x0102 → 0x0103", true),

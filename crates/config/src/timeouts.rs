@@ -3,15 +3,15 @@
 
 use crate::reading::{
     table::keys,
-    values::{DAY, TIMEOUT, duration, or_none},
+    values::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Zero continues at once.
-const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
+const DRAIN_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
 /// Zero discards nothing.
-const LINGERING: RangeInclusive<Duration> = Duration::ZERO..=DAY;
+const LINGERING_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
 keys! {
     /// Timeouts.
@@ -19,73 +19,73 @@ keys! {
     pub struct Timeouts counted by "litequic_timeouts_total{timeout=\"*\"}" {
         // A few lost Initials with exponential backoff.
         /// A client completes its handshake within this time of its first Initial, or the handshake is aborted.
-        handshake: Duration = Duration::from_secs(10), duration(TIMEOUT), counted;
+        handshake: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
         // RFC 9308 §3.2: NAT bindings last some 30 s.
         /// An idle connection is closed after this time (QUIC's `max_idle_timeout`; over TCP, the time without a
         /// request).
-        idle: Duration = Duration::from_secs(30), duration(TIMEOUT), counted;
+        idle: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
 
         // Slow clients send a header in one flight; what takes longer occupies a stream for nothing.
         /// A client sends a request's whole header within this time of its first byte, or gets 408.
-        request_header: Duration = Duration::from_secs(10), duration(TIMEOUT), counted;
+        request_header: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
         // nginx' client_body_timeout.
         /// A client that sends no byte of a request's body for this time gets 408 (read timeout).
-        request_body: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
+        request_body: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // nginx' lingering_time.
         /// litequic discards the rest of a request's body for this time after the request was answered, for example by
         /// a 413, and at most 64 MiB of it: browsers read the answer only after they have sent the whole body. Then the
         /// stream is stopped (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1:
         /// within 2 s).
-        lingering: Duration = Duration::from_secs(30), duration(LINGERING), counted;
+        lingering: Duration = Duration::from_secs(30), duration_kind(LINGERING_RANGE), counted;
 
         // nginx' send_timeout.
         /// A response's stream is reset if the client reads nothing of it for this time (write timeout).
-        send: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
+        send: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // An origin next door answers at once; one lost SYN costs 1 s, two cost 3 s.
         /// litequic connects to the origin within this time, DNS included, or the client gets 502.
-        connect: Duration = Duration::from_secs(5), duration(TIMEOUT), counted;
+        connect: Duration = Duration::from_secs(5), duration_kind(TIMEOUT_RANGE), counted;
 
         // nginx' proxy_read_timeout.
         /// The origin sends the response's header within this time, or the client gets 504. The time begins with the
         /// request's last byte, and whenever the origin stops reading the request.
-        response_header: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
+        response_header: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // The same, between reads.
         /// The client's stream is reset if the origin sends no byte of the response's body for this time.
-        response_body: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
+        response_body: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // Downloads and event streams may take any time.
         /// A request and its response end within this time, or the client gets 504, or a reset once the response has
         /// begun.
-        request: Option<Duration> = None, or_none(duration(TIMEOUT)), counted;
+        request: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE)), counted;
 
         // As long as `response_header`: without a queue the request would wait in the origin, and for as long (nginx'
         // proxy_read_timeout). An origin that takes seconds then serves a burst of many times its connections.
         /// A request waits at most this long for a connection of a full pool. Then the client gets 503.
-        queue: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
+        queue: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // What HAProxy's manual proposes: applications that depend on a tunnel ping each other within minutes, and an
         // idle one has gone unnoticed for long enough.
         /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte.
-        tunnel: Duration = Duration::from_secs(3600), duration(TIMEOUT), counted;
+        tunnel: Duration = Duration::from_secs(3600), duration_kind(TIMEOUT_RANGE), counted;
 
         // HAProxy's client-fin and server-fin: the end of one side says that the application is done, and the other
         // side answers it at once; one that has vanished would otherwise hold a drain for `tunnel`.
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
-        tunnel_half_closed: Duration = Duration::from_secs(30), duration(TIMEOUT), counted;
+        tunnel_half_closed: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
 
         // Two probe periods of a usual balancer would be 10 s; a sidecar has none. 0 does not delay Ctrl-C.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.
-        drain_grace: Duration = Duration::ZERO, duration(DRAIN);
+        drain_grace: Duration = Duration::ZERO, duration_kind(DRAIN_RANGE);
 
         // Within Kubernetes' 30 s terminationGracePeriodSeconds, with room to leave.
         /// A drain closes the remaining connections this long after its first GOAWAY, with the requests that still run
         /// on them.
-        drain: Duration = Duration::from_secs(25), duration(DRAIN);
+        drain: Duration = Duration::from_secs(25), duration_kind(DRAIN_RANGE);
     }
 }

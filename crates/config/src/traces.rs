@@ -2,10 +2,12 @@
 
 use super::access::Fraction;
 use super::rules::HeaderRules;
-use crate::reading::names::path;
-use crate::reading::section::Section;
-use crate::reading::table::{KeyTable as _, by, file, keys, optional};
-use crate::reading::values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text};
+use crate::reading::names::path_kind;
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyTable as _, custom_key, file_key, keys, optional_key};
+use crate::reading::values::{
+    COUNT_RANGE, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, text_kind,
+};
 use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
@@ -16,7 +18,7 @@ keys! {
     pub struct Traces {
         /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path
         /// gets `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
-        endpoint: Option<TraceEndpoint> = None, optional(endpoint(), "none");
+        endpoint: Option<TraceEndpoint> = None, optional_key(endpoint_kind(), "none");
 
         /// How spans are sent: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC over
         /// HTTP/2, at port 4317.
@@ -25,7 +27,7 @@ keys! {
         // A site of 1,000 requests a second then has ten traces a second.
         /// Share of requests that are sampled, of those whose trace begins here. The trace ID decides, so that all
         /// replicas sample the same traces.
-        ratio: Fraction = Self::RATIO, ratio();
+        ratio: Fraction = Self::DEFAULT_RATIO, ratio_kind();
 
         /// Clients whose `traceparent` decides: peers in `trusted_proxies`, `any`, or `none`. A request of another
         /// client begins a trace of its own, which has a link to the client's.
@@ -33,29 +35,29 @@ keys! {
 
         // A span has about 700 bytes: what a worker sends is bounded by 700 KB a second.
         /// Spans a second of each worker. Beyond that, requests are not sampled.
-        max_per_second: u32 = 1_000, number(COUNT), counted_by("litequic_spans_total{result=\"over_limit\"}");
+        max_per_second: u32 = 1_000, number_kind(COUNT_RANGE), counted_by("litequic_spans_total{result=\"over_limit\"}");
 
         /// The resource's `service.name`.
-        service_name: String = "litequic".into(), service_name();
+        service_name: String = "litequic".into(), service_name_kind();
 
         /// Attributes of the resource besides `service.name` and `service.version`, such as
         /// `deployment.environment.name`.
-        attributes: Vec<(String, String)> = Vec::new(), by(attributes, |all| show(all.iter().map(|(name, _)| name)));
+        attributes: Vec<(String, String)> = Vec::new(), custom_key(read_attributes, |all| join_shown_names(all.iter().map(|(name, _)| name)));
 
         // Queries have tokens, and names of people.
         /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature`
         /// are `REDACTED` even then.
-        query: bool = false, boolean();
+        query: bool = false, boolean_kind();
 
         /// Fields of requests to the collector, such as `authorization`. `/config` and the log show their names alone.
-        headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), by(headers, |all| show(all.iter().map(|(name, _)| name)));
+        headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), custom_key(read_collector_fields, |all| join_shown_names(all.iter().map(|(name, _)| name)));
 
         /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the
         /// system's roots.
-        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+        ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// How long the collector may take to accept spans, the connection to it included. Then they are sent again.
-        timeout: Duration = Self::TIMEOUT, duration(Self::TIMEOUTS);
+        timeout: Duration = Self::DEFAULT_TIMEOUT, duration_kind(Self::COLLECTOR_TIMEOUT_RANGE);
     }
 }
 
@@ -64,19 +66,19 @@ impl Traces {
     pub const MAX_ATTRIBUTES: usize = 32;
     /// Fields of requests to the collector at most.
     pub const MAX_HEADERS: usize = 16;
-    const RATIO: Fraction = Fraction(10_000);
+    const DEFAULT_RATIO: Fraction = Fraction(10_000);
     /// The specification's default (OTEL_EXPORTER_OTLP_TIMEOUT).
-    const TIMEOUT: Duration = Duration::from_secs(10);
-    const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+    const COLLECTOR_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
     /// Whether there are traces.
-    pub const fn is_on(&self) -> bool {
+    pub const fn has_collector(&self) -> bool {
         self.endpoint.is_some()
     }
 }
 
 /// Path of a collector's resource for spans (OTLP, OTLP/HTTP request).
-const DEFAULT_PATH: &str = "/v1/traces";
+const DEFAULT_HTTP_PATH: &str = "/v1/traces";
 
 /// `endpoint`: the URL of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +98,7 @@ pub struct TraceEndpoint {
 impl TraceEndpoint {
     /// The path of requests by HTTP.
     pub fn http_path(&self) -> &str {
-        self.path.as_deref().unwrap_or(DEFAULT_PATH)
+        self.path.as_deref().unwrap_or(DEFAULT_HTTP_PATH)
     }
 }
 
@@ -166,43 +168,43 @@ impl TraceParent {
 }
 
 /// Reads `[traces]`.
-pub(super) fn read(section: &mut Section<'_>) -> Traces {
-    let traces = Traces::read(section);
+pub(super) fn read_traces(section: &mut ConfigSection<'_>) -> Traces {
+    let traces = Traces::read_table(section);
     if let Some(endpoint) = &traces.endpoint {
         if traces.protocol == TraceProtocol::Grpc && endpoint.path.is_some() {
             let expected = "a URL without one, such as \"http://127.0.0.1:4317\"";
-            section.fault("endpoint", "has a path, and gRPC has its own", Some(expected), None);
+            section.note_fault("endpoint", "has a path, and gRPC has its own", Some(expected), None);
         }
         if !endpoint.is_https {
-            section.fault("ca", "has no effect without https", Some("https:// in endpoint"), None);
+            section.note_fault("ca", "has no effect without https", Some("https:// in endpoint"), None);
         }
     }
     traces
 }
 
-fn show<T: ToString>(names: impl Iterator<Item = T>) -> String {
+fn join_shown_names<T: ToString>(names: impl Iterator<Item = T>) -> String {
     let names: Vec<_> = names.map(|name| name.to_string()).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-pub(super) fn endpoint() -> Kind<TraceEndpoint> {
+pub(super) fn endpoint_kind() -> ValueKind<TraceEndpoint> {
     let parse = |written: String| written.parse::<TraceEndpoint>().map_err(Into::into);
-    text("a URL such as \"http://127.0.0.1:4318\"", parse, ToString::to_string)
-        .matching("[Hh][Tt][Tt][Pp][Ss]?://[!-~]+")
-        .of_length(8..=1024)
+    text_kind("a URL such as \"http://127.0.0.1:4318\"", parse, ToString::to_string)
+        .with_pattern("[Hh][Tt][Tt][Pp][Ss]?://[!-~]+")
+        .with_length(8..=1024)
 }
 
-pub(super) fn service_name() -> Kind<String> {
+pub(super) fn service_name_kind() -> ValueKind<String> {
     let parse = |written: String| if written.trim().is_empty() { Err("empty".into()) } else { Ok(written) };
-    text("the name of a service", parse, Clone::clone).of_length(1..=MAX_TEXT)
+    text_kind("the name of a service", parse, Clone::clone).with_length(1..=MAX_ATTRIBUTE_CHARACTERS)
 }
 
 /// Characters of a resource's attribute at most.
-const MAX_TEXT: usize = 1024;
+const MAX_ATTRIBUTE_CHARACTERS: usize = 1024;
 
 /// A share of a whole, which may be nothing.
-fn ratio() -> Kind<Fraction> {
-    Kind {
+fn ratio_kind() -> ValueKind<Fraction> {
+    ValueKind {
         expected: "a number from 0 to 1".into(),
         schema: json!({ "type": ["integer", "number"], "minimum": 0, "maximum": 1 }),
         read: Box::new(|given| match given {
@@ -211,28 +213,29 @@ fn ratio() -> Kind<Fraction> {
             RawValue::Integer(number) if number > 1 => Err("too large".into()),
             RawValue::Integer(_) => Err("too small".into()),
             RawValue::Float(0.0) => Ok(Fraction(0)),
-            RawValue::Float(share) => Fraction::of(share).ok_or_else(|| match share > 1.0 {
+            RawValue::Float(share) => Fraction::from_share(share).ok_or_else(|| match share > 1.0 {
                 true => "too large".into(),
                 false => "too small".into(),
             }),
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(|share| json!(f64::from(share.0) / f64::from(Fraction::ALL.0))),
     }
 }
 
-fn attributes(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(String, String)> {
+fn read_attributes(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(String, String)> {
     let name = |written: &str| match written {
         "service.name" => Err("has a key of its own: service_name".into()),
         _ if written.is_empty() => Err("empty".into()),
         _ => Ok(written.to_owned()),
     };
-    let value = text("a text", |written: String| Ok(written), Clone::clone).of_length(0..=MAX_TEXT);
-    section.map(key, ".+", name, value, Traces::MAX_ATTRIBUTES, about)
+    let value =
+        text_kind("a text", |written: String| Ok(written), Clone::clone).with_length(0..=MAX_ATTRIBUTE_CHARACTERS);
+    section.read_map(key, ".+", name, value, Traces::MAX_ATTRIBUTES, about)
 }
 
 /// Fields that frame a message, or that litequic sets by itself.
-const OWN: [HeaderName; 12] = [
+const OWN_FIELDS: [HeaderName; 12] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
@@ -247,10 +250,10 @@ const OWN: [HeaderName; 12] = [
     header::USER_AGENT,
 ];
 
-fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(HeaderName, HeaderValue)> {
+fn read_collector_fields(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(HeaderName, HeaderValue)> {
     let name = |written: &str| {
         let name = HeaderName::from_bytes(written.as_bytes()).map_err(|_| "not a field's name")?;
-        match OWN.contains(&name) || ["keep-alive", "proxy-connection"].contains(&name.as_str()) {
+        match OWN_FIELDS.contains(&name) || ["keep-alive", "proxy-connection"].contains(&name.as_str()) {
             true => Err("frames the request, or is set by litequic".into()),
             false if name.as_str().starts_with("grpc-") => Err("belongs to gRPC".into()),
             false => Ok(name),
@@ -261,21 +264,21 @@ fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(HeaderName
         value.set_sensitive(true);
         Ok(value)
     };
-    let value = text("a field's value", parse, |_| String::new()).of_length(0..=HeaderRules::MAX_VALUE);
-    section.map(key, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", name, value, Traces::MAX_HEADERS, about)
+    let value = text_kind("a field's value", parse, |_| String::new()).with_length(0..=HeaderRules::MAX_VALUE_BYTES);
+    section.read_map(key, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", name, value, Traces::MAX_HEADERS, about)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, parse};
+    use crate::{Config, parse_config};
     use std::path::Path;
 
     const BASE: &str = "[[certificates]]\ncert = \"a\"\nkey = \"b\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
 
     fn read(more: &str) -> Result<Config, Vec<(String, String)>> {
         let environment = |name: &str| (name == "OTLP_TOKEN").then(|| "hunter2".to_owned());
-        parse(&format!("{BASE}{more}"), Path::new("a.toml"), environment)
+        parse_config(&format!("{BASE}{more}"), Path::new("a.toml"), environment)
             .map_err(|faults| faults.0.iter().map(|fault| (fault.key.clone(), fault.problem.clone())).collect())
     }
 
@@ -311,7 +314,7 @@ mod tests {
         assert_eq!((traces.ratio, traces.parent, traces.max_per_second), (Fraction(0), TraceParent::Any, 7));
         assert_eq!(traces.headers[0].1, "Bearer hunter2");
         assert_eq!(traces.attributes, [("deployment.environment.name".to_owned(), "p".to_owned())]);
-        let listed = format!("{:?} {traces:?}", config.list());
+        let listed = format!("{:?} {traces:?}", config.keys_and_values());
         assert!(listed.contains("authorization") && !listed.contains("hunter2"), "{listed}");
     }
 

@@ -1,15 +1,16 @@
 //! `[litequic]`: the transport. Every key works by itself, so that the gain of each can be measured.
 
 use crate::reading::{
-    section::Section,
+    section::ConfigSection,
     table::{KeyTable as _, keys},
-    values::{Kind, RawValue, boolean, number, one_of, one_of_also},
+    values::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
 };
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
 
-const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
-const INITIAL_WINDOW: RangeInclusive<u64> = LiteQuic::MIN_INITIAL_WINDOW as u64..=LiteQuic::MAX_INITIAL_WINDOW as u64;
+const RECEIVE_BATCH_RANGE: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
+const INITIAL_WINDOW_RANGE: RangeInclusive<u64> =
+    LiteQuic::MIN_INITIAL_WINDOW as u64..=LiteQuic::MAX_INITIAL_WINDOW as u64;
 
 keys! {
     /// Receiving and sending of datagrams. The defaults are those with the lowest CPU cost.
@@ -17,32 +18,32 @@ keys! {
     pub struct LiteQuic {
         /// The system calls for datagrams. `auto` is `epoll`. `io-uring` costs the same, and falls back to `epoll` if
         /// io_uring is unavailable.
-        io: Io = Io::Auto, one_of_also(Io::NAMES, Io::TO_COMPARE), restart;
+        io: Io = Io::Auto, one_of_with_hidden(Io::NAMES, Io::HIDDEN_NAMES), restart;
 
         // As many as a busy worker finds queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
         /// Messages that one system call receives at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for
         /// each listen address and worker; with `io-uring` two.
-        receive_batch: u16 = 128, number(RECEIVE_BATCH), restart;
+        receive_batch: u16 = 128, number_kind(RECEIVE_BATCH_RANGE), restart;
 
         /// Whether litequic sends several datagrams in one message (UDP_SEGMENT), at most 64 or 65,507 bytes.
-        gso: bool = true, boolean(), restart;
+        gso: bool = true, boolean_kind(), restart;
 
         /// Whether litequic receives several datagrams in one message (UDP_GRO).
-        gro: bool = true, boolean(), restart;
+        gro: bool = true, boolean_kind(), restart;
 
         /// Whether, of the acknowledgements that a client sent since the last batch, the newest is processed first, and
         /// those that it makes superfluous are skipped (ACK merging).
-        ack_merge: bool = true, boolean(), restart;
+        ack_merge: bool = true, boolean_kind(), restart;
 
         /// Whether a worker with many downloads in flight reads datagrams every 1 or 2 ms (at most an eighth of a round
         /// trip) instead of when each one arrives, so that acknowledgements form batches.
-        receive_moderation: bool = true, boolean(), restart;
+        receive_moderation: bool = true, boolean_kind(), restart;
 
         /// Packets that clients acknowledge with one ACK, if they support ACK_FREQUENCY (draft-ietf-quic-ack-frequency:
         /// Firefox, quinn, Chromium with `AFIA`). `adaptive` requests more, up to 32, while a worker is busy. A number
         /// is requested at the beginning of each connection, even if the worker is idle; a number that exceeds a
         /// client's congestion window slows the client down.
-        ack_frequency: AckFrequency = AckFrequency::Adaptive, ack_frequency(), restart;
+        ack_frequency: AckFrequency = AckFrequency::Adaptive, ack_frequency_kind(), restart;
 
         /// Congestion control of new connections: `cubic` (RFC 9438) shares a bottleneck with TCP as TCP does, `bbr`
         /// (version 2) follows the path's delivery rate, and does not treat random loss as congestion.
@@ -52,11 +53,11 @@ keys! {
         // docs/adr/0027-initial-window.md.
         /// Packets that a new connection may have in flight before the first acknowledgement (RFC 9002 §7.2). The first
         /// 10 are sent at once, more within the first round trip.
-        initial_window: u16 = 24, number(INITIAL_WINDOW);
+        initial_window: u16 = 24, number_kind(INITIAL_WINDOW_RANGE);
 
         /// Whether the responses of a connection that begins are sent in the order of their priorities (RFC 9218): the
         /// `Priority` field of requests and of the origin's responses, and PRIORITY_UPDATE frames.
-        priorities: bool = true, boolean();
+        priorities: bool = true, boolean_kind();
     }
 }
 
@@ -70,12 +71,12 @@ impl LiteQuic {
 }
 
 /// Reads `[litequic]`.
-pub(super) fn read(section: &mut Section<'_>) -> LiteQuic {
-    let mut litequic = LiteQuic::read(section);
+pub(super) fn read_transport(section: &mut ConfigSection<'_>) -> LiteQuic {
+    let mut litequic = LiteQuic::read_table(section);
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
-        if section.is_right(&["ack_frequency"]) {
+        if section.has_valid_keys(&["ack_frequency"]) {
             let problem = "needs the batches of litequic's own I/O, which io = \"s2n-quic\" does not have";
-            section.fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
+            section.note_fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
         }
         litequic.ack_frequency = AckFrequency::Off;
     }
@@ -100,10 +101,10 @@ impl Io {
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring)];
     /// The file may also have this. It is not documented for operators: the laboratory and the demo compare it with
     /// litequic's own.
-    pub const TO_COMPARE: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
+    pub const HIDDEN_NAMES: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
 
     /// Name of the value in the configuration.
-    pub fn name(self) -> &'static str {
+    pub fn backend_name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Epoll => "epoll",
@@ -127,7 +128,7 @@ impl Congestion {
     pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
 
     /// Name of the value in the configuration.
-    pub fn name(self) -> &'static str {
+    pub fn controller_name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
@@ -148,9 +149,9 @@ pub enum AckFrequency {
 
 impl AckFrequency {
     /// What RFC 9000 §13.2.2 recommends to clients anyway.
-    pub const LEAST: u16 = 2;
+    pub const MIN_PACKETS: u16 = 2;
     /// No window of packets holds more on most paths, and no gain was measured.
-    pub const MOST: u16 = 512;
+    pub const MAX_PACKETS: u16 = 512;
 }
 
 impl fmt::Display for AckFrequency {
@@ -164,9 +165,9 @@ impl fmt::Display for AckFrequency {
 }
 
 /// `"adaptive"`, `"off"`, or packets an acknowledgement.
-fn ack_frequency() -> Kind<AckFrequency> {
-    let packets = number::<u16>(AckFrequency::LEAST.into()..=AckFrequency::MOST.into());
-    Kind {
+fn ack_frequency_kind() -> ValueKind<AckFrequency> {
+    let packets = number_kind::<u16>(AckFrequency::MIN_PACKETS.into()..=AckFrequency::MAX_PACKETS.into());
+    ValueKind {
         expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
         schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
         read: Box::new(move |given| match given {

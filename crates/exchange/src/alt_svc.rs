@@ -3,6 +3,6 @@
 use std::time::Duration;
 
 /// The value that advertises HTTP/3 at `port` of the same host for `max_age`, in whole seconds.
-pub fn alt_svc(port: u16, max_age: Duration) -> String {
+pub fn format_alt_svc(port: u16, max_age: Duration) -> String {
     format!("h3=\":{port}\"; ma={}", max_age.as_secs())
 }

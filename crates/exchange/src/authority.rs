@@ -20,22 +20,22 @@ struct AuthorityText {
 impl Authority {
     /// The authority `text`, which was checked.
     pub fn new(text: &str) -> Self {
-        Self(Rc::new(AuthorityText { text: text.into(), host_len: host_of(text).len() }))
+        Self(Rc::new(AuthorityText { text: text.into(), host_len: strip_port(text).len() }))
     }
 
     /// The text, as the client sent it.
-    pub fn text(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
     /// The host, without the port. An IPv6 address keeps its brackets.
-    pub fn host(&self) -> &str {
+    pub fn host_without_port(&self) -> &str {
         self.0.text.get(..self.0.host_len).unwrap_or_default()
     }
 }
 
 /// The authority's host: without the port. An IPv6 address keeps its brackets.
-pub fn host_of(authority: &str) -> &str {
+pub fn strip_port(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => authority.get(..=end).unwrap_or(authority),
         None => authority.split_once(':').map_or(authority, |(host, _port)| host),
@@ -62,7 +62,7 @@ pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
         Some(None) => (false, ""),
         None => {
             let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
-            (is_name(host), rest)
+            (is_host_name(host), rest)
         }
     };
     if !host_is_valid {
@@ -80,39 +80,39 @@ pub struct LastAuthority(RefCell<Option<Authority>>);
 
 impl LastAuthority {
     /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is checked each time.
-    const MAX_KEPT: usize = 255 + ":65535".len();
+    const MAX_CACHED_LEN: usize = 255 + ":65535".len();
 
     /// The authority `raw` after [`check_authority`], without a check if the last one had the same bytes.
     ///
     /// # Errors
     ///
     /// Why it is rejected.
-    pub fn check(&self, raw: &[u8]) -> Result<Authority, &'static str> {
+    pub fn parse_authority(&self, raw: &[u8]) -> Result<Authority, &'static str> {
         let mut last = self.0.borrow_mut();
         if let Some(last) = &*last
-            && last.text().as_bytes() == raw
+            && last.as_str().as_bytes() == raw
         {
             return Ok(last.clone());
         }
         check_authority(raw)?;
         let checked = Authority::new(str::from_utf8(raw).map_err(|_| "authority is not ASCII")?);
-        if raw.len() <= Self::MAX_KEPT {
+        if raw.len() <= Self::MAX_CACHED_LEN {
             *last = Some(checked.clone());
         }
         Ok(checked)
     }
 }
 
-fn is_name(host: &str) -> bool {
+fn is_host_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     let name = host.strip_suffix('.').unwrap_or(host);
-    name.split('.').all(label) && (!ends_in_a_number(name) || name.parse::<Ipv4Addr>().is_ok())
+    name.split('.').all(label) && (!is_last_label_number(name) || name.parse::<Ipv4Addr>().is_ok())
 }
 
 /// Whether the last label is a decimal, octal or hexadecimal number.
-fn ends_in_a_number(name: &str) -> bool {
+fn is_last_label_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     match last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")) {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
@@ -141,18 +141,18 @@ mod tests {
             ("a.test@", false),
             ("a.test", true),
         ] {
-            let checked = last.check(raw.as_bytes());
+            let checked = last.parse_authority(raw.as_bytes());
             assert_eq!(
-                checked.as_ref().map(|checked| checked.text() == raw).map_err(|reason| *reason),
+                checked.as_ref().map(|checked| checked.as_str() == raw).map_err(|reason| *reason),
                 check_authority(raw.as_bytes()).map(|()| true),
                 "{raw}"
             );
             assert_eq!(checked.is_ok(), passes, "{raw}");
         }
-        let long = "a".repeat(LastAuthority::MAX_KEPT + 1);
-        last.check(long.as_bytes()).unwrap();
+        let long = "a".repeat(LastAuthority::MAX_CACHED_LEN + 1);
+        last.parse_authority(long.as_bytes()).unwrap();
         assert_eq!(*last.0.borrow(), Some(Authority::new("a.test")));
-        assert!(LastAuthority::default().check(b"").is_err());
+        assert!(LastAuthority::default().parse_authority(b"").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::{
 /// Its [`SizeHint`] is exact where the length is known before the body (a `Content-Length`, or no body at all).
 #[derive(Default)]
 pub struct Body {
-    kind: Kind,
+    kind: BodyKind,
     /// Counts its bytes as they are taken.
     counter: Option<ByteCounter>,
 }
@@ -24,7 +24,7 @@ pub struct Body {
 const _: () = assert!(size_of::<Body>() <= 48);
 
 #[derive(Default)]
-enum Kind {
+enum BodyKind {
     #[default]
     Empty,
     Full(Bytes),
@@ -32,7 +32,7 @@ enum Kind {
     Whole(WholeBody),
     Stream {
         source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
-        room: Option<BodyCapacity>,
+        capacity: Option<BodyCapacity>,
     },
     Tunnel(Box<Tunnel>),
 }
@@ -67,27 +67,30 @@ pub enum BodyError {
 impl Body {
     /// No body.
     pub const fn empty() -> Self {
-        Self::of(Kind::Empty)
+        Self::from_kind(BodyKind::Empty)
     }
 
     /// A body that streams from `source`.
-    pub fn stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self::of(Kind::Stream { source: Box::pin(source), room: None })
+    pub fn from_stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
+        Self::from_kind(BodyKind::Stream { source: Box::pin(source), capacity: None })
     }
 
     /// A body that streams from `source`, whose pieces respect `room`.
-    pub fn stream_within(room: BodyCapacity, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self::of(Kind::Stream { source: Box::pin(source), room: Some(room) })
+    pub fn from_bounded_stream(
+        room: BodyCapacity,
+        source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static,
+    ) -> Self {
+        Self::from_kind(BodyKind::Stream { source: Box::pin(source), capacity: Some(room) })
     }
 
-    const fn of(kind: Kind) -> Self {
+    const fn from_kind(kind: BodyKind) -> Self {
         Self { kind, counter: None }
     }
 
     /// Counts the bytes in `counter` as they are taken. A tunnel counts by itself
     /// ([`Tunnel::counted`]).
     #[must_use]
-    pub fn counted(mut self, counter: &ByteCounter) -> Self {
+    pub fn with_byte_counter(mut self, counter: &ByteCounter) -> Self {
         if !self.is_empty() {
             self.counter = Some(counter.clone());
         }
@@ -96,15 +99,15 @@ impl Body {
 
     /// Limits the next pieces to `bytes`. This applies to what is still to be read from an origin, not to what is in
     /// memory.
-    pub fn allow(&self, bytes: u64) {
-        if let Kind::Stream { room: Some(room), .. } = &self.kind {
+    pub fn set_piece_limit(&self, bytes: u64) {
+        if let BodyKind::Stream { capacity: Some(room), .. } = &self.kind {
             room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
     /// The body of a 101: no body, but bytes both ways. Read as a body it is empty.
-    pub fn tunnel(tunnel: Tunnel) -> Self {
-        Self::of(Kind::Tunnel(Box::new(tunnel)))
+    pub fn from_tunnel(tunnel: Tunnel) -> Self {
+        Self::from_kind(BodyKind::Tunnel(Box::new(tunnel)))
     }
 
     /// The tunnel, or the body.
@@ -114,17 +117,17 @@ impl Body {
     /// It is not a tunnel.
     pub fn into_tunnel(self) -> Result<Tunnel, Self> {
         match self.kind {
-            Kind::Tunnel(tunnel) => Ok(*tunnel),
+            BodyKind::Tunnel(tunnel) => Ok(*tunnel),
             kind => Err(Self { kind, counter: self.counter }),
         }
     }
 
     /// All of a body that has come whole with its header, which leaves an empty one.
-    pub fn take_whole(&mut self) -> Option<WholeBody> {
+    pub fn take_buffered_body(&mut self) -> Option<WholeBody> {
         match mem::take(&mut self.kind) {
-            Kind::Whole(body) => {
+            BodyKind::Whole(body) => {
                 if let Some(counter) = &self.counter {
-                    counter.add(body.len());
+                    counter.add_bytes(body.len());
                 }
                 Some(body)
             }
@@ -137,19 +140,19 @@ impl Body {
 
     /// True for a body that was created empty; a stream never counts as empty, even one that ends at once.
     pub const fn is_empty(&self) -> bool {
-        matches!(self.kind, Kind::Empty)
+        matches!(self.kind, BodyKind::Empty)
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self::of(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+        Self::from_kind(if bytes.is_empty() { BodyKind::Empty } else { BodyKind::Full(bytes) })
     }
 }
 
 impl From<WholeBody> for Body {
     fn from(body: WholeBody) -> Self {
-        Self::of(if body.is_empty() { Kind::Empty } else { Kind::Whole(body) })
+        Self::from_kind(if body.is_empty() { BodyKind::Empty } else { BodyKind::Whole(body) })
     }
 }
 
@@ -171,41 +174,41 @@ impl HttpBody for Body {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let next = match &mut self.kind {
-            Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
-            Kind::Full(bytes) => {
+            BodyKind::Empty | BodyKind::Tunnel(_) => Poll::Ready(None),
+            BodyKind::Full(bytes) => {
                 let bytes = mem::take(bytes);
-                self.kind = Kind::Empty;
+                self.kind = BodyKind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Kind::Whole(body) => {
+            BodyKind::Whole(body) => {
                 let bytes = mem::take(body).into_bytes();
-                self.kind = Kind::Empty;
+                self.kind = BodyKind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Kind::Stream { source, .. } => source.as_mut().poll_frame(cx),
+            BodyKind::Stream { source, .. } => source.as_mut().poll_frame(cx),
         };
         if let (Some(counter), Poll::Ready(Some(Ok(frame)))) = (&self.counter, &next)
             && let Some(data) = frame.data_ref()
         {
-            counter.add(data.len());
+            counter.add_bytes(data.len());
         }
         next
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(_) => true,
-            Kind::Full(_) | Kind::Whole(_) => false,
-            Kind::Stream { source, .. } => source.is_end_stream(),
+            BodyKind::Empty | BodyKind::Tunnel(_) => true,
+            BodyKind::Full(_) | BodyKind::Whole(_) => false,
+            BodyKind::Stream { source, .. } => source.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
-            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Kind::Stream { source, .. } => source.size_hint(),
+            BodyKind::Empty | BodyKind::Tunnel(_) => SizeHint::with_exact(0),
+            BodyKind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            BodyKind::Stream { source, .. } => source.size_hint(),
         }
     }
 }
@@ -213,11 +216,11 @@ impl HttpBody for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Empty => f.write_str("Body::Empty"),
-            Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
-            Kind::Whole(body) => write!(f, "Body::Whole({} bytes)", body.len()),
-            Kind::Tunnel(_) => f.write_str("Body::Tunnel"),
-            Kind::Stream { source, .. } => write!(f, "Body::Stream({:?})", source.size_hint()),
+            BodyKind::Empty => f.write_str("Body::Empty"),
+            BodyKind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
+            BodyKind::Whole(body) => write!(f, "Body::Whole({} bytes)", body.len()),
+            BodyKind::Tunnel(_) => f.write_str("Body::Tunnel"),
+            BodyKind::Stream { source, .. } => write!(f, "Body::Stream({:?})", source.size_hint()),
         }
     }
 }

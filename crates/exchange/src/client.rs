@@ -1,10 +1,10 @@
 //! The client of a request, as its front end knows it.
 
-use super::{forwarded::LastForwarded, identity::Identity};
+use super::{forwarded::LastForwarded, identity::TlsIdentity};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
-pub type Covers = dyn Fn(&Client, &str) -> bool;
+pub type HostCoverage = dyn Fn(&Client, &str) -> bool;
 
 /// The peer of a front end's connection.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct Client {
     /// The name in the TLS handshake (RFC 6066 §3), lower case.
     pub server_name: Option<Arc<str>>,
     /// The identity by its certificate.
-    pub identity: Identity,
+    pub identity: TlsIdentity,
     /// What was told to an origin about it last.
     pub forwarded: LastForwarded,
     /// The number of its connection: no other open connection of the worker has it.
@@ -28,7 +28,7 @@ pub struct Client {
 const _: () = assert!(size_of::<Client>() <= 352);
 
 /// An IPv4-mapped IPv6 address as IPv4.
-pub const fn plain(address: SocketAddr) -> SocketAddr {
+pub const fn to_canonical_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -52,7 +52,7 @@ impl Protocol {
     }
 
     /// The name in access logs.
-    pub const fn name(self) -> &'static str {
+    pub const fn protocol_name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",

@@ -7,25 +7,25 @@ use std::{
 };
 
 /// The last second of the year 9999, beyond which the format has no year.
-const LAST: u64 = 253_402_300_799;
+const MAX_TIMESTAMP: u64 = 253_402_300_799;
 
 thread_local! {
-    static WRITTEN: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
+    static DATE_CACHE: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
 }
 
 /// Sets `Date` of a response that is generated, or forwarded without one, to now.
 pub fn set_date(fields: &mut Fields) {
-    with_date(|date| fields.set(name::DATE, date.as_bytes()));
+    with_date(|date| fields.set_field(name::DATE, date.as_bytes()));
 }
 
 /// Calls `read` with the time.
 pub fn with_date<T>(read: impl FnOnce(&str) -> T) -> T {
-    WRITTEN.with_borrow_mut(|written| read(at(SystemTime::now(), written)))
+    DATE_CACHE.with_borrow_mut(|written| read(cached_date(SystemTime::now(), written)))
 }
 
 /// The value for `now`; the one `written` is reused within its second.
-fn at(now: SystemTime, written: &mut Option<(u64, String)>) -> &str {
-    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
+fn cached_date(now: SystemTime, written: &mut Option<(u64, String)>) -> &str {
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(MAX_TIMESTAMP);
     if written.as_ref().is_none_or(|(of, _)| *of != second) {
         *written = Some((second, httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second))));
     }
@@ -40,15 +40,18 @@ mod tests {
     fn it_is_written_once_a_second() {
         let start = UNIX_EPOCH + Duration::from_secs(784_111_777);
         let mut written = None;
-        let first = at(start, &mut written).to_owned();
+        let first = cached_date(start, &mut written).to_owned();
         assert_eq!(first, "Sun, 06 Nov 1994 08:49:37 GMT");
-        let bytes = at(start, &mut written).as_ptr();
-        let again = at(start + Duration::from_millis(999), &mut written);
+        let bytes = cached_date(start, &mut written).as_ptr();
+        let again = cached_date(start + Duration::from_millis(999), &mut written);
         assert_eq!((again, again.as_ptr()), (first.as_str(), bytes), "the same bytes");
-        assert_eq!(at(start + Duration::from_secs(1), &mut written), "Sun, 06 Nov 1994 08:49:38 GMT");
+        assert_eq!(cached_date(start + Duration::from_secs(1), &mut written), "Sun, 06 Nov 1994 08:49:38 GMT");
         // A clock that is set back, or far in the future.
-        assert_eq!(at(start, &mut written), first);
-        assert_eq!(at(UNIX_EPOCH - Duration::from_secs(9), &mut written), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(at(UNIX_EPOCH + Duration::from_secs(1 << 40), &mut written), "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!(cached_date(start, &mut written), first);
+        assert_eq!(cached_date(UNIX_EPOCH - Duration::from_secs(9), &mut written), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(
+            cached_date(UNIX_EPOCH + Duration::from_secs(1 << 40), &mut written),
+            "Fri, 31 Dec 9999 23:59:59 GMT"
+        );
     }
 }

@@ -2,13 +2,13 @@
 
 use super::client::Client;
 use super::head::{Request, Response};
-use super::interim::Interim;
-use super::record::Record;
+use super::interim::InterimSender;
+use super::record::RequestRecord;
 use http::Method;
 use std::{fmt, future::Future, rc::Rc};
 
 /// Whether a request with `method` has a body so rarely that its end, if still to come, is not waited for.
-pub fn has_rarely_a_body(method: &Method) -> bool {
+pub fn rarely_has_body(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)
 }
 
@@ -20,9 +20,9 @@ pub struct Exchange {
     /// The client.
     pub client: Rc<Client>,
     /// The channel of interim (1xx) responses.
-    pub interim: Interim,
+    pub interim: InterimSender,
     /// The record of its outcome.
-    pub record: Record,
+    pub record: RequestRecord,
 }
 
 const _: () = assert!(size_of::<Exchange>() <= 256);

@@ -17,13 +17,13 @@ pub fn is_lower_case_token(text: &[u8]) -> bool {
 }
 
 /// Whether a name, which is a token, has letters, digits and `-` alone.
-pub fn is_plain(name: &[u8]) -> bool {
-    name.iter().all(|byte| PLAIN.get(usize::from(*byte)) == Some(&true))
+pub fn is_alphanumeric_name(name: &[u8]) -> bool {
+    name.iter().all(|byte| IS_PLAIN_BYTE.get(usize::from(*byte)) == Some(&true))
 }
 
 /// Looked up for every byte of every name that is not in the table of names.
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const PLAIN: [bool; 256] = {
+const IS_PLAIN_BYTE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
     while byte < 128 {
@@ -34,7 +34,7 @@ const PLAIN: [bool; 256] = {
 };
 
 /// Whether `value` has no control character but tabs.
-pub fn is_value(value: &[u8]) -> bool {
+pub fn is_field_value(value: &[u8]) -> bool {
     let Some(last) = value.last_chunk() else { return !value.iter().copied().any(is_control) };
     // Eight bytes at once; the last eight may have some of those before.
     let (eights, _) = value.as_chunks();
@@ -62,8 +62,8 @@ const fn may_have_control(bytes: [u8; 8]) -> u64 {
 ///
 /// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not
 /// agree on them. Bytes beyond ASCII (obs-text) pass as they are.
-pub fn value_fault(value: &[u8]) -> Option<&'static str> {
-    if !is_value(value) {
+pub fn find_value_fault(value: &[u8]) -> Option<&'static str> {
+    if !is_field_value(value) {
         return Some("field value with a control character");
     }
     has_blank_edge(value).then_some("field value with a blank at its edge")
@@ -78,7 +78,7 @@ pub fn has_blank_edge(value: &[u8]) -> bool {
 
 /// Whether a field of that name, in lower case, may be a trailer. A recipient that merges trailers into the header
 /// could be misled by the others (RFC 9110 §6.5.1).
-pub fn may_trail(name: &str) -> bool {
+pub fn may_be_trailer(name: &str) -> bool {
     !matches!(
         name,
         // the connection
@@ -113,12 +113,12 @@ mod tests {
                     for at in [at, length - 1 - at] {
                         let mut value = vec![around; length];
                         value[at] = byte;
-                        assert_eq!(is_value(&value), byte == b'\t' || !byte.is_ascii_control(), "{value:?}");
+                        assert_eq!(is_field_value(&value), byte == b'\t' || !byte.is_ascii_control(), "{value:?}");
                     }
                 }
             }
         }
-        assert!(is_value(b""));
+        assert!(is_field_value(b""));
     }
 
     /// RFC 9110 §5.6.2: "any VCHAR, except delimiters".
@@ -141,13 +141,13 @@ mod tests {
     fn a_value_passes_as_a_header_value_holds_it_but_for_blanks_at_its_edges() {
         for byte in 0..=u8::MAX {
             let within = [b'a', byte, b'b'];
-            assert_eq!(value_fault(&within).is_none(), HeaderValue::from_bytes(&within).is_ok(), "{byte:#x}");
+            assert_eq!(find_value_fault(&within).is_none(), HeaderValue::from_bytes(&within).is_ok(), "{byte:#x}");
             let blank = matches!(byte, b' ' | b'\t');
             for edge in [&[byte][..], &[byte, b'a'], &[b'a', byte]] {
-                assert_eq!(value_fault(edge).is_some(), blank || value_fault(&within).is_some(), "{byte:#x}");
+                assert_eq!(find_value_fault(edge).is_some(), blank || find_value_fault(&within).is_some(), "{byte:#x}");
                 assert_eq!(has_blank_edge(edge), blank);
             }
         }
-        assert_eq!(value_fault(b""), None);
+        assert_eq!(find_value_fault(b""), None);
     }
 }

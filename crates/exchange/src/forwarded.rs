@@ -5,7 +5,7 @@ use std::{cell::RefCell, net::IpAddr};
 
 /// The values of the fields that tell an origin about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forwarded {
+pub struct ForwardedValues {
     /// The `forwarded-element` (RFC 7239 §4).
     pub element: String,
     /// The client's address alone: `X-Forwarded-For`.
@@ -16,12 +16,12 @@ pub struct Forwarded {
 
 /// The values that were written last for a client, and for which address and authority.
 #[derive(Debug, Clone, Default)]
-pub struct LastForwarded(RefCell<Option<(IpAddr, Forwarded)>>);
+pub struct LastForwarded(RefCell<Option<(IpAddr, ForwardedValues)>>);
 
 impl LastForwarded {
     /// Has the values be for `address` and `authority`, in exactly this spelling: those that `write` returns, unless
     /// the last ones are for these. `Forwarded::host` is the authority.
-    pub fn renew(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> Forwarded) {
+    pub fn update_values(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> ForwardedValues) {
         let mut last = self.0.borrow_mut();
         if !matches!(&*last, Some((known, values)) if *known == address && values.host == authority) {
             *last = Some((address, write()));
@@ -29,7 +29,7 @@ impl LastForwarded {
     }
 
     /// Calls `read` with the values that were written last, if any were.
-    pub fn read(&self, read: impl FnOnce(&Forwarded)) {
+    pub fn read_values(&self, read: impl FnOnce(&ForwardedValues)) {
         if let Some((_, values)) = &*self.0.borrow() {
             read(values);
         }
@@ -57,11 +57,11 @@ mod tests {
             let write = || {
                 written = true;
                 let (element, host) = (format!("for={address};host={authority}"), authority.to_owned());
-                Forwarded { element, address: address.to_string(), host }
+                ForwardedValues { element, address: address.to_string(), host }
             };
-            last.renew(address, authority, write);
+            last.update_values(address, authority, write);
             let mut values = None;
-            last.read(|read| values = Some(read.clone()));
+            last.read_values(|read| values = Some(read.clone()));
             let values = values.unwrap();
             assert_eq!((written, values.host.as_str()), (is_written, authority));
             assert_eq!(values.address, address.to_string());

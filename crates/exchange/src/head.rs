@@ -2,7 +2,7 @@
 
 use super::authority::Authority;
 use super::body::Body;
-use super::fields::{Fields, Name, Span, name};
+use super::fields::{FieldNameRef, Fields, Span, name};
 use super::tunnel::Upgrade;
 use http::{Method, StatusCode, request};
 
@@ -27,42 +27,43 @@ const _: () = assert!(size_of::<Head>() <= 144);
 impl Head {
     /// A head with the `authority` and the `path` with its query, both checked.
     pub fn new(method: Method, authority: Authority, path: &str, mut fields: Fields) -> Self {
-        let (authority_span, path) = (fields.stash(authority.text().as_bytes()), fields.stash(path.as_bytes()));
-        Self::of_spans(method, authority, authority_span, path, fields)
+        let (authority_span, path) =
+            (fields.append_raw_text(authority.as_str().as_bytes()), fields.append_raw_text(path.as_bytes()));
+        Self::from_spans(method, authority, authority_span, path, fields)
     }
 
     /// A head whose path, and whose authority at the place beside it, both checked, are parts of the text of `fields`.
-    pub fn of_spans(method: Method, authority: Authority, authority_span: Span, path: Span, fields: Fields) -> Self {
+    pub fn from_spans(method: Method, authority: Authority, authority_span: Span, path: Span, fields: Fields) -> Self {
         Self { method, fields, upgrade: None, authority, authority_span, path, target: path }
     }
 
-    fn text(&self, span: Span) -> &str {
+    fn span_str(&self, span: Span) -> &str {
         // Checked, and so ASCII.
-        str::from_utf8(self.fields.span(span)).unwrap_or_default()
+        str::from_utf8(self.fields.span_text(span)).unwrap_or_default()
     }
 
     /// The authority: host and perhaps a port, as the client sent it.
     pub fn authority(&self) -> &str {
-        self.authority.text()
+        self.authority.as_str()
     }
 
     /// Sets a field to the authority.
-    pub fn set_to_authority(&mut self, name: Name<'_>) {
+    pub fn set_to_authority(&mut self, name: FieldNameRef<'_>) {
         self.fields.set_span(name, self.authority_span);
     }
 
     /// The authority's host. An IPv6 address keeps its brackets.
     pub fn host(&self) -> &str {
-        self.authority.host()
+        self.authority.host_without_port()
     }
 
     /// The path with its query, byte for byte as the client sent it; `*` is a path of its own.
     pub fn path_and_query(&self) -> &str {
-        self.text(self.path)
+        self.span_str(self.path)
     }
 
     /// The path without its query.
-    pub fn path(&self) -> &str {
+    pub fn path_without_query(&self) -> &str {
         let path = self.path_and_query();
         // A search for a character costs as much as all else here.
         path.bytes().position(|byte| byte == b'?').and_then(|query| path.get(..query)).unwrap_or(path)
@@ -75,22 +76,22 @@ impl Head {
 
     /// The path with its query that the origin gets: the client's, unless a rule has rewritten it.
     pub fn target(&self) -> &str {
-        self.text(self.target)
+        self.span_str(self.target)
     }
 
     /// The bytes of [`Self::target`].
     pub fn target_bytes(&self) -> &[u8] {
-        self.fields.span(self.target)
+        self.fields.span_text(self.target)
     }
 
     /// Sends the request for another path with a query than the client's.
     pub fn set_target(&mut self, path: &str) {
-        self.target = self.fields.stash(path.as_bytes());
+        self.target = self.fields.append_raw_text(path.as_bytes());
     }
 
     /// A head for the same authority, with another method and path, and no fields but `fields`.
     #[must_use]
-    pub fn derive(&self, method: Method, path: &str, fields: &Fields) -> Self {
+    pub fn derive_head(&self, method: Method, path: &str, fields: &Fields) -> Self {
         Self::new(method, self.authority.clone(), path, fields.clone())
     }
 }
@@ -165,7 +166,7 @@ mod tests {
             let fields = Fields::from_iter([(name::ALLOW, &b"GET"[..])]);
             let mut head = Head::new(Method::GET, Authority::new(authority), path, fields);
             assert_eq!((head.authority(), head.host()), (authority, host));
-            assert_eq!((head.path_and_query(), (head.path(), head.query())), (path, parts));
+            assert_eq!((head.path_and_query(), (head.path_without_query(), head.query())), (path, parts));
             assert_eq!(head.target(), path);
             head.set_target("/other");
             assert_eq!((head.target(), head.path_and_query(), head.fields.len()), ("/other", path, 1));

@@ -16,11 +16,11 @@ pub enum CertificateRequest {
 
 /// The result of a handshake about its client.
 #[derive(Debug, Clone, Default)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// Whether it requested a certificate.
-    pub asked: CertificateRequest,
+    pub certificate_request: CertificateRequest,
     /// The certificate that it verified.
-    pub certificate: Option<Certificate>,
+    pub certificate: Option<ClientCertificate>,
     /// The version of TLS.
     pub tls: ClientTls,
     /// The number of the key exchange group (RFC 8446 §4.2.7), if one was negotiated.
@@ -29,7 +29,7 @@ pub struct Identity {
     pub resumed: bool,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// The name of the key exchange group.
     pub const fn group_name(&self) -> Option<&'static str> {
         match self.group {
@@ -56,7 +56,7 @@ pub enum ClientTls {
 
 impl ClientTls {
     /// The version as the configuration writes it.
-    pub const fn name(self) -> &'static str {
+    pub const fn tls_version_name(self) -> &'static str {
         match self {
             Self::Tls13 => "1.3",
             Self::Tls12 => "1.2",
@@ -65,7 +65,7 @@ impl ClientTls {
     }
 
     /// Whether one of the cipher suites that a ClientHello offers is of TLS 1.3 (RFC 8446 §B.4).
-    pub fn is_13_offered(suites: impl IntoIterator<Item = u16>) -> bool {
+    pub fn offers_tls13(suites: impl IntoIterator<Item = u16>) -> bool {
         // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.
         suites.into_iter().any(|suite| (0x1301..=0x1305).contains(&suite))
     }
@@ -73,25 +73,25 @@ impl ClientTls {
 
 /// A verified certificate as two header fields carry it: encoded once a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Certificate {
+pub struct ClientCertificate {
     /// `Client-Cert` (RFC 9440 §2.2): the client's own.
     pub leaf: String,
     /// `Client-Cert-Chain` (§2.3): those that came with it, in their order, if any did.
     pub chain: Option<String>,
 }
 
-impl Certificate {
+impl ClientCertificate {
     /// Encodes what a client sent, DER, its own first; `None` where there is none.
     pub fn new<C: AsRef<[u8]>>(chain: &[C]) -> Option<Self> {
         let (leaf, issuers) = chain.split_first()?;
-        let list: Vec<String> = issuers.iter().map(|issuer| byte_sequence(issuer.as_ref())).collect();
+        let list: Vec<String> = issuers.iter().map(|issuer| format_byte_sequence(issuer.as_ref())).collect();
         let chain = if list.is_empty() { None } else { Some(list.join(", ")) };
-        Some(Self { leaf: byte_sequence(leaf.as_ref()), chain })
+        Some(Self { leaf: format_byte_sequence(leaf.as_ref()), chain })
     }
 }
 
 /// RFC 9651 §3.3.5. Base64 and colons fit into every field.
-fn byte_sequence(bytes: &[u8]) -> String {
+fn format_byte_sequence(bytes: &[u8]) -> String {
     format!(":{}:", BASE64_STANDARD.encode(bytes))
 }
 
@@ -109,9 +109,9 @@ mod tests {
             (&["leaf", "one", "two"], Some((":bGVhZg==:", Some(":b25l:, :dHdv:")))),
         ];
         for (chain, expected) in table {
-            let expected =
-                expected.map(|(leaf, chain)| Certificate { leaf: leaf.to_owned(), chain: chain.map(str::to_owned) });
-            assert_eq!(Certificate::new(chain), expected, "{chain:?}");
+            let expected = expected
+                .map(|(leaf, chain)| ClientCertificate { leaf: leaf.to_owned(), chain: chain.map(str::to_owned) });
+            assert_eq!(ClientCertificate::new(chain), expected, "{chain:?}");
         }
     }
 }

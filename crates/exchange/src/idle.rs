@@ -11,8 +11,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Fires when nothing has happened for a while.
 #[derive(Debug)]
 pub struct IdleTimer {
-    patience: Duration,
-    last: Instant,
+    timeout: Duration,
+    last_activity: Instant,
     /// Made on the first wait: most bodies never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -20,20 +20,20 @@ pub struct IdleTimer {
 impl IdleTimer {
     /// Starts now.
     pub fn new(patience: Duration) -> Self {
-        Self { patience, last: Instant::now(), sleep: None }
+        Self { timeout: patience, last_activity: Instant::now(), sleep: None }
     }
 
     /// There was activity: the timeout starts anew.
-    pub fn touch(&mut self) {
-        self.last = Instant::now();
+    pub fn on_activity(&mut self) {
+        self.last_activity = Instant::now();
     }
 
     /// Ready once nothing has happened for that long. Losing a poll loses nothing.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let deadline = self.last + self.patience;
+            let deadline = self.last_activity + self.timeout;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            if timers::poll_elapsed(sleep.as_mut(), cx).is_pending() {
+            if timers::poll_sleep_elapsed(sleep.as_mut(), cx).is_pending() {
                 return Poll::Pending;
             }
             if Instant::now() >= deadline {

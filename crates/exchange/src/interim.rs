@@ -11,18 +11,18 @@ use std::{
 
 /// Interim responses in the channel. Further ones before the final response are dropped: they are advisory (RFC 9110
 /// §15.2).
-const MAX_WAITING: usize = 8;
+const MAX_QUEUED_INTERIM: usize = 8;
 
 /// The handler's end: sends interim responses. By default it drops them.
 #[derive(Debug, Clone, Default)]
-pub struct Interim(Option<Rc<RefCell<State>>>);
+pub struct InterimSender(Option<Rc<RefCell<InterimChannel>>>);
 
 /// The front end's end: receives them.
 #[derive(Debug)]
-pub struct InterimQueue(Rc<RefCell<State>>);
+pub struct InterimReceiver(Rc<RefCell<InterimChannel>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct InterimChannel {
     waiting: VecDeque<(StatusCode, Fields)>,
     /// The client gets 100 (Continue) alone, and once.
     only_continue: bool,
@@ -31,47 +31,47 @@ struct State {
 
 thread_local! {
     /// Channels of earlier requests, whose ends were dropped.
-    static FREE: RefCell<Vec<Rc<RefCell<State>>>> = const { RefCell::new(Vec::new()) };
+    static FREE_CHANNELS: RefCell<Vec<Rc<RefCell<InterimChannel>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Channels that are kept at most.
-const KEPT: usize = 128;
+const MAX_FREE_CHANNELS: usize = 128;
 
 /// Keeps the channel for another request, unless the handler has its end yet.
-impl Drop for InterimQueue {
+impl Drop for InterimReceiver {
     fn drop(&mut self) {
         let Some(state) = Rc::get_mut(&mut self.0) else { return };
         let state = state.get_mut();
         state.waiting.clear();
         (state.only_continue, state.waker) = (false, None);
         // A thread that ends keeps nothing.
-        let _ = FREE.try_with(|free| {
+        let _ = FREE_CHANNELS.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < KEPT {
+            if free.len() < MAX_FREE_CHANNELS {
                 free.push(Rc::clone(&self.0));
             }
         });
     }
 }
 
-impl Interim {
+impl InterimSender {
     /// Creates both ends of a channel.
-    pub fn channel() -> (Self, InterimQueue) {
-        let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+    pub fn open_channel() -> (Self, InterimReceiver) {
+        let free = FREE_CHANNELS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
         let state = free.unwrap_or_default();
-        (Self(Some(Rc::clone(&state))), InterimQueue(state))
+        (Self(Some(Rc::clone(&state))), InterimReceiver(state))
     }
 
     /// Creates both ends of a channel for a client that gets 100 (Continue) alone: others are dropped.
-    pub fn continue_channel() -> (Self, InterimQueue) {
-        let (interim, queue) = Self::channel();
+    pub fn open_continue_channel() -> (Self, InterimReceiver) {
+        let (interim, queue) = Self::open_channel();
         queue.0.borrow_mut().only_continue = true;
         (interim, queue)
     }
 
     /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
     /// it is dropped here.
-    pub fn send(&self, status: StatusCode, fields: Fields) -> bool {
+    pub fn send_interim(&self, status: StatusCode, fields: Fields) -> bool {
         let Some(state) = &self.0 else { return true };
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return true;
@@ -80,7 +80,7 @@ impl Interim {
         if state.only_continue && (status != StatusCode::CONTINUE || !state.waiting.is_empty()) {
             return true;
         }
-        let fits = state.waiting.len() < MAX_WAITING;
+        let fits = state.waiting.len() < MAX_QUEUED_INTERIM;
         if fits {
             state.waiting.push_back((status, fields));
         }
@@ -93,14 +93,14 @@ impl Interim {
     }
 }
 
-impl InterimQueue {
+impl InterimReceiver {
     /// The next interim response, if there is one: for who polls the handler, and looks here behind each poll.
-    pub fn take(&self) -> Option<(StatusCode, Fields)> {
+    pub fn take_interim(&self) -> Option<(StatusCode, Fields)> {
         self.0.borrow_mut().waiting.pop_front()
     }
 
     /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, Fields)> {
+    pub fn poll_interim(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, Fields)> {
         let mut state = self.0.borrow_mut();
         match state.waiting.pop_front() {
             Some(interim) => Poll::Ready(interim),

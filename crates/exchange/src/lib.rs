@@ -35,27 +35,28 @@ mod tunnel;
 mod whole;
 
 pub use address::write_address;
-pub use alt_svc::alt_svc;
-pub use authority::{Authority, LastAuthority, check_authority, host_of};
+pub use alt_svc::format_alt_svc;
+pub use authority::{Authority, LastAuthority, check_authority, strip_port};
 pub use body::{Body, BodyCapacity, BodyError};
-pub use client::{Client, Covers, Protocol, plain};
+pub use client::{Client, HostCoverage, Protocol, to_canonical_address};
 pub use counter::ByteCounter;
 pub use date::{set_date, with_date};
-pub use exchange::{Abort, Exchange, Handler, has_rarely_a_body};
-pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, Fields, Name, NameId, NameSet, Span, name};
-pub use forwarded::{Forwarded, LastForwarded};
+pub use exchange::{Abort, Exchange, Handler, rarely_has_body};
+pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, FieldNameRef, Fields, NameId, NameSet, Span, name};
+pub use forwarded::{ForwardedValues, LastForwarded};
 pub use head::{Head, Request, Response};
-pub use identity::{Certificate, CertificateRequest, ClientTls, Identity};
+pub use identity::{CertificateRequest, ClientCertificate, ClientTls, TlsIdentity};
 pub use idle::IdleTimer;
-pub use interim::{Interim, InterimQueue};
-pub use linger::{Linger, Lingered};
-pub use path::path;
+pub use interim::{InterimReceiver, InterimSender};
+pub use linger::{LingerBudget, LingerLimit};
+pub use path::check_path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
-pub use priority::priority_parameters;
-pub use reading::{MAX_READINGS, has_readings, readings};
+pub use priority::read_priority_field;
+pub use reading::{MAX_READINGS, may_have_readings, path_readings};
 pub use record::{
-    Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, RequestText, TraceStart, Tracer, elapsed,
+    Propagation, RecordGuard, RecordListener, RecordedFacts, RequestEnd, RequestRecord, RequestRecorder, RequestText,
+    TraceStart, Tracer, elapsed_since,
 };
-pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent, write_hex};
-pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
+pub use trace::{AttemptSpan, RequestTrace, SpanId, TRACEPARENT_LEN, TraceFlags, TraceId, Traceparent, write_hex};
+pub use tunnel::{ExpiryCause, TUNNEL_BUFFER, Tunnel, TunnelExpiry, TunnelStream, Upgrade};
 pub use whole::WholeBody;

@@ -9,29 +9,33 @@ use std::{
 use tokio::time::Instant;
 
 /// How long a client may send nothing meanwhile: nginx' lingering_timeout.
-const PAUSE: Duration = Duration::from_secs(5);
+const LINGER_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of one request may still be discarded.
 #[derive(Debug)]
-pub struct Linger {
-    left: u64,
-    until: Instant,
+pub struct LingerBudget {
+    remaining_bytes: u64,
+    deadline: Instant,
     idle: IdleTimer,
 }
 
 /// Why no more is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lingered {
+pub enum LingerLimit {
     /// The byte limit was reached.
     Bytes,
     /// The time limit was reached.
     Time,
 }
 
-impl Linger {
+impl LingerBudget {
     /// At most `bytes`, within `patience`.
     pub fn new(bytes: u64, patience: Duration) -> Self {
-        Self { left: bytes, until: Instant::now() + patience, idle: IdleTimer::new(patience.min(PAUSE)) }
+        Self {
+            remaining_bytes: bytes,
+            deadline: Instant::now() + patience,
+            idle: IdleTimer::new(patience.min(LINGER_IDLE_TIMEOUT)),
+        }
     }
 
     /// Counts `bytes` more that were discarded.
@@ -39,22 +43,22 @@ impl Linger {
     /// # Errors
     ///
     /// [`Lingered`]: they were the last.
-    pub fn took(&mut self, bytes: u64) -> Result<(), Lingered> {
-        self.left = self.left.saturating_sub(bytes);
-        if self.left == 0 {
-            return Err(Lingered::Bytes);
+    pub fn spend_bytes(&mut self, bytes: u64) -> Result<(), LingerLimit> {
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
+        if self.remaining_bytes == 0 {
+            return Err(LingerLimit::Bytes);
         }
-        self.idle.touch();
-        if Instant::now() < self.until {
+        self.idle.on_activity();
+        if Instant::now() < self.deadline {
             return Ok(());
         }
-        timers::expired(self.until);
-        if timers::grace().is_none() { Err(Lingered::Time) } else { Ok(()) }
+        timers::record_expiry(self.deadline);
+        if timers::grace_deadline().is_none() { Err(LingerLimit::Time) } else { Ok(()) }
     }
 
     /// Ready once nothing came for too long.
-    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Lingered> {
-        self.idle.poll_expired(cx).map(|()| Lingered::Time)
+    pub fn poll_linger_timeout(&mut self, cx: &mut Context<'_>) -> Poll<LingerLimit> {
+        self.idle.poll_expired(cx).map(|()| LingerLimit::Time)
     }
 }
 
@@ -65,18 +69,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_by_bytes_by_time_and_by_silence() {
-        let mut linger = Linger::new(10, Duration::from_secs(8));
-        assert_eq!((linger.took(9), linger.took(1)), (Ok(()), Err(Lingered::Bytes)));
-        let mut linger = Linger::new(10, Duration::from_secs(8));
+        let mut linger = LingerBudget::new(10, Duration::from_secs(8));
+        assert_eq!((linger.spend_bytes(9), linger.spend_bytes(1)), (Ok(()), Err(LingerLimit::Bytes)));
+        let mut linger = LingerBudget::new(10, Duration::from_secs(8));
         for _ in 0..2 {
             tokio::time::advance(Duration::from_secs(3)).await;
-            assert_eq!(linger.took(1), Ok(()));
+            assert_eq!(linger.spend_bytes(1), Ok(()));
         }
         tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(linger.took(1), Err(Lingered::Time));
+        assert_eq!(linger.spend_bytes(1), Err(LingerLimit::Time));
         let began = Instant::now();
-        let mut linger = Linger::new(10, Duration::from_secs(8));
-        assert_eq!(poll_fn(|cx| linger.poll_over(cx)).await, Lingered::Time);
-        assert!(began.elapsed() < PAUSE + Duration::from_secs(1));
+        let mut linger = LingerBudget::new(10, Duration::from_secs(8));
+        assert_eq!(poll_fn(|cx| linger.poll_linger_timeout(cx)).await, LingerLimit::Time);
+        assert!(began.elapsed() < LINGER_IDLE_TIMEOUT + Duration::from_secs(1));
     }
 }

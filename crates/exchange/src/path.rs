@@ -1,7 +1,7 @@
 //! Which path, `:path` in HTTP/3, is forwarded to an origin. It is forwarded byte for byte, so that route, log and
 //! origin see one path. Pure.
 
-use super::reading::{is_end, next_decoded_twice};
+use super::reading::{is_path_end, next_decoded_twice};
 use http::{Method, StatusCode};
 
 /// Checks a path with its query.
@@ -9,14 +9,14 @@ use http::{Method, StatusCode};
 /// # Errors
 ///
 /// The status to answer with, and why.
-pub fn path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str)> {
-    if is_harmless(raw) {
+pub fn check_path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str)> {
+    if is_plain_path(raw) {
         return Ok(());
     }
-    if let Some(reason) = fault(method, raw) {
+    if let Some(reason) = find_path_fault(method, raw) {
         return Err((StatusCode::BAD_REQUEST, reason));
     }
-    if raw.len() > MAX_LEN {
+    if raw.len() > MAX_PATH_LEN {
         return Err((StatusCode::URI_TOO_LONG, "path is too long"));
     }
     if has_forbidden_character(raw) {
@@ -26,21 +26,21 @@ pub fn path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str
 }
 
 /// Bytes of a path with its query at most.
-const MAX_LEN: usize = u16::MAX as usize - 1;
+const MAX_PATH_LEN: usize = u16::MAX as usize - 1;
 
 /// Whether there is nothing in a path that any rule is about, as in most: it begins with a slash, and no character is
 /// suspicious, nor does a segment begin with a dot.
-fn is_harmless(raw: &[u8]) -> bool {
+fn is_plain_path(raw: &[u8]) -> bool {
     let suspicious = |(before, found): (u8, bool), byte: &u8| {
-        let is_suspicious = SUSPICIOUS.get(usize::from(*byte)) == Some(&true);
+        let is_suspicious = IS_SUSPICIOUS_BYTE.get(usize::from(*byte)) == Some(&true);
         (*byte, found | is_suspicious | ((before == b'/') & (*byte == b'.')))
     };
-    raw.first() == Some(&b'/') && raw.len() <= MAX_LEN && !raw.iter().fold((0, false), suspicious).1
+    raw.first() == Some(&b'/') && raw.len() <= MAX_PATH_LEN && !raw.iter().fold((0, false), suspicious).1
 }
 
 /// Characters that a path or a query must not have, or that an origin may decode.
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const SUSPICIOUS: [bool; 256] = {
+const IS_SUSPICIOUS_BYTE: [bool; 256] = {
     let (mut table, mut byte) = ([true; 256], 0_u8);
     while byte < 128 {
         let is_rare = matches!(byte, b'#' | b'%' | b'\\' | b'<' | b'>' | b'`' | b'"');
@@ -59,7 +59,7 @@ fn has_forbidden_character(raw: &[u8]) -> bool {
         || query.iter().any(|byte| matches!(byte, b'<' | b'>' | b'"'))
 }
 
-fn fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
+fn find_path_fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
     if raw == b"*" {
         return (method != Method::OPTIONS).then_some("path * without OPTIONS");
     }
@@ -97,7 +97,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
         rest = tail;
         let is_separator = matches!(byte, b'/' | b'\\');
         dots = match dots {
-            Some(1 | 2) if is_separator || byte == b';' || is_end(byte) => return true,
+            Some(1 | 2) if is_separator || byte == b';' || is_path_end(byte) => return true,
             _ if is_separator => Some(0_u8),
             Some(count @ 0..=1) if byte == b'.' => Some(count.saturating_add(1)),
             _ => None,
@@ -114,8 +114,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_harmless_passes_every_rule(bytes in prop::collection::vec(prop::sample::select(b"/.?;a%#\\\"`<>~ \x7f\xff".to_vec()), 0..12)) {
-            let is_faulty = |method| fault(&method, &bytes).is_some() || has_forbidden_character(&bytes);
-            if is_harmless(&bytes) {
+            let is_faulty = |method| find_path_fault(&method, &bytes).is_some() || has_forbidden_character(&bytes);
+            if is_plain_path(&bytes) {
                 prop_assert!(!is_faulty(Method::GET) && !is_faulty(Method::OPTIONS), "{bytes:?}");
             }
         }
@@ -127,16 +127,16 @@ mod tests {
         for byte in 0..=u8::MAX {
             for place in [&[b'/', byte][..], &[b'/', byte, b'a'], &[b'/', b'?', byte], &[b'/', b'?', b'a', byte, b'?']]
             {
-                let passes = path(&Method::GET, place).is_ok();
+                let passes = check_path(&Method::GET, place).is_ok();
                 let taken =
                     http::uri::PathAndQuery::try_from(place).is_ok_and(|path| path.as_str().as_bytes() == place);
-                let refused = fault(&Method::GET, place).is_some();
+                let refused = find_path_fault(&Method::GET, place).is_some();
                 assert_eq!(passes, taken && !refused, "{place:?}");
             }
         }
-        for (length, status) in [(MAX_LEN, None), (MAX_LEN + 1, Some(StatusCode::URI_TOO_LONG))] {
+        for (length, status) in [(MAX_PATH_LEN, None), (MAX_PATH_LEN + 1, Some(StatusCode::URI_TOO_LONG))] {
             let long = [b"/".repeat(length - 1), b"a".to_vec()].concat();
-            assert_eq!(path(&Method::GET, &long).err().map(|(status, _)| status), status);
+            assert_eq!(check_path(&Method::GET, &long).err().map(|(status, _)| status), status);
             assert_eq!(http::uri::PathAndQuery::try_from(&long[..]).is_ok(), status.is_none());
         }
     }

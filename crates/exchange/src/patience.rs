@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinimumRate {
     /// How long nothing may move while litequic waits for the client.
-    idle: Duration,
+    idle_timeout: Duration,
     /// Bytes a second on average over the time of waiting; 0 is no minimum.
     rate: u64,
     /// How long to wait beyond that.
@@ -22,21 +22,21 @@ pub struct MinimumRate {
 impl MinimumRate {
     /// At least `rate` bytes a second (0: any) after `grace`, and not `idle` without one.
     pub fn new(idle: Duration, rate: u64, grace: Duration) -> Self {
-        Self { idle, rate, grace }
+        Self { idle_timeout: idle, rate, grace }
     }
 
     /// At any rate.
-    pub fn any(idle: Duration) -> Self {
+    pub fn without_rate(idle: Duration) -> Self {
         Self::new(idle, 0, Duration::ZERO)
     }
 
     /// How long nothing may move.
-    pub fn idle(&self) -> Duration {
-        self.idle
+    pub fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
     }
 
     /// How long to wait in all for a client that moves `bytes`.
-    pub fn allowed(&self, bytes: u64) -> Duration {
+    pub fn allowed_wait(&self, bytes: u64) -> Duration {
         bytes
             .checked_div(self.rate)
             .map_or(Duration::MAX, |seconds| self.grace.saturating_add(Duration::from_secs(seconds)))
@@ -55,9 +55,9 @@ pub enum TimeoutCause {
 /// What is left of a client's time. Runs only while litequic waits for the client.
 #[derive(Debug)]
 pub struct ClientDeadline {
-    pace: MinimumRate,
+    minimum_rate: MinimumRate,
     /// The start of the wait, if there is one.
-    since: Option<Instant>,
+    waiting_since: Option<Instant>,
     /// The time of earlier waits.
     waited: Duration,
     /// Bytes that moved.
@@ -69,34 +69,37 @@ pub struct ClientDeadline {
 impl ClientDeadline {
     /// Without a wait so far.
     pub fn new(pace: MinimumRate) -> Self {
-        Self { pace, since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
+        Self { minimum_rate: pace, waiting_since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
     }
 
     /// `bytes` moved, or none were to: the wait is over.
-    pub fn rest(&mut self, bytes: u64) {
-        if let Some(since) = self.since.take() {
-            self.waited = self.waited.saturating_add(timers::elapsed(since));
+    pub fn on_progress(&mut self, bytes: u64) {
+        if let Some(since) = self.waiting_since.take() {
+            self.waited = self.waited.saturating_add(timers::elapsed_since_resume(since));
         }
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// Forgets the wait: it was not the client's fault.
-    pub fn forgive(&mut self) {
-        (self.since, self.waited) = (None, Duration::ZERO);
+    pub fn reset_wait(&mut self) {
+        (self.waiting_since, self.waited) = (None, Duration::ZERO);
     }
 
     /// Waits for the client; ready once that has lasted too long. Losing a poll loses nothing.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutCause> {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let left = self.pace.allowed(self.bytes).saturating_sub(self.waited);
-        let (patience, late) =
-            if left < self.pace.idle { (left, TimeoutCause::Slow) } else { (self.pace.idle, TimeoutCause::Idle) };
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let left = self.minimum_rate.allowed_wait(self.bytes).saturating_sub(self.waited);
+        let (patience, late) = if left < self.minimum_rate.idle_timeout {
+            (left, TimeoutCause::Slow)
+        } else {
+            (self.minimum_rate.idle_timeout, TimeoutCause::Idle)
+        };
         let deadline = since + patience;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
-        while timers::poll_elapsed(sleep.as_mut(), cx).is_ready() {
+        while timers::poll_sleep_elapsed(sleep.as_mut(), cx).is_ready() {
             if Instant::now() >= deadline {
                 return Poll::Ready(late);
             }
@@ -111,7 +114,8 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    const PACE: MinimumRate = MinimumRate { idle: Duration::from_secs(60), rate: 100, grace: Duration::from_secs(20) };
+    const PACE: MinimumRate =
+        MinimumRate { idle_timeout: Duration::from_secs(60), rate: 100, grace: Duration::from_secs(20) };
 
     /// Moves `bytes` each `every` seconds; says after how many seconds of waiting it was too late, and why.
     async fn trickle(pace: MinimumRate, bytes: u64, every: u64) -> (u64, Option<TimeoutCause>) {
@@ -121,7 +125,7 @@ mod tests {
             if let Ok(late) = late {
                 return (began.elapsed().as_secs(), Some(late));
             }
-            patience.rest(bytes);
+            patience.on_progress(bytes);
         }
         (began.elapsed().as_secs(), None)
     }
@@ -144,11 +148,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_moved_much_is_waited_for_until_nothing_moves() {
         let mut patience = ClientDeadline::new(PACE);
-        patience.rest(1_000_000);
+        patience.on_progress(1_000_000);
         let began = Instant::now();
         assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, TimeoutCause::Idle);
         assert_eq!(began.elapsed().as_secs(), 60);
-        assert_eq!(trickle(MinimumRate::any(Duration::from_secs(5)), 0, 10).await, (5, Some(TimeoutCause::Idle)));
+        assert_eq!(
+            trickle(MinimumRate::without_rate(Duration::from_secs(5)), 0, 10).await,
+            (5, Some(TimeoutCause::Idle))
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -157,7 +164,7 @@ mod tests {
         for _ in 0..19 {
             let late = tokio::time::timeout(Duration::from_secs(1), poll_fn(|cx| patience.poll_wait(cx))).await;
             assert!(late.is_err());
-            patience.rest(0);
+            patience.on_progress(0);
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         let began = Instant::now();

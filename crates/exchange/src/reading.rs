@@ -7,7 +7,7 @@
 
 /// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. This runs
 /// for each request whose route is not the first: a scan without a branch.
-pub fn has_readings(path: &str, ignore_case: bool) -> bool {
+pub fn may_have_readings(path: &str, ignore_case: bool) -> bool {
     let path = path.as_bytes();
     let special = |byte: &u8| matches!(byte, b'%' | b';' | b'\\') | (ignore_case & byte.is_ascii_uppercase());
     let pairs = path.iter().zip(path.iter().skip(1));
@@ -23,14 +23,15 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
 ///
 /// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to
 /// [`MAX_READINGS`]: that depends on what is done before what. None is longer than `path`. Case is as it came.
-pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
+pub fn path_readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
-    let whole = decoded(&decoded(path));
+    let whole = percent_decode(&percent_decode(path));
     let raw = if whole.contains(&b';') { vec![path.to_vec(), without_parameters(path.to_vec())] } else { Vec::new() };
-    let once = raw.into_iter().flat_map(|path| decodings(&path)).flat_map(any_order);
-    let twice = once.flat_map(|path| decodings(&path)).flat_map(|path| [path.clone(), with_slashes(path)]);
-    let without_parameters = twice.map(|path| merged(with_slashes(without_parameters(path))));
-    (!whole.contains(&b';')).then(|| merged(with_slashes(whole))).into_iter().chain(without_parameters)
+    let once = raw.into_iter().flat_map(|path| possible_decodings(&path)).flat_map(step_orders);
+    let twice =
+        once.flat_map(|path| possible_decodings(&path)).flat_map(|path| [path.clone(), replace_backslashes(path)]);
+    let without_parameters = twice.map(|path| merge_slashes(replace_backslashes(without_parameters(path))));
+    (!whole.contains(&b';')).then(|| merge_slashes(replace_backslashes(whole))).into_iter().chain(without_parameters)
 }
 
 /// Parameters may be removed before decoding or not; each of two decodings may know `%uXXXX` or not; between them the
@@ -38,9 +39,9 @@ pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
 pub const MAX_READINGS: u8 = 2 * 2 * 5 * 2 * 2;
 
 /// `path`, decoded once, after any of two steps before it is decoded again, in either order.
-fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
+fn step_orders(path: Vec<u8>) -> Vec<Vec<u8>> {
     let mut all = vec![path];
-    for step in [with_slashes, without_parameters, with_slashes] {
+    for step in [replace_backslashes, without_parameters, replace_backslashes] {
         let next: Vec<_> = all.iter().cloned().map(step).collect();
         for path in next {
             if !all.contains(&path) {
@@ -53,20 +54,20 @@ fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
 
 /// `text`, percent-decoded once: with `%uXXXX`, and where it matters also without, where a slash that is written so
 /// ends no parameter.
-fn decodings(text: &[u8]) -> Vec<Vec<u8>> {
-    let mut all = vec![decoded(text)];
+fn possible_decodings(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![percent_decode(text)];
     if text.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u")) {
-        all.push(decoded_by(text, |rest| unescaped(rest, first, false)));
+        all.push(percent_decode_by(text, |rest| decode_first(rest, split_first_byte, false)));
     }
     all
 }
 
 /// `text`, percent-decoded once.
-fn decoded(text: &[u8]) -> Vec<u8> {
-    decoded_by(text, next_decoded)
+fn percent_decode(text: &[u8]) -> Vec<u8> {
+    percent_decode_by(text, next_decoded)
 }
 
-fn decoded_by(text: &[u8], next: impl Fn(&[u8]) -> Option<(u8, &[u8])>) -> Vec<u8> {
+fn percent_decode_by(text: &[u8], next: impl Fn(&[u8]) -> Option<(u8, &[u8])>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
@@ -89,14 +90,14 @@ fn without_parameters(mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// `path` with slashes for backslashes.
-fn with_slashes(mut path: Vec<u8>) -> Vec<u8> {
+fn replace_backslashes(mut path: Vec<u8>) -> Vec<u8> {
     path.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     path
 }
 
 /// `path` up to its end in C, with single slashes.
-fn merged(mut path: Vec<u8>) -> Vec<u8> {
-    if let Some(end) = path.iter().position(|byte| is_end(*byte)) {
+fn merge_slashes(mut path: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = path.iter().position(|byte| is_path_end(*byte)) {
         path.truncate(end);
     }
     path.dedup_by(|second, first| (*first, *second) == (b'/', b'/'));
@@ -104,28 +105,28 @@ fn merged(mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// NUL ends a string of C; `?` and `#` the path of a URL that is parsed after it was decoded.
-pub(super) const fn is_end(byte: u8) -> bool {
+pub(super) const fn is_path_end(byte: u8) -> bool {
     matches!(byte, 0 | b'?' | b'#')
 }
 
 /// The first byte of `text`, percent-decoded once, and what follows it.
 pub(super) fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
-    unescaped(text, first, true)
+    decode_first(text, split_first_byte, true)
 }
 
 /// The first byte of `text`, percent-decoded twice, and what follows it.
 pub(super) fn next_decoded_twice(text: &[u8]) -> Option<(u8, &[u8])> {
-    unescaped(text, next_decoded, true)
+    decode_first(text, next_decoded, true)
 }
 
-fn first(text: &[u8]) -> Option<(u8, &[u8])> {
+fn split_first_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     text.split_first().map(|(byte, tail)| (*byte, tail))
 }
 
 /// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `unicode`
 /// with `u` and four, as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are
 /// 0xff, which no prefix has. What is no escape stands for itself.
-fn unescaped<'t>(
+fn decode_first<'t>(
     text: &'t [u8],
     next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>,
     unicode: bool,
@@ -152,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn read(path: &str) -> BTreeSet<String> {
-        readings(path).map(|reading| String::from_utf8_lossy(&reading).into_owned()).collect()
+        path_readings(path).map(|reading| String::from_utf8_lossy(&reading).into_owned()).collect()
     }
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
             ("*", false, false),
             ("", false, false),
         ] {
-            assert_eq!((has_readings(path, false), has_readings(path, true)), (others, with_case), "{path}");
+            assert_eq!((may_have_readings(path, false), may_have_readings(path, true)), (others, with_case), "{path}");
         }
     }
 
@@ -239,11 +240,11 @@ mod tests {
     fn one(path: &[u8], step: Step) -> Vec<u8> {
         let mut out = path.to_vec();
         match step {
-            Step::Decode => out = decoded(path),
+            Step::Decode => out = percent_decode(path),
             Step::Cut => out = without_parameters(out),
-            Step::Backslash => out = with_slashes(out),
+            Step::Backslash => out = replace_backslashes(out),
             Step::Merge => out.dedup_by(|second, first| (*first, *second) == (b'/', b'/')),
-            Step::End => out.truncate(path.iter().position(|byte| is_end(*byte)).unwrap_or(path.len())),
+            Step::End => out.truncate(path.iter().position(|byte| is_path_end(*byte)).unwrap_or(path.len())),
         }
         out
     }
@@ -282,15 +283,15 @@ mod tests {
                 }
             }
             if is_below(&seen, prefix.as_bytes()) {
-                prop_assert!(readings(&path).any(|reading| is_below(&reading, prefix.as_bytes())), "{path}");
+                prop_assert!(path_readings(&path).any(|reading| is_below(&reading, prefix.as_bytes())), "{path}");
             }
         }
 
         #[test]
         fn readings_are_few_and_short_and_a_scan_tells_whether_there_are_any(path in "/[!-\"$->@-~]{0,40}") {
-            let all: Vec<_> = readings(&path).collect();
+            let all: Vec<_> = path_readings(&path).collect();
             prop_assert!(all.len() <= MAX_READINGS.into() && all.iter().all(|reading| reading.len() <= path.len()));
-            prop_assert!(has_readings(&path, false) || all == [path.into_bytes()]);
+            prop_assert!(may_have_readings(&path, false) || all == [path.into_bytes()]);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::body::BodyError;
 use super::client::Client;
-use super::trace::{Attempt, RequestTrace, SpanId, TraceId, Traceparent};
+use super::trace::{AttemptSpan, RequestTrace, SpanId, TraceId, Traceparent};
 use crate::priority::Priority;
 use http::StatusCode;
 use litequic_base::timers;
@@ -18,28 +18,28 @@ use std::{
 
 /// One worker's: decides which requests are recorded, and receives their records.
 #[derive(Clone, Default)]
-pub struct Records {
-    listener: Option<Rc<dyn Listener>>,
+pub struct RequestRecorder {
+    listener: Option<Rc<dyn RecordListener>>,
     tracer: Option<Rc<dyn Tracer>>,
 }
 
 /// A receiver of records.
-pub trait Listener {
+pub trait RecordListener {
     /// Whether the request that begins now is recorded.
-    fn wants(&self) -> bool;
+    fn wants_record(&self) -> bool;
     /// The record of one that was. Called when the request ends, and so must not block.
-    fn ended(&self, facts: &Facts);
+    fn on_request_ended(&self, facts: &RecordedFacts);
 }
 
 /// A receiver of requests' traces.
 pub trait Tracer {
     /// What is decided about the trace of a request of `peer` before its header is known.
-    fn begin(&self, peer: IpAddr) -> TraceStart;
+    fn start_trace(&self, peer: IpAddr) -> TraceStart;
     /// Decides about the trace of a request whose header is known, which has the ID `own` if it begins here; `None` if
     /// requests are no longer traced.
-    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace>;
+    fn sample_trace(&self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace>;
     /// The record and the trace of one that was. Called when the request ends, and so must not block.
-    fn ended(&self, facts: &Facts, trace: &RequestTrace);
+    fn on_trace_ended(&self, facts: &RecordedFacts, trace: &RequestTrace);
 }
 
 /// A request's trace before its header is known.
@@ -55,28 +55,28 @@ pub enum TraceStart {
 
 /// One request's record, shared by all modules that serve it. Off by default.
 #[derive(Debug, Clone, Default)]
-pub struct Record(State);
+pub struct RequestRecord(RecordState);
 
 #[derive(Debug, Clone, Default)]
-enum State {
+enum RecordState {
     /// Nothing is recorded.
     #[default]
     Off,
     /// Nothing is recorded; the origin gets the trace with this ID, which is not sampled.
     Unsampled(TraceId),
-    On(Rc<Recorded>),
+    On(Rc<ActiveRecord>),
 }
 
 /// A record that is on, and the receivers of it.
-struct Recorded {
-    facts: RefCell<Facts>,
-    listener: Option<Rc<dyn Listener>>,
+struct ActiveRecord {
+    facts: RefCell<RecordedFacts>,
+    listener: Option<Rc<dyn RecordListener>>,
     /// With the ID of a trace that begins with this request.
     tracer: Option<(Rc<dyn Tracer>, TraceId)>,
 }
 
 /// The front end's handle of a record: when it is dropped, the listeners get the record.
-pub struct Recording(Record);
+pub struct RecordGuard(RequestRecord);
 
 /// How a request's trace context goes on to its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,15 +110,15 @@ pub enum RequestText {
 
 impl RequestText {
     /// How many there are.
-    const ALL: usize = 7;
+    const COUNT: usize = 7;
 }
 
 /// Bytes of a request's texts, rarely more.
-const TEXTS: usize = 256;
+const TEXT_CAPACITY: usize = 256;
 
 /// The outcome of a request. Empty fields were never known. Values from a client are as the client sent them.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct RecordedFacts {
     /// When its stream was accepted.
     pub began: SystemTime,
     /// When its stream was accepted, for durations.
@@ -126,11 +126,11 @@ pub struct Facts {
     /// The connection's peer: the client, or a proxy.
     pub client: Rc<Client>,
     /// The client that a trusted proxy named, behind its address.
-    pub behind: Option<IpAddr>,
+    pub proxied_client: Option<IpAddr>,
     /// All texts, one after the other.
     texts: Vec<u8>,
     /// Where each [`RequestText`] is among them: its beginning, and its end.
-    places: [(u32, u32); RequestText::ALL],
+    text_ranges: [(u32, u32); RequestText::COUNT],
     /// Whether there was a `traceparent`.
     has_traceparent: bool,
     /// The name of the route that it matched.
@@ -167,7 +167,7 @@ pub struct Facts {
     pub end: RequestEnd,
 }
 
-const _: () = assert!(size_of::<Facts>() <= 544);
+const _: () = assert!(size_of::<RecordedFacts>() <= 544);
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,7 @@ pub enum RequestEnd {
 
 impl RequestEnd {
     /// In a word.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::Cancelled => "cancelled",
@@ -203,85 +203,91 @@ impl RequestEnd {
     }
 }
 
-impl Records {
+impl RequestRecorder {
     /// Sends `listener` every record that it requests.
-    pub fn for_listener(listener: impl Listener + 'static) -> Self {
+    pub fn with_listener(listener: impl RecordListener + 'static) -> Self {
         Self { listener: Some(Rc::new(listener)), tracer: None }
     }
 
     /// Has `tracer` decide about each request's trace, and sends it every record of one.
     #[must_use]
-    pub fn traced_by(self, tracer: impl Tracer + 'static) -> Self {
+    pub fn with_tracer(self, tracer: impl Tracer + 'static) -> Self {
         Self { tracer: Some(Rc::new(tracer)), ..self }
     }
 
     /// A request of `client` begins.
-    pub fn begin(&self, client: impl FnOnce() -> Rc<Client>) -> Recording {
-        let listener = self.listener.as_ref().filter(|listener| listener.wants());
+    pub fn begin_record(&self, client: impl FnOnce() -> Rc<Client>) -> RecordGuard {
+        let listener = self.listener.as_ref().filter(|listener| listener.wants_record());
         if listener.is_none() && self.tracer.is_none() {
-            return Recording(Record(State::Off));
+            return RecordGuard(RequestRecord(RecordState::Off));
         }
         let client = client();
-        let tracer = self.tracer.as_ref().map(|tracer| (tracer, tracer.begin(client.address.ip())));
+        let tracer = self.tracer.as_ref().map(|tracer| (tracer, tracer.start_trace(client.address.ip())));
         let tracer = match tracer {
-            None | Some((_, TraceStart::Off)) if listener.is_none() => return Recording(Record(State::Off)),
+            None | Some((_, TraceStart::Off)) if listener.is_none() => {
+                return RecordGuard(RequestRecord(RecordState::Off));
+            }
             None | Some((_, TraceStart::Off)) => None,
             Some((_, TraceStart::Unsampled(id))) if listener.is_none() => {
-                return Recording(Record(State::Unsampled(id)));
+                return RecordGuard(RequestRecord(RecordState::Unsampled(id)));
             }
             Some((tracer, TraceStart::Unsampled(id) | TraceStart::Undecided(id))) => Some((Rc::clone(tracer), id)),
         };
-        let facts = RefCell::new(Facts::new(client));
-        Recording(Record(State::On(Rc::new(Recorded { facts, listener: listener.cloned(), tracer }))))
+        let facts = RefCell::new(RecordedFacts::new(client));
+        RecordGuard(RequestRecord(RecordState::On(Rc::new(ActiveRecord {
+            facts,
+            listener: listener.cloned(),
+            tracer,
+        }))))
     }
 }
 
-impl Record {
+impl RequestRecord {
     /// Whether there is a listener that wants this record, or a trace that may be sampled.
-    pub const fn is_on(&self) -> bool {
-        self.on().is_some()
+    pub const fn is_recorded(&self) -> bool {
+        self.active_record().is_some()
     }
 
-    const fn on(&self) -> Option<&Rc<Recorded>> {
+    const fn active_record(&self) -> Option<&Rc<ActiveRecord>> {
         match &self.0 {
-            State::On(recorded) => Some(recorded),
-            State::Off | State::Unsampled(_) => None,
+            RecordState::On(recorded) => Some(recorded),
+            RecordState::Off | RecordState::Unsampled(_) => None,
         }
     }
 
     /// The ID of a trace that begins with this request, if requests are traced: the request has the same.
     pub fn own_trace_id(&self) -> Option<TraceId> {
         match &self.0 {
-            State::Off => None,
-            State::Unsampled(id) => Some(*id),
-            State::On(recorded) => recorded.tracer.as_ref().map(|(_, id)| *id),
+            RecordState::Off => None,
+            RecordState::Unsampled(id) => Some(*id),
+            RecordState::On(recorded) => recorded.tracer.as_ref().map(|(_, id)| *id),
         }
     }
 
     /// Sets values, if the record is on. `note` must not call this function.
-    pub fn note(&self, note: impl FnOnce(&mut Facts)) {
-        if let Some(recorded) = self.on() {
+    pub fn update_facts(&self, note: impl FnOnce(&mut RecordedFacts)) {
+        if let Some(recorded) = self.active_record() {
             note(&mut recorded.facts.borrow_mut());
         }
     }
 
     /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
     /// trace context goes on.
-    pub fn trace(&self) -> Propagation {
+    pub fn decide_propagation(&self) -> Propagation {
         let (facts, (tracer, own)) = match &self.0 {
-            State::Off => return Propagation::Unchanged,
-            State::Unsampled(_) => return Propagation::Begun,
-            State::On(recorded) => match &recorded.tracer {
+            RecordState::Off => return Propagation::Unchanged,
+            RecordState::Unsampled(_) => return Propagation::Begun,
+            RecordState::On(recorded) => match &recorded.tracer {
                 None => return Propagation::Unchanged,
                 Some(tracer) => (&recorded.facts, tracer),
             },
         };
         let mut facts = facts.borrow_mut();
         if facts.trace.is_none() {
-            facts.trace = tracer.decide(&facts, *own);
+            facts.trace = tracer.sample_trace(&facts, *own);
         }
         match &facts.trace {
-            Some(trace) if trace.continues() => Propagation::Continued,
+            Some(trace) if trace.is_continued() => Propagation::Continued,
             Some(_) => Propagation::Begun,
             None => Propagation::Unchanged,
         }
@@ -291,42 +297,42 @@ impl Record {
     /// `traceparent` that the server gets, if the request has a trace.
     pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>, earlier: u32) -> Option<Traceparent> {
         let recorded = match &self.0 {
-            State::Off => return None,
-            State::Unsampled(id) => return Some(Traceparent::unsampled(*id, earlier)),
-            State::On(recorded) => recorded,
+            RecordState::Off => return None,
+            RecordState::Unsampled(id) => return Some(Traceparent::new_unsampled(*id, earlier)),
+            RecordState::On(recorded) => recorded,
         };
         let mut facts = recorded.facts.borrow_mut();
         let began = facts.started;
         let trace = facts.trace.as_mut()?;
         let span_id = SpanId::random();
         if trace.flags.is_sampled() {
-            trace.attempts.push(Attempt {
+            trace.attempts.push(AttemptSpan {
                 span_id,
                 origin: Arc::clone(origin),
                 server: Arc::clone(server),
                 earlier,
                 target: Box::default(),
-                began: elapsed(began),
+                began: elapsed_since(began),
                 ended: None,
                 is_reused: false,
                 status: None,
                 error: None,
             });
         }
-        Some(trace.traceparent(span_id))
+        Some(trace.attempt_traceparent(span_id))
     }
 
     /// The attempt that began last sends the request for `target`.
-    pub fn attempt_sends<'a>(&self, target: impl FnOnce() -> &'a str, is_reused: bool) {
-        self.attempt(|attempt, _| {
+    pub fn begin_sending<'a>(&self, target: impl FnOnce() -> &'a str, is_reused: bool) {
+        self.update_attempt(|attempt, _| {
             attempt.target = target().into();
             attempt.is_reused = is_reused;
         });
     }
 
     /// The attempt that began last has its response's status, or has failed by an error type of RFC 9209 §2.3.
-    pub fn attempt_ended(&self, outcome: Result<StatusCode, &'static str>) {
-        self.attempt(|attempt, now| {
+    pub fn end_attempt(&self, outcome: Result<StatusCode, &'static str>) {
+        self.update_attempt(|attempt, now| {
             attempt.ended = attempt.ended.or(Some(now));
             match outcome {
                 Ok(status) => attempt.status = Some(status),
@@ -336,24 +342,24 @@ impl Record {
     }
 
     /// Notes something of the attempt that began last, of a request that is sampled.
-    fn attempt(&self, note: impl FnOnce(&mut Attempt, Duration)) {
-        self.note(|facts| {
+    fn update_attempt(&self, note: impl FnOnce(&mut AttemptSpan, Duration)) {
+        self.update_facts(|facts| {
             let started = facts.started;
             if let Some(attempt) = facts.trace.as_mut().and_then(|trace| trace.attempts.last_mut()) {
-                note(attempt, elapsed(started));
+                note(attempt, elapsed_since(started));
             }
         });
     }
 
     /// Records the first reason of a failure.
-    pub fn error(&self, word: &'static str) {
-        self.note(|facts| facts.error = facts.error.or(Some(word)));
+    pub fn record_error(&self, word: &'static str) {
+        self.update_facts(|facts| facts.error = facts.error.or(Some(word)));
     }
 
     /// A response's body was cut off.
-    pub fn broke_off(&self, error: BodyError) {
-        self.error(match error {
-            BodyError::Evicted => return self.evicted(),
+    pub fn record_broken_body(&self, error: BodyError) {
+        self.record_error(match error {
+            BodyError::Evicted => return self.record_eviction(),
             BodyError::TimedOut => "connection_read_timeout",
             BodyError::Malformed | BodyError::TooLarge => "http_protocol_error",
             BodyError::Cancelled | BodyError::Truncated => "http_response_incomplete",
@@ -361,29 +367,29 @@ impl Record {
     }
 
     /// litequic ended the request because another client's waited: from now on this is how it ended.
-    pub fn evicted(&self) {
-        self.note(|facts| facts.end = RequestEnd::Evicted);
-        self.error("connection_limit_reached");
+    pub fn record_eviction(&self) {
+        self.update_facts(|facts| facts.end = RequestEnd::Evicted);
+        self.record_error("connection_limit_reached");
     }
 
     /// The final response's header was sent to the client.
-    pub fn responded(&self, status: StatusCode) {
-        self.note(|facts| {
+    pub fn record_response_status(&self, status: StatusCode) {
+        self.update_facts(|facts| {
             facts.status = Some(status);
-            facts.first_byte = Some(elapsed(facts.started));
+            facts.first_byte = Some(elapsed_since(facts.started));
         });
     }
 }
 
-impl Recording {
+impl RecordGuard {
     /// For all modules that serve the request.
-    pub const fn record(&self) -> &Record {
+    pub const fn shared_record(&self) -> &RequestRecord {
         &self.0
     }
 
     /// How it ended; until this is called it counts as cancelled: its connection closed.
-    pub fn ended(&self, end: RequestEnd) {
-        self.0.note(|facts| {
+    pub fn set_end(&self, end: RequestEnd) {
+        self.0.update_facts(|facts| {
             if facts.end != RequestEnd::Evicted {
                 facts.end = end;
             }
@@ -391,31 +397,31 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for RecordGuard {
     fn drop(&mut self) {
-        let Some(recorded) = self.0.on() else { return };
+        let Some(recorded) = self.0.active_record() else { return };
         if recorded.facts.borrow().is_request() {
-            self.0.trace();
+            self.0.decide_propagation();
         }
         let facts = recorded.facts.borrow();
         if let Some(listener) = &recorded.listener {
-            listener.ended(&facts);
+            listener.on_request_ended(&facts);
         }
         if let (Some((tracer, _)), Some(trace)) = (&recorded.tracer, &facts.trace) {
-            tracer.ended(&facts, trace);
+            tracer.on_trace_ended(&facts, trace);
         }
     }
 }
 
-impl Facts {
+impl RecordedFacts {
     fn new(client: Rc<Client>) -> Self {
         Self {
             began: SystemTime::now(),
-            started: timers::now().into_std(),
+            started: timers::turn_time().into_std(),
             client,
-            behind: None,
-            texts: Vec::with_capacity(TEXTS),
-            places: [(0, 0); RequestText::ALL],
+            proxied_client: None,
+            texts: Vec::with_capacity(TEXT_CAPACITY),
+            text_ranges: [(0, 0); RequestText::COUNT],
             has_traceparent: false,
             route: None,
             http_route: None,
@@ -436,16 +442,16 @@ impl Facts {
     }
 
     /// A text; empty if it was never known.
-    pub fn text(&self, which: RequestText) -> &[u8] {
-        let (from, to) = self.places.get(which as usize).copied().unwrap_or_default();
+    pub fn request_text(&self, which: RequestText) -> &[u8] {
+        let (from, to) = self.text_ranges.get(which as usize).copied().unwrap_or_default();
         self.texts.get(from as usize..to as usize).unwrap_or_default()
     }
 
     /// Records a text. Of one that was known already, this is what counts.
-    pub fn set_text(&mut self, which: RequestText, value: &[u8]) {
+    pub fn set_request_text(&mut self, which: RequestText, value: &[u8]) {
         let from = self.texts.len();
         self.texts.extend_from_slice(value);
-        if let Some(place) = self.places.get_mut(which as usize)
+        if let Some(place) = self.text_ranges.get_mut(which as usize)
             && let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(self.texts.len()))
         {
             *place = (from, to);
@@ -453,11 +459,11 @@ impl Facts {
     }
 
     /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+    pub fn record_field(&mut self, name: &[u8], value: &[u8]) {
         let which = match name {
             b":method" => RequestText::Method,
             b":authority" => RequestText::Host,
-            b"host" if self.text(RequestText::Host).is_empty() => RequestText::Host,
+            b"host" if self.request_text(RequestText::Host).is_empty() => RequestText::Host,
             b":path" => RequestText::Path,
             b"user-agent" => RequestText::UserAgent,
             b"referer" => RequestText::Referer,
@@ -465,45 +471,45 @@ impl Facts {
                 // Two are as good as none (Trace Context §3.2).
                 let value = if self.has_traceparent { b"" } else { value };
                 self.has_traceparent = true;
-                self.set_text(RequestText::Traceparent, value);
+                self.set_request_text(RequestText::Traceparent, value);
                 return;
             }
             _ => return,
         };
-        self.set_text(which, value);
+        self.set_request_text(which, value);
     }
 
     /// The client's `traceparent`, if it sent one and it is valid (Trace Context §3.2).
-    pub fn traceparent(&self) -> Option<Traceparent> {
-        Traceparent::parse(self.text(RequestText::Traceparent))
+    pub fn client_traceparent(&self) -> Option<Traceparent> {
+        Traceparent::parse_traceparent(self.request_text(RequestText::Traceparent))
     }
 
     /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent`.
-    pub fn trace_id(&self) -> Option<TraceId> {
+    pub fn request_trace_id(&self) -> Option<TraceId> {
         match &self.trace {
             Some(trace) => Some(trace.trace_id),
-            None => Some(self.traceparent()?.trace_id),
+            None => Some(self.client_traceparent()?.trace_id),
         }
     }
 
     /// Whether there was a request: a stream that was reset before its header, or never had one, is none.
     fn is_request(&self) -> bool {
-        !self.text(RequestText::Method).is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
+        !self.request_text(RequestText::Method).is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
     }
 }
 
 /// The time since `began`, by the clock of this turn.
-pub fn elapsed(began: Instant) -> Duration {
-    timers::now().into_std().saturating_duration_since(began)
+pub fn elapsed_since(began: Instant) -> Duration {
+    timers::turn_time().into_std().saturating_duration_since(began)
 }
 
-impl fmt::Debug for Records {
+impl fmt::Debug for RequestRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Records").field(&self.listener.is_some()).field(&self.tracer.is_some()).finish()
     }
 }
 
-impl fmt::Debug for Recorded {
+impl fmt::Debug for ActiveRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Recorded").field(&self.facts).finish()
     }
@@ -512,7 +518,7 @@ impl fmt::Debug for Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Identity, LastForwarded, Protocol, TraceFlags};
+    use crate::{LastForwarded, Protocol, TlsIdentity, TraceFlags};
     use std::cell::Cell;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -524,7 +530,7 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             forwarded: LastForwarded::default(),
-            identity: Identity::default(),
+            identity: TlsIdentity::default(),
             connection: 0,
         })
     }
@@ -534,11 +540,11 @@ mod tests {
         ends: Rc<RefCell<Vec<RequestEnd>>>,
     }
 
-    impl Listener for Heard {
-        fn wants(&self) -> bool {
+    impl RecordListener for Heard {
+        fn wants_record(&self) -> bool {
             self.wants
         }
-        fn ended(&self, facts: &Facts) {
+        fn on_request_ended(&self, facts: &RecordedFacts) {
             self.ends.borrow_mut().push(facts.end);
         }
     }
@@ -546,13 +552,13 @@ mod tests {
     #[test]
     fn a_record_is_told_once_however_the_request_ended() {
         let ends = Rc::default();
-        let records = Records::for_listener(Heard { wants: true, ends: Rc::clone(&ends) });
-        let recording = records.begin(client);
-        let shared = recording.record().clone();
-        recording.ended(RequestEnd::Complete);
+        let records = RequestRecorder::with_listener(Heard { wants: true, ends: Rc::clone(&ends) });
+        let recording = records.begin_record(client);
+        let shared = recording.shared_record().clone();
+        recording.set_end(RequestEnd::Complete);
         drop(recording);
-        shared.error("too late");
-        drop(records.begin(client));
+        shared.record_error("too late");
+        drop(records.begin_record(client));
         assert_eq!(*ends.borrow(), [RequestEnd::Complete, RequestEnd::Cancelled]);
     }
 
@@ -560,28 +566,30 @@ mod tests {
     fn values_without_a_listener_are_not_computed() {
         let ends = Rc::default();
         let asked = Cell::new(0);
-        for records in [Records::default(), Records::for_listener(Heard { wants: false, ends: Rc::clone(&ends) })] {
-            let recording = records.begin(|| {
+        for records in
+            [RequestRecorder::default(), RequestRecorder::with_listener(Heard { wants: false, ends: Rc::clone(&ends) })]
+        {
+            let recording = records.begin_record(|| {
                 asked.set(1);
                 client()
             });
-            recording.record().note(|_| asked.set(2));
-            assert!(!recording.record().is_on());
+            recording.shared_record().update_facts(|_| asked.set(2));
+            assert!(!recording.shared_record().is_recorded());
         }
         assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
     }
 
     #[test]
     fn a_trace_id_is_that_of_the_one_valid_traceparent_unless_litequic_has_decided() {
-        let mut facts = Facts::new(client());
+        let mut facts = RecordedFacts::new(client());
         let value = format!("00-{TRACE}-00f067aa0ba902b7-01");
-        facts.field(b"traceparent", value.as_bytes());
-        assert_eq!(facts.trace_id().map(|id| id.to_string()).as_deref(), Some(TRACE));
-        facts.field(b"traceparent", value.as_bytes());
-        assert_eq!(facts.trace_id(), None, "two of them");
+        facts.record_field(b"traceparent", value.as_bytes());
+        assert_eq!(facts.request_trace_id().map(|id| id.to_string()).as_deref(), Some(TRACE));
+        facts.record_field(b"traceparent", value.as_bytes());
+        assert_eq!(facts.request_trace_id(), None, "two of them");
         let trace = trace(true);
         facts.trace = Some(trace.clone());
-        assert_eq!(facts.trace_id(), Some(trace.trace_id));
+        assert_eq!(facts.request_trace_id(), Some(trace.trace_id));
     }
 
     fn trace(is_sampled: bool) -> RequestTrace {
@@ -603,13 +611,13 @@ mod tests {
     }
 
     impl Tracer for Traced {
-        fn begin(&self, _: IpAddr) -> TraceStart {
+        fn start_trace(&self, _: IpAddr) -> TraceStart {
             self.start
         }
-        fn decide(&self, _: &Facts, _: TraceId) -> Option<RequestTrace> {
+        fn sample_trace(&self, _: &RecordedFacts, _: TraceId) -> Option<RequestTrace> {
             Some(trace(self.sampled))
         }
-        fn ended(&self, _: &Facts, trace: &RequestTrace) {
+        fn on_trace_ended(&self, _: &RecordedFacts, trace: &RequestTrace) {
             self.ended.borrow_mut().push(trace.clone());
         }
     }
@@ -624,15 +632,15 @@ mod tests {
         for wants in [None, Some(false), Some(true)] {
             let (ends, ended) = (Rc::default(), Rc::default());
             let records = match wants {
-                Some(wants) => Records::for_listener(Heard { wants, ends: Rc::clone(&ends) }),
-                None => Records::default(),
+                Some(wants) => RequestRecorder::with_listener(Heard { wants, ends: Rc::clone(&ends) }),
+                None => RequestRecorder::default(),
             };
             let start = TraceStart::Unsampled(id);
-            let records = records.traced_by(Traced { start, sampled: false, ended: Rc::clone(&ended) });
-            let recording = records.begin(client);
-            let record = recording.record();
-            assert_eq!((record.is_on(), record.own_trace_id()), (wants == Some(true), Some(id)));
-            assert_eq!(record.trace(), Propagation::Begun);
+            let records = records.with_tracer(Traced { start, sampled: false, ended: Rc::clone(&ended) });
+            let recording = records.begin_record(client);
+            let record = recording.shared_record();
+            assert_eq!((record.is_recorded(), record.own_trace_id()), (wants == Some(true), Some(id)));
+            assert_eq!(record.decide_propagation(), Propagation::Begun);
             let attempts = [0, 1].map(|n| record.begin_attempt(&"origin".into(), &"http://a:1".into(), n).unwrap());
             assert!(attempts.iter().all(|sent| !sent.flags.is_sampled() && sent.flags.is_random()));
             assert_ne!(attempts[0].parent_id, attempts[1].parent_id);
@@ -640,24 +648,31 @@ mod tests {
             assert_eq!((ends.borrow().len(), ended.borrow().len()), if wants == Some(true) { (1, 1) } else { (0, 0) });
         }
         let highest = TraceId::new([0xff; 16]).unwrap();
-        assert_ne!(Traceparent::unsampled(highest, 1).parent_id.bytes(), &[0; 8], "an ID is not all zeros");
+        assert_ne!(Traceparent::new_unsampled(highest, 1).parent_id.bytes(), &[0; 8], "an ID is not all zeros");
     }
 
     #[test]
     fn each_attempt_of_a_sampled_request_is_recorded_and_all_have_a_traceparent() {
         for sampled in [true, false] {
             let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
-            let records =
-                Records::default().traced_by(Traced { start: undecided(), sampled, ended: Rc::clone(&ended) });
-            let recording = records.begin(client);
-            let record = recording.record();
-            record.note(|facts| facts.set_text(RequestText::Method, b"GET"));
-            assert_eq!((record.trace(), record.trace()), (Propagation::Begun, Propagation::Begun), "decided once");
+            let records = RequestRecorder::default().with_tracer(Traced {
+                start: undecided(),
+                sampled,
+                ended: Rc::clone(&ended),
+            });
+            let recording = records.begin_record(client);
+            let record = recording.shared_record();
+            record.update_facts(|facts| facts.set_request_text(RequestText::Method, b"GET"));
+            assert_eq!(
+                (record.decide_propagation(), record.decide_propagation()),
+                (Propagation::Begun, Propagation::Begun),
+                "decided once"
+            );
             let mut sent = Vec::new();
             for (earlier, outcome) in [(0, Err("connection_terminated")), (1, Ok(StatusCode::OK))] {
                 sent.push(record.begin_attempt(&"origin".into(), &"http://a:1".into(), earlier).unwrap());
-                record.attempt_sends(|| "/a", outcome.is_err());
-                record.attempt_ended(outcome);
+                record.begin_sending(|| "/a", outcome.is_err());
+                record.end_attempt(outcome);
             }
             drop(recording);
             let ended = ended.borrow();
@@ -665,7 +680,7 @@ mod tests {
             assert!(sent.iter().all(|sent| sent.trace_id == trace.trace_id && sent.flags.is_sampled() == sampled));
             assert_ne!(sent[0].parent_id, sent[1].parent_id);
             assert!((0..).zip(&trace.attempts).all(|(earlier, attempt)| attempt.earlier == earlier));
-            let of = |attempt: &Attempt| (attempt.span_id, attempt.is_reused, attempt.status, attempt.error);
+            let of = |attempt: &AttemptSpan| (attempt.span_id, attempt.is_reused, attempt.status, attempt.error);
             let attempts: Vec<_> = trace.attempts.iter().map(of).collect();
             let expected = [
                 (sent[0].parent_id, true, None, Some("connection_terminated")),
@@ -679,22 +694,25 @@ mod tests {
     fn what_was_no_request_has_no_trace() {
         let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
         for (start, method) in [(TraceStart::Off, "GET"), (undecided(), ""), (undecided(), "GET")] {
-            let records = Records::default().traced_by(Traced { start, sampled: true, ended: Rc::clone(&ended) });
-            let recording = records.begin(client);
-            assert_eq!(recording.record().is_on(), start != TraceStart::Off);
-            recording.record().note(|facts| facts.set_text(RequestText::Method, method.as_bytes()));
+            let records =
+                RequestRecorder::default().with_tracer(Traced { start, sampled: true, ended: Rc::clone(&ended) });
+            let recording = records.begin_record(client);
+            assert_eq!(recording.shared_record().is_recorded(), start != TraceStart::Off);
+            recording
+                .shared_record()
+                .update_facts(|facts| facts.set_request_text(RequestText::Method, method.as_bytes()));
         }
         assert_eq!(ended.borrow().len(), 1);
-        assert_eq!(Record::default().trace(), Propagation::Unchanged);
+        assert_eq!(RequestRecord::default().decide_propagation(), Propagation::Unchanged);
     }
 
     #[test]
     fn the_host_is_the_authority_where_there_is_one() {
-        let mut facts = Facts::new(client());
-        facts.field(b"host", b"b.test");
-        assert_eq!(facts.text(RequestText::Host), b"b.test");
-        facts.field(b":authority", b"a.test");
-        facts.field(b"host", b"b.test");
-        assert_eq!(facts.text(RequestText::Host), b"a.test");
+        let mut facts = RecordedFacts::new(client());
+        facts.record_field(b"host", b"b.test");
+        assert_eq!(facts.request_text(RequestText::Host), b"b.test");
+        facts.record_field(b":authority", b"a.test");
+        facts.record_field(b"host", b"b.test");
+        assert_eq!(facts.request_text(RequestText::Host), b"a.test");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::patience::MinimumRate;
 use arc_swap::Cache;
-use litequic_config::{Config, Limits, Live, Timeouts};
+use litequic_config::{Config, Limits, LiveConfig, Timeouts};
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// The limits of a connection or a request: of the configuration that was in force when it began.
@@ -33,29 +33,29 @@ pub struct FieldLimits {
 
 /// The terms of one worker, which follow its configuration.
 #[derive(Debug)]
-pub struct CurrentTerms(RefCell<State>);
+pub struct CurrentTerms(RefCell<TermsCache>);
 
 #[derive(Debug)]
-struct State {
+struct TermsCache {
     /// A look at the configuration in force costs a comparison.
-    config: Cache<Live, Arc<Config>>,
+    config: Cache<LiveConfig, Arc<Config>>,
     terms: Rc<Terms>,
 }
 
 impl Terms {
-    fn of(config: Arc<Config>) -> Self {
+    fn for_config(config: Arc<Config>) -> Self {
         let Config { limits, timeouts, .. } = *config;
         let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
-        Self { limits, timeouts, field_limits, has_tunnels: config.has_tunnels(), config }
+        Self { limits, timeouts, field_limits, has_tunnels: config.permits_tunnels(), config }
     }
 
     /// The minimum rate of a request's body.
-    pub fn upload_pace(&self) -> MinimumRate {
+    pub fn minimum_upload_rate(&self) -> MinimumRate {
         MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
     /// The minimum rate at which a client reads a response.
-    pub fn download_pace(&self) -> MinimumRate {
+    pub fn minimum_download_rate(&self) -> MinimumRate {
         MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
     }
 }
@@ -67,17 +67,17 @@ impl FieldLimits {
 
 impl CurrentTerms {
     /// The terms that follow `config`.
-    pub fn new(config: Live) -> Self {
-        let terms = Rc::new(Terms::of(config.load_full()));
-        Self(RefCell::new(State { config: Cache::new(config), terms }))
+    pub fn new(config: LiveConfig) -> Self {
+        let terms = Rc::new(Terms::for_config(config.load_full()));
+        Self(RefCell::new(TermsCache { config: Cache::new(config), terms }))
     }
 
     /// The terms in force, for what begins now.
-    pub fn now(&self) -> Rc<Terms> {
-        let State { config, terms } = &mut *self.0.borrow_mut();
+    pub fn load_terms(&self) -> Rc<Terms> {
+        let TermsCache { config, terms } = &mut *self.0.borrow_mut();
         let config = config.load();
         if !Arc::ptr_eq(config, &terms.config) {
-            *terms = Rc::new(Terms::of(Arc::clone(config)));
+            *terms = Rc::new(Terms::for_config(Arc::clone(config)));
         }
         Rc::clone(terms)
     }

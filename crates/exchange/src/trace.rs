@@ -5,7 +5,7 @@ use http::StatusCode;
 use std::{fmt, sync::Arc, time::Duration};
 
 /// A digit's value; `None` for all but lower-case hexadecimal digits.
-const fn digit(byte: u8) -> Option<u8> {
+const fn hex_digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -14,14 +14,14 @@ const fn digit(byte: u8) -> Option<u8> {
 }
 
 /// The bytes that lower-case hexadecimal digits stand for.
-fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = digits.as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
         return None;
     }
     let mut bytes = [0; N];
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
+        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
     }
     Some(bytes)
 }
@@ -29,13 +29,13 @@ fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
 /// Writes lower-case hexadecimal digits of `bytes` to `out`, two for each.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(out.as_chunks_mut::<2>().0) {
-        *pair = DIGITS.get(usize::from(*byte)).copied().unwrap_or_default();
+        *pair = HEX_PAIRS.get(usize::from(*byte)).copied().unwrap_or_default();
     }
 }
 
 /// The two digits of each byte.
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const DIGITS: [[u8; 2]; 256] = {
+const HEX_PAIRS: [[u8; 2]; 256] = {
     let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
     while byte < table.len() {
         table[byte] = [digits[byte >> 4], digits[byte & 0x0f]];
@@ -64,7 +64,7 @@ macro_rules! id {
 
             /// The ID that lower-case hexadecimal digits stand for.
             pub fn parse(digits: &[u8]) -> Option<Self> {
-                Self::new(bytes(digits)?)
+                Self::new(parse_hex(digits)?)
             }
 
             /// The bytes.
@@ -129,7 +129,7 @@ impl TraceFlags {
     }
 
     /// The byte.
-    pub const fn byte(self) -> u8 {
+    pub const fn to_byte(self) -> u8 {
         self.0
     }
 }
@@ -146,12 +146,12 @@ pub struct Traceparent {
 }
 
 /// Bytes of a `traceparent` of version 00.
-pub const TRACEPARENT: usize = 55;
+pub const TRACEPARENT_LEN: usize = 55;
 
 impl Traceparent {
     /// The value for attempt `number` of a request whose trace begins here and is not sampled. No process records the
     /// attempt's span: its ID needs to differ from those of other attempts, and is made of the trace's random bits.
-    pub fn unsampled(trace_id: TraceId, number: u32) -> Self {
+    pub fn new_unsampled(trace_id: TraceId, number: u32) -> Self {
         let random = trace_id.0.first_chunk::<8>().map_or(0, |first| u64::from_be_bytes(*first));
         // All zeros is not an ID.
         let span_id = random.wrapping_add(number.into()).max(1);
@@ -161,28 +161,28 @@ impl Traceparent {
 
     /// `version "-" trace-id "-" parent-id "-" trace-flags` (§3.2): lower-case hexadecimal digits, the IDs not all
     /// zeros. A version that is not known yet may go on after another `-`; `ff` is none.
-    pub fn parse(value: &[u8]) -> Option<Self> {
-        let (known, more) = value.split_at_checked(TRACEPARENT)?;
+    pub fn parse_traceparent(value: &[u8]) -> Option<Self> {
+        let (known, more) = value.split_at_checked(TRACEPARENT_LEN)?;
         let part = |from: usize, length: usize| known.get(from..from.saturating_add(length)).unwrap_or_default();
         let are_parted = [2, 35, 52].iter().all(|at| known.get(*at) == Some(&b'-'));
-        let [version] = bytes::<1>(part(0, 2))?;
+        let [version] = parse_hex::<1>(part(0, 2))?;
         let ends_well = more.is_empty() || (version != 0 && more.starts_with(b"-"));
         if !are_parted || version == 0xff || !ends_well {
             return None;
         }
-        let [flags] = bytes::<1>(part(53, 2))?;
+        let [flags] = parse_hex::<1>(part(53, 2))?;
         let flags = TraceFlags(flags & (TraceFlags::SAMPLED | TraceFlags::RANDOM));
         Some(Self { trace_id: TraceId::parse(part(3, 32))?, parent_id: SpanId::parse(part(36, 16))?, flags })
     }
 
     /// The value, in version 00.
-    pub fn to_bytes(&self) -> [u8; TRACEPARENT] {
+    pub fn to_bytes(&self) -> [u8; TRACEPARENT_LEN] {
         let mut out = *b"00-00000000000000000000000000000000-0000000000000000-00";
         let mut write = |bytes: &[u8], from: usize| write_hex(bytes, out.get_mut(from..).unwrap_or_default());
         // The flags last: `write_hex` writes as many as there are bytes.
         write(self.trace_id.bytes(), 3);
         write(self.parent_id.bytes(), 36);
-        write(&[self.flags.byte()], 53);
+        write(&[self.flags.to_byte()], 53);
         out
     }
 }
@@ -201,24 +201,24 @@ pub struct RequestTrace {
     /// What a client sent whose decision does not count.
     pub link: Option<Traceparent>,
     /// Attempts at origins, of a request that is sampled.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<AttemptSpan>,
 }
 
 impl RequestTrace {
     /// Whether the trace began elsewhere, so that `tracestate` belongs to it.
-    pub const fn continues(&self) -> bool {
+    pub const fn is_continued(&self) -> bool {
         self.parent_id.is_some()
     }
 
     /// The `traceparent` of a request by the span `span_id`.
-    pub const fn traceparent(&self, span_id: SpanId) -> Traceparent {
+    pub const fn attempt_traceparent(&self, span_id: SpanId) -> Traceparent {
         Traceparent { trace_id: self.trace_id, parent_id: span_id, flags: self.flags }
     }
 }
 
 /// One attempt to have an origin answer. Times are since the request's beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct AttemptSpan {
     /// The span.
     pub span_id: SpanId,
     /// Name of the origin.
@@ -271,7 +271,7 @@ mod tests {
             ("\n".into(), None),
             (String::new(), None),
         ] {
-            let parsed = Traceparent::parse(traceparent.as_bytes());
+            let parsed = Traceparent::parse_traceparent(traceparent.as_bytes());
             let flags = parsed.map(|parsed| (parsed.flags.is_sampled(), parsed.flags.is_random()));
             assert_eq!(flags, expected, "{traceparent}");
             if let Some(parsed) = parsed {
@@ -286,14 +286,14 @@ mod tests {
             let flags = TraceFlags::new(sampled, random);
             if let (Some(trace_id), Some(parent_id)) = (TraceId::new(trace), SpanId::new(parent)) {
                 let traceparent = Traceparent { trace_id, parent_id, flags };
-                prop_assert_eq!(Traceparent::parse(&traceparent.to_bytes()), Some(traceparent));
+                prop_assert_eq!(Traceparent::parse_traceparent(&traceparent.to_bytes()), Some(traceparent));
                 prop_assert_eq!(TraceId::parse(&trace_id.digits()), Some(trace_id));
             }
         }
 
         #[test]
         fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Traceparent::parse(&value);
+            let _ = Traceparent::parse_traceparent(&value);
         }
     }
 }

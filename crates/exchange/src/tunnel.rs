@@ -33,8 +33,8 @@ pub struct Upgrade(pub Box<[u8]>);
 pub struct Tunnel {
     /// The protocol agreed on.
     protocol: String,
-    end: Pin<Box<dyn Duplex>>,
-    quiet: Rc<Quiet>,
+    end: Pin<Box<dyn TunnelStream>>,
+    expiry: Rc<TunnelExpiry>,
     /// Counts what the client sends.
     received: Option<ByteCounter>,
     /// Counts what is sent to the client.
@@ -42,20 +42,20 @@ pub struct Tunnel {
 }
 
 /// What a [`Tunnel`] is made of.
-pub trait Duplex: AsyncRead + AsyncWrite {
+pub trait TunnelStream: AsyncRead + AsyncWrite {
     /// The tunnel has been opened, and may be ended by `quiet`.
-    fn opened(&self, quiet: &Rc<Quiet>);
+    fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>);
 }
 
 /// How long a tunnel has been silent, and its end for that.
 #[derive(Debug)]
-pub struct Quiet {
-    patience: Duration,
+pub struct TunnelExpiry {
+    idle_timeout: Duration,
     /// The idle timeout once one side has ended.
-    half_closed: Cell<Duration>,
+    half_closed_timeout: Cell<Duration>,
     /// Whether one side has ended.
     is_half_closed: Cell<bool>,
-    last: Cell<Instant>,
+    last_activity: Cell<Instant>,
     evicted: Notify,
     /// The timeout is another one by now.
     shortened: Notify,
@@ -63,7 +63,7 @@ pub struct Quiet {
 
 /// Why a tunnel ends although both its ends are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silenced {
+pub enum ExpiryCause {
     /// Nothing has moved for its idle timeout.
     TimedOut,
     /// One side has ended, and nothing has moved for the timeout of that state.
@@ -74,84 +74,85 @@ pub enum Silenced {
 
 impl Tunnel {
     /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
-    pub fn new(protocol: String, end: impl Duplex + 'static, patience: Duration) -> Self {
-        let quiet = Rc::new(Quiet {
-            patience,
-            half_closed: Cell::new(patience),
+    pub fn new(protocol: String, end: impl TunnelStream + 'static, patience: Duration) -> Self {
+        let quiet = Rc::new(TunnelExpiry {
+            idle_timeout: patience,
+            half_closed_timeout: Cell::new(patience),
             is_half_closed: Cell::default(),
-            last: Cell::new(Instant::now()),
+            last_activity: Cell::new(Instant::now()),
             evicted: Notify::new(),
             shortened: Notify::new(),
         });
-        end.opened(&quiet);
-        Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
+        end.on_tunnel_opened(&quiet);
+        Self { protocol, end: Box::pin(end), expiry: quiet, received: None, sent: None }
     }
 
     /// Sets the idle timeout to `half_closed` for when one side has ended, unless its own is shorter.
     #[must_use]
-    pub fn half_closed_for(self, half_closed: Duration) -> Self {
-        self.quiet.half_closed.set(half_closed.min(self.quiet.patience));
+    pub fn with_half_closed_timeout(self, half_closed: Duration) -> Self {
+        self.expiry.half_closed_timeout.set(half_closed.min(self.expiry.idle_timeout));
         self
     }
 
     /// Counts what the client sends in `received`, and what goes to the client in `sent`.
     #[must_use]
-    pub fn counted(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
+    pub fn with_byte_counters(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
         Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }
     }
 
     /// The bytes in it.
-    pub fn protocol(&self) -> &str {
+    pub fn upgrade_protocol(&self) -> &str {
         &self.protocol
     }
 
     /// When it ends although both its ends are open. The front end that joins the tunnel polls it.
-    pub fn quiet(&self) -> Rc<Quiet> {
-        Rc::clone(&self.quiet)
+    pub fn expiry_handle(&self) -> Rc<TunnelExpiry> {
+        Rc::clone(&self.expiry)
     }
 
-    fn moved(&self, bytes: usize, counter: Option<&ByteCounter>) {
+    fn count_tunnel_bytes(&self, bytes: usize, counter: Option<&ByteCounter>) {
         if bytes > 0 {
-            self.quiet.last.set(Instant::now());
+            self.expiry.last_activity.set(Instant::now());
         }
         if let Some(counter) = counter {
-            counter.add(bytes);
+            counter.add_bytes(bytes);
         }
     }
 }
 
-impl Quiet {
+impl TunnelExpiry {
     /// Ready once the idle timeout has passed, or the tunnel is to end for another client's. Cancel safe.
-    pub async fn expired(&self) -> Silenced {
+    pub async fn wait_for_expiry(&self) -> ExpiryCause {
         loop {
             let is_half_closed = self.is_half_closed.get();
-            let deadline = self.last.get() + if is_half_closed { self.half_closed.get() } else { self.patience };
-            if deadline <= Instant::now() && timers::grace().is_none() {
-                return if is_half_closed { Silenced::HalfClosed } else { Silenced::TimedOut };
+            let deadline = self.last_activity.get()
+                + if is_half_closed { self.half_closed_timeout.get() } else { self.idle_timeout };
+            if deadline <= Instant::now() && timers::grace_deadline().is_none() {
+                return if is_half_closed { ExpiryCause::HalfClosed } else { ExpiryCause::TimedOut };
             }
             select! {
-                () = self.evicted.notified() => return Silenced::Evicted,
+                () = self.evicted.notified() => return ExpiryCause::Evicted,
                 () = self.shortened.notified() => {}
-                () = timers::elapsed_at(deadline) => {}
+                () = timers::sleep_until_counted(deadline) => {}
             }
         }
     }
 
     /// One side has ended: the other may take its time from now on.
-    fn half_closed(&self) {
+    fn on_half_closed(&self) {
         if !self.is_half_closed.replace(true) {
-            self.last.set(Instant::now());
+            self.last_activity.set(Instant::now());
             self.shortened.notify_one();
         }
     }
 
     /// For how long nothing has moved in either direction.
-    pub fn silence(&self) -> Duration {
-        timers::elapsed(self.last.get())
+    pub fn idle_time(&self) -> Duration {
+        timers::elapsed_since_resume(self.last_activity.get())
     }
 
     /// Ends the tunnel: another client gets its place.
-    pub fn evict(&self) {
+    pub fn evict_tunnel(&self) {
         self.evicted.notify_one();
     }
 }
@@ -161,9 +162,9 @@ impl AsyncRead for Tunnel {
         let before = out.filled().len();
         ready!(self.end.as_mut().poll_read(cx, out))?;
         let read = out.filled().len().saturating_sub(before);
-        self.moved(read, self.sent.as_ref());
+        self.count_tunnel_bytes(read, self.sent.as_ref());
         if read == 0 && out.remaining() > 0 {
-            self.quiet.half_closed();
+            self.expiry.on_half_closed();
         }
         Poll::Ready(Ok(()))
     }
@@ -172,7 +173,7 @@ impl AsyncRead for Tunnel {
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(self.end.as_mut().poll_write(cx, bytes))?;
-        self.moved(written, self.received.as_ref());
+        self.count_tunnel_bytes(written, self.received.as_ref());
         Poll::Ready(Ok(written))
     }
 
@@ -181,7 +182,7 @@ impl AsyncWrite for Tunnel {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.quiet.half_closed();
+        self.expiry.on_half_closed();
         self.end.as_mut().poll_shutdown(cx)
     }
 }

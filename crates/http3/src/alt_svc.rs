@@ -4,7 +4,7 @@
 //! found HTTP/3 by an HTTPS record (RFC 9460) does not.
 
 use litequic_config::Listen;
-use litequic_exchange::alt_svc;
+use litequic_exchange::format_alt_svc;
 use std::{cell::Cell, num::NonZeroU16, time::Duration};
 use tokio::time::Instant;
 
@@ -26,14 +26,14 @@ impl AltSvcRenewal {
     }
 
     /// Whether a response at `now` is to have the field.
-    pub(super) fn is_due(&self, now: impl FnOnce() -> Instant) -> bool {
+    pub(super) fn is_renewal_due(&self, now: impl FnOnce() -> Instant) -> bool {
         self.due.get().is_some_and(|due| due <= now())
     }
 
     /// The value for a response at `now`, which advertises for `max_age`.
-    pub(super) fn renewed(&self, max_age: Duration, now: Instant) -> String {
+    pub(super) fn renew_value(&self, max_age: Duration, now: Instant) -> String {
         self.due.set(now.checked_add(max_age / 2));
-        alt_svc(self.port, max_age)
+        format_alt_svc(self.port, max_age)
     }
 }
 
@@ -45,18 +45,21 @@ mod tests {
     fn the_first_response_has_it_and_the_first_after_half_of_its_age() {
         let (now, age) = (Instant::now(), Duration::from_secs(60));
         let alt_svc = AltSvcRenewal::new(&Listen::default(), 8443, now);
-        assert!(alt_svc.is_due(|| now));
-        assert_eq!(alt_svc.renewed(age, now), "h3=\":8443\"; ma=60");
-        assert!(!alt_svc.is_due(|| now + age / 3));
-        assert!(alt_svc.is_due(|| now + age / 2));
+        assert!(alt_svc.is_renewal_due(|| now));
+        assert_eq!(alt_svc.renew_value(age, now), "h3=\":8443\"; ma=60");
+        assert!(!alt_svc.is_renewal_due(|| now + age / 3));
+        assert!(alt_svc.is_renewal_due(|| now + age / 2));
     }
 
     #[test]
     fn it_names_the_advertised_port_and_is_for_servers_with_tcp_alone() {
         let now = Instant::now();
         let listen = Listen { advertised_port: NonZeroU16::new(443), ..Listen::default() };
-        assert_eq!(AltSvcRenewal::new(&listen, 8443, now).renewed(Duration::from_secs(1), now), "h3=\":443\"; ma=1");
+        assert_eq!(
+            AltSvcRenewal::new(&listen, 8443, now).renew_value(Duration::from_secs(1), now),
+            "h3=\":443\"; ma=1"
+        );
         let listen = Listen { tcp: Vec::new(), ..Listen::default() };
-        assert!(!AltSvcRenewal::new(&listen, 8443, now).is_due(|| now));
+        assert!(!AltSvcRenewal::new(&listen, 8443, now).is_renewal_due(|| now));
     }
 }

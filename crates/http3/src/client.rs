@@ -1,11 +1,13 @@
 //! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
 
 use super::{
-    error::{Code, application_error},
-    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part, settings::Settings},
+    error::{ErrorCode, to_application_error},
+    frame::{
+        ControlFrame, ControlStream, FrameHeader, FrameType, MessagePart, MessageStream, PeerRole, settings::Settings,
+    },
     message,
     qpack::{self, FieldLimits},
-    uni::{StreamType, UniStreams},
+    uni::{StreamType, UnidirectionalStreams},
     varint,
 };
 use bytes::{Bytes, BytesMut};
@@ -21,20 +23,20 @@ use std::{
 };
 
 /// Limits of a response's header: four times what litequic itself accepts in a request.
-const LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
+const RESPONSE_LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
 
 /// Why there is no response, or no complete one.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection ended.
-    #[error("{}", connection_end(.0))]
+    #[error("{}", describe_connection_end(.0))]
     Connection(#[from] s2n_quic::connection::Error),
     /// The stream ended.
-    #[error("{}", stream_end(.0))]
+    #[error("{}", describe_stream_end(.0))]
     Stream(#[from] s2n_quic::stream::Error),
     /// The server violated HTTP/3; the code says which rule.
     #[error("the server's response violates HTTP/3: {0}")]
-    Protocol(Code),
+    Protocol(ErrorCode),
     /// The server accepts no more requests on this connection.
     #[error("the server is closing the connection (GOAWAY)")]
     Goaway,
@@ -54,59 +56,59 @@ pub enum ClientError {
     },
 }
 
-fn connection_end(error: &s2n_quic::connection::Error) -> String {
+fn describe_connection_end(error: &s2n_quic::connection::Error) -> String {
     use s2n_quic::connection::Error;
     match error {
         Error::Application { error, initiator, .. } if initiator.is_remote() => {
-            format!("the server closed the connection with {}", Code::describe((*error).into()))
+            format!("the server closed the connection with {}", ErrorCode::describe_code((*error).into()))
         }
         error => format!("the connection ended: {error}"),
     }
 }
 
-fn stream_end(error: &s2n_quic::stream::Error) -> String {
+fn describe_stream_end(error: &s2n_quic::stream::Error) -> String {
     use s2n_quic::stream::Error;
     match error {
         Error::StreamReset { error, .. } => {
-            format!("the server reset the stream with {}", Code::describe((*error).into()))
+            format!("the server reset the stream with {}", ErrorCode::describe_code((*error).into()))
         }
-        Error::ConnectionError { error, .. } => connection_end(error),
+        Error::ConnectionError { error, .. } => describe_connection_end(error),
         error => format!("the response was cut off: {error}"),
     }
 }
 
 /// A connection for requests, one after the other or in parallel. To be used inside one task: the reader of the
 /// server's own streams is polled with each response, see [`Client::watch`].
-pub struct Client {
+pub struct Http3Client {
     handle: Handle,
-    peer: Rc<Peer>,
-    watched: RefCell<Option<ReceiveStreamAcceptor>>,
+    peer: Rc<ServerControl>,
+    server_streams: RefCell<Option<ReceiveStreamAcceptor>>,
     /// Kept, because closing it is an error (RFC 9114 §6.2.1).
     _control: SendStream,
 }
 
 /// What the server has sent on its control stream.
 #[derive(Debug, Default)]
-struct Peer {
+struct ServerControl {
     settings: Cell<Option<Settings>>,
     goaway: Cell<Option<u64>>,
 }
 
-impl Client {
+impl Http3Client {
     /// Opens the control stream on `connection`.
     ///
     /// # Errors
     ///
     /// [`ClientError`]: the connection is gone.
-    pub async fn start(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
+    pub async fn from_connection(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
         let (mut handle, acceptor) = connection.split();
         // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An
         // error means that the connection is gone, and so does the next call.
         let _ = handle.keep_alive(true);
         let mut control = handle.open_send_stream().await?;
-        control.send(settings()).await?;
+        control.send(encode_client_settings()).await?;
         let (_, streams) = acceptor.split();
-        Ok(Self { handle, peer: Rc::default(), watched: RefCell::new(Some(streams)), _control: control })
+        Ok(Self { handle, peer: Rc::default(), server_streams: RefCell::new(Some(streams)), _control: control })
     }
 
     /// What the server supports, once its SETTINGS have come.
@@ -116,22 +118,22 @@ impl Client {
 
     /// Reads the server's own streams: SETTINGS, GOAWAY. To be polled beside the requests, once; it ends if the server
     /// violates HTTP/3.
-    pub async fn watch(&self) -> ClientError {
+    pub async fn watch_server_streams(&self) -> ClientError {
         // Bound first: nothing is borrowed across the wait.
-        let streams = self.watched.borrow_mut().take();
+        let streams = self.server_streams.borrow_mut().take();
         let Some(mut streams) = streams else { return std::future::pending().await };
-        let open = RefCell::new(UniStreams::new(Endpoint::Server));
+        let open = RefCell::new(UnidirectionalStreams::new(PeerRole::Server));
         let mut reading = futures_util::stream::FuturesUnordered::new();
         loop {
             tokio::select! {
                 stream = streams.accept_receive_stream() => match stream {
-                    Ok(Some(stream)) => reading.push(read_stream(stream, &open, &self.peer)),
+                    Ok(Some(stream)) => reading.push(read_server_stream(stream, &open, &self.peer)),
                     // The connection has ended, which its requests report.
                     Ok(None) | Err(_) => return std::future::pending().await,
                 },
                 Some(outcome) = futures_util::StreamExt::next(&mut reading) => {
                     if let Err(code) = outcome {
-                        self.handle.close(application_error(code));
+                        self.handle.close(to_application_error(code));
                         return ClientError::Protocol(code);
                     }
                 }
@@ -144,7 +146,10 @@ impl Client {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn send(&self, request: &Request<()>) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
+    pub async fn send_request(
+        &self,
+        request: &Request<()>,
+    ) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
         let mut start = Vec::new();
         let fields = Fields::from(request.headers());
         message::encode_request(request.method(), request.uri(), &fields, &mut start)?;
@@ -157,9 +162,9 @@ impl Client {
         body.stream.send(start.into()).await?;
         let response = ResponseStream {
             stream,
-            message: MessageStream::new(Endpoint::Server, LIMITS.bytes),
+            message: MessageStream::new(PeerRole::Server, RESPONSE_LIMITS.bytes),
             chunk: Bytes::new(),
-            to_head: request.method() == Method::HEAD,
+            is_head_request: request.method() == Method::HEAD,
             expected: None,
             received: 0,
         };
@@ -167,30 +172,34 @@ impl Client {
     }
 
     /// Closes the connection: no further request follows.
-    pub fn close(&self) {
-        self.handle.close(application_error(Code::NoError));
+    pub fn close_connection(&self) {
+        self.handle.close(to_application_error(ErrorCode::NoError));
     }
 }
 
 /// Reads one of the server's own streams to its end.
-async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer: &Peer) -> Result<(), Code> {
-    let (mut kind, mut control) = (None, ControlStream::new(Endpoint::Server));
-    let mut partial = varint::Partial::default();
+async fn read_server_stream(
+    mut stream: ReceiveStream,
+    open: &RefCell<UnidirectionalStreams>,
+    peer: &ServerControl,
+) -> Result<(), ErrorCode> {
+    let (mut kind, mut control) = (None, ControlStream::new(PeerRole::Server));
+    let mut partial = varint::PartialVarint::default();
     while let Ok(Some(mut chunk)) = stream.receive().await {
         if kind.is_none() {
-            let Some(value) = partial.read(&mut chunk) else { continue };
+            let Some(value) = partial.read_partial(&mut chunk) else { continue };
             let new = StreamType::from_value(value);
-            open.borrow_mut().open(new)?;
+            open.borrow_mut().register_stream(new)?;
             kind = Some(new);
         }
         match kind {
             Some(StreamType::Control) => {
-                while let Some(said) = control.read(&mut chunk)? {
+                while let Some(said) = control.read_control_frame(&mut chunk)? {
                     match said {
-                        Control::Settings(settings) => peer.settings.set(Some(settings)),
-                        Control::Goaway(first) => peer.goaway.set(Some(first)),
+                        ControlFrame::Settings(settings) => peer.settings.set(Some(settings)),
+                        ControlFrame::Goaway(first) => peer.goaway.set(Some(first)),
                         // Clients alone send it, and the stream's rules say so.
-                        Control::PriorityUpdate { .. } => return Err(Code::FrameUnexpected),
+                        ControlFrame::PriorityUpdate { .. } => return Err(ErrorCode::FrameUnexpected),
                     }
                 }
             }
@@ -198,7 +207,7 @@ async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer
             Some(StreamType::QpackEncoder | StreamType::QpackDecoder) | None => {}
             Some(StreamType::Push | StreamType::Unknown(_)) => {
                 // An error means that it has ended.
-                let _ = stream.stop_sending(application_error(Code::StreamCreationError));
+                let _ = stream.stop_sending(to_application_error(ErrorCode::StreamCreationError));
                 return Ok(());
             }
         }
@@ -207,10 +216,11 @@ async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer
 }
 
 /// The control stream's beginning.
-fn settings() -> Bytes {
+fn encode_client_settings() -> Bytes {
     let mut out = BytesMut::new();
-    StreamType::Control.encode(&mut out);
-    Settings { max_field_section_size: Some(LIMITS.bytes as u64), ..Settings::default() }.encode(None, &mut out);
+    StreamType::Control.encode_stream_type(&mut out);
+    Settings { max_field_section_size: Some(RESPONSE_LIMITS.bytes as u64), ..Settings::default() }
+        .encode_settings(None, &mut out);
     out.freeze()
 }
 
@@ -229,9 +239,9 @@ impl ClientRequestBody {
     /// # Errors
     ///
     /// [`ClientError`]: the connection is gone.
-    pub async fn send(&mut self, data: Bytes) -> Result<bool, ClientError> {
+    pub async fn send_body_data(&mut self, data: Bytes) -> Result<bool, ClientError> {
         let mut header = BytesMut::new();
-        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
+        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode_frame_header(&mut header);
         for chunk in [header.freeze(), data] {
             match self.stream.send(chunk).await {
                 Ok(()) => {}
@@ -246,7 +256,7 @@ impl ClientRequestBody {
     }
 
     /// The body is complete.
-    pub fn finish(mut self) {
+    pub fn finish_request(mut self) {
         self.finished = true;
         // An error means that the server stopped reading, or that the connection is gone: the response reports it.
         let _ = self.stream.finish();
@@ -257,7 +267,7 @@ impl Drop for ClientRequestBody {
     fn drop(&mut self) {
         if !self.finished {
             // As above.
-            let _ = self.stream.reset(application_error(Code::RequestCancelled));
+            let _ = self.stream.reset(to_application_error(ErrorCode::RequestCancelled));
         }
     }
 }
@@ -267,14 +277,14 @@ pub struct ResponseStream {
     stream: ReceiveStream,
     message: MessageStream,
     chunk: Bytes,
-    to_head: bool,
+    is_head_request: bool,
     expected: Option<u64>,
     received: u64,
 }
 
 /// A piece of a response's body.
 #[derive(Debug)]
-pub enum Piece {
+pub enum ResponsePiece {
     /// Bytes; never empty.
     Data(Bytes),
     /// The trailers; nothing comes after them.
@@ -287,17 +297,19 @@ impl ResponseStream {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn head(&mut self) -> Result<Response<()>, ClientError> {
-        let section = match self.part().await? {
-            Some(Part::Header(section)) => section,
-            Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
-            _ => return Err(ClientError::Protocol(Code::MessageError)),
+    pub async fn next_head(&mut self) -> Result<Response<()>, ClientError> {
+        let section = match self.receive_part().await? {
+            Some(MessagePart::Header(section)) => section,
+            Some(MessagePart::HeaderTooLarge) => return Err(ClientError::TooLarge),
+            _ => return Err(ClientError::Protocol(ErrorCode::MessageError)),
         };
-        let head = message::response(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+        let head = message::decode_response(decode_fields(&section)?)
+            .map_err(|_| ClientError::Protocol(ErrorCode::MessageError))?;
         if head.status.is_informational() {
             self.message.expect_another_header();
         } else {
-            self.expected = head.content_length.filter(|_| !self.to_head && head.status != StatusCode::NOT_MODIFIED);
+            self.expected =
+                head.content_length.filter(|_| !self.is_head_request && head.status != StatusCode::NOT_MODIFIED);
         }
         Ok(head.into_response(()))
     }
@@ -308,19 +320,19 @@ impl ResponseStream {
     /// # Errors
     ///
     /// [`ClientError`]: the body is incomplete.
-    pub async fn next(&mut self) -> Result<Option<Piece>, ClientError> {
-        match self.part().await? {
-            Some(Part::Data(data)) => {
+    pub async fn next_body_piece(&mut self) -> Result<Option<ResponsePiece>, ClientError> {
+        match self.receive_part().await? {
+            Some(MessagePart::Data(data)) => {
                 self.received += data.len() as u64;
-                Ok(Some(Piece::Data(data)))
+                Ok(Some(ResponsePiece::Data(data)))
             }
-            Some(Part::Trailers(section)) => {
-                let trailers =
-                    message::trailers(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
-                Ok(Some(Piece::Trailers(trailers)))
+            Some(MessagePart::Trailers(section)) => {
+                let trailers = message::decode_trailers(decode_fields(&section)?)
+                    .map_err(|_| ClientError::Protocol(ErrorCode::MessageError))?;
+                Ok(Some(ResponsePiece::Trailers(trailers)))
             }
-            Some(Part::TrailersTooLarge | Part::HeaderTooLarge) => Err(ClientError::TooLarge),
-            Some(Part::Header(_)) => Err(ClientError::Protocol(Code::FrameUnexpected)),
+            Some(MessagePart::TrailersTooLarge | MessagePart::HeaderTooLarge) => Err(ClientError::TooLarge),
+            Some(MessagePart::Header(_)) => Err(ClientError::Protocol(ErrorCode::FrameUnexpected)),
             None => match self.expected {
                 Some(expected) if expected != self.received => {
                     Err(ClientError::Length { expected, got: self.received })
@@ -330,15 +342,15 @@ impl ResponseStream {
         }
     }
 
-    async fn part(&mut self) -> Result<Option<Part>, ClientError> {
+    async fn receive_part(&mut self) -> Result<Option<MessagePart>, ClientError> {
         loop {
-            if let Some(part) = self.message.read(&mut self.chunk).map_err(ClientError::Protocol)? {
+            if let Some(part) = self.message.read_part(&mut self.chunk).map_err(ClientError::Protocol)? {
                 return Ok(Some(part));
             }
             match self.stream.receive().await? {
                 Some(chunk) => self.chunk = chunk,
                 None => {
-                    self.message.finish().map_err(ClientError::Protocol)?;
+                    self.message.check_end().map_err(ClientError::Protocol)?;
                     return Ok(None);
                 }
             }
@@ -346,9 +358,9 @@ impl ResponseStream {
     }
 }
 
-fn fields(section: &[u8]) -> Result<DecodedFields, ClientError> {
-    qpack::decode(section, &LIMITS).map_err(|error| match error {
-        qpack::DecodeError::Failed(_) => ClientError::Protocol(Code::QpackDecompressionFailed),
+fn decode_fields(section: &[u8]) -> Result<DecodedFields, ClientError> {
+    qpack::decode_section(section, &RESPONSE_LIMITS).map_err(|error| match error {
+        qpack::DecodeError::Failed(_) => ClientError::Protocol(ErrorCode::QpackDecompressionFailed),
         qpack::DecodeError::TooManyBytes | qpack::DecodeError::TooManyFields => ClientError::TooLarge,
     })
 }

@@ -2,18 +2,18 @@
 
 use super::{
     control,
-    error::{Code, application_error},
-    exchanges::Exchanges,
+    error::{ErrorCode, to_application_error},
+    exchanges::ConnectionRequests,
     frame::{encode_goaway, settings::Settings},
-    front::{Connection, ConnectionMemory, Http3Worker, client_of},
+    front::{ConnectionMemory, Http3Connection, Http3Worker, take_client},
     phase::{Http3End, Http3Event, Http3Phase},
     request,
     uni::StreamType,
 };
 use bytes::{Bytes, BytesMut};
 use litequic_base::{
-    lifecycle::{Phase, pass_panic_on},
-    timers::Turn,
+    lifecycle::{ProcessPhase, propagate_panic},
+    timers::ClockTurn,
 };
 use litequic_exchange::Handler;
 use litequic_resources::{
@@ -35,82 +35,82 @@ use tokio::{select, task::JoinSet, time::timeout};
 
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is retried elsewhere
 /// (RFC 9114 §5.2).
-const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
+const MAX_STREAM_ID: u64 = (1 << 62) - 4;
 /// How long a client may delay the control stream. It has to allow three such streams from the beginning
 /// (RFC 9114 §6.2); without one there are no settings and no GOAWAY, and a drain waits for its deadline.
-const CONTROL_STREAM_WAIT: Duration = Duration::from_secs(1);
+const CONTROL_STREAM_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
-const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
+const GOAWAY_ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends. Dropping the future ends its requests and the connection.
 ///
 /// `windows` are those of the endpoint that accepted it.
-pub async fn serve<H: Handler>(
+pub async fn serve_http3<H: Handler>(
     mut connection: s2n_quic::Connection,
     handler: Rc<H>,
     front: Rc<Http3Worker>,
     windows: Rc<dyn Transport>,
 ) {
-    let Some(client) = client_of(&mut connection, &front) else { return }; // closed already
+    let Some(client) = take_client(&mut connection, &front) else { return }; // closed already
     let (handle, acceptor) = connection.split();
-    let Some(account) = windows.account(handle.id()) else { return };
-    let Some(holder) = front.admit(client.address) else {
+    let Some(account) = windows.receive_account(handle.id()) else { return };
+    let Some(holder) = front.admit_quic_client(client.address) else {
         // No code says that a server is full, but that to the first packet: clients then connect anew, later or over
         // TCP.
-        handle.close(application_error(Code::NoError));
+        handle.close(to_application_error(ErrorCode::NoError));
         return;
     };
-    let memory = ConnectionMemory::new(holder, account, &front.terms());
-    let connection = Rc::new(Connection::new(handle, client, handler, front, Rc::clone(&windows), memory));
+    let memory = ConnectionMemory::new(holder, account, &front.current_terms());
+    let connection = Rc::new(Http3Connection::new(handle, client, handler, front, Rc::clone(&windows), memory));
     let weak = Rc::downgrade(&connection);
-    connection.memory.holder.represents(weak);
-    let front = &connection.front;
+    connection.memory.entry.set_open_connection(weak);
+    let front = &connection.worker;
 
-    let (life, memory) = (&connection.life, &connection.memory);
-    let mut streams = Streams::new(acceptor, &connection, &*windows, request::serve);
+    let (life, memory) = (&connection.lifecycle, &connection.memory);
+    let mut streams = ClientStreams::new(acceptor, &connection, &*windows, request::serve_request);
     let waker = streams.requests.connection_waker();
     let mut watch = front.watch.clone();
-    let mut eviction = Eviction::default();
-    let alerts = windows.alerts(connection.handle.id());
-    let mut stopping = pin!(watch.reached(Phase::Stopping));
-    let mut goaway = pin!(goaway(&connection));
+    let mut eviction = EvictionState::default();
+    let alerts = windows.connection_alerts(connection.handle.id());
+    let mut stopping = pin!(watch.wait_for_phase(ProcessPhase::Stopping));
+    let mut goaway = pin!(run_control_stream(&connection));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
-        let _turn = Turn::begin();
-        let is_woken = streams.requests.begin_turn(task);
+        let _turn = ClockTurn::new();
+        let is_woken = streams.requests.begin_poll_turn(task);
         let cx = &mut Context::from_waker(&waker);
-        if is_woken && streams.poll_accept(cx).is_ready() {
+        if is_woken && streams.poll_accept_streams(cx).is_ready() {
             return Poll::Ready(None); // the connection is gone
         }
-        let has_ended = streams.requests.poll();
+        let has_ended = streams.requests.poll_woken();
         // One that has begun now is polled in the next turn.
-        if has_ended && !is_woken && streams.requests.is_empty() && streams.poll_accept(cx).is_ready() {
+        if has_ended && !is_woken && streams.requests.is_empty() && streams.poll_accept_streams(cx).is_ready() {
             return Poll::Ready(None);
         }
-        if streams.requests.has_more() {
+        if streams.requests.has_woken() {
             task.waker().wake_by_ref();
         }
         if !is_woken && !has_ended {
             return Poll::Pending;
         }
-        streams.join(cx);
-        connection.lingering.poll(cx);
-        memory.holder.serving(streams.requests.len());
-        if let Poll::Ready(end) = eviction.poll(cx, &connection) {
+        streams.join_ended_streams(cx);
+        connection.lingering.poll_discards(cx);
+        memory.entry.set_open_requests(streams.requests.len());
+        if let Poll::Ready(end) = eviction.poll_eviction_orders(cx, &connection) {
             return Poll::Ready(end);
         }
         if streams.requests.is_empty() && connection.lingering.is_empty() {
             // Every stream that s2n-quic knows was accepted above: none is left that was reset, or is queued.
-            memory.received.none_is_left();
+            memory.received.release_unread();
         }
-        if memory.received.poll_over(cx).is_ready() {
+        if memory.received.poll_over_budget(cx).is_ready() {
             front.metrics.shared.limit_receive_held.increment();
-            connection.fail(Code::ExcessiveLoad);
+            connection.close_for_violation(ErrorCode::ExcessiveLoad);
             return Poll::Ready(None);
         }
-        if is_excessive(cx, &*alerts, &connection) {
+        if close_on_alert(cx, &*alerts, &connection) {
             return Poll::Ready(None);
         }
         // After whatever may have exhausted the connection.
@@ -127,32 +127,32 @@ pub async fn serve<H: Handler>(
     })
     .await;
     if let Some(reason) = reason {
-        life.on(Http3Event::Close(reason));
-        connection.handle.close(application_error(reason.code()));
+        life.on_event(Http3Event::Close(reason));
+        connection.handle.close(to_application_error(reason.connection_close_code()));
     }
 }
 
 /// The orders to end that a connection has received, for want of memory or slots, and from the operator.
 #[derive(Default)]
-struct Eviction {
+struct EvictionState {
     /// The last reason that was acted on.
     reported: Option<EvictionReason>,
     is_leaving: bool,
     is_closed_by_operator: bool,
 }
 
-impl Eviction {
+impl EvictionState {
     /// Acts on each new order, and counts it. Ready once the connection is to be closed at once, with `None` if that is
     /// done already.
-    fn poll<H>(&mut self, cx: &Context<'_>, connection: &Connection<H>) -> Poll<Option<Http3End>> {
-        let (life, metrics) = (&connection.life, &connection.front.metrics);
-        while let Poll::Ready(end) = connection.memory.holder.poll_end(cx, &mut self.reported) {
+    fn poll_eviction_orders<H>(&mut self, cx: &Context<'_>, connection: &Http3Connection<H>) -> Poll<Option<Http3End>> {
+        let (life, metrics) = (&connection.lifecycle, &connection.worker.metrics);
+        while let Poll::Ready(end) = connection.memory.entry.poll_eviction(cx, &mut self.reported) {
             match end {
-                EvictionReason::Idle => _ = life.on(Http3Event::Leave),
+                EvictionReason::Idle => _ = life.on_event(Http3Event::Leave),
                 EvictionReason::Drained => {
                     self.is_leaving = true;
                     metrics.evicted_idle.increment();
-                    life.on(Http3Event::Leave);
+                    life.on_event(Http3Event::Leave);
                 }
                 EvictionReason::Evicted => {
                     // A connection that was to leave, and is still open, is counted already.
@@ -165,7 +165,7 @@ impl Eviction {
                     if !std::mem::replace(&mut self.is_closed_by_operator, true) {
                         metrics.closed_by_operator.increment();
                     }
-                    life.on(Http3Event::Leave);
+                    life.on_event(Http3Event::Leave);
                 }
                 EvictionReason::OperatorNow => {
                     if !self.is_closed_by_operator {
@@ -174,7 +174,7 @@ impl Eviction {
                     return Poll::Ready(Some(Http3End::Operator));
                 }
                 EvictionReason::Heaviest => {
-                    connection.fail(Code::ExcessiveLoad);
+                    connection.close_for_violation(ErrorCode::ExcessiveLoad);
                     return Poll::Ready(None);
                 }
             }
@@ -184,23 +184,27 @@ impl Eviction {
 }
 
 /// Reads the transport's reports of excess. True: the connection was closed for one of them.
-fn is_excessive<H: Handler>(cx: &mut Context<'_>, alerts: &dyn ConnectionAlerts, connection: &Connection<H>) -> bool {
-    let metrics = &connection.front.metrics;
-    while let Poll::Ready(alert) = alerts.poll(cx) {
+fn close_on_alert<H: Handler>(
+    cx: &mut Context<'_>,
+    alerts: &dyn ConnectionAlerts,
+    connection: &Http3Connection<H>,
+) -> bool {
+    let metrics = &connection.worker.metrics;
+    while let Poll::Ready(alert) = alerts.poll_alert(cx) {
         match alert {
             Alert::Flood => {
                 metrics.shared.limit_control_frames.increment();
-                connection.fail(Code::ExcessiveLoad);
+                connection.close_for_violation(ErrorCode::ExcessiveLoad);
                 return true;
             }
             // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
             Alert::CriticalStreamStopped => {
-                connection.fail(Code::ClosedCriticalStream);
+                connection.close_for_violation(ErrorCode::ClosedCriticalStream);
                 return true;
             }
             Alert::LastAddress => {
                 metrics.limit_addresses.increment();
-                connection.life.on(Http3Event::Leave);
+                connection.lifecycle.on_event(Http3Event::Leave);
             }
         }
     }
@@ -208,69 +212,69 @@ fn is_excessive<H: Handler>(cx: &mut Context<'_>, alerts: &dyn ConnectionAlerts,
 }
 
 /// The client's streams. Requests are served by the connection's task, the others by a task each.
-struct Streams<'c, H, F> {
+struct ClientStreams<'c, H, F> {
     acceptor: StreamAcceptor,
-    connection: &'c Rc<Connection<H>>,
+    connection: &'c Rc<Http3Connection<H>>,
     windows: &'c dyn Transport,
-    serve: Serve<H, F>,
-    requests: Exchanges<F>,
+    serve: ServeRequest<H, F>,
+    requests: ConnectionRequests<F>,
     unidirectional: JoinSet<()>,
 }
 
 /// What serves a request: [`request::serve`], whose future has no name.
-type Serve<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Connection<H>>) -> F;
+type ServeRequest<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Http3Connection<H>>) -> F;
 
-impl<'c, H: Handler, F: Future<Output = ()>> Streams<'c, H, F> {
+impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
     fn new(
         acceptor: StreamAcceptor,
-        connection: &'c Rc<Connection<H>>,
+        connection: &'c Rc<Http3Connection<H>>,
         windows: &'c dyn Transport,
-        serve: Serve<H, F>,
+        serve: ServeRequest<H, F>,
     ) -> Self {
-        let (requests, unidirectional) = (Exchanges::new(), JoinSet::new());
+        let (requests, unidirectional) = (ConnectionRequests::new(), JoinSet::new());
         Self { acceptor, connection, windows, serve, requests, unidirectional }
     }
 
     /// Serves every stream that has come. Ready once the connection is gone.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_accept_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match ready!(self.acceptor.poll_accept(cx)) {
-                Ok(Some(PeerStream::Bidirectional(stream))) => self.request(stream),
+                Ok(Some(PeerStream::Bidirectional(stream))) => self.begin_request_stream(stream),
                 Ok(Some(PeerStream::Receive(stream))) => {
-                    self.unidirectional.spawn_local(control::serve(stream, Rc::clone(self.connection)));
+                    self.unidirectional.spawn_local(control::serve_unidirectional(stream, Rc::clone(self.connection)));
                 }
                 Ok(None) | Err(_) => return Poll::Ready(()),
             }
         }
     }
 
-    fn request(&mut self, mut stream: BidirectionalStream) {
+    fn begin_request_stream(&mut self, mut stream: BidirectionalStream) {
         let (id, connection) = (stream.id(), self.connection);
-        let window = self.windows.open(connection.handle.id(), id);
-        connection.priorities.opened(id);
-        let Some(accepted) = connection.life.accept(id) else {
-            refuse(&mut stream);
+        let window = self.windows.open_send_window(connection.handle.id(), id);
+        connection.priorities.on_stream_opened(id);
+        let Some(accepted) = connection.lifecycle.accept_request(id) else {
+            reject_stream(&mut stream);
             return;
         };
         if accepted == connection.terms.limits.max_requests {
-            connection.front.metrics.shared.limit_requests.increment();
-            connection.life.on(Http3Event::Leave);
+            connection.worker.metrics.shared.limit_requests.increment();
+            connection.lifecycle.on_event(Http3Event::Leave);
         }
         let (serve, connection) = (self.serve, Rc::clone(connection));
-        self.requests.begin(|| serve(stream, window, connection));
+        self.requests.begin_serving(|| serve(stream, window, connection));
     }
 
     /// Removes the unidirectional streams that have ended.
-    fn join(&mut self, cx: &mut Context<'_>) {
+    fn join_ended_streams(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(ended)) = self.unidirectional.poll_join_next(cx) {
-            pass_panic_on(ended);
+            propagate_panic(ended);
         }
     }
 }
 
 /// A request that came after GOAWAY (RFC 9114 §5.2).
-fn refuse(stream: &mut BidirectionalStream) {
-    let code = application_error(Code::RequestRejected);
+fn reject_stream(stream: &mut BidirectionalStream) {
+    let code = to_application_error(ErrorCode::RequestRejected);
     // Errors mean that the stream is gone already.
     let _ = stream.stop_sending(code);
     let _ = stream.reset(code);
@@ -278,47 +282,47 @@ fn refuse(stream: &mut BidirectionalStream) {
 
 /// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has reached its number of
 /// requests, sends GOAWAY twice, a round trip apart.
-async fn goaway<H>(connection: &Connection<H>) -> SendStream {
-    let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {
+async fn run_control_stream<H>(connection: &Http3Connection<H>) -> SendStream {
+    let mut stream = match timeout(CONTROL_STREAM_TIMEOUT, open_control_stream(connection)).await {
         Ok(Ok(stream)) => stream,
         gone => {
             if gone.is_err() {
-                connection.fail(Code::GeneralProtocolError);
+                connection.close_for_violation(ErrorCode::GeneralProtocolError);
             }
             return std::future::pending().await; // the connection is gone, which the accept loop sees
         }
     };
-    let (life, mut watch) = (&connection.life, connection.front.watch.clone());
+    let (life, mut watch) = (&connection.lifecycle, connection.worker.watch.clone());
     // The connection's task polls this after whatever may have it leave.
-    let leaves = poll_fn(|_| if life.phase() == Http3Phase::Open { Poll::Pending } else { Poll::Ready(()) });
+    let leaves = poll_fn(|_| if life.http3_phase() == Http3Phase::Open { Poll::Pending } else { Poll::Ready(()) });
     select! {
-        () = watch.reached(Phase::Draining) => {}
-        () = connection.front.switched_off() => {}
+        () = watch.wait_for_phase(ProcessPhase::Draining) => {}
+        () = connection.worker.wait_until_disabled() => {}
         () = leaves => {}
     }
-    life.on(Http3Event::Leave);
+    life.on_event(Http3Event::Leave);
     // Errors mean that the connection is gone.
-    let _ = stream.send(goaway_frame(LAST_POSSIBLE_ID)).await;
-    let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
-    let _ = stream.send(goaway_frame(life.told())).await;
-    let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
+    let _ = stream.send(goaway_frame_bytes(MAX_STREAM_ID)).await;
+    let _ = timeout(GOAWAY_ACK_TIMEOUT, stream.flush()).await;
+    let _ = stream.send(goaway_frame_bytes(life.on_goaway_received())).await;
+    let _ = timeout(GOAWAY_ACK_TIMEOUT, stream.flush()).await;
     stream
 }
 
-async fn control_stream<H>(connection: &Connection<H>) -> Result<SendStream, s2n_quic::connection::Error> {
+async fn open_control_stream<H>(connection: &Http3Connection<H>) -> Result<SendStream, s2n_quic::connection::Error> {
     let mut handle = connection.handle.clone();
     let mut stream = handle.open_send_stream().await?;
     let mut out = BytesMut::new();
-    StreamType::Control.encode(&mut out);
+    StreamType::Control.encode_stream_type(&mut out);
     let max_field_section_size = Some(u64::from(connection.terms.limits.max_header_bytes));
     let enable_connect_protocol = connection.terms.has_tunnels;
-    Settings { max_field_section_size, enable_connect_protocol, ..Settings::default() }.encode(None, &mut out);
+    Settings { max_field_section_size, enable_connect_protocol, ..Settings::default() }.encode_settings(None, &mut out);
     // An error means that the connection is gone.
     let _ = stream.send(out.freeze()).await;
     Ok(stream)
 }
 
-fn goaway_frame(id: u64) -> Bytes {
+fn goaway_frame_bytes(id: u64) -> Bytes {
     let mut out = BytesMut::new();
     encode_goaway(id, &mut out);
     out.freeze()

@@ -1,9 +1,9 @@
 //! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
 
 use super::{
-    error::{Code, application_error},
-    frame::{Control, ControlStream, Endpoint},
-    front::Connection,
+    error::{ErrorCode, to_application_error},
+    frame::{ControlFrame, ControlStream, PeerRole},
+    front::Http3Connection,
     priorities::UpdateEffect,
     qpack::{DecoderStream, EncoderStream},
     uni::StreamType,
@@ -15,44 +15,49 @@ use s2n_quic::stream::ReceiveStream;
 use std::rc::Rc;
 
 /// Reads a unidirectional stream to its end; closes the connection if it violates HTTP/3.
-pub(super) async fn serve<H>(stream: ReceiveStream, connection: Rc<Connection<H>>) {
-    if let Err(code) = read(stream, &connection).await {
-        connection.fail(code);
+pub(super) async fn serve_unidirectional<H>(stream: ReceiveStream, connection: Rc<Http3Connection<H>>) {
+    if let Err(code) = read_unidirectional(stream, &connection).await {
+        connection.close_for_violation(code);
     }
 }
 
-async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Result<(), Code> {
+async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Connection<H>) -> Result<(), ErrorCode> {
     let account = &connection.memory.received;
-    let Some((kind, rest)) = stream_type(&mut stream, account).await else { return Ok(()) };
-    connection.uni.borrow_mut().open(kind)?;
+    let Some((kind, rest)) = read_stream_type(&mut stream, account).await else { return Ok(()) };
+    connection.uni.borrow_mut().register_stream(kind)?;
     match kind {
         StreamType::Control => {
-            let mut control = ControlStream::new(Endpoint::Client);
+            let mut control = ControlStream::new(PeerRole::Client);
             let mut requests = 0;
-            each_chunk(&mut stream, rest, account, |mut chunk| {
-                if std::mem::replace(&mut requests, connection.life.accepted()) != requests {
-                    control.progress();
+            for_each_chunk(&mut stream, rest, account, |mut chunk| {
+                if std::mem::replace(&mut requests, connection.lifecycle.accepted_requests()) != requests {
+                    control.on_request_progress();
                 }
-                while let Some(said) = control.read(&mut chunk)? {
+                while let Some(said) = control.read_control_frame(&mut chunk)? {
                     match said {
                         // One of them changes what litequic sends.
-                        Control::Settings(settings) => {
+                        ControlFrame::Settings(settings) => {
                             connection.max_field_section_size.set(settings.max_field_section_size);
                         }
                         // It concerns pushes.
-                        Control::Goaway(_) => {}
-                        Control::PriorityUpdate { id, value } => {
-                            let life = &connection.life;
-                            let received = connection.priorities.update(id, &value, life.accepted(), life.next())?;
+                        ControlFrame::Goaway(_) => {}
+                        ControlFrame::PriorityUpdate { id, value } => {
+                            let life = &connection.lifecycle;
+                            let received = connection.priorities.apply_update(
+                                id,
+                                &value,
+                                life.accepted_requests(),
+                                life.next_stream_id(),
+                            )?;
                             if received == UpdateEffect::Ignored {
-                                control.changed_nothing()?;
+                                control.count_ineffective_update()?;
                             }
                         }
                     }
                 }
                 let skipped = control.take_skipped_updates();
                 if skipped > 0 {
-                    connection.priorities.skipped(skipped);
+                    connection.priorities.count_skipped_updates(skipped);
                 }
                 Ok(())
             })
@@ -60,26 +65,26 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
         }
         StreamType::QpackEncoder => {
             let mut instructions = EncoderStream::default();
-            each_chunk(&mut stream, rest, account, |chunk| instructions.read(&chunk)).await
+            for_each_chunk(&mut stream, rest, account, |chunk| instructions.check_instructions(&chunk)).await
         }
         StreamType::QpackDecoder => {
             let mut instructions = DecoderStream::default();
-            each_chunk(&mut stream, rest, account, |chunk| instructions.read(&chunk)).await
+            for_each_chunk(&mut stream, rest, account, |chunk| instructions.read_cancellations(&chunk)).await
         }
         StreamType::Push | StreamType::Unknown(_) => {
             // An error means that the stream is gone already.
-            let _ = stream.stop_sending(application_error(Code::StreamCreationError));
+            let _ = stream.stop_sending(to_application_error(ErrorCode::StreamCreationError));
             Ok(())
         }
     }
 }
 
 /// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
-async fn stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Option<(StreamType, Bytes)> {
-    let mut partial = varint::Partial::default();
+async fn read_stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Option<(StreamType, Bytes)> {
+    let mut partial = varint::PartialVarint::default();
     while let Ok(Some(mut chunk)) = stream.receive().await {
-        account.taken(chunk.len() as u64);
-        if let Some(value) = partial.read(&mut chunk) {
+        account.count_taken(chunk.len() as u64);
+        if let Some(value) = partial.read_partial(&mut chunk) {
             return Some((StreamType::from_value(value), chunk));
         }
     }
@@ -87,20 +92,20 @@ async fn stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Op
 }
 
 /// Reads a critical stream, which must not end before the connection (RFC 9114 §6.2.1).
-async fn each_chunk(
+async fn for_each_chunk(
     stream: &mut ReceiveStream,
     first: Bytes,
     account: &ReceiveAccount,
-    mut read: impl FnMut(Bytes) -> Result<(), Code>,
-) -> Result<(), Code> {
+    mut read: impl FnMut(Bytes) -> Result<(), ErrorCode>,
+) -> Result<(), ErrorCode> {
     read(first)?;
     loop {
         match stream.receive().await {
             Ok(Some(chunk)) => {
-                account.taken(chunk.len() as u64);
+                account.count_taken(chunk.len() as u64);
                 read(chunk)?;
             }
-            Ok(None) | Err(s2n_quic::stream::Error::StreamReset { .. }) => return Err(Code::ClosedCriticalStream),
+            Ok(None) | Err(s2n_quic::stream::Error::StreamReset { .. }) => return Err(ErrorCode::ClosedCriticalStream),
             Err(_) => return Ok(()), // the connection is gone
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum ErrorCode {
     /// Nothing is wrong.
     NoError = 0x100,
     /// A violation without a code of its own.
@@ -52,50 +52,50 @@ pub enum Code {
 const DATAGRAM_ERROR: u64 = 0x33;
 
 /// Every code that has a name.
-const ALL: [Code; 20] = [
-    Code::NoError,
-    Code::GeneralProtocolError,
-    Code::InternalError,
-    Code::StreamCreationError,
-    Code::ClosedCriticalStream,
-    Code::FrameUnexpected,
-    Code::FrameError,
-    Code::ExcessiveLoad,
-    Code::IdError,
-    Code::SettingsError,
-    Code::MissingSettings,
-    Code::RequestRejected,
-    Code::RequestCancelled,
-    Code::RequestIncomplete,
-    Code::MessageError,
-    Code::ConnectError,
-    Code::VersionFallback,
-    Code::QpackDecompressionFailed,
-    Code::QpackEncoderStreamError,
-    Code::QpackDecoderStreamError,
+const NAMED_CODES: [ErrorCode; 20] = [
+    ErrorCode::NoError,
+    ErrorCode::GeneralProtocolError,
+    ErrorCode::InternalError,
+    ErrorCode::StreamCreationError,
+    ErrorCode::ClosedCriticalStream,
+    ErrorCode::FrameUnexpected,
+    ErrorCode::FrameError,
+    ErrorCode::ExcessiveLoad,
+    ErrorCode::IdError,
+    ErrorCode::SettingsError,
+    ErrorCode::MissingSettings,
+    ErrorCode::RequestRejected,
+    ErrorCode::RequestCancelled,
+    ErrorCode::RequestIncomplete,
+    ErrorCode::MessageError,
+    ErrorCode::ConnectError,
+    ErrorCode::VersionFallback,
+    ErrorCode::QpackDecompressionFailed,
+    ErrorCode::QpackEncoderStreamError,
+    ErrorCode::QpackDecoderStreamError,
 ];
 
-impl Code {
+impl ErrorCode {
     /// The name of a peer's `code`, with its number: `H3_NO_ERROR (0x100)`.
-    pub fn describe(code: u64) -> String {
-        let known = ALL.into_iter().find(|known| known.value() == code);
+    pub fn describe_code(code: u64) -> String {
+        let known = NAMED_CODES.into_iter().find(|known| known.wire_value() == code);
         known.map_or_else(|| format!("the code {code:#x}"), |known| format!("{known} ({code:#x})"))
     }
 
     /// The code as it is encoded.
-    pub const fn value(self) -> u64 {
+    pub const fn wire_value(self) -> u64 {
         self as u64
     }
 
     /// Whether a peer's `code` reports an error. An unknown one is equivalent to H3_NO_ERROR (RFC 9114 §9).
-    pub const fn is_error(code: u64) -> bool {
+    pub const fn is_error_code(code: u64) -> bool {
         let http3 = code > Self::NoError as u64 && code <= Self::VersionFallback as u64;
         let qpack = code >= Self::QpackDecompressionFailed as u64 && code <= Self::QpackDecoderStreamError as u64;
         http3 || qpack || code == DATAGRAM_ERROR
     }
 
     /// True if it ends the stream it happened on, false if it is a connection error.
-    pub const fn ends_only_the_stream(self) -> bool {
+    pub const fn is_stream_error(self) -> bool {
         matches!(
             self,
             Self::NoError
@@ -109,7 +109,7 @@ impl Code {
     }
 
     /// The RFC's name.
-    pub const fn name(self) -> &'static str {
+    pub const fn rfc_name(self) -> &'static str {
         match self {
             Self::NoError => "H3_NO_ERROR",
             Self::GeneralProtocolError => "H3_GENERAL_PROTOCOL_ERROR",
@@ -135,17 +135,17 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.rfc_name())
     }
 }
 
-impl std::error::Error for Code {}
+impl std::error::Error for ErrorCode {}
 
 /// An HTTP/3 code as s2n-quic takes it.
-pub(super) fn application_error(code: Code) -> application::Error {
-    application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+pub(super) fn to_application_error(code: ErrorCode) -> application::Error {
+    application::Error::new(code.wire_value()).unwrap_or(application::Error::UNKNOWN)
 }
 
 #[cfg(test)]
@@ -155,43 +155,43 @@ mod tests {
     #[test]
     fn codes_have_the_values_and_names_of_the_rfcs() {
         let table = [
-            (Code::NoError, 0x100, "H3_NO_ERROR"),
-            (Code::InternalError, 0x102, "H3_INTERNAL_ERROR"),
-            (Code::FrameUnexpected, 0x105, "H3_FRAME_UNEXPECTED"),
-            (Code::FrameError, 0x106, "H3_FRAME_ERROR"),
-            (Code::ExcessiveLoad, 0x107, "H3_EXCESSIVE_LOAD"),
-            (Code::IdError, 0x108, "H3_ID_ERROR"),
-            (Code::SettingsError, 0x109, "H3_SETTINGS_ERROR"),
-            (Code::MissingSettings, 0x10a, "H3_MISSING_SETTINGS"),
-            (Code::RequestRejected, 0x10b, "H3_REQUEST_REJECTED"),
-            (Code::RequestCancelled, 0x10c, "H3_REQUEST_CANCELLED"),
-            (Code::RequestIncomplete, 0x10d, "H3_REQUEST_INCOMPLETE"),
-            (Code::MessageError, 0x10e, "H3_MESSAGE_ERROR"),
-            (Code::VersionFallback, 0x110, "H3_VERSION_FALLBACK"),
-            (Code::QpackDecompressionFailed, 0x200, "QPACK_DECOMPRESSION_FAILED"),
-            (Code::QpackDecoderStreamError, 0x202, "QPACK_DECODER_STREAM_ERROR"),
+            (ErrorCode::NoError, 0x100, "H3_NO_ERROR"),
+            (ErrorCode::InternalError, 0x102, "H3_INTERNAL_ERROR"),
+            (ErrorCode::FrameUnexpected, 0x105, "H3_FRAME_UNEXPECTED"),
+            (ErrorCode::FrameError, 0x106, "H3_FRAME_ERROR"),
+            (ErrorCode::ExcessiveLoad, 0x107, "H3_EXCESSIVE_LOAD"),
+            (ErrorCode::IdError, 0x108, "H3_ID_ERROR"),
+            (ErrorCode::SettingsError, 0x109, "H3_SETTINGS_ERROR"),
+            (ErrorCode::MissingSettings, 0x10a, "H3_MISSING_SETTINGS"),
+            (ErrorCode::RequestRejected, 0x10b, "H3_REQUEST_REJECTED"),
+            (ErrorCode::RequestCancelled, 0x10c, "H3_REQUEST_CANCELLED"),
+            (ErrorCode::RequestIncomplete, 0x10d, "H3_REQUEST_INCOMPLETE"),
+            (ErrorCode::MessageError, 0x10e, "H3_MESSAGE_ERROR"),
+            (ErrorCode::VersionFallback, 0x110, "H3_VERSION_FALLBACK"),
+            (ErrorCode::QpackDecompressionFailed, 0x200, "QPACK_DECOMPRESSION_FAILED"),
+            (ErrorCode::QpackDecoderStreamError, 0x202, "QPACK_DECODER_STREAM_ERROR"),
         ];
         for (code, value, name) in table {
-            assert_eq!((code.value(), code.to_string().as_str()), (value, name));
-            assert_eq!(Code::describe(value), format!("{name} ({value:#x})"));
+            assert_eq!((code.wire_value(), code.to_string().as_str()), (value, name));
+            assert_eq!(ErrorCode::describe_code(value), format!("{name} ({value:#x})"));
         }
-        assert_eq!(Code::describe(0x33), "the code 0x33");
+        assert_eq!(ErrorCode::describe_code(0x33), "the code 0x33");
     }
 
     #[test]
     fn unknown_codes_are_treated_as_no_error() {
         for code in [0x101, 0x10c, 0x110, 0x200, 0x202, 0x33] {
-            assert!(Code::is_error(code), "{code:#x}");
+            assert!(ErrorCode::is_error_code(code), "{code:#x}");
         }
         for code in [0, 1, 0x21, 0xff, 0x100, 0x111, 0x1ff, 0x203, u64::MAX] {
-            assert!(!Code::is_error(code), "{code:#x}");
+            assert!(!ErrorCode::is_error_code(code), "{code:#x}");
         }
     }
 
     #[test]
     fn a_malformed_message_ends_its_stream_and_a_bad_frame_the_connection() {
-        assert!(Code::MessageError.ends_only_the_stream());
-        assert!(!Code::FrameUnexpected.ends_only_the_stream());
-        assert!(!Code::QpackDecompressionFailed.ends_only_the_stream());
+        assert!(ErrorCode::MessageError.is_stream_error());
+        assert!(!ErrorCode::FrameUnexpected.is_stream_error());
+        assert!(!ErrorCode::QpackDecompressionFailed.is_stream_error());
     }
 }

@@ -15,46 +15,46 @@ use std::{
 use tokio::task::coop::has_budget_remaining;
 
 /// Requests that are polled in one turn at most; then other tasks of the worker have theirs.
-const MAX_POLLS: usize = 64;
+const MAX_POLLS_PER_TURN: usize = 64;
 /// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes.
-const KEPT: usize = 8;
+const MAX_IDLE_SLOTS: usize = 8;
 
 /// The requests of one connection, each served by an `F`. Dropped, it drops them.
 #[derive(Debug)]
-pub(super) struct Exchanges<F> {
-    slots: Vec<Slot<F>>,
+pub(super) struct ConnectionRequests<F> {
+    slots: Vec<RequestSlot<F>>,
     /// Numbers of the slots without a request. The last one is used first.
     free: Vec<usize>,
     /// Slots to poll, in this order.
     turn: VecDeque<usize>,
-    woken: Arc<Woken>,
+    woken: Arc<WakeQueue>,
 }
 
 #[derive(Debug)]
-struct Slot<F> {
+struct RequestSlot<F> {
     /// Boxed: it takes kilobytes, and slots are moved.
-    exchange: Option<Pin<Box<F>>>,
+    request: Option<Pin<Box<F>>>,
     waker: Arc<SlotWaker>,
 }
 
-impl<F: Future<Output = ()>> Exchanges<F> {
+impl<F: Future<Output = ()>> ConnectionRequests<F> {
     pub(super) fn new() -> Self {
-        let state = WokenState { slots: Vec::new(), connection: true, task: None };
-        let woken = Arc::new(Woken(Mutex::new(state)));
+        let state = WakeQueueState { slots: Vec::new(), connection: true, task: None };
+        let woken = Arc::new(WakeQueue(Mutex::new(state)));
         Self { slots: Vec::new(), free: Vec::new(), turn: VecDeque::new(), woken }
     }
 
     /// Serves a request by what `exchange` returns, which [`Self::poll`] polls.
-    pub(super) fn begin(&mut self, exchange: impl FnOnce() -> F) {
+    pub(super) fn begin_serving(&mut self, exchange: impl FnOnce() -> F) {
         let number = self.free.pop().unwrap_or_else(|| {
             let (number, woken) = (self.slots.len(), Arc::clone(&self.woken));
             let waker = Arc::new(SlotWaker { number, is_queued: AtomicBool::new(false), woken });
-            self.slots.push(Slot { exchange: None, waker });
+            self.slots.push(RequestSlot { request: None, waker });
             number
         });
         if let Some(slot) = self.slots.get_mut(number) {
             // Made where it is to be: a move would copy all of it.
-            slot.exchange = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
+            slot.request = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
             // Polled anyway.
             slot.waker.is_queued.store(true, Ordering::Release);
             self.turn.push_back(number);
@@ -77,8 +77,8 @@ impl<F: Future<Output = ()>> Exchanges<F> {
 
     /// Begins a turn of the connection's task, whose waker `cx` has. True: [`Self::connection_waker`] was woken, or it
     /// is the first turn.
-    pub(super) fn begin_turn(&mut self, cx: &Context<'_>) -> bool {
-        let mut state = self.woken.lock();
+    pub(super) fn begin_poll_turn(&mut self, cx: &Context<'_>) -> bool {
+        let mut state = self.woken.lock_wakes();
         self.turn.extend(state.slots.drain(..));
         match &mut state.task {
             Some(task) => task.clone_from(cx.waker()),
@@ -88,9 +88,9 @@ impl<F: Future<Output = ()>> Exchanges<F> {
     }
 
     /// Polls the requests that have begun or were woken, as far as a turn goes. True: one has ended.
-    pub(super) fn poll(&mut self) -> bool {
+    pub(super) fn poll_woken(&mut self) -> bool {
         let mut has_ended = false;
-        for _ in 0..MAX_POLLS {
+        for _ in 0..MAX_POLLS_PER_TURN {
             if !has_budget_remaining() {
                 break;
             }
@@ -101,13 +101,13 @@ impl<F: Future<Output = ()>> Exchanges<F> {
     }
 
     /// Whether a request waits for another turn.
-    pub(super) fn has_more(&self) -> bool {
+    pub(super) fn has_woken(&self) -> bool {
         !self.turn.is_empty()
     }
 
     /// Polls the request in a slot. True: it has ended.
     fn poll_slot(&mut self, number: usize) -> bool {
-        let Some(Slot { exchange, waker }) = self.slots.get_mut(number) else { return false };
+        let Some(RequestSlot { request: exchange, waker }) = self.slots.get_mut(number) else { return false };
         // Before the poll: whatever wakes the request meanwhile has it polled again.
         waker.is_queued.store(false, Ordering::Release);
         // One that has ended may still be woken.
@@ -118,9 +118,9 @@ impl<F: Future<Output = ()>> Exchanges<F> {
         }
         *exchange = None;
         self.free.push(number);
-        if self.is_empty() && self.slots.len() > KEPT {
-            self.slots.truncate(KEPT);
-            self.free.retain(|number| *number < KEPT);
+        if self.is_empty() && self.slots.len() > MAX_IDLE_SLOTS {
+            self.slots.truncate(MAX_IDLE_SLOTS);
+            self.free.retain(|number| *number < MAX_IDLE_SLOTS);
         }
         true
     }
@@ -128,10 +128,10 @@ impl<F: Future<Output = ()>> Exchanges<F> {
 
 /// The wakers of a connection that were woken since its last turn.
 #[derive(Debug)]
-struct Woken(Mutex<WokenState>);
+struct WakeQueue(Mutex<WakeQueueState>);
 
 #[derive(Debug)]
-struct WokenState {
+struct WakeQueueState {
     /// Numbers of slots.
     slots: Vec<usize>,
     /// Whether the connection's was.
@@ -140,10 +140,10 @@ struct WokenState {
     task: Option<Waker>,
 }
 
-impl Woken {
+impl WakeQueue {
     /// Notes what was woken, and wakes the connection's task.
-    fn wake(&self, note: impl FnOnce(&mut WokenState)) {
-        let mut state = self.lock();
+    fn wake_connection_task(&self, note: impl FnOnce(&mut WakeQueueState)) {
+        let mut state = self.lock_wakes();
         note(&mut state);
         let task = state.task.take();
         drop(state);
@@ -153,14 +153,14 @@ impl Woken {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, WokenState> {
+    fn lock_wakes(&self) -> MutexGuard<'_, WakeQueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The waker of all that is no request.
 #[derive(Debug)]
-struct ConnectionWaker(Arc<Woken>);
+struct ConnectionWaker(Arc<WakeQueue>);
 
 impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
@@ -168,7 +168,7 @@ impl Wake for ConnectionWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake(|state| state.connection = true);
+        self.0.wake_connection_task(|state| state.connection = true);
     }
 }
 
@@ -178,7 +178,7 @@ struct SlotWaker {
     number: usize,
     /// Whether the slot is to be polled already.
     is_queued: AtomicBool,
-    woken: Arc<Woken>,
+    woken: Arc<WakeQueue>,
 }
 
 impl Wake for SlotWaker {
@@ -188,7 +188,7 @@ impl Wake for SlotWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_queued.swap(true, Ordering::AcqRel) {
-            self.woken.wake(|state| state.slots.push(self.number));
+            self.woken.wake_connection_task(|state| state.slots.push(self.number));
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
 
     /// Requests that wait for what a test lets them have.
     struct Setup {
-        exchanges: Exchanges<Boxed>,
+        exchanges: ConnectionRequests<Boxed>,
         task: Arc<Count>,
     }
 
@@ -244,7 +244,7 @@ mod tests {
     impl Setup {
         /// Behind its first turn.
         fn new() -> Self {
-            let mut setup = Self { exchanges: Exchanges::new(), task: Arc::default() };
+            let mut setup = Self { exchanges: ConnectionRequests::new(), task: Arc::default() };
             assert_eq!(setup.turn(), (true, false));
             setup
         }
@@ -252,7 +252,7 @@ mod tests {
         fn begin(&mut self) -> Rc<Seen> {
             let seen = Rc::new(Seen::default());
             let state = Rc::clone(&seen);
-            self.exchanges.begin(|| {
+            self.exchanges.begin_serving(|| {
                 Box::pin(poll_fn(move |cx| {
                     state.polls.set(state.polls.get() + 1);
                     state.waker.replace(Some(cx.waker().clone()));
@@ -265,8 +265,8 @@ mod tests {
         /// Whether the connection was woken, and whether a request has ended.
         fn turn(&mut self) -> (bool, bool) {
             let waker = Arc::clone(&self.task).into();
-            let is_woken = self.exchanges.begin_turn(&Context::from_waker(&waker));
-            (is_woken, self.exchanges.poll())
+            let is_woken = self.exchanges.begin_poll_turn(&Context::from_waker(&waker));
+            (is_woken, self.exchanges.poll_woken())
         }
 
         fn wakes(&self) -> usize {
@@ -296,7 +296,7 @@ mod tests {
         let mut setup = Setup::new();
         let polls = Rc::new(Cell::new(0));
         let count = Rc::clone(&polls);
-        setup.exchanges.begin(|| {
+        setup.exchanges.begin_serving(|| {
             Box::pin(poll_fn(move |cx| {
                 count.set(count.get() + 1);
                 cx.waker().wake_by_ref();
@@ -341,11 +341,13 @@ mod tests {
     #[test]
     fn many_requests_take_several_turns_in_the_order_of_their_wakes() {
         let mut setup = Setup::new();
-        let requests: Vec<_> = (0..MAX_POLLS * 2 + 1).map(|_| setup.begin()).collect();
+        let requests: Vec<_> = (0..MAX_POLLS_PER_TURN * 2 + 1).map(|_| setup.begin()).collect();
         let polled = || requests.iter().take_while(|request| request.polls.get() == 1).count();
-        for (expected, more) in [(MAX_POLLS, true), (MAX_POLLS * 2, true), (MAX_POLLS * 2 + 1, false)] {
+        for (expected, more) in
+            [(MAX_POLLS_PER_TURN, true), (MAX_POLLS_PER_TURN * 2, true), (MAX_POLLS_PER_TURN * 2 + 1, false)]
+        {
             setup.turn();
-            assert_eq!((polled(), setup.exchanges.has_more()), (expected, more));
+            assert_eq!((polled(), setup.exchanges.has_woken()), (expected, more));
         }
         // A wake between two turns comes behind those that were put off.
         requests.iter().for_each(|request| request.wake());
@@ -361,16 +363,16 @@ mod tests {
     #[test]
     fn an_idle_connection_keeps_few_slots() {
         let mut setup = Setup::new();
-        let requests: Vec<_> = (0..KEPT * 4).map(|_| setup.begin()).collect();
+        let requests: Vec<_> = (0..MAX_IDLE_SLOTS * 4).map(|_| setup.begin()).collect();
         setup.turn();
         requests.iter().for_each(|request| request.end());
         setup.turn();
-        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (0, KEPT));
+        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (0, MAX_IDLE_SLOTS));
         // Of a slot that is gone.
         requests.last().unwrap().wake();
         assert_eq!(setup.turn(), NOTHING);
-        let _more: Vec<_> = (0..KEPT * 2).map(|_| setup.begin()).collect();
-        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (KEPT * 2, KEPT * 2));
+        let _more: Vec<_> = (0..MAX_IDLE_SLOTS * 2).map(|_| setup.begin()).collect();
+        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (MAX_IDLE_SLOTS * 2, MAX_IDLE_SLOTS * 2));
     }
 
     #[test]

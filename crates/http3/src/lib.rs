@@ -39,9 +39,9 @@ mod send;
 mod send_error;
 mod tunnel;
 
-pub use connection::serve;
-pub use error::Code;
+pub use connection::serve_http3;
+pub use error::ErrorCode;
 pub use frame::settings;
-pub use front::{ClientAddress, Http3Worker, TransportOf};
-pub use metrics::Metrics;
-pub use request::request_size;
+pub use front::{ClientAddressFn, Http3Worker, QuicTransportFn};
+pub use metrics::Http3Metrics;
+pub use request::request_future_size;

@@ -2,14 +2,14 @@
 //! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
 
 use super::{
-    error::{Code, application_error},
+    error::{ErrorCode, to_application_error},
     outcome::RequestOutcome,
 };
-use crate::metrics::Metrics;
+use crate::metrics::Http3Metrics;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use litequic_config::{Limits, Timeouts};
-use litequic_exchange::{Linger, Lingered};
+use litequic_exchange::{LingerBudget, LingerLimit};
 use litequic_resources::receive::ReceiveAccount;
 use s2n_quic::stream::ReceiveStream;
 use std::{
@@ -23,44 +23,44 @@ use std::{
 };
 
 /// Chunks taken from QUIC in one call.
-const CHUNKS: usize = 8;
+const LINGER_CHUNKS: usize = 8;
 
 /// Rests of requests on one connection, which has no more of them than its client may open streams
 /// (`limits.max_streams`).
 pub(super) struct LingeringStreams {
-    rests: RefCell<FuturesUnordered<Rest>>,
+    discards: RefCell<FuturesUnordered<DiscardFuture>>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     /// Bytes that are discarded of one stream at most.
     bytes: u64,
-    patience: Duration,
-    metrics: Arc<Metrics>,
+    timeout: Duration,
+    metrics: Arc<Http3Metrics>,
 }
 
 impl LingeringStreams {
-    pub(super) fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<Metrics>) -> Rc<Self> {
+    pub(super) fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<Http3Metrics>) -> Rc<Self> {
         Rc::new(Self {
-            rests: RefCell::default(),
+            discards: RefCell::default(),
             waker: RefCell::default(),
             bytes: limits.max_lingering_bytes,
-            patience: timeouts.lingering,
+            timeout: timeouts.lingering,
             metrics,
         })
     }
 
     /// Whether anything is discarded at all.
-    pub(super) const fn is_on(&self) -> bool {
+    pub(super) const fn is_lingering_enabled(&self) -> bool {
         self.bytes > 0
     }
 
     /// Discards what comes on `stream`, whose request is not read any more, as long as `outcome` has no fault.
     /// [`poll`](Self::poll) does the work.
-    pub(super) fn add(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
-        self.rests.borrow().push(Rest {
+    pub(super) fn discard_stream(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
+        self.discards.borrow().push(DiscardFuture {
             stream,
             outcome,
             account,
-            linger: Linger::new(self.bytes, self.patience),
+            linger: LingerBudget::new(self.bytes, self.timeout),
             metrics: Arc::clone(&self.metrics),
         });
         if let Some(waker) = &*self.waker.borrow() {
@@ -70,72 +70,72 @@ impl LingeringStreams {
 
     /// True when nothing is discarded any more.
     pub(super) fn is_empty(&self) -> bool {
-        self.rests.borrow().is_empty()
+        self.discards.borrow().is_empty()
     }
 
     /// Discards what has come; the task is woken when there is more to do.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) {
+    pub(super) fn poll_discards(&self, cx: &mut Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
-        let mut rests = self.rests.borrow_mut();
+        let mut rests = self.discards.borrow_mut();
         while !rests.is_empty() && rests.poll_next_unpin(cx).is_ready() {}
     }
 }
 
 /// What is left of one request. Ready at its end, or when it is stopped.
-struct Rest {
+struct DiscardFuture {
     stream: ReceiveStream,
     outcome: Rc<RequestOutcome>,
     account: ReceiveAccount,
-    linger: Linger,
-    metrics: Arc<Metrics>,
+    linger: LingerBudget,
+    metrics: Arc<Http3Metrics>,
 }
 
-impl Rest {
-    fn over(&mut self, over: Lingered) -> Poll<()> {
+impl DiscardFuture {
+    fn end_discard(&mut self, over: LingerLimit) -> Poll<()> {
         match over {
-            Lingered::Bytes => self.metrics.shared.limit_lingering_bytes.increment(),
-            Lingered::Time => self.metrics.shared.timeout_lingering.increment(),
+            LingerLimit::Bytes => self.metrics.shared.limit_lingering_bytes.increment(),
+            LingerLimit::Time => self.metrics.shared.timeout_lingering.increment(),
         }
-        self.stop(Code::NoError)
+        self.stop_stream(ErrorCode::NoError)
     }
 
-    fn stop(&mut self, code: Code) -> Poll<()> {
+    fn stop_stream(&mut self, code: ErrorCode) -> Poll<()> {
         // An error means that the stream is gone already.
-        let _ = self.stream.stop_sending(application_error(code));
+        let _ = self.stream.stop_sending(to_application_error(code));
         Poll::Ready(())
     }
 }
 
-impl Future for Rest {
+impl Future for DiscardFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
             let code = this.outcome.stop_code();
-            if code != Code::NoError {
-                return this.stop(code);
+            if code != ErrorCode::NoError {
+                return this.stop_stream(code);
             }
-            let mut chunks: [Bytes; CHUNKS] = Default::default();
+            let mut chunks: [Bytes; LINGER_CHUNKS] = Default::default();
             match this.stream.poll_receive_vectored(&mut chunks, cx) {
                 Poll::Ready(Ok((count, open))) => {
                     let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
-                    this.metrics.shared.lingering_bytes.add(bytes);
-                    this.account.taken(bytes);
+                    this.metrics.shared.lingering_bytes.increment_by(bytes);
+                    this.account.count_taken(bytes);
                     if !open {
                         return Poll::Ready(());
                     }
-                    if let Err(over) = this.linger.took(bytes) {
-                        return this.over(over);
+                    if let Err(over) = this.linger.spend_bytes(bytes) {
+                        return this.end_discard(over);
                     }
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(()), // the client has reset it, or is gone
                 Poll::Pending => {
-                    let over = ready!(this.linger.poll_over(cx));
-                    return this.over(over);
+                    let over = ready!(this.linger.poll_linger_timeout(cx));
+                    return this.end_discard(over);
                 }
             }
         }

@@ -1,12 +1,12 @@
 //! A worker's metrics of HTTP/3.
 
-use litequic_telemetry::{Counter, DENIED, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
+use litequic_telemetry::{Counter, DENIED, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, WakeTracker, metrics};
 use std::sync::Arc;
 
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct Http3Metrics {
         Counter("connections", "Connections over QUIC whose handshake was completed.") {
             connections,
         }
@@ -49,7 +49,7 @@ metrics! {
             /// Metrics of requests: all front ends of a worker count in them.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
-            pub wake: Arc<Wake>,
+            pub wake: Arc<WakeTracker>,
         }
     }
 }

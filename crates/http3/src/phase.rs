@@ -1,6 +1,6 @@
 //! Where an HTTP/3 connection stands, and what each event makes of that. Pure.
 
-use super::error::Code;
+use super::error::ErrorCode;
 
 /// Where an HTTP/3 connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Http3Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3End {
     /// The client violated HTTP/3, or did too much.
-    Fault(Code),
+    Fault(ErrorCode),
     /// Another client got its place, and its requests ended with it.
     Evicted,
     /// The operator closed it, and its requests ended with it.
@@ -35,36 +35,36 @@ pub(super) enum Http3Event {
     /// had all requests or addresses that it may have.
     Leave,
     /// The client has the first GOAWAY, or had the time for it: requests from the stream `next` on have not come.
-    Told { next: u64 },
+    GoawayReceived { next: u64 },
     /// litequic ends the connection at once.
     Close(Http3End),
 }
 
 impl Http3Phase {
     /// Moves on after `event`. False if it had no effect.
-    pub(super) fn on(&mut self, event: Http3Event) -> bool {
+    pub(super) fn apply_event(&mut self, event: Http3Event) -> bool {
         *self = match (*self, event) {
             (Self::Open, Http3Event::Leave) => Self::Draining,
-            (Self::Draining, Http3Event::Told { next }) => Self::GoingAway { first_rejected: next },
+            (Self::Draining, Http3Event::GoawayReceived { next }) => Self::GoingAway { first_rejected: next },
             // The first reason counts: several streams may find a fault.
-            (Self::Closed { .. }, _) | (_, Http3Event::Leave | Http3Event::Told { .. }) => return false,
+            (Self::Closed { .. }, _) | (_, Http3Event::Leave | Http3Event::GoawayReceived { .. }) => return false,
             (_, Http3Event::Close(reason)) => Self::Closed { reason },
         };
         true
     }
 
     /// Whether a request on stream `id` is rejected.
-    pub(super) fn rejects(self, id: u64) -> bool {
+    pub(super) fn rejects_stream(self, id: u64) -> bool {
         matches!(self, Self::GoingAway { first_rejected } if id >= first_rejected)
     }
 }
 
 impl Http3End {
     /// The code of CONNECTION_CLOSE.
-    pub(super) const fn code(self) -> Code {
+    pub(super) const fn connection_close_code(self) -> ErrorCode {
         match self {
             Self::Fault(code) => code,
-            Self::Evicted | Self::Operator | Self::Done => Code::NoError,
+            Self::Evicted | Self::Operator | Self::Done => ErrorCode::NoError,
         }
     }
 }
@@ -76,26 +76,26 @@ mod tests {
     #[test]
     fn each_event_moves_each_phase_as_the_table_says() {
         let away = Http3Phase::GoingAway { first_rejected: 8 };
-        let fault = Http3End::Fault(Code::ExcessiveLoad);
+        let fault = Http3End::Fault(ErrorCode::ExcessiveLoad);
         let closed = |reason| Http3Phase::Closed { reason };
         let table = [
             (Http3Phase::Open, Http3Event::Leave, Some(Http3Phase::Draining)),
-            (Http3Phase::Open, Http3Event::Told { next: 8 }, None),
+            (Http3Phase::Open, Http3Event::GoawayReceived { next: 8 }, None),
             (Http3Phase::Draining, Http3Event::Leave, None),
-            (Http3Phase::Draining, Http3Event::Told { next: 8 }, Some(away)),
+            (Http3Phase::Draining, Http3Event::GoawayReceived { next: 8 }, Some(away)),
             (away, Http3Event::Leave, None),
-            (away, Http3Event::Told { next: 12 }, None),
+            (away, Http3Event::GoawayReceived { next: 12 }, None),
             (Http3Phase::Open, Http3Event::Close(fault), Some(closed(fault))),
             (Http3Phase::Draining, Http3Event::Close(Http3End::Evicted), Some(closed(Http3End::Evicted))),
             (away, Http3Event::Close(Http3End::Done), Some(closed(Http3End::Done))),
             (closed(fault), Http3Event::Leave, None),
-            (closed(fault), Http3Event::Told { next: 8 }, None),
+            (closed(fault), Http3Event::GoawayReceived { next: 8 }, None),
             // The first reason.
             (closed(fault), Http3Event::Close(Http3End::Done), None),
         ];
         for (before, event, after) in table {
             let mut phase = before;
-            let moved = phase.on(event);
+            let moved = phase.apply_event(event);
             assert_eq!((moved, phase), (after.is_some(), after.unwrap_or(before)), "{event:?} in {before:?}");
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     fn requests_are_rejected_from_the_last_goaway_on() {
         let away = Http3Phase::GoingAway { first_rejected: 8 };
         let open = [Http3Phase::Open, Http3Phase::Draining, Http3Phase::Closed { reason: Http3End::Done }];
-        assert!(open.iter().all(|phase| !phase.rejects(8)));
-        assert_eq!([4, 8, 12].map(|id| away.rejects(id)), [false, true, true]);
+        assert!(open.iter().all(|phase| !phase.rejects_stream(8)));
+        assert_eq!([4, 8, 12].map(|id| away.rejects_stream(id)), [false, true, true]);
     }
 }

@@ -2,7 +2,7 @@
 
 /// Why nothing more is sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SendError {
+pub(super) enum StreamSendError {
     /// STOP_SENDING, or the connection is gone.
     #[error("the client cancelled the response")]
     Stopped,

@@ -1,6 +1,6 @@
 //! Unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2): which a peer may open, and how often.
 
-use super::{error::Code, frame::Endpoint, varint};
+use super::{error::ErrorCode, frame::PeerRole, varint};
 use bytes::BytesMut;
 
 /// The purpose of a unidirectional stream.
@@ -31,7 +31,7 @@ impl StreamType {
     }
 
     /// The type's number.
-    pub const fn value(self) -> u64 {
+    pub const fn stream_type_number(self) -> u64 {
         match self {
             Self::Control => 0x00,
             Self::Push => 0x01,
@@ -42,8 +42,8 @@ impl StreamType {
     }
 
     /// Appends the type: the first bytes of a stream.
-    pub fn encode(self, out: &mut BytesMut) {
-        varint::encode(self.value(), out);
+    pub fn encode_stream_type(self, out: &mut BytesMut) {
+        varint::encode_varint(self.stream_type_number(), out);
     }
 
     /// True if its end is H3_CLOSED_CRITICAL_STREAM.
@@ -54,21 +54,21 @@ impl StreamType {
 
 /// Unidirectional streams of unknown types (§6.2.3) that a connection may open in all, to keep reserved types from
 /// becoming a flood.
-const MAX_UNKNOWN: u32 = 1_000;
+const MAX_UNKNOWN_STREAMS: u32 = 1_000;
 
 /// The unidirectional streams that a peer has opened.
 #[derive(Debug)]
-pub struct UniStreams {
-    peer: Endpoint,
+pub struct UnidirectionalStreams {
+    peer: PeerRole,
     control: bool,
     encoder: bool,
     decoder: bool,
     unknown: u32,
 }
 
-impl UniStreams {
+impl UnidirectionalStreams {
     /// None yet.
-    pub const fn new(peer: Endpoint) -> Self {
+    pub const fn new(peer: PeerRole) -> Self {
         Self { peer, control: false, encoder: false, decoder: false, unknown: 0 }
     }
 
@@ -79,19 +79,19 @@ impl UniStreams {
     /// The connection's error: H3_STREAM_CREATION_ERROR for a second critical stream or a push from a client,
     /// H3_ID_ERROR for a push from a server, to which we never allowed one (RFC 9114 §4.6), H3_EXCESSIVE_LOAD for too
     /// many streams of unknown types.
-    pub fn open(&mut self, kind: StreamType) -> Result<(), Code> {
+    pub fn register_stream(&mut self, kind: StreamType) -> Result<(), ErrorCode> {
         let seen = match (kind, self.peer) {
             (StreamType::Control, _) => &mut self.control,
             (StreamType::QpackEncoder, _) => &mut self.encoder,
             (StreamType::QpackDecoder, _) => &mut self.decoder,
-            (StreamType::Push, Endpoint::Client) => return Err(Code::StreamCreationError),
-            (StreamType::Push, Endpoint::Server) => return Err(Code::IdError),
+            (StreamType::Push, PeerRole::Client) => return Err(ErrorCode::StreamCreationError),
+            (StreamType::Push, PeerRole::Server) => return Err(ErrorCode::IdError),
             (StreamType::Unknown(_), _) => {
                 self.unknown = self.unknown.saturating_add(1);
-                return if self.unknown > MAX_UNKNOWN { Err(Code::ExcessiveLoad) } else { Ok(()) };
+                return if self.unknown > MAX_UNKNOWN_STREAMS { Err(ErrorCode::ExcessiveLoad) } else { Ok(()) };
             }
         };
-        if std::mem::replace(seen, true) { Err(Code::StreamCreationError) } else { Ok(()) }
+        if std::mem::replace(seen, true) { Err(ErrorCode::StreamCreationError) } else { Ok(()) }
     }
 }
 
@@ -102,37 +102,37 @@ mod tests {
 
     #[test]
     fn each_critical_stream_opens_once_and_a_push_never() {
-        let table: [(Endpoint, &[StreamType], Result<(), Code>); 9] = [
-            (Endpoint::Client, &[Control, QpackEncoder, QpackDecoder], Ok(())),
-            (Endpoint::Client, &[QpackDecoder, QpackEncoder, Control], Ok(())),
-            (Endpoint::Client, &[Control, Control], Err(Code::StreamCreationError)),
-            (Endpoint::Client, &[QpackEncoder, QpackEncoder], Err(Code::StreamCreationError)),
-            (Endpoint::Client, &[QpackDecoder, QpackDecoder], Err(Code::StreamCreationError)),
-            (Endpoint::Client, &[Unknown(0x21), Unknown(0x21)], Ok(())),
-            (Endpoint::Client, &[Push], Err(Code::StreamCreationError)),
-            (Endpoint::Server, &[Push], Err(Code::IdError)),
-            (Endpoint::Server, &[Control, Control], Err(Code::StreamCreationError)),
+        let table: [(PeerRole, &[StreamType], Result<(), ErrorCode>); 9] = [
+            (PeerRole::Client, &[Control, QpackEncoder, QpackDecoder], Ok(())),
+            (PeerRole::Client, &[QpackDecoder, QpackEncoder, Control], Ok(())),
+            (PeerRole::Client, &[Control, Control], Err(ErrorCode::StreamCreationError)),
+            (PeerRole::Client, &[QpackEncoder, QpackEncoder], Err(ErrorCode::StreamCreationError)),
+            (PeerRole::Client, &[QpackDecoder, QpackDecoder], Err(ErrorCode::StreamCreationError)),
+            (PeerRole::Client, &[Unknown(0x21), Unknown(0x21)], Ok(())),
+            (PeerRole::Client, &[Push], Err(ErrorCode::StreamCreationError)),
+            (PeerRole::Server, &[Push], Err(ErrorCode::IdError)),
+            (PeerRole::Server, &[Control, Control], Err(ErrorCode::StreamCreationError)),
         ];
         for (peer, kinds, expected) in table {
-            let mut streams = UniStreams::new(peer);
-            let outcome = kinds.iter().try_for_each(|kind| streams.open(*kind));
+            let mut streams = UnidirectionalStreams::new(peer);
+            let outcome = kinds.iter().try_for_each(|kind| streams.register_stream(*kind));
             assert_eq!(outcome, expected, "{peer:?} opens {kinds:?}");
         }
     }
 
     #[test]
     fn streams_of_unknown_types_are_too_many_at_some_time() {
-        let mut streams = UniStreams::new(Endpoint::Client);
-        assert!((0..MAX_UNKNOWN).all(|_| streams.open(Unknown(0x21)).is_ok()));
-        assert_eq!(streams.open(Unknown(0x21)), Err(Code::ExcessiveLoad));
+        let mut streams = UnidirectionalStreams::new(PeerRole::Client);
+        assert!((0..MAX_UNKNOWN_STREAMS).all(|_| streams.register_stream(Unknown(0x21)).is_ok()));
+        assert_eq!(streams.register_stream(Unknown(0x21)), Err(ErrorCode::ExcessiveLoad));
     }
 
     #[test]
     fn a_type_decodes_as_encoded() {
-        for kind in [Control, Push, QpackEncoder, QpackDecoder, Unknown(0x21), Unknown(varint::MAX)] {
+        for kind in [Control, Push, QpackEncoder, QpackDecoder, Unknown(0x21), Unknown(varint::MAX_VARINT)] {
             let mut out = BytesMut::new();
-            kind.encode(&mut out);
-            assert_eq!(varint::decode(&out).map(|(value, _)| StreamType::from_value(value)), Some(kind));
+            kind.encode_stream_type(&mut out);
+            assert_eq!(varint::decode_varint(&out).map(|(value, _)| StreamType::from_value(value)), Some(kind));
         }
     }
 }

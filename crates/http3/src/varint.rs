@@ -3,10 +3,10 @@
 use bytes::{Buf, BufMut, Bytes};
 
 /// The largest value.
-pub const MAX: u64 = (1 << 62) - 1;
+pub const MAX_VARINT: u64 = (1 << 62) - 1;
 
 /// The integer at the start of `input` and its length in bytes; `None` if more bytes are needed.
-pub fn decode(input: &[u8]) -> Option<(u64, usize)> {
+pub fn decode_varint(input: &[u8]) -> Option<(u64, usize)> {
     let (&first, _) = input.split_first()?;
     let length = 1 << (first >> 6);
     let bytes = input.get(..length)?;
@@ -15,15 +15,15 @@ pub fn decode(input: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Appends `value` in its shortest form. Values above [`MAX`] do not exist on the wire: they become [`MAX`].
-pub fn encode(value: u64, out: &mut impl BufMut) {
-    let value = value.min(MAX);
-    let length = len(value);
+pub fn encode_varint(value: u64, out: &mut impl BufMut) {
+    let value = value.min(MAX_VARINT);
+    let length = varint_len(value);
     let tag = u64::from(length.trailing_zeros()) << (length * 8 - 2);
     out.put_uint(value | tag, length);
 }
 
 /// Bytes that [`encode`] takes.
-pub const fn len(value: u64) -> usize {
+pub const fn varint_len(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
         0x40..=0x3fff => 2,
@@ -34,16 +34,16 @@ pub const fn len(value: u64) -> usize {
 
 /// An integer that arrives in pieces.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Partial {
+pub struct PartialVarint {
     bytes: [u8; 8],
     filled: usize,
 }
 
-impl Partial {
+impl PartialVarint {
     /// Takes the integer from the front of `input`; `None` if `input` was used up before its end.
-    pub fn read(&mut self, input: &mut Bytes) -> Option<u64> {
+    pub fn read_partial(&mut self, input: &mut Bytes) -> Option<u64> {
         if self.filled == 0
-            && let Some((value, length)) = decode(input)
+            && let Some((value, length)) = decode_varint(input)
         {
             input.advance(length);
             return Some(value);
@@ -54,7 +54,7 @@ impl Partial {
                 *slot = input.get_u8();
                 self.filled += 1;
             }
-            if let Some((value, _)) = self.bytes.get(..self.filled).and_then(decode) {
+            if let Some((value, _)) = self.bytes.get(..self.filled).and_then(decode_varint) {
                 self.filled = 0;
                 return Some(value);
             }
@@ -83,32 +83,32 @@ mod tests {
             (&[0x40, 0x25], 37),
         ];
         for (bytes, value) in table {
-            assert_eq!(decode(bytes), Some((value, bytes.len())));
-            assert_eq!(decode(&bytes[..bytes.len() - 1]), None, "{value} cut by a byte");
+            assert_eq!(decode_varint(bytes), Some((value, bytes.len())));
+            assert_eq!(decode_varint(&bytes[..bytes.len() - 1]), None, "{value} cut by a byte");
         }
     }
 
     #[test]
     fn a_value_beyond_the_largest_is_capped() {
         let mut out = Vec::new();
-        encode(u64::MAX, &mut out);
-        assert_eq!(decode(&out), Some((MAX, 8)));
+        encode_varint(u64::MAX, &mut out);
+        assert_eq!(decode_varint(&out), Some((MAX_VARINT, 8)));
     }
 
     proptest! {
         #[test]
-        fn what_was_encoded_decodes_whole_and_byte_by_byte(shift in 0_u32..62, noise in 0..=MAX) {
+        fn what_was_encoded_decodes_whole_and_byte_by_byte(shift in 0_u32..62, noise in 0..=MAX_VARINT) {
             let value = noise >> shift;
             let mut out = Vec::new();
-            encode(value, &mut out);
-            prop_assert_eq!(out.len(), len(value));
-            prop_assert_eq!(decode(&out), Some((value, out.len())));
+            encode_varint(value, &mut out);
+            prop_assert_eq!(out.len(), varint_len(value));
+            prop_assert_eq!(decode_varint(&out), Some((value, out.len())));
 
-            let mut partial = Partial::default();
+            let mut partial = PartialVarint::default();
             let mut read = None;
             for byte in &out {
                 prop_assert_eq!(read, None);
-                read = partial.read(&mut Bytes::copy_from_slice(&[*byte]));
+                read = partial.read_partial(&mut Bytes::copy_from_slice(&[*byte]));
             }
             prop_assert_eq!(read, Some(value));
             prop_assert!(partial.is_empty());

@@ -3,13 +3,13 @@
 use super::{
     epoll,
     feature::{self, FeatureRequest, Features},
-    sys::{Ring, SendBatch, UringError, UringErrorKind, completions},
+    sys::{Ring, SendBatch, UringError, UringErrorKind, max_completions},
     transmit::SocketSender,
     uring,
 };
 use crate::{
-    datagram::{Receive, Received},
-    metrics::Metrics,
+    datagram::{DatagramHeader, Receive},
+    metrics::SocketMetrics,
 };
 use std::{
     io,
@@ -71,13 +71,14 @@ impl OpenSocket {
     /// # Errors
     ///
     /// The socket cannot be registered, or has no address.
-    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<SocketMetrics>) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let features = feature::enable(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
+        let features =
+            feature::enable_features(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
         if options.backend == Backend::IoUring {
-            match Self::io_uring(&socket, local, features, options, &metrics) {
+            match Self::open_io_uring(&socket, local, features, options, &metrics) {
                 Ok(open) => return open,
-                Err(refusal) => refused(&refusal, &metrics),
+                Err(refusal) => report_uring_error(&refusal, &metrics),
             }
         }
         let Features { gso, gro, may_probe_mtu } = features;
@@ -91,16 +92,16 @@ impl OpenSocket {
         })
     }
 
-    fn io_uring(
+    fn open_io_uring(
         socket: &UdpSocket,
         local: SocketAddr,
         Features { gso, gro, may_probe_mtu }: Features,
         options: SocketOptions,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<SocketMetrics>,
     ) -> Result<io::Result<Self>, UringError> {
-        uring::check()?;
+        uring::check_io_uring()?;
         let batch = options.receive_batch;
-        let ring = Ring::new(socket, local, completions(batch.into()))?;
+        let ring = Ring::new(socket, local, max_completions(batch.into()))?;
         let receiver = uring::UringReceiver::new(ring.clone(), local, batch, gro, Arc::clone(metrics))?;
         Ok(socket.try_clone().map(|sending| Self {
             receiver: SocketReceiver::IoUring(receiver),
@@ -112,8 +113,8 @@ impl OpenSocket {
 }
 
 /// Counts it, and logs it, once for all sockets.
-fn refused(refusal: &UringError, metrics: &Metrics) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+fn report_uring_error(refusal: &UringError, metrics: &SocketMetrics) {
+    static URING_ERROR_LOGGED: AtomicBool = AtomicBool::new(false);
 
     match refusal.kind() {
         UringErrorKind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
@@ -121,7 +122,7 @@ fn refused(refusal: &UringError, metrics: &Metrics) {
         UringErrorKind::Memory => metrics.io_degraded_io_uring_memory.increment(),
         UringErrorKind::Broken => metrics.io_degraded_io_uring_broken.increment(),
     }
-    if !SAID.swap(true, Relaxed) {
+    if !URING_ERROR_LOGGED.swap(true, Relaxed) {
         tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
     }
 }
@@ -148,7 +149,7 @@ impl Receive for SocketReceiver {
         }
     }
 
-    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
+    fn datagram(&mut self, index: usize) -> Option<(DatagramHeader, &mut [u8])> {
         match self {
             Self::Epoll(receiver) => receiver.datagram(index),
             Self::IoUring(receiver) => receiver.datagram(index),

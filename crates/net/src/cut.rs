@@ -1,7 +1,7 @@
 //! Splits received messages into datagrams: of one path and codepoint each, and only whole ones.
 
-use super::sys::Arrived;
-use crate::{datagram::Received, metrics::Metrics};
+use super::sys::KernelMessage;
+use crate::{datagram::DatagramHeader, metrics::SocketMetrics};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -9,34 +9,34 @@ use s2n_quic_core::{
 use std::{net::SocketAddr, ops::Range, sync::Arc};
 
 /// The datagrams of a batch.
-pub(super) struct Cut {
+pub(super) struct DatagramSplitter {
     local: SocketAddr,
-    datagrams: Vec<Datagram>,
-    metrics: Arc<Metrics>,
+    datagrams: Vec<DatagramSlice>,
+    metrics: Arc<SocketMetrics>,
 }
 
 /// A datagram of the batch: which bytes of which message.
 #[derive(Clone)]
-pub(super) struct Datagram {
-    pub(super) header: Received,
+pub(super) struct DatagramSlice {
+    pub(super) header: DatagramHeader,
     pub(super) message: usize,
     pub(super) range: Range<usize>,
 }
 
-impl Cut {
+impl DatagramSplitter {
     /// For a socket that is bound to `local` and receives at most `messages` messages at once.
-    pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<SocketMetrics>) -> Self {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }
 
     /// Splits `count` messages, which `arrived` describes, in place of the last batch. Incomplete ones are dropped.
     /// Returns how many datagrams there are.
-    pub(super) fn cut(&mut self, count: usize, arrived: impl Fn(usize) -> Option<Arrived>) -> usize {
+    pub(super) fn split_batch(&mut self, count: usize, arrived: impl Fn(usize) -> Option<KernelMessage>) -> usize {
         self.datagrams.clear();
         let mut bytes = 0;
         for message in 0..count {
             let Some(arrived) = arrived(message) else { break };
-            let header = match header(&arrived, self.local) {
+            let header = match datagram_header(&arrived, self.local) {
                 Some(header) if !arrived.truncated => header,
                 _ => {
                     self.metrics.datagrams_dropped_truncated.increment();
@@ -44,30 +44,30 @@ impl Cut {
                 }
             };
             bytes += arrived.len;
-            let datagram = |range| Datagram { header, message, range };
-            self.datagrams.extend(ranges(arrived.len, arrived.segment).map(datagram));
+            let datagram = |range| DatagramSlice { header, message, range };
+            self.datagrams.extend(segment_ranges(arrived.len, arrived.segment).map(datagram));
         }
         self.metrics.receive_batches.increment();
-        self.metrics.receive_messages.add(count as u64);
-        self.metrics.datagrams_received.add(self.datagrams.len() as u64);
-        self.metrics.datagram_bytes_received.add(bytes as u64);
+        self.metrics.receive_messages.increment_by(count as u64);
+        self.metrics.datagrams_received.increment_by(self.datagrams.len() as u64);
+        self.metrics.datagram_bytes_received.increment_by(bytes as u64);
         self.datagrams.len()
     }
 
     /// The datagram `index` of the batch.
-    pub(super) fn get(&self, index: usize) -> Option<Datagram> {
+    pub(super) fn get(&self, index: usize) -> Option<DatagramSlice> {
         self.datagrams.get(index).cloned()
     }
 }
 
 /// The datagrams of a message of `len` bytes. An empty message is none: QUIC has no empty packets.
-fn ranges(len: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
+fn segment_ranges(len: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(segment.max(1)).map(move |start| start..(start + segment).min(len))
 }
 
-fn header(arrived: &Arrived, local: SocketAddr) -> Option<Received> {
+fn datagram_header(arrived: &KernelMessage, local: SocketAddr) -> Option<DatagramHeader> {
     let ip = arrived.local.unwrap_or(local.ip());
-    Some(Received {
+    Some(DatagramHeader {
         path: Tuple {
             remote_address: SocketAddress::from(arrived.remote?).into(),
             local_address: SocketAddress::from(SocketAddr::new(ip, local.port())).into(),

@@ -19,9 +19,9 @@ use tokio::{
 };
 
 /// Descriptors at once; the kernel allows 253 (SCM_MAX_FD).
-const AT_ONCE: usize = 128;
+const MAX_DESCRIPTORS_AT_ONCE: usize = 128;
 /// Bytes of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
-const MAX_LEN: u32 = 1024 * 1024;
+const MAX_PAYLOAD_LEN: u32 = 1024 * 1024;
 /// Descriptors of a message, at most: those of 16 addresses, each with 256 workers and a TCP listener for each.
 const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
 
@@ -34,16 +34,20 @@ const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
 /// # Cancel safety
 ///
 /// Dropping the future leaves half a message: the stream cannot be used any more.
-pub async fn send(stream: &mut UnixStream, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub async fn send_descriptors(
+    stream: &mut UnixStream,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let bounded = |len: usize, max: u32| {
         u32::try_from(len).ok().filter(|len| *len <= max).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
     };
-    stream.write_u32(bounded(message.len(), MAX_LEN)?).await?;
+    stream.write_u32(bounded(message.len(), MAX_PAYLOAD_LEN)?).await?;
     stream.write_u32(bounded(descriptors.len(), MAX_DESCRIPTORS)?).await?;
     stream.write_all(message).await?;
-    for some in descriptors.chunks(AT_ONCE) {
+    for some in descriptors.chunks(MAX_DESCRIPTORS_AT_ONCE) {
         let sent = stream.async_io(Interest::WRITABLE, || {
-            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS_AT_ONCE))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !control.push(SendAncillaryMessage::ScmRights(some)) {
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -65,9 +69,9 @@ pub async fn send(stream: &mut UnixStream, message: &[u8], descriptors: &[Borrow
 /// # Cancel safety
 ///
 /// Dropping the future loses what was received, and closes it.
-pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+pub async fn receive_descriptors(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let (len, count) = (stream.read_u32().await?, stream.read_u32().await?);
-    if len > MAX_LEN || count > MAX_DESCRIPTORS {
+    if len > MAX_PAYLOAD_LEN || count > MAX_DESCRIPTORS {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let (Ok(len), Ok(count)) = (usize::try_from(len), usize::try_from(count)) else {
@@ -77,9 +81,9 @@ pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedF
     stream.read_exact(&mut message).await?;
     let mut descriptors = Vec::new();
     while descriptors.len() < count {
-        let expected = AT_ONCE.min(count - descriptors.len());
+        let expected = MAX_DESCRIPTORS_AT_ONCE.min(count - descriptors.len());
         let received = stream.async_io(Interest::READABLE, || {
-            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS_AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
             recvmsg(&*stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -129,7 +133,8 @@ mod tests {
             let pipes = pipes(count);
             let borrowed: Vec<_> = pipes.iter().map(AsFd::as_fd).collect();
             let text = b"text".repeat(1000);
-            let (sent, received) = tokio::join!(send(&mut from, &text, &borrowed), receive(&mut to));
+            let (sent, received) =
+                tokio::join!(send_descriptors(&mut from, &text, &borrowed), receive_descriptors(&mut to));
             sent.unwrap();
             let (message, descriptors) = received.unwrap();
             assert_eq!(message, text);
@@ -159,7 +164,7 @@ mod tests {
             let (mut from, mut to) = UnixStream::pair().unwrap();
             from.write_all(bytes).await.unwrap();
             drop(from);
-            let received = timeout(std::time::Duration::from_secs(10), receive(&mut to)).await.unwrap();
+            let received = timeout(std::time::Duration::from_secs(10), receive_descriptors(&mut to)).await.unwrap();
             assert!(received.is_err(), "{bytes:?}");
         }
     }
@@ -167,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_fits_is_not_sent() {
         let (mut from, _to) = UnixStream::pair().unwrap();
-        let error = send(&mut from, &vec![0; 1024 * 1024 + 1], &[]).await.unwrap_err();
+        let error = send_descriptors(&mut from, &vec![0; 1024 * 1024 + 1], &[]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

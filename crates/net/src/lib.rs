@@ -25,10 +25,10 @@ mod transmit;
 mod uring;
 
 pub use backend::{Backend, OpenSocket, SocketOptions, SocketReceiver};
-pub use descriptors::{receive, send};
+pub use descriptors::{receive_descriptors, send_descriptors};
 pub use listener::{ListenError, listen_group};
-pub use metrics::Metrics;
-pub use probe::{AddressFamily, Feature, ProbeResult, probe};
+pub use metrics::SocketMetrics;
+pub use probe::{AddressFamily, Feature, ProbeResult, probe_kernel};
 pub use socket::{BindError, SocketGroup};
 pub use steering::{Generation, Steering, SteeringMask};
 pub use sys::thread_cpu_time;

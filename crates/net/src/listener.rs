@@ -10,10 +10,10 @@ use std::{
 
 /// Connections that the kernel keeps for a worker until it accepts them: some milliseconds' worth of a flash crowd. The
 /// kernel caps it at net.core.somaxconn.
-const BACKLOG: i32 = 1024;
+const LISTEN_BACKLOG: i32 = 1024;
 /// TCP keepalive, its idle time and its interval: while a response waits for its origin, nothing else would notice that
 /// the client is gone.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
@@ -29,7 +29,7 @@ pub struct ListenError {
 
 impl ListenError {
     /// Whether another socket has the address.
-    pub fn is_taken(&self) -> bool {
+    pub fn is_address_in_use(&self) -> bool {
         self.source.kind() == io::ErrorKind::AddrInUse
     }
 }
@@ -48,7 +48,7 @@ pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListen
     let mut address = address;
     let mut listeners = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let listener = member(address, listeners.is_empty()).map_err(failed)?;
+        let listener = bind_listener(address, listeners.is_empty()).map_err(failed)?;
         // The first may have chosen the port.
         address = listener.local_addr().map_err(failed)?;
         listeners.push(listener);
@@ -56,7 +56,7 @@ pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListen
     Ok(listeners)
 }
 
-fn open(address: SocketAddr) -> io::Result<Socket> {
+fn open_tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.ip().is_ipv6() {
         // Whatever the system's default (net.ipv6.bindv6only) is.
@@ -67,16 +67,16 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn member(address: SocketAddr, is_first: bool) -> io::Result<TcpListener> {
-    let socket = open(address)?;
+fn bind_listener(address: SocketAddr, is_first: bool) -> io::Result<TcpListener> {
+    let socket = open_tcp_socket(address)?;
     socket.set_reuse_port(!is_first)?;
     socket.set_nonblocking(true)?;
     // Those that it accepts inherit both (tcp(7)).
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
     socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(LISTEN_BACKLOG)?;
     // Not before: two sockets with SO_REUSEADDR may be bound to one address while neither listens.
     socket.set_reuse_port(true)?;
     Ok(socket.into())
@@ -93,7 +93,7 @@ mod tests {
         let group = listen_group(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let address = group[0].local_addr().unwrap();
         let error = listen_group(address, 1).unwrap_err();
-        assert!(error.is_taken() && error.to_string().contains(&address.to_string()), "{error}");
+        assert!(error.is_address_in_use() && error.to_string().contains(&address.to_string()), "{error}");
     }
 
     #[test]
@@ -131,6 +131,6 @@ mod tests {
         };
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_TIME);
     }
 }

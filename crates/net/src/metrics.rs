@@ -5,7 +5,7 @@ use litequic_telemetry::{Counter, IO_SYSCALLS, metrics};
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct SocketMetrics {
         Counter("datagrams_received", "Datagrams received.") {
             datagrams_received,
         }

@@ -2,11 +2,11 @@
 
 use super::{
     feature,
-    socket::{RECEIVE_BUFFER, SEND_BUFFER, buffers, try_steering},
-    sys::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch},
+    socket::{RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES, request_buffers, try_steering},
+    sys::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch},
     uring,
 };
-use crate::datagram::Outgoing;
+use crate::datagram::OutgoingBatch;
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -20,11 +20,11 @@ use std::{
 };
 
 /// How long a datagram may take over loopback.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOOPBACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a probe's datagrams.
-const SEGMENT: usize = 1200;
+const PROBE_SEGMENT_LEN: usize = 1200;
 /// Datagrams of a probe's message.
-const SEGMENTS: usize = 3;
+const PROBE_SEGMENTS: usize = 3;
 
 /// A feature that litequic uses if the kernel supports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum Feature {
 
 impl Feature {
     /// Name of the feature, for people.
-    pub fn name(self) -> &'static str {
+    pub fn feature_name(self) -> &'static str {
         match self {
             Self::Batches => "recvmmsg, sendmmsg",
             Self::IoUring => "io_uring",
@@ -89,17 +89,22 @@ pub enum AddressFamily {
 }
 
 /// Tests everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
-pub fn probe() -> Vec<ProbeResult> {
+pub fn probe_kernel() -> Vec<ProbeResult> {
     let mut findings = Vec::new();
     for family in [AddressFamily::V4, AddressFamily::V6] {
         let of = |feature, outcome| ProbeResult { feature, family: Some(family), outcome };
         match Loopback::new(family) {
-            Ok(mut loopback) => findings.extend(loopback.probe().map(|(feature, outcome)| of(feature, outcome))),
+            Ok(mut loopback) => {
+                findings.extend(loopback.probe_features().map(|(feature, outcome)| of(feature, outcome)))
+            }
             Err(error) => findings.push(of(Feature::Batches, Err(format!("no loopback: {error}")))),
         }
     }
     let of = |feature, outcome| ProbeResult { feature, family: None, outcome };
-    findings.push(of(Feature::IoUring, uring::check().map(|()| "yes".into()).map_err(|refusal| refusal.to_string())));
+    findings.push(of(
+        Feature::IoUring,
+        uring::check_io_uring().map(|()| "yes".into()).map_err(|refusal| refusal.to_string()),
+    ));
     findings.push(of(
         Feature::Steering,
         try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), false).map_err(|error| error.to_string()).map(|()| {
@@ -109,17 +114,18 @@ pub fn probe() -> Vec<ProbeResult> {
             }
         }),
     ));
-    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| buffers(&Socket::from(socket))) {
+    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| request_buffers(&Socket::from(socket))) {
         Ok((receive, send)) => {
-            findings.push(of(Feature::ReceiveBuffer, buffer(receive, RECEIVE_BUFFER, "net.core.rmem_max")));
-            findings.push(of(Feature::SendBuffer, buffer(send, SEND_BUFFER, "net.core.wmem_max")));
+            findings
+                .push(of(Feature::ReceiveBuffer, buffer_outcome(receive, RECEIVE_BUFFER_BYTES, "net.core.rmem_max")));
+            findings.push(of(Feature::SendBuffer, buffer_outcome(send, SEND_BUFFER_BYTES, "net.core.wmem_max")));
         }
         Err(error) => findings.push(of(Feature::ReceiveBuffer, Err(error.to_string()))),
     }
     findings
 }
 
-fn buffer(got: usize, wanted: usize, key: &str) -> Result<String, String> {
+fn buffer_outcome(got: usize, wanted: usize, key: &str) -> Result<String, String> {
     let kib = |bytes| bytes / 1024;
     if got < wanted {
         return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
@@ -143,7 +149,7 @@ impl Loopback {
         };
         let sender = UdpSocket::bind((ip, 0))?;
         let receiver = UdpSocket::bind((ip, 0))?;
-        receiver.set_read_timeout(Some(PATIENCE))?;
+        receiver.set_read_timeout(Some(LOOPBACK_TIMEOUT))?;
         let local = receiver.local_addr()?;
         let path = Tuple {
             remote_address: SocketAddress::from(local).into(),
@@ -152,33 +158,35 @@ impl Loopback {
         Ok(Self { sender, receiver, local, path })
     }
 
-    fn probe(&mut self) -> impl Iterator<Item = (Feature, Result<String, String>)> {
+    fn probe_features(&mut self) -> impl Iterator<Item = (Feature, Result<String, String>)> {
         let missing = |error: io::Error| error.to_string();
         let (local, receiver) = (self.local, &self.receiver);
-        let ecn = feature::ecn(receiver, local).map_err(missing);
-        let local_address = feature::local_address(receiver, local).map_err(missing);
-        let mtu_probing = feature::mtu_probing(receiver, local).map(|()| "yes".into()).map_err(missing);
+        let ecn = feature::enable_ecn(receiver, local).map_err(missing);
+        let local_address = feature::enable_local_address(receiver, local).map_err(missing);
+        let mtu_probing = feature::enable_mtu_probing(receiver, local).map(|()| "yes".into()).map_err(missing);
         let yes = |held: bool, otherwise: &str| if held { Ok("yes".into()) } else { Err(otherwise.to_owned()) };
 
-        let single = self.exchange(1, PLAIN_MESSAGE);
+        let single = self.exchange_datagrams(1, PLAIN_MESSAGE_LEN);
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
         let ecn = ecn.and_then(|()| yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the codepoint is lost"));
         let local_address = local_address
             .and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not reported"));
 
-        let gso = feature::gso(&self.sender).map_err(missing);
+        let gso = feature::enable_gso(&self.sender).map_err(missing);
         let gso = gso.and_then(|()| {
-            let cut = self.exchange(SEGMENTS, PLAIN_MESSAGE).map_err(missing)?;
+            let cut = self.exchange_datagrams(PROBE_SEGMENTS, PLAIN_MESSAGE_LEN).map_err(missing)?;
             let sizes: Vec<usize> = cut.iter().map(|arrived| arrived.len).collect();
-            yes(sizes == [SEGMENT; SEGMENTS], "segments do not arrive as datagrams")
+            yes(sizes == [PROBE_SEGMENT_LEN; PROBE_SEGMENTS], "segments do not arrive as datagrams")
         });
-        let gro = feature::gro(&self.receiver).map_err(missing);
+        let gro = feature::enable_gro(&self.receiver).map_err(missing);
         let gro = match &gso {
             Err(_) => gro.map(|()| "yes; untested without GSO".into()),
             Ok(_) => gro.and_then(|()| {
-                let joined = self.exchange(SEGMENTS, GRO_MESSAGE).map_err(missing)?;
-                let whole = joined.first().is_some_and(|a| (a.len, a.segment) == (SEGMENTS * SEGMENT, SEGMENT));
+                let joined = self.exchange_datagrams(PROBE_SEGMENTS, GRO_MESSAGE_LEN).map_err(missing)?;
+                let whole = joined
+                    .first()
+                    .is_some_and(|a| (a.len, a.segment) == (PROBE_SEGMENTS * PROBE_SEGMENT_LEN, PROBE_SEGMENT_LEN));
                 yes(whole, "datagrams are not joined")
             }),
         };
@@ -195,21 +203,25 @@ impl Loopback {
 
     /// Sends a message of `count` datagrams with ECT(0); returns what arrives until as many bytes have arrived as were
     /// sent.
-    fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
-        let mut outgoing = Outgoing::new(SEGMENT);
+    fn exchange_datagrams(&self, count: usize, message_len: usize) -> io::Result<Vec<KernelMessage>> {
+        let mut outgoing = OutgoingBatch::new(PROBE_SEGMENT_LEN);
         for n in 0..count {
-            let write = |_: &mut [u8]| Ok::<_, Infallible>(SEGMENT);
-            let Ok(_) = if n == 0 { outgoing.begin(self.path, Ecn::Ect0, true, write) } else { outgoing.join(write) };
+            let write = |_: &mut [u8]| Ok::<_, Infallible>(PROBE_SEGMENT_LEN);
+            let Ok(_) = if n == 0 {
+                outgoing.begin_message(self.path, Ecn::Ect0, true, write)
+            } else {
+                outgoing.join_message(write)
+            };
         }
         let mut sends = SendBatch::new(self.sender.local_addr()?);
-        sends.send(&self.sender, outgoing.messages(), |message| outgoing.payload(message))?;
+        sends.call_sendmmsg(&self.sender, outgoing.messages(), |message| outgoing.payload(message))?;
         let mut batch = ReceiveBatch::new(count, message_len);
         let (mut all, mut bytes) = (Vec::new(), 0);
-        while bytes < count * SEGMENT {
+        while bytes < count * PROBE_SEGMENT_LEN {
             // Waits, as the batch does not.
             self.receiver.peek(&mut [0])?;
-            let received = batch.receive(&self.receiver)?;
-            let arrived: Vec<Arrived> = (0..received).filter_map(|index| batch.arrived(index)).collect();
+            let received = batch.call_recvmmsg(&self.receiver)?;
+            let arrived: Vec<KernelMessage> = (0..received).filter_map(|index| batch.kernel_message(index)).collect();
             bytes += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
             all.extend(arrived);
         }
@@ -223,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_the_other_tests_rely_on_is_found() {
-        let findings = probe();
+        let findings = probe_kernel();
         for feature in [Feature::Batches, Feature::Gso, Feature::Gro, Feature::Ecn, Feature::LocalAddress] {
             let found = findings.iter().find(|f| f.feature == feature && f.family == Some(AddressFamily::V4)).unwrap();
             assert_eq!(found.outcome, Ok("yes".into()), "{feature:?}");
@@ -233,16 +245,16 @@ mod tests {
     #[test]
     fn what_a_socket_was_not_asked_for_is_not_found() {
         let loopback = Loopback::new(AddressFamily::V4).unwrap();
-        let arrived = loopback.exchange(1, PLAIN_MESSAGE).unwrap();
-        assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, SEGMENT));
+        let arrived = loopback.exchange_datagrams(1, PLAIN_MESSAGE_LEN).unwrap();
+        assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, PROBE_SEGMENT_LEN));
         // Without UDP_GRO the kernel cuts a message up.
-        assert_eq!(loopback.exchange(SEGMENTS, GRO_MESSAGE).unwrap().len(), SEGMENTS);
+        assert_eq!(loopback.exchange_datagrams(PROBE_SEGMENTS, GRO_MESSAGE_LEN).unwrap().len(), PROBE_SEGMENTS);
     }
 
     #[test]
     fn a_buffer_that_the_kernel_caps_names_the_key_to_raise() {
-        assert_eq!(buffer(2 << 20, 2 << 20, "net.core.rmem_max"), Ok("2048 KiB".into()));
-        let error = buffer(212_992, 2 << 20, "net.core.rmem_max").unwrap_err();
+        assert_eq!(buffer_outcome(2 << 20, 2 << 20, "net.core.rmem_max"), Ok("2048 KiB".into()));
+        let error = buffer_outcome(212_992, 2 << 20, "net.core.rmem_max").unwrap_err();
         assert_eq!(error, "208 KiB of 2048: raise net.core.rmem_max, or bursts are lost");
     }
 }

@@ -13,9 +13,9 @@ use std::{
 
 /// Bytes of received datagrams that the kernel buffers for a worker: 2 Gbit/s for 8 ms, in which the worker does
 /// something else. The kernel counts its own overhead too, about as much again.
-pub(super) const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
+pub(super) const RECEIVE_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 /// Bytes of datagrams to send: a few GSO trains of a fast connection.
-pub(super) const SEND_BUFFER: usize = 2 * 1024 * 1024;
+pub(super) const SEND_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
 /// Why a listen address cannot be bound. The operator's fault.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +77,13 @@ impl SocketGroup {
     /// # Errors
     ///
     /// [`BindError::Bind`], for sockets without an address.
-    pub fn adopt(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
+    pub fn from_sockets(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let failed = |address| move |source| BindError::Bind { address, source };
         let Some(first) = sockets.first() else { return Err(BindError::Workers { address: unknown, workers: 0 }) };
         let address = first.local_addr().map_err(failed(unknown))?;
         for socket in &sockets {
-            prepare(&SockRef::from(socket)).map_err(failed(address))?;
+            prepare_socket(&SockRef::from(socket)).map_err(failed(address))?;
         }
         Ok(Self { address, sockets, generations, with_server_id: false })
     }
@@ -95,7 +95,7 @@ impl SocketGroup {
     }
 
     /// Where it is; the port is the kernel's choice once it has members.
-    pub fn address(&self) -> SocketAddr {
+    pub fn group_address(&self) -> SocketAddr {
         self.address
     }
 
@@ -120,7 +120,7 @@ impl SocketGroup {
     /// # Errors
     ///
     /// [`BindError`].
-    pub fn join(&mut self, number: u8, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
+    pub fn add_process(&mut self, number: u8, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
         let address = self.address;
         if !(1..=256).contains(&workers) {
             return Err(BindError::Workers { address, workers });
@@ -133,9 +133,10 @@ impl SocketGroup {
             try_steering(address, self.with_server_id).map_err(|source| BindError::Steer { address, source })?;
         }
         let failed = |source| BindError::Bind { address, source };
-        let first = room(&self.generations, self.sockets.len(), workers);
+        let first = find_free_sockets(&self.generations, self.sockets.len(), workers);
         while self.sockets.len() < first + workers {
-            let reserved = if self.sockets.is_empty() { Some(reserve(self.address).map_err(failed)?) } else { None };
+            let reserved =
+                if self.sockets.is_empty() { Some(reserve_address(self.address).map_err(failed)?) } else { None };
             if let Some(reserved) = &reserved {
                 self.address = reserved.local_addr().map_err(failed)?;
             }
@@ -156,7 +157,7 @@ impl SocketGroup {
 
     /// The sockets of the process of that `number` belong to no process any more. To be followed by
     /// [`SocketGroup::steer`].
-    pub fn leave(&mut self, number: u8) {
+    pub fn remove_process(&mut self, number: u8) {
         self.generations.retain(|generation| generation.number != number);
     }
 
@@ -170,7 +171,7 @@ impl SocketGroup {
     pub fn steer(&self, steering: &Steering, newest: u8) -> io::Result<()> {
         let newest = self.generations.iter().find(|generation| generation.number == newest);
         let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
-        match sys::attach_reuseport_cbpf(first, &steering.program(&self.generations, newest)) {
+        match sys::attach_reuseport_cbpf(first, &steering.steering_program(&self.generations, newest)) {
             // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second
             // socket.
             Err(_) if others.is_empty() => Ok(()),
@@ -187,17 +188,17 @@ impl SocketGroup {
 ///
 /// The kernel's.
 pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Result<()> {
-    let socket = open(address)?;
+    let socket = open_udp_socket(address)?;
     socket.set_reuse_port(true)?;
     let mask = with_server_id.then_some(SteeringMask { key: [0; 2], hashed: 1..18 });
     let steering = Steering { id_len: 20, first_byte: (u8::MAX, 0), issuer_offset: 18, mask };
     let generation = Generation { number: 0, first: 0, workers: 1 };
-    sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
+    sys::attach_reuseport_cbpf(&socket, &steering.steering_program(&[generation], &generation))
 }
 
 /// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that
 /// may grow.
-fn room(generations: &[Generation], len: usize, workers: usize) -> usize {
+fn find_free_sockets(generations: &[Generation], len: usize, workers: usize) -> usize {
     let mut taken: Vec<_> = generations.iter().map(|one| (one.first, one.first + one.workers)).collect();
     taken.sort_unstable();
     let mut at = 0;
@@ -211,7 +212,7 @@ fn room(generations: &[Generation], len: usize, workers: usize) -> usize {
     at.min(len)
 }
 
-fn open(address: SocketAddr) -> io::Result<Socket> {
+fn open_udp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         // Whatever the system's default (net.ipv6.bindv6only) is.
@@ -221,8 +222,8 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Binds a socket to an address that no other socket has, to be shared from now on.
-fn reserve(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = open(address)?;
+fn reserve_address(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open_udp_socket(address)?;
     socket.bind(&address.into())?;
     socket.set_reuse_port(true)?;
     Ok(socket.into())
@@ -230,29 +231,29 @@ fn reserve(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Binds one that shares its address with the group's others. Bound with the option, it can take a program even alone.
 fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = open(address)?;
+    let socket = open_udp_socket(address)?;
     socket.set_reuse_port(true)?;
-    prepare(&socket)?;
+    prepare_socket(&socket)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
 }
 
-fn prepare(socket: &Socket) -> io::Result<()> {
+fn prepare_socket(socket: &Socket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     size_buffers(socket)
 }
 
 /// Requests the buffers, and logs once what the kernel allowed instead: it caps them at net.core.rmem_max and wmem_max.
 fn size_buffers(socket: &Socket) -> io::Result<()> {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static BUFFER_CAP_LOGGED: AtomicBool = AtomicBool::new(false);
 
-    let (receive, send) = buffers(socket)?;
-    if (receive < RECEIVE_BUFFER || send < SEND_BUFFER) && !SAID.swap(true, Relaxed) {
+    let (receive, send) = request_buffers(socket)?;
+    if (receive < RECEIVE_BUFFER_BYTES || send < SEND_BUFFER_BYTES) && !BUFFER_CAP_LOGGED.swap(true, Relaxed) {
         tracing::warn!(
             receive,
             send,
-            wanted_receive = RECEIVE_BUFFER,
-            wanted_send = SEND_BUFFER,
+            wanted_receive = RECEIVE_BUFFER_BYTES,
+            wanted_send = SEND_BUFFER_BYTES,
             "the kernel caps the UDP buffers: raise net.core.rmem_max and net.core.wmem_max, or bursts are lost"
         );
     }
@@ -260,9 +261,9 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
 }
 
 /// Requests the buffers; returns the bytes that the kernel allowed for receiving and sending.
-pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
-    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    socket.set_send_buffer_size(SEND_BUFFER)?;
+pub(super) fn request_buffers(socket: &Socket) -> io::Result<(usize, usize)> {
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     // The kernel doubles the value, to have room for its own overhead (socket(7), SO_RCVBUF).
     Ok((socket.recv_buffer_size()? / 2, socket.send_buffer_size()? / 2))
 }
@@ -270,7 +271,7 @@ pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steering::tests::{masked, name};
+    use crate::steering::tests::{masked_layouts, write_named_id};
     use std::{
         collections::HashSet,
         time::{Duration, Instant},
@@ -282,7 +283,7 @@ mod tests {
 
     fn bind(address: &str) -> SocketGroup {
         let mut group = SocketGroup::new(address.parse().unwrap());
-        group.join(GENERATION, WORKERS.into()).unwrap();
+        group.add_process(GENERATION, WORKERS.into()).unwrap();
         group.steer(&STEERING, GENERATION).unwrap();
         group
     }
@@ -384,7 +385,7 @@ mod tests {
             }
         };
 
-        group.join(8, WORKERS.into()).unwrap();
+        group.add_process(8, WORKERS.into()).unwrap();
         // Nothing changes before the program does.
         first_packets(&group, 0);
         group.steer(&STEERING, 8).unwrap();
@@ -393,11 +394,11 @@ mod tests {
         assert_steered(&group.sockets, 8, 4, "127.0.0.1:0", &to);
 
         // The first process has ended, and a third takes its sockets.
-        group.leave(GENERATION);
+        group.remove_process(GENERATION);
         group.steer(&STEERING, 8).unwrap();
         client.send_to(&short(GENERATION, 0, 0), &to).unwrap();
         assert!(receive(&group.sockets).0 >= 4);
-        group.join(9, WORKERS.into()).unwrap();
+        group.add_process(9, WORKERS.into()).unwrap();
         assert_eq!(group.sockets.len(), 8);
         group.steer(&STEERING, 9).unwrap();
         first_packets(&group, 0);
@@ -424,7 +425,7 @@ mod tests {
         ];
         for (taken, len, workers, expected) in table {
             let taken: Vec<_> = taken.iter().copied().map(generation).collect();
-            assert_eq!(room(&taken, *len, *workers), *expected, "{taken:?} {workers}");
+            assert_eq!(find_free_sockets(&taken, *len, *workers), *expected, "{taken:?} {workers}");
         }
     }
 
@@ -432,18 +433,18 @@ mod tests {
     fn a_group_has_so_many_processes_at_most() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
-            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+            group.add_process(u8::try_from(number).unwrap(), 1).unwrap();
         }
-        assert!(matches!(group.join(200, 1), Err(BindError::Full { .. })));
+        assert!(matches!(group.add_process(200, 1), Err(BindError::Full { .. })));
         group.steer(&STEERING, 0).unwrap(); // the longest program
     }
 
     #[test]
     fn the_kernel_steers_by_ids_with_a_server_id_of_two_processes_under_any_rotation() {
-        for steering in masked() {
+        for steering in masked_layouts() {
             let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
-            group.join(GENERATION, WORKERS.into()).unwrap();
-            group.join(8, WORKERS.into()).unwrap();
+            group.add_process(GENERATION, WORKERS.into()).unwrap();
+            group.add_process(8, WORKERS.into()).unwrap();
             group.steer(&steering, 8).unwrap();
             let to = ("127.0.0.1", group.address.port());
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -451,7 +452,7 @@ mod tests {
                 let (generation, worker) = (if n & 4 == 0 { GENERATION } else { 8 }, n % WORKERS);
                 let first = if n & 4 == 0 { 0 } else { usize::from(WORKERS) };
                 let mut id = vec![n; steering.id_len.into()];
-                name(&steering, n % 7, generation, worker, &mut id);
+                write_named_id(&steering, n % 7, generation, worker, &mut id);
                 let short = [&[0x41], &*id, &[n; 20]].concat();
                 let long = [&[0xc0, 0, 0, 0, 1, steering.id_len], &*id, &[n; 20]].concat();
                 for datagram in [short, long] {
@@ -466,9 +467,9 @@ mod tests {
     fn the_kernel_takes_the_longest_program_for_ids_with_a_server_id() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
-            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+            group.add_process(u8::try_from(number).unwrap(), 1).unwrap();
         }
-        let [.., longest] = masked();
+        let [.., longest] = masked_layouts();
         group.steer(&longest, 0).unwrap();
         try_steering(([127, 0, 0, 1], 0).into(), true).unwrap();
     }
@@ -477,7 +478,7 @@ mod tests {
     fn an_address_that_another_group_has_is_refused() {
         let (_sockets, port) = group("127.0.0.1:0");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let error = SocketGroup::new(address).join(0, 1).unwrap_err();
+        let error = SocketGroup::new(address).add_process(0, 1).unwrap_err();
         assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
@@ -487,7 +488,7 @@ mod tests {
     fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         let to = {
-            group.join(GENERATION, 1).unwrap();
+            group.add_process(GENERATION, 1).unwrap();
             group.steer(&STEERING, GENERATION).unwrap();
             format!("127.0.0.1:{}", group.address.port())
         };
@@ -501,7 +502,7 @@ mod tests {
             }
         };
         everything(&group, 0, GENERATION);
-        group.join(8, 1).unwrap();
+        group.add_process(8, 1).unwrap();
         everything(&group, 0, GENERATION);
         group.steer(&STEERING, 8).unwrap();
         everything(&group, 1, GENERATION);
@@ -511,7 +512,7 @@ mod tests {
     fn groups_at_port_0_share_no_port() {
         let group = |_| {
             let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
-            group.join(0, 1).unwrap();
+            group.add_process(0, 1).unwrap();
             group
         };
         let groups: Vec<_> = (0..600).map(group).collect();
@@ -522,7 +523,7 @@ mod tests {
     #[test]
     fn a_process_has_between_1_and_256_members() {
         for workers in [0, 257] {
-            let result = SocketGroup::new(([127, 0, 0, 1], 0).into()).join(0, workers);
+            let result = SocketGroup::new(([127, 0, 0, 1], 0).into()).add_process(0, workers);
             assert!(matches!(result, Err(BindError::Workers { .. })));
         }
     }

@@ -38,18 +38,18 @@ const SHORT_ID_OFFSET: u32 = 1;
 /// first bytes a meaning.
 const SPREAD_OFFSET: u32 = LONG_ID_OFFSET + 4;
 /// The kernel's randomness, as a place in the packet (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
-const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
+const RANDOM_OFFSET: u32 = (-0x1000_i32 + 56).cast_unsigned();
 /// Bytes of a word of the hash.
-const WORD: u32 = 4;
+const HASH_WORD_BYTES: u32 = 4;
 
 /// Words of memory: the hash's four, the words that it is of, generation and worker, and one that a rotation uses.
 const V0: u32 = 0;
 const V1: u32 = 1;
 const V2: u32 = 2;
 const V3: u32 = 3;
-const WORDS: u32 = 4;
-const ISSUER: u32 = 14;
-const ROTATED: u32 = 15;
+const FIRST_WORD_CELL: u32 = 4;
+const ISSUER_CELL: u32 = 14;
+const ROTATED_CELL: u32 = 15;
 
 /// Processes that may share a group. Each costs six instructions, of which the kernel allows 4096 (BPF_MAXINSNS).
 pub(super) const MAX_GENERATIONS: usize = 32;
@@ -79,10 +79,10 @@ pub struct SteeringMask {
 
 impl SteeringMask {
     /// The places of the words in the ID.
-    fn words(&self) -> impl Iterator<Item = u32> {
+    fn word_offsets(&self) -> impl Iterator<Item = u32> {
         let (begin, end) = (u32::from(self.hashed.start), u32::from(self.hashed.end));
-        let last = end.saturating_sub(WORD);
-        (begin..end).step_by(WORD as usize).map(move |word| word.min(last))
+        let last = end.saturating_sub(HASH_WORD_BYTES);
+        (begin..end).step_by(HASH_WORD_BYTES as usize).map(move |word| word.min(last))
     }
 }
 
@@ -99,11 +99,11 @@ pub struct Generation {
 
 /// Places in the program that jumps lead to. Each is behind the jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Label {
+enum JumpLabel {
     Long,
-    OfUs,
+    CheckId,
     Unknown,
-    SpreadOfUs,
+    SpreadUnknown,
     Spread,
     Random,
     Choose,
@@ -114,127 +114,127 @@ enum Label {
 impl Steering {
     /// The program, for a group that belongs to `all`, of whom the `newest` gets what is new. The kernel runs it on the
     /// UDP payload. A load beyond the packet would end it with 0, the first socket: the length is checked before.
-    pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
+    pub(super) fn steering_program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
         let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
         let mut program = Assembler::default();
-        program.then(load_len());
-        program.unless(libc::BPF_JGE, SHORT_ID_OFFSET + len, Label::Random);
-        program.then(load_byte(0));
-        program.when(libc::BPF_JSET, LONG_HEADER, Label::Long);
-        program.then(load_index(SHORT_ID_OFFSET));
-        program.jump(Label::OfUs);
+        program.emit(load_len());
+        program.jump_unless(libc::BPF_JGE, SHORT_ID_OFFSET + len, JumpLabel::Random);
+        program.emit(load_byte(0));
+        program.jump_if(libc::BPF_JSET, LONG_HEADER, JumpLabel::Long);
+        program.emit(load_index(SHORT_ID_OFFSET));
+        program.emit_jump(JumpLabel::CheckId);
 
-        program.label(Label::Long);
-        program.then(load_len());
-        program.unless(libc::BPF_JGE, SPREAD_OFFSET + WORD, Label::Random);
-        program.then(load_byte(ID_LEN_OFFSET));
-        program.unless(libc::BPF_JEQ, len, Label::Spread);
-        program.then(load_len());
-        program.unless(libc::BPF_JGE, LONG_ID_OFFSET + len, Label::Random);
-        program.then(load_index(LONG_ID_OFFSET));
+        program.place_label(JumpLabel::Long);
+        program.emit(load_len());
+        program.jump_unless(libc::BPF_JGE, SPREAD_OFFSET + HASH_WORD_BYTES, JumpLabel::Random);
+        program.emit(load_byte(ID_LEN_OFFSET));
+        program.jump_unless(libc::BPF_JEQ, len, JumpLabel::Spread);
+        program.emit(load_len());
+        program.jump_unless(libc::BPF_JGE, LONG_ID_OFFSET + len, JumpLabel::Random);
+        program.emit(load_index(LONG_ID_OFFSET));
 
-        program.label(Label::OfUs);
-        program.then(load_byte_of_id(0));
-        program.then(and(bits.into()));
-        program.unless(libc::BPF_JEQ, first_byte.into(), Label::Unknown);
+        program.place_label(JumpLabel::CheckId);
+        program.emit(load_byte_of_id(0));
+        program.emit(and_value(bits.into()));
+        program.jump_unless(libc::BPF_JEQ, first_byte.into(), JumpLabel::Unknown);
         self.load_issuer(&mut program);
         for (n, one) in all.iter().enumerate() {
             // The difference to the first worker is a worker of this process, if it is no more than they are.
-            program.then(load_memory(ISSUER));
-            program.then(subtract(u32::from(one.number) << 8));
-            program.when(libc::BPF_JGE, number(one.workers), Label::Next(n));
-            program.then(add(number(one.first)));
-            program.then(return_loaded());
-            program.label(Label::Next(n));
+            program.emit(load_memory(ISSUER_CELL));
+            program.emit(subtract_value(u32::from(one.number) << 8));
+            program.jump_if(libc::BPF_JGE, to_operand(one.workers), JumpLabel::Next(n));
+            program.emit(add_value(to_operand(one.first)));
+            program.emit(return_loaded());
+            program.place_label(JumpLabel::Next(n));
         }
 
-        program.label(Label::Unknown);
-        program.then(load_byte(0));
-        program.when(libc::BPF_JSET, LONG_HEADER, Label::SpreadOfUs);
-        program.label(Label::Random);
-        program.then(load_word(RANDOM));
-        program.jump(Label::Choose);
-        program.label(Label::SpreadOfUs);
+        program.place_label(JumpLabel::Unknown);
+        program.emit(load_byte(0));
+        program.jump_if(libc::BPF_JSET, LONG_HEADER, JumpLabel::SpreadUnknown);
+        program.place_label(JumpLabel::Random);
+        program.emit(load_word(RANDOM_OFFSET));
+        program.emit_jump(JumpLabel::Choose);
+        program.place_label(JumpLabel::SpreadUnknown);
         // With a server ID it is the last bytes that differ.
-        let last = if self.mask.is_some() { LONG_ID_OFFSET + len - WORD } else { SPREAD_OFFSET };
-        program.then(load_word(last));
-        program.jump(Label::Choose);
-        program.label(Label::Spread);
-        program.then(load_word(SPREAD_OFFSET));
-        program.label(Label::Choose);
-        program.then(modulo(number(newest.workers.max(1))));
-        program.then(add(number(newest.first)));
-        program.then(return_loaded());
-        program.finish()
+        let last = if self.mask.is_some() { LONG_ID_OFFSET + len - HASH_WORD_BYTES } else { SPREAD_OFFSET };
+        program.emit(load_word(last));
+        program.emit_jump(JumpLabel::Choose);
+        program.place_label(JumpLabel::Spread);
+        program.emit(load_word(SPREAD_OFFSET));
+        program.place_label(JumpLabel::Choose);
+        program.emit(modulo_value(to_operand(newest.workers.max(1))));
+        program.emit(add_value(to_operand(newest.first)));
+        program.emit(return_loaded());
+        program.resolve_jumps()
     }
 
     /// Puts generation and worker, 16 bits, into memory. The index register has the ID's place.
     fn load_issuer(&self, program: &mut Assembler) {
-        program.then(load_half_of_id(self.issuer_offset.into()));
-        program.then(store(ISSUER));
+        program.emit(load_half_of_id(self.issuer_offset.into()));
+        program.emit(store_memory(ISSUER_CELL));
         let Some(mask) = &self.mask else { return };
-        for (place, word) in (WORDS..).zip(mask.words()) {
-            program.then(load_word_of_id(word));
-            program.then(store(place));
+        for (place, word) in (FIRST_WORD_CELL..).zip(mask.word_offsets()) {
+            program.emit(load_word_of_id(word));
+            program.emit(store_memory(place));
         }
-        for (place, value) in [V0, V1, V2, V3].into_iter().zip(half_sip_hash::state(mask.key)) {
-            program.then(load_value(value));
-            program.then(store(place));
+        for (place, value) in [V0, V1, V2, V3].into_iter().zip(half_sip_hash::initial_state(mask.key)) {
+            program.emit(load_value(value));
+            program.emit(store_memory(place));
         }
-        for (place, _) in (WORDS..).zip(mask.words()) {
-            program.combine(V3, place, libc::BPF_XOR);
-            (0..ROUNDS).for_each(|_| round(program));
-            program.combine(V0, place, libc::BPF_XOR);
+        for (place, _) in (FIRST_WORD_CELL..).zip(mask.word_offsets()) {
+            program.combine_words(V3, place, libc::BPF_XOR);
+            (0..ROUNDS).for_each(|_| emit_round(program));
+            program.combine_words(V0, place, libc::BPF_XOR);
         }
-        program.then(load_memory(V2));
-        program.then(exclusive_or(FINALIZATION));
-        program.then(store(V2));
-        (0..FINAL_ROUNDS).for_each(|_| round(program));
-        program.combine(V1, V3, libc::BPF_XOR);
-        program.then(and(0xffff));
-        program.then(load_index_from_memory(ISSUER));
-        program.then(with_index(libc::BPF_XOR));
-        program.then(store(ISSUER));
+        program.emit(load_memory(V2));
+        program.emit(xor_value(FINALIZATION));
+        program.emit(store_memory(V2));
+        (0..FINAL_ROUNDS).for_each(|_| emit_round(program));
+        program.combine_words(V1, V3, libc::BPF_XOR);
+        program.emit(and_value(0xffff));
+        program.emit(load_index_from_memory(ISSUER_CELL));
+        program.emit(combine_index(libc::BPF_XOR));
+        program.emit(store_memory(ISSUER_CELL));
     }
 }
 
 /// A round of HalfSipHash.
-fn round(program: &mut Assembler) {
-    mix(program, V0, V1, 5);
-    rotate(program, V0, 16);
-    mix(program, V2, V3, 8);
-    mix(program, V0, V3, 7);
-    mix(program, V2, V1, 13);
-    rotate(program, V2, 16);
+fn emit_round(program: &mut Assembler) {
+    emit_mix(program, V0, V1, 5);
+    emit_rotation(program, V0, 16);
+    emit_mix(program, V2, V3, 8);
+    emit_mix(program, V0, V3, 7);
+    emit_mix(program, V2, V1, 13);
+    emit_rotation(program, V2, 16);
 }
 
 /// `one += other; other = (other <<< bits) ^ one`. Leaves `one` in the index register.
-fn mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
-    program.combine(one, other, libc::BPF_ADD);
-    program.then(load_index_from_memory(other));
+fn emit_mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
+    program.combine_words(one, other, libc::BPF_ADD);
+    program.emit(load_index_from_memory(other));
     rotate_index(program, bits);
-    program.then(load_index_from_memory(one));
-    program.then(with_index(libc::BPF_XOR));
-    program.then(store(other));
+    program.emit(load_index_from_memory(one));
+    program.emit(combine_index(libc::BPF_XOR));
+    program.emit(store_memory(other));
 }
 
 /// `one = one <<< bits`
-fn rotate(program: &mut Assembler, one: u32, bits: u32) {
-    program.then(load_index_from_memory(one));
+fn emit_rotation(program: &mut Assembler, one: u32, bits: u32) {
+    program.emit(load_index_from_memory(one));
     rotate_index(program, bits);
-    program.then(store(one));
+    program.emit(store_memory(one));
 }
 
 /// Leaves the index register rotated in the accumulator.
 fn rotate_index(program: &mut Assembler, bits: u32) {
-    program.then(index_to_accumulator());
-    program.then(shift_left(bits));
-    program.then(store(ROTATED));
-    program.then(index_to_accumulator());
-    program.then(shift_right(u32::BITS - bits));
-    program.then(load_index_from_memory(ROTATED));
-    program.then(with_index(libc::BPF_OR));
+    program.emit(index_to_accumulator());
+    program.emit(shift_left(bits));
+    program.emit(store_memory(ROTATED_CELL));
+    program.emit(index_to_accumulator());
+    program.emit(shift_right(u32::BITS - bits));
+    program.emit(load_index_from_memory(ROTATED_CELL));
+    program.emit(combine_index(libc::BPF_OR));
 }
 
 /// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which
@@ -242,50 +242,50 @@ fn rotate_index(program: &mut Assembler, bits: u32) {
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
-    jumps: Vec<(usize, Label)>,
-    labels: Vec<(Label, usize)>,
+    jumps: Vec<(usize, JumpLabel)>,
+    labels: Vec<(JumpLabel, usize)>,
 }
 
 impl Assembler {
-    fn then(&mut self, instruction: Instruction) {
+    fn emit(&mut self, instruction: Instruction) {
         self.instructions.push(instruction);
     }
 
-    fn label(&mut self, label: Label) {
+    fn place_label(&mut self, label: JumpLabel) {
         self.labels.push((label, self.instructions.len()));
     }
 
-    fn jump(&mut self, label: Label) {
+    fn emit_jump(&mut self, label: JumpLabel) {
         self.jumps.push((self.instructions.len(), label));
-        self.then(instruction(libc::BPF_JMP | libc::BPF_JA, 0));
+        self.emit(instruction(libc::BPF_JMP | libc::BPF_JA, 0));
     }
 
     /// Jumps if the accumulator meets `condition` with `operand`.
-    fn when(&mut self, condition: u32, operand: u32, label: Label) {
-        self.then(conditional(condition, operand, 0, 1));
-        self.jump(label);
+    fn jump_if(&mut self, condition: u32, operand: u32, label: JumpLabel) {
+        self.emit(conditional_jump(condition, operand, 0, 1));
+        self.emit_jump(label);
     }
 
     /// Jumps unless it does.
-    fn unless(&mut self, condition: u32, operand: u32, label: Label) {
-        self.then(conditional(condition, operand, 1, 0));
-        self.jump(label);
+    fn jump_unless(&mut self, condition: u32, operand: u32, label: JumpLabel) {
+        self.emit(conditional_jump(condition, operand, 1, 0));
+        self.emit_jump(label);
     }
 
     /// Combines two words of memory; the first one and the accumulator get the result.
-    fn combine(&mut self, one: u32, other: u32, operation: u32) {
-        self.then(load_memory(one));
-        self.then(load_index_from_memory(other));
-        self.then(with_index(operation));
-        self.then(store(one));
+    fn combine_words(&mut self, one: u32, other: u32, operation: u32) {
+        self.emit(load_memory(one));
+        self.emit(load_index_from_memory(other));
+        self.emit(combine_index(operation));
+        self.emit(store_memory(one));
     }
 
     /// The instructions, with each jump's length: of instructions that it passes.
-    fn finish(mut self) -> Vec<Instruction> {
+    fn resolve_jumps(mut self) -> Vec<Instruction> {
         for (from, label) in self.jumps {
             let target = self.labels.iter().find(|(one, _)| *one == label).map(|(_, target)| *target);
             if let (Some(jump), Some(target)) = (self.instructions.get_mut(from), target) {
-                jump.operand = number(target.saturating_sub(from + 1));
+                jump.operand = to_operand(target.saturating_sub(from + 1));
             }
         }
         self.instructions
@@ -293,7 +293,7 @@ impl Assembler {
 }
 
 /// A number of sockets or of instructions: at most some thousands.
-fn number(of: usize) -> u32 {
+fn to_operand(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }
 
@@ -345,7 +345,7 @@ fn load_index_from_memory(place: u32) -> Instruction {
     instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_MEM, place)
 }
 
-fn store(place: u32) -> Instruction {
+fn store_memory(place: u32) -> Instruction {
     instruction(libc::BPF_ST, place)
 }
 
@@ -358,43 +358,43 @@ fn index_to_accumulator() -> Instruction {
 }
 
 /// The accumulator by `operation` with the index register.
-fn with_index(operation: u32) -> Instruction {
+fn combine_index(operation: u32) -> Instruction {
     instruction(libc::BPF_ALU | operation | libc::BPF_X, 0)
 }
 
-fn with_value(operation: u32, value: u32) -> Instruction {
+fn combine_value(operation: u32, value: u32) -> Instruction {
     instruction(libc::BPF_ALU | operation | libc::BPF_K, value)
 }
 
-fn add(value: u32) -> Instruction {
-    with_value(libc::BPF_ADD, value)
+fn add_value(value: u32) -> Instruction {
+    combine_value(libc::BPF_ADD, value)
 }
 
-fn subtract(value: u32) -> Instruction {
-    with_value(libc::BPF_SUB, value)
+fn subtract_value(value: u32) -> Instruction {
+    combine_value(libc::BPF_SUB, value)
 }
 
-fn and(value: u32) -> Instruction {
-    with_value(libc::BPF_AND, value)
+fn and_value(value: u32) -> Instruction {
+    combine_value(libc::BPF_AND, value)
 }
 
-fn exclusive_or(value: u32) -> Instruction {
-    with_value(libc::BPF_XOR, value)
+fn xor_value(value: u32) -> Instruction {
+    combine_value(libc::BPF_XOR, value)
 }
 
 fn shift_left(bits: u32) -> Instruction {
-    with_value(libc::BPF_LSH, bits)
+    combine_value(libc::BPF_LSH, bits)
 }
 
 fn shift_right(bits: u32) -> Instruction {
-    with_value(libc::BPF_RSH, bits)
+    combine_value(libc::BPF_RSH, bits)
 }
 
-fn modulo(value: u32) -> Instruction {
-    with_value(libc::BPF_MOD, value)
+fn modulo_value(value: u32) -> Instruction {
+    combine_value(libc::BPF_MOD, value)
 }
 
-fn conditional(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+fn conditional_jump(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
     jump_instruction(libc::BPF_JMP | condition | libc::BPF_K, operand, jump_true, jump_false)
 }
 
@@ -421,7 +421,7 @@ pub(super) mod tests {
     }
 
     /// The layouts with a server ID: AWS' load balancer's, the shortest and the longest ones, and a block with a key.
-    pub(crate) fn masked() -> [Steering; 5] {
+    pub(crate) fn masked_layouts() -> [Steering; 5] {
         [(16, 9..14), (9, 2..7), (20, 13..18), (19, 1..17), (20, 1..18)].map(|(len, hashed)| with_mask(len, hashed))
     }
 
@@ -435,7 +435,7 @@ pub(super) mod tests {
     }
 
     /// Makes an ID of `id`, whatever is in it, that names a worker.
-    pub(crate) fn name(steering: &Steering, rotation: u8, generation: u8, worker: u8, id: &mut [u8]) {
+    pub(crate) fn write_named_id(steering: &Steering, rotation: u8, generation: u8, worker: u8, id: &mut [u8]) {
         let (bits, value) = steering.first_byte;
         id[0] = rotation << 5 & !bits | value;
         let mask = steering.mask.as_ref().map_or(0, |mask| mask_of(mask, id));
@@ -445,7 +445,7 @@ pub(super) mod tests {
     }
 
     /// The rule in Rust: the socket for a UDP payload.
-    fn rule(steering: &Steering, all: &[Generation], newest: &Generation, datagram: &[u8]) -> usize {
+    fn steer_by_rule(steering: &Steering, all: &[Generation], newest: &Generation, datagram: &[u8]) -> usize {
         let choose = |by: u32| newest.first + by as usize % newest.workers;
         let (len, (bits, value)) = (usize::from(steering.id_len), steering.first_byte);
         let named = |id: &[u8]| {
@@ -471,7 +471,7 @@ pub(super) mod tests {
     }
 
     /// The instructions that the program uses, as the kernel runs them (net/core/filter.c).
-    fn run(program: &[Instruction], datagram: &[u8]) -> usize {
+    fn run_program(program: &[Instruction], datagram: &[u8]) -> usize {
         let (mut accumulator, mut index) = (0_u32, 0_u32);
         let mut memory = [None; 16];
         let mut at = 0;
@@ -524,7 +524,7 @@ pub(super) mod tests {
         }
     }
 
-    fn short(generation: u8, worker: u8) -> Vec<u8> {
+    fn short_packet(generation: u8, worker: u8) -> Vec<u8> {
         [&[0x41, 0xef, generation, worker], &[0; 40][..]].concat()
     }
 
@@ -537,14 +537,14 @@ pub(super) mod tests {
     fn each_kind_of_packet_goes_where_the_table_says() {
         let (dice, spread) = (4 + DICE as usize % 3, 4 + 5 % 3);
         let table = [
-            ("short header of the old process", short(7, 3), 3),
-            ("of its first worker", short(7, 0), 0),
-            ("of the new process", short(8, 2), 6),
-            ("of a worker that does not exist", short(8, 3), dice),
-            ("of a process that is gone", short(6, 0), dice),
-            ("of another layout", [&[0x41, 0x0f], &short(7, 3)[2..]].concat(), dice),
-            ("no whole ID", short(7, 3)[..16].to_vec(), dice),
-            ("just an ID", short(7, 3)[..17].to_vec(), 3),
+            ("short header of the old process", short_packet(7, 3), 3),
+            ("of its first worker", short_packet(7, 0), 0),
+            ("of the new process", short_packet(8, 2), 6),
+            ("of a worker that does not exist", short_packet(8, 3), dice),
+            ("of a process that is gone", short_packet(6, 0), dice),
+            ("of another layout", [&[0x41, 0x0f], &short_packet(7, 3)[2..]].concat(), dice),
+            ("no whole ID", short_packet(7, 3)[..16].to_vec(), dice),
+            ("just an ID", short_packet(7, 3)[..17].to_vec(), 3),
             ("nothing", vec![], dice),
             ("long header, our ID, of the old process", long(16, 0xef, 7, 3), 3),
             ("of the new process", long(16, 0xef, 8, 1), 5),
@@ -557,15 +557,15 @@ pub(super) mod tests {
             ("cut within our ID", long(16, 0xef, 7, 3)[..21].to_vec(), dice),
         ];
         for (what, datagram, expected) in table {
-            assert_eq!(run(&STEERING.program(&[OLD, NEW], &NEW), &datagram), expected, "{what}");
-            assert_eq!(rule(&STEERING, &[OLD, NEW], &NEW, &datagram), expected, "{what} (rule)");
+            assert_eq!(run_program(&STEERING.steering_program(&[OLD, NEW], &NEW), &datagram), expected, "{what}");
+            assert_eq!(steer_by_rule(&STEERING, &[OLD, NEW], &NEW, &datagram), expected, "{what} (rule)");
         }
     }
 
     #[test]
     fn ids_with_a_server_id_are_steered_and_those_of_processes_that_are_gone_are_spread() {
-        for steering in masked() {
-            let program = steering.program(&[OLD, NEW], &NEW);
+        for steering in masked_layouts() {
+            let program = steering.steering_program(&[OLD, NEW], &NEW);
             let mut spread = [0_u32; 7];
             for n in 0..=u8::MAX {
                 // The server ID stays, the rest differs.
@@ -576,11 +576,11 @@ pub(super) mod tests {
                 let socket = usize::from(if n % 2 == 0 { worker } else { 4 + worker });
                 let short = |id: &[u8]| [&[0x41], id, &[0; 20]].concat();
                 let long = |id: &[u8]| [&[0xc0, 0, 0, 0, 1, steering.id_len], id, &[0; 20]].concat();
-                name(&steering, n % 7, generation, worker, &mut id);
-                assert_eq!((run(&program, &short(&id)), run(&program, &long(&id))), (socket, socket));
-                name(&steering, n % 7, 6, worker, &mut id);
-                assert_eq!(run(&program, &short(&id)), 4 + DICE as usize % 3);
-                spread[run(&program, &long(&id))] += 1;
+                write_named_id(&steering, n % 7, generation, worker, &mut id);
+                assert_eq!((run_program(&program, &short(&id)), run_program(&program, &long(&id))), (socket, socket));
+                write_named_id(&steering, n % 7, 6, worker, &mut id);
+                assert_eq!(run_program(&program, &short(&id)), 4 + DICE as usize % 3);
+                spread[run_program(&program, &long(&id))] += 1;
             }
             assert_eq!(spread[..4], [0; 4]);
             assert!(spread[4..].iter().all(|count| *count > 50), "{spread:?}");
@@ -591,7 +591,7 @@ pub(super) mod tests {
     fn the_longest_program_is_within_the_kernels_limits() {
         let all = generations(&[1; MAX_GENERATIONS]);
         let lengths = [STEERING, with_mask(16, 9..14), with_mask(19, 1..17), with_mask(20, 1..18)]
-            .map(|steering| [&all[..1], &all[..2], &all].map(|some| steering.program(some, &all[0]).len()));
+            .map(|steering| [&all[..1], &all[..2], &all].map(|some| steering.steering_program(some, &all[0]).len()));
         assert_eq!(lengths, [[41, 47, 227], [470, 476, 656], [646, 652, 832], [734, 740, 920]]);
     }
 
@@ -631,7 +631,7 @@ pub(super) mod tests {
             let steering = Steering { id_len, ..STEERING };
             let all = generations(&workers);
             let newest = all.last().unwrap();
-            prop_assert_eq!(run(&steering.program(&all, newest), &datagram), rule(&steering, &all, newest, &datagram));
+            prop_assert_eq!(run_program(&steering.steering_program(&all, newest), &datagram), steer_by_rule(&steering, &all, newest, &datagram));
         }
 
         #[test]
@@ -650,12 +650,12 @@ pub(super) mod tests {
             if is_own == [true] {
                 datagram[5] = if datagram[0] & 0x80 == 0 { datagram[5] } else { id_len };
                 let at = if datagram[0] & 0x80 == 0 { 1 } else { 6 };
-                name(&steering, rotation, generation, worker, &mut datagram[at..at + usize::from(id_len)]);
+                write_named_id(&steering, rotation, generation, worker, &mut datagram[at..at + usize::from(id_len)]);
             }
             if is_cut < 64 {
                 datagram.truncate(len);
             }
-            prop_assert_eq!(run(&steering.program(&all, newest), &datagram), rule(&steering, &all, newest, &datagram));
+            prop_assert_eq!(run_program(&steering.steering_program(&all, newest), &datagram), steer_by_rule(&steering, &all, newest, &datagram));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
-    datagram::{Outgoing, Receive, Transmit},
-    metrics::Metrics,
+    datagram::{OutgoingBatch, Receive, Transmit},
+    metrics::SocketMetrics,
 };
 use futures_util::poll;
 use s2n_quic_core::{
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// [`OPTIONS`] for each available backend.
 fn backends() -> Vec<SocketOptions> {
     let mut all = vec![OPTIONS];
-    match uring::check() {
+    match uring::check_io_uring() {
         Ok(()) => all.push(SocketOptions { backend: Backend::IoUring, ..OPTIONS }),
         Err(refusal) => {
             assert!(env::var_os("LITEQUIC_REQUIRE").is_none(), "LITEQUIC_REQUIRE is set, but {refusal}");
@@ -45,13 +45,13 @@ fn backends() -> Vec<SocketOptions> {
 struct Socket {
     open: OpenSocket,
     address: SocketAddr,
-    metrics: Arc<Metrics>,
+    metrics: Arc<SocketMetrics>,
 }
 
 fn socket(options: SocketOptions) -> Socket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
-    let (address, metrics) = (socket.local_addr().unwrap(), Arc::<Metrics>::default());
+    let (address, metrics) = (socket.local_addr().unwrap(), Arc::<SocketMetrics>::default());
     let open = OpenSocket::new(socket, options, Arc::clone(&metrics)).unwrap();
     assert_eq!(open.backend, options.backend);
     Socket { open, address, metrics }
@@ -68,16 +68,16 @@ impl Socket {
     /// `count` datagrams of `len` bytes, numbered, as few messages as they fit into.
     fn send(&mut self, remote: SocketAddr, count: u8, len: usize) {
         let path = self.path_to(remote);
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         outgoing.limit_segments(self.open.sender.max_segments());
         for n in 0..count {
             let write = |room: &mut [u8]| {
                 room[..len].fill(n);
                 Ok::<_, Infallible>(len)
             };
-            let Ok(_) = match outgoing.open() {
-                Some(_) => outgoing.join(write),
-                None => outgoing.begin(path, Ecn::Ect0, true, write),
+            let Ok(_) = match outgoing.joinable_message() {
+                Some(_) => outgoing.join_message(write),
+                None => outgoing.begin_message(path, Ecn::Ect0, true, write),
             };
         }
         self.open.sender.transmit(&mut outgoing);
@@ -97,7 +97,7 @@ impl Socket {
 
     /// System calls for datagrams.
     fn calls(&self) -> u64 {
-        let Metrics { syscalls_recvmmsg, syscalls_sendmmsg, syscalls_io_uring_enter, .. } = &*self.metrics;
+        let SocketMetrics { syscalls_recvmmsg, syscalls_sendmmsg, syscalls_io_uring_enter, .. } = &*self.metrics;
         syscalls_recvmmsg.get() + syscalls_sendmmsg.get() + syscalls_io_uring_enter.get()
     }
 }
@@ -316,8 +316,8 @@ async fn either_half_may_go_first() {
             remote_address: SocketAddress::from(one.address).into(),
             local_address: SocketAddress::from(address).into(),
         };
-        let mut outgoing = Outgoing::new(1472);
-        let Ok(_) = outgoing.begin(path, Ecn::Ect0, true, |room| {
+        let mut outgoing = OutgoingBatch::new(1472);
+        let Ok(_) = outgoing.begin_message(path, Ecn::Ect0, true, |room| {
             room[..9].fill(5);
             Ok::<_, Infallible>(9)
         });

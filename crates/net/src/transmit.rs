@@ -1,12 +1,12 @@
 //! The sending half: gathered datagrams are sent in one call, by any backend, or wait for the socket.
 
 use super::{
-    flush::{Calls, Flush, Gso, SendBlocked, SendEvent, SendResult},
-    sys::register,
+    flush::{FlushState, GsoState, MessageSink, SendBlocked, SendEvent, SendResult},
+    sys::register_interest,
 };
 use crate::{
-    datagram::{MAX_SEGMENTS, Outgoing, Transmit},
-    metrics::Metrics,
+    datagram::{MAX_SEGMENTS, OutgoingBatch, Transmit},
+    metrics::SocketMetrics,
 };
 use std::{
     fmt, io,
@@ -22,24 +22,30 @@ use tokio::{
 };
 
 /// How long a queue below the socket has to drain, as there is no event for it: tokio's shortest wait.
-const PAUSE: Duration = Duration::from_millis(1);
+const QUEUE_DRAIN_DELAY: Duration = Duration::from_millis(1);
 
 /// How a backend passes messages to the kernel.
-pub(super) trait Call: Send + 'static {
+pub(super) trait SendBackend: Send + 'static {
     /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
     /// which is empty, the outcome of each. The kernel keeps no pointer to any. Counts its system calls.
-    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics);
+    fn send_first_messages(
+        &mut self,
+        socket: &UdpSocket,
+        outgoing: &OutgoingBatch,
+        outcomes: &mut Vec<SendResult>,
+        metrics: &SocketMetrics,
+    );
 }
 
 /// The sending half of a socket.
 pub struct SocketSender {
-    system: System,
-    flush: Flush,
-    waiting: Waiting,
+    system: BackendSocket,
+    flush: FlushState,
+    waiting: WritableWait,
 }
 
 /// The event that a socket waits for that did not take everything.
-enum Waiting {
+enum WritableWait {
     Nothing,
     /// Registered for as long as it waits: otherwise the kernel would report every packet that was sent.
     Writable(AsyncFd<UdpSocket>),
@@ -49,34 +55,34 @@ enum Waiting {
 }
 
 /// The socket, and its metrics.
-struct System {
+struct BackendSocket {
     socket: UdpSocket,
-    call: Box<dyn Call>,
-    metrics: Arc<Metrics>,
+    call: Box<dyn SendBackend>,
+    metrics: Arc<SocketMetrics>,
 }
 
 impl SocketSender {
-    pub(super) fn new(socket: UdpSocket, call: impl Call, gso: bool, metrics: Arc<Metrics>) -> Self {
-        let system = System { socket, call: Box::new(call), metrics };
-        Self { system, flush: Flush::new(gso), waiting: Waiting::Nothing }
+    pub(super) fn new(socket: UdpSocket, call: impl SendBackend, gso: bool, metrics: Arc<SocketMetrics>) -> Self {
+        let system = BackendSocket { socket, call: Box::new(call), metrics };
+        Self { system, flush: FlushState::new(gso), waiting: WritableWait::Nothing }
     }
 }
 
 impl Transmit for SocketSender {
     fn max_segments(&self) -> usize {
-        if self.flush.gso() == Gso::Off { 1 } else { MAX_SEGMENTS }
+        if self.flush.gso_state() == GsoState::Off { 1 } else { MAX_SEGMENTS }
     }
 
-    fn transmit(&mut self, outgoing: &mut Outgoing) {
+    fn transmit(&mut self, outgoing: &mut OutgoingBatch) {
         let Self { system, flush, waiting } = self;
-        *waiting = match flush.flush(outgoing, system) {
-            None => Waiting::Nothing,
+        *waiting = match flush.flush_batch(outgoing, system) {
+            None => WritableWait::Nothing,
             Some(blocked) => {
                 match blocked {
                     SendBlocked::Buffer => system.metrics.send_blocked_buffer.increment(),
                     SendBlocked::Below => system.metrics.send_blocked_below.increment(),
                 }
-                Waiting::begin(blocked, &system.socket)
+                WritableWait::from_blocked(blocked, &system.socket)
             }
         };
     }
@@ -86,14 +92,14 @@ impl Transmit for SocketSender {
     }
 }
 
-impl Waiting {
-    fn begin(blocked: SendBlocked, socket: &UdpSocket) -> Self {
+impl WritableWait {
+    fn from_blocked(blocked: SendBlocked, socket: &UdpSocket) -> Self {
         match blocked {
             SendBlocked::Buffer => {
-                let registered = socket.try_clone().and_then(|socket| register(socket, Interest::WRITABLE));
+                let registered = socket.try_clone().and_then(|socket| register_interest(socket, Interest::WRITABLE));
                 registered.map_or_else(Self::Failed, Self::Writable)
             }
-            SendBlocked::Below => Self::Time(Box::pin(sleep(PAUSE))),
+            SendBlocked::Below => Self::Time(Box::pin(sleep(QUEUE_DRAIN_DELAY))),
         }
     }
 
@@ -112,27 +118,27 @@ impl Waiting {
     }
 }
 
-impl Calls for System {
-    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>) {
-        self.call.send(&self.socket, outgoing, outcomes, &self.metrics);
+impl MessageSink for BackendSocket {
+    fn send_first(&mut self, outgoing: &OutgoingBatch, outcomes: &mut Vec<SendResult>) {
+        self.call.send_first_messages(&self.socket, outgoing, outcomes, &self.metrics);
     }
 
-    fn note(&mut self, event: SendEvent) {
+    fn record_event(&mut self, event: SendEvent) {
         let metrics = &self.metrics;
         match event {
             SendEvent::Sent(message) => {
                 let count = message.count as u64;
                 metrics.send_messages.increment();
-                metrics.datagrams_sent.add(count);
-                metrics.datagram_bytes_sent.add(message.len as u64);
+                metrics.datagrams_sent.increment_by(count);
+                metrics.datagram_bytes_sent.increment_by(message.len as u64);
                 if count > 1 {
                     metrics.gso_messages.increment();
-                    metrics.gso_segments.add(count);
+                    metrics.gso_segments.increment_by(count);
                 }
             }
-            SendEvent::TooLarge(message) => metrics.datagrams_dropped_too_large.add(message.count as u64),
+            SendEvent::TooLarge(message) => metrics.datagrams_dropped_too_large.increment_by(message.count as u64),
             SendEvent::Refused(message, errno) => {
-                metrics.datagrams_dropped_refused.add(message.count as u64);
+                metrics.datagrams_dropped_refused.increment_by(message.count as u64);
                 let error = io::Error::from_raw_os_error(errno);
                 tracing::debug!(path = ?message.path, %error, "cannot send a datagram");
             }
@@ -153,7 +159,7 @@ impl fmt::Debug for SocketSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender")
             .field("socket", &self.system.socket)
-            .field("gso", &self.flush.gso())
+            .field("gso", &self.flush.gso_state())
             .finish_non_exhaustive()
     }
 }
@@ -170,11 +176,11 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         // The same socket once more: it is registered for reading all the time.
-        let _reading = register(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
+        let _reading = register_interest(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
         for _ in 0..3 {
-            let mut waiting = Waiting::begin(SendBlocked::Buffer, &socket);
+            let mut waiting = WritableWait::from_blocked(SendBlocked::Buffer, &socket);
             timeout(Duration::from_secs(5), poll_fn(|cx| waiting.poll(cx))).await.unwrap().unwrap();
-            assert!(matches!(waiting, Waiting::Nothing));
+            assert!(matches!(waiting, WritableWait::Nothing));
         }
     }
 
@@ -182,9 +188,9 @@ mod tests {
     async fn a_queue_below_the_socket_has_a_millisecond_to_drain() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let start = Instant::now();
-        let mut waiting = Waiting::begin(SendBlocked::Below, &socket);
+        let mut waiting = WritableWait::from_blocked(SendBlocked::Below, &socket);
         assert!(poll!(pin!(poll_fn(|cx| waiting.poll(cx)))).is_pending());
         poll_fn(|cx| waiting.poll(cx)).await.unwrap();
-        assert!(start.elapsed() >= PAUSE);
+        assert!(start.elapsed() >= QUEUE_DRAIN_DELAY);
     }
 }

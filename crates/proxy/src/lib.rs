@@ -39,14 +39,14 @@ mod rules;
 mod tests;
 mod tunnel;
 
-pub use access::{Users, UsersError, user_line};
+pub use access::{Users, UsersError, create_user_line};
 pub use answer::{PageError, Pages};
 pub use balance::CookieKey;
 pub use connection::TlsToOrigin;
-pub use handler::{Proxy, request_head, response_head};
-pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
-pub use origin::{Check, ServerState, probe};
-pub use pool::{Capacity, Derived};
+pub use handler::{Proxy, convert_request_head, convert_response_head};
+pub use metrics::{CheckMetrics, CheckMetricsTable, ProxyMetrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
+pub use origin::{CheckSummary, ServerState, probe_origin_server};
+pub use pool::{Capacity, DerivedLimits};
 pub use routing::{
-    InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget, Routing, RoutingFiles, check_health,
+    ActiveMaintenance, Maintenance, MaintenanceError, MaintenanceTarget, Routing, RoutingFiles, check_health,
 };

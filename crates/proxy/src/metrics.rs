@@ -1,18 +1,18 @@
 //! A worker's metrics of requests to origins.
 
-use crate::message::Removed;
+use crate::message::RemovedFields;
 use http::StatusCode;
 use litequic_exchange::{Body, ByteCounter, Protocol, Response};
 use litequic_telemetry::{
-    Counter, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, Key, LIMIT_REACHED, Labels, Measure, Sample,
-    TIMEOUTS, Table, Value, Wake, metrics, plain,
+    Counter, CounterKey, CounterTable, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, LIMIT_REACHED, Labels,
+    Measure, Sample, SampleValue, TIMEOUTS, WakeTracker, metrics, plain_label,
 };
 use std::sync::Arc;
 
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct ProxyMetrics {
         Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
             ambiguous_paths "See [Routing](../proxying.md#routing).",
         }
@@ -183,13 +183,13 @@ metrics! {
         }
         + with {
             /// Origins' servers.
-            pub servers: Table<ServerName, ServerMetrics>,
+            pub servers: CounterTable<ServerName, ServerMetrics>,
             /// Responses and bytes by route.
-            pub routes: Table<RouteName, RouteMetrics>,
+            pub routes: CounterTable<RouteName, RouteMetrics>,
         }
         + beside {
             /// What the worker runs for.
-            pub wake: Arc<Wake>,
+            pub wake: Arc<WakeTracker>,
         }
     }
 }
@@ -210,12 +210,12 @@ impl ServerName {
     }
 }
 
-impl Key for ServerName {
-    fn plain(&self) -> Self {
-        Self { origin: plain(&self.origin), server: plain(&self.server) }
+impl CounterKey for ServerName {
+    fn plain_key(&self) -> Self {
+        Self { origin: plain_label(&self.origin), server: plain_label(&self.server) }
     }
 
-    fn labels(&self) -> Labels {
+    fn key_labels(&self) -> Labels {
         vec![("origin", self.origin.to_string().into()), ("server", self.server.to_string().into())]
     }
 }
@@ -279,18 +279,18 @@ metrics! {
 }
 
 /// The metrics of health checks, by server.
-pub type Checks = Table<ServerName, CheckMetrics>;
+pub type CheckMetricsTable = CounterTable<ServerName, CheckMetrics>;
 
 /// A route, by what it matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteName(pub Arc<str>);
 
-impl Key for RouteName {
-    fn plain(&self) -> Self {
-        Self(plain(&self.0))
+impl CounterKey for RouteName {
+    fn plain_key(&self) -> Self {
+        Self(plain_label(&self.0))
     }
 
-    fn labels(&self) -> Labels {
+    fn key_labels(&self) -> Labels {
         vec![("route", self.0.to_string().into())]
     }
 }
@@ -336,7 +336,7 @@ pub struct RouteMetrics {
 
 impl RouteMetrics {
     /// A final response to a client of `protocol`.
-    pub fn count(&self, protocol: Protocol, status: StatusCode) {
+    pub fn count_status(&self, protocol: Protocol, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2);
         let [h3, h2, h1] = &self.responses;
         let classes = match protocol {
@@ -351,25 +351,25 @@ impl RouteMetrics {
     }
 
     /// `body` of a request, whose bytes are counted as they are read.
-    pub fn count_request(&self, body: Body) -> Body {
-        body.counted(&self.received)
+    pub fn count_request_bytes(&self, body: Body) -> Body {
+        body.with_byte_counter(&self.received)
     }
 
     /// `response`, whose bytes are counted as they are sent; those of a tunnel both ways.
-    pub fn count_response(&self, response: Response) -> Response {
+    pub fn count_response_bytes(&self, response: Response) -> Response {
         let body = match response.body.into_tunnel() {
-            Ok(tunnel) => Body::tunnel(tunnel.counted(&self.received, &self.sent)),
-            Err(body) => body.counted(&self.sent),
+            Ok(tunnel) => Body::from_tunnel(tunnel.with_byte_counters(&self.received, &self.sent)),
+            Err(body) => body.with_byte_counter(&self.sent),
         };
         Response { body, ..response }
     }
 }
 
-impl Metrics {
+impl ProxyMetrics {
     /// Counts the fields that were removed from a request.
-    pub(super) fn count_removed(&self, removed: Removed) {
-        self.ambiguous_fields_dropped.add(removed.ambiguous);
-        self.reserved_fields.add(removed.reserved);
+    pub(super) fn count_removed(&self, removed: RemovedFields) {
+        self.ambiguous_fields_dropped.increment_by(removed.ambiguous);
+        self.reserved_fields.increment_by(removed.reserved);
     }
 }
 
@@ -382,7 +382,7 @@ impl Group for RouteMetrics {
             }
         }
         for (family, bytes) in [(ROUTE_REQUEST_BYTES, &self.received), (ROUTE_RESPONSE_BYTES, &self.sent)] {
-            see(Sample { family, labels: Vec::new(), note: "", value: Value::Counter(bytes.get()) });
+            see(Sample { family, labels: Vec::new(), note: "", value: SampleValue::Counter(bytes.passed_bytes()) });
         }
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
         let denied = [
@@ -401,11 +401,11 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
 
-    fn counted(route: &RouteMetrics) -> Vec<(String, Value)> {
+    fn counted(route: &RouteMetrics) -> Vec<(String, SampleValue)> {
         let mut counted = Vec::new();
         route.visit(&mut |sample| {
-            if !matches!(sample.value, Value::Counter(0)) {
-                counted.push((sample.name(""), sample.value));
+            if !matches!(sample.value, SampleValue::Counter(0)) {
+                counted.push((sample.labeled_name(""), sample.value));
             }
         });
         counted
@@ -421,10 +421,10 @@ mod tests {
             (Protocol::Http2, 999),
             (Protocol::Http1, 200),
         ] {
-            route.count(protocol, StatusCode::from_u16(status).unwrap());
+            route.count_status(protocol, StatusCode::from_u16(status).unwrap());
         }
         let of = |protocol: &str, class: &str, count| {
-            (format!("route_responses{{protocol=\"{protocol}\",class=\"{class}\"}}"), Value::Counter(count))
+            (format!("route_responses{{protocol=\"{protocol}\",class=\"{class}\"}}"), SampleValue::Counter(count))
         };
         assert_eq!(counted(&route), [of("h3", "2xx", 2), of("h2", "5xx", 2), of("h1", "2xx", 1)]);
     }
@@ -432,13 +432,13 @@ mod tests {
     #[tokio::test]
     async fn a_routes_bytes_are_counted_once_they_pass() {
         let route = RouteMetrics::default();
-        let request = route.count_request("12345".into());
-        let response = route.count_response(Response::new(StatusCode::OK, "123"));
+        let request = route.count_request_bytes("12345".into());
+        let response = route.count_response_bytes(Response::new(StatusCode::OK, "123"));
         assert!(counted(&route).is_empty());
         for body in [request, response.body] {
             body.collect().await.unwrap();
         }
-        let of = |name: &str, bytes| (name.to_owned(), Value::Counter(bytes));
+        let of = |name: &str, bytes| (name.to_owned(), SampleValue::Counter(bytes));
         assert_eq!(counted(&route), [of("route_request_body_bytes", 5), of("route_response_body_bytes", 3)]);
     }
 }

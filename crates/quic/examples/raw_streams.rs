@@ -8,7 +8,7 @@
 
 use litequic_config::{Config, LiteQuic};
 use litequic_net::{Backend, OpenSocket, SocketGroup, SocketOptions};
-use litequic_quic::{EndpointParts, Observer, SocketIo, WorkerIndex, connect, start};
+use litequic_quic::{EndpointParts, Observer, SocketIo, WorkerIndex, connect_client, start_endpoint};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::PrivateKeyDer};
 use s2n_quic::{Server, provider::tls::rustls::Server as Tls};
 use std::{error::Error, sync::Arc, time::Duration};
@@ -29,23 +29,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The kernel chooses the port. The configuration is a proxy's: its origin and its certificate's files are unused.
     let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
-    let socket = group.join(0, 1)?.remove(0);
-    let local = group.address();
-    let config = Config::simple(local, "http://localhost".parse()?, "".into(), "".into());
+    let socket = group.add_process(0, 1)?.remove(0);
+    let local = group.group_address();
+    let config = Config::with_defaults(local, "http://localhost".parse()?, "".into(), "".into());
     let LiteQuic { receive_batch, gso, gro, .. } = config.litequic;
     let options = SocketOptions { backend: Backend::Epoll, receive_batch, gso, gro };
-    let sockets = Arc::<litequic_net::Metrics>::default();
+    let sockets = Arc::<litequic_net::SocketMetrics>::default();
     let OpenSocket { receiver, sender, may_probe_mtu, .. } = OpenSocket::new(socket, options, Arc::clone(&sockets))?;
     let io = SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu };
-    let parts = EndpointParts::for_one_worker(config.live(), Tls::from(tls))?;
-    tokio::spawn(echo(start(io, local, WorkerIndex(0), &parts)?.server));
+    let parts = EndpointParts::for_one_worker(config.into_live(), Tls::from(tls))?;
+    tokio::spawn(echo_streams(start_endpoint(io, local, WorkerIndex(0), &parts)?.server));
     println!("listening on {local}");
 
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone())?;
     let mut tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tls.alpn_protocols = vec![ALPN.to_vec()];
-    let mut connection = connect(local, "localhost", tls, Duration::from_secs(5), &Observer::default()).await?;
+    let mut connection = connect_client(local, "localhost", tls, Duration::from_secs(5), &Observer::default()).await?;
     let (mut receive, mut send) = connection.open_bidirectional_stream().await?.split();
     let data: Vec<u8> = (0..=250).cycle().take(BYTES).collect();
     let mut returned = Vec::new();
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Sends back what each stream of each connection brings.
-async fn echo(mut server: Server) {
+async fn echo_streams(mut server: Server) {
     while let Some(mut connection) = server.accept().await {
         tokio::spawn(async move {
             while let Ok(Some(stream)) = connection.accept_bidirectional_stream().await {

@@ -43,18 +43,21 @@ mod metrics;
 mod qlog;
 
 pub use client::{
-    ConnectError, Counts, Observed, Observer, Packet, PacketDirection, RoundTrip, TransportParameters, connect,
+    ConnectError, ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate,
+    TransportParameters, connect_client,
 };
-pub use connection::{AckFrequencySupport, Acknowledged, AlertHandle, DraftVersion, MAX_RANGES};
+pub use connection::{AckFrequencySupport, AcknowledgedNumbers, AlertHandle, DraftVersion, MAX_ACKNOWLEDGED_RANGES};
 pub use endpoint::{
     EndpointError, EndpointParts, EndpointState, QuicEndpoint, QuicTransport, SourceLimits, client_address, library_io,
-    log_open, start, transport_report,
+    log_open_connection, start_endpoint, transport_report,
 };
 pub use identity::{
-    ConnectionIdFormat, Generations, IdScheme, Layout, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,
+    ConnectionIdFormat, Generations, IdLayout, IdScheme, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,
     ServerIdKeyError, WorkerIndex,
 };
-pub use io::{AckReordering, Arrival, EndpointIo, MAX_AHEAD, MAX_CONNECTIONS, SMALL, SocketIo};
-pub use metrics::Metrics;
+pub use io::{
+    AckReordering, Arrival, EndpointIo, MAX_OVERTAKEN, MAX_REORDERED_CONNECTIONS, MAX_SMALL_DATAGRAM_LEN, SocketIo,
+};
+pub use metrics::QuicMetrics;
 pub use qlog::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};
 pub use wire::frame;

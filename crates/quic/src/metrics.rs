@@ -1,12 +1,12 @@
 //! A worker's metrics of QUIC.
 
-use litequic_telemetry::{Counter, DENIED, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
+use litequic_telemetry::{Counter, DENIED, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, WakeTracker, metrics};
 use std::sync::Arc;
 
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct QuicMetrics {
         Gauge("connections_held", "Connections that QUIC keeps state for, handshakes and closing ones too.") {
             connections_held "What `limits.max_connections` bounds; over TCP as many again.",
         }
@@ -191,7 +191,7 @@ metrics! {
         }
         + beside {
             /// What the worker runs for.
-            pub wake: Arc<Wake>,
+            pub wake: Arc<WakeTracker>,
         }
     }
 }

@@ -6,9 +6,9 @@
 //! connections with an upload may send, idle connections count as nothing, and once more is buffered than the budget,
 //! the connection that buffers most of the source that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
 
-use crate::fairness::{Source, Victims};
+use crate::fairness::{ClientSource, EvictionOrder};
 use futures_util::task::AtomicWaker;
-use litequic_base::number::Number;
+use litequic_base::number::RelaxedCell;
 use std::{
     cmp::Reverse,
     collections::HashMap,
@@ -22,22 +22,22 @@ use std::{
 
 /// One worker's. A lock and atomics, because s2n-quic wants its providers `Send`; one thread alone uses them.
 #[derive(Debug, Clone)]
-pub struct ReceiveBudget(Arc<Shared>);
+pub struct ReceiveBudget(Arc<ReceiveBudgetState>);
 
 #[derive(Debug)]
-struct Shared {
+struct ReceiveBudgetState {
     /// Bytes that may be held.
-    bytes: Number,
+    bytes: RelaxedCell,
     /// Bytes that every connection may hold.
     floor: u64,
-    held: Number,
+    held: RelaxedCell,
     /// What connections with an upload may send ahead.
-    granted: Number,
-    accounts: Mutex<Accounts>,
+    granted: RelaxedCell,
+    accounts: Mutex<ReceiveAccounts>,
 }
 
 #[derive(Debug, Default)]
-struct Accounts {
+struct ReceiveAccounts {
     next: u64,
     by_id: HashMap<u64, ReceiveAccount>,
 }
@@ -45,11 +45,11 @@ struct Accounts {
 impl ReceiveBudget {
     /// A budget of `bytes`, and `floor` for every connection beside them.
     pub fn new(bytes: u64, floor: u64) -> Self {
-        Self(Arc::new(Shared {
-            bytes: Number::new(bytes),
+        Self(Arc::new(ReceiveBudgetState {
+            bytes: RelaxedCell::new(bytes),
             floor,
-            held: Number::default(),
-            granted: Number::default(),
+            held: RelaxedCell::default(),
+            granted: RelaxedCell::default(),
             accounts: Mutex::default(),
         }))
     }
@@ -60,34 +60,34 @@ impl ReceiveBudget {
     }
 
     /// Bytes that were received and not read.
-    pub fn held(&self) -> u64 {
+    pub fn buffered_bytes(&self) -> u64 {
         self.0.held.get()
     }
 
     /// Bytes that connections with an upload may send ahead.
-    pub fn granted(&self) -> u64 {
+    pub fn granted_bytes(&self) -> u64 {
         self.0.granted.get()
     }
 
     /// The larger of what is buffered and what connections with an upload may send: a new connection's window depends
     /// on it.
-    pub fn used(&self) -> u64 {
-        self.held().max(self.granted())
+    pub fn used_receive_bytes(&self) -> u64 {
+        self.buffered_bytes().max(self.granted_bytes())
     }
 
     /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix
     /// length in bits), or a source of its own.
-    pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
-        let mut accounts = self.accounts();
+    pub fn grant_window(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
+        let mut accounts = self.lock_accounts();
         let id = accounts.next;
         accounts.next = id.wrapping_add(1);
-        let account = ReceiveAccount(Arc::new(State {
+        let account = ReceiveAccount(Arc::new(ReceiveAccountState {
             budget: self.clone(),
-            source: Source::new(network, id),
+            source: ClientSource::new(network, id),
             window,
-            held: Number::default(),
-            uploads: Number::default(),
-            is_over: AtomicBool::new(false),
+            held: RelaxedCell::default(),
+            uploads: RelaxedCell::default(),
+            is_evicted: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         }));
@@ -99,26 +99,30 @@ impl ReceiveBudget {
     /// whose connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that
     /// buffers no more than every one may stays open.
     fn close_largest(&self) {
-        let accounts = self.accounts();
+        let accounts = self.lock_accounts();
         let mut holding: Vec<&ReceiveAccount> =
-            accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed)).collect();
-        holding.sort_unstable_by_key(|account| Reverse(account.held()));
-        let mut victims = Victims::default();
+            accounts.by_id.values().filter(|account| !account.0.is_evicted.load(Relaxed)).collect();
+        holding.sort_unstable_by_key(|account| Reverse(account.unread_bytes()));
+        let mut victims = EvictionOrder::default();
         for account in holding {
-            let (source, held) = (&account.0.source, account.held());
-            if held > self.0.floor { victims.add(source, held, account) } else { victims.hold(source, held) }
+            let (source, held) = (&account.0.source, account.unread_bytes());
+            if held > self.0.floor {
+                victims.add_claim(source, held, account)
+            } else {
+                victims.add_fixed_amount(source, held)
+            }
         }
         for account in victims {
-            if self.held() <= self.0.bytes.get() {
+            if self.buffered_bytes() <= self.0.bytes.get() {
                 return;
             }
-            account.none_is_left();
-            account.0.is_over.store(true, Relaxed);
+            account.release_unread();
+            account.0.is_evicted.store(true, Relaxed);
             account.0.waker.wake();
         }
     }
 
-    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+    fn lock_accounts(&self) -> MutexGuard<'_, ReceiveAccounts> {
         self.0.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,35 +143,35 @@ impl WindowGrant {
     }
 
     /// What the connection's streams are accounted in.
-    pub fn account(&self) -> ReceiveAccount {
+    pub fn clone_account(&self) -> ReceiveAccount {
         self.account.clone()
     }
 }
 
 impl Drop for WindowGrant {
     fn drop(&mut self) {
-        self.account.0.budget.accounts().by_id.remove(&self.id);
+        self.account.0.budget.lock_accounts().by_id.remove(&self.id);
         // What its tasks do until they are dropped counts for nothing.
         self.account.0.has_ended.store(true, Relaxed);
-        self.account.none_is_left();
+        self.account.release_unread();
     }
 }
 
 /// One connection's account of what was received and not read.
 #[derive(Debug, Clone)]
-pub struct ReceiveAccount(Arc<State>);
+pub struct ReceiveAccount(Arc<ReceiveAccountState>);
 
 #[derive(Debug)]
-struct State {
+struct ReceiveAccountState {
     budget: ReceiveBudget,
     /// The client; its number is the account's.
-    source: Source,
+    source: ClientSource,
     window: u64,
-    held: Number,
+    held: RelaxedCell,
     /// Requests whose bodies have turned out to be uploads.
-    uploads: Number,
+    uploads: RelaxedCell,
     /// To be closed.
-    is_over: AtomicBool,
+    is_evicted: AtomicBool,
     has_ended: AtomicBool,
     waker: AtomicWaker,
 }
@@ -176,7 +180,7 @@ impl ReceiveAccount {
     /// Counts `bytes` that came. Those of a QUIC stream count from the end of what came before, gaps included: that is
     /// what flow control counts (RFC 9000 §4.1), and what memory the rest takes at most.
     pub fn on_received(&self, bytes: u64) {
-        let State { budget, window, held, is_over, has_ended, .. } = &*self.0;
+        let ReceiveAccountState { budget, window, held, is_evicted: is_over, has_ended, .. } = &*self.0;
         if is_over.load(Relaxed) || has_ended.load(Relaxed) {
             return;
         }
@@ -184,43 +188,43 @@ impl ReceiveAccount {
         // Flow control allows no more: what exceeds it is of streams that were reset, which are not read to their end.
         let now = before.saturating_add(bytes).min(*window);
         held.set(now);
-        budget.0.held.add(now.saturating_sub(before));
-        if now > budget.0.floor && budget.held() > budget.0.bytes.get() {
+        budget.0.held.add_saturating(now.saturating_sub(before));
+        if now > budget.0.floor && budget.buffered_bytes() > budget.0.bytes.get() {
             budget.close_largest();
         }
     }
 
     /// Counts `bytes` that were read.
-    pub fn taken(&self, bytes: u64) {
-        let before = self.held();
+    pub fn count_taken(&self, bytes: u64) {
+        let before = self.unread_bytes();
         let now = before.saturating_sub(bytes);
         self.0.held.set(now);
-        self.0.budget.0.held.subtract(before.saturating_sub(now));
+        self.0.budget.0.held.subtract_saturating(before.saturating_sub(now));
     }
 
     /// No stream is open: whatever came was read or discarded, what was reset too.
-    pub fn none_is_left(&self) {
-        self.taken(self.held());
+    pub fn release_unread(&self) {
+        self.count_taken(self.unread_bytes());
     }
 
     /// A request's body is an upload: as long as this exists, the connection's window counts as used.
-    pub fn upload(&self) -> UploadAccount {
-        let State { budget, window, uploads, .. } = &*self.0;
+    pub fn begin_upload(&self) -> UploadAccount {
+        let ReceiveAccountState { budget, window, uploads, .. } = &*self.0;
         if uploads.get() == 0 {
-            budget.0.granted.add(*window);
+            budget.0.granted.add_saturating(*window);
         }
-        uploads.add(1);
+        uploads.add_saturating(1);
         UploadAccount(self.clone())
     }
 
     /// Ready once the connection is to be closed, because it holds too much. The last task that polls is woken.
-    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_over_budget(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.waker.register(cx.waker());
-        if self.0.is_over.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+        if self.0.is_evicted.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Bytes that came and were not read.
-    pub fn held(&self) -> u64 {
+    pub fn unread_bytes(&self) -> u64 {
         self.0.held.get()
     }
 }
@@ -232,38 +236,38 @@ pub struct UploadAccount(ReceiveAccount);
 impl Drop for UploadAccount {
     fn drop(&mut self) {
         let ReceiveAccount(state) = &self.0;
-        state.uploads.subtract(1);
+        state.uploads.subtract_saturating(1);
         if state.uploads.get() == 0 {
-            state.budget.0.granted.subtract(state.window);
+            state.budget.0.granted.subtract_saturating(state.window);
         }
     }
 }
 
 /// What was read of one request: finds out when it turns out to be an upload.
 #[derive(Debug)]
-pub struct Taken {
+pub struct UploadDetector {
     account: ReceiveAccount,
     bytes: u64,
     upload: Option<UploadAccount>,
 }
 
-impl Taken {
+impl UploadDetector {
     /// What was read of a request that begins: nothing.
     pub const fn new(account: ReceiveAccount) -> Self {
         Self { account, bytes: 0, upload: None }
     }
 
     /// Counts `bytes` more.
-    pub fn add(&mut self, bytes: u64) {
-        self.account.taken(bytes);
+    pub fn count_body_bytes(&mut self, bytes: u64) {
+        self.account.count_taken(bytes);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.upload.is_none() && self.bytes > self.account.0.budget.0.floor {
-            self.upload = Some(self.account.upload());
+            self.upload = Some(self.account.begin_upload());
         }
     }
 
     /// What it is accounted in.
-    pub const fn account(&self) -> &ReceiveAccount {
+    pub const fn body_account(&self) -> &ReceiveAccount {
         &self.account
     }
 }
@@ -278,65 +282,70 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     fn is_over(grant: &WindowGrant) -> bool {
-        grant.account.poll_over(&Context::from_waker(noop_waker_ref())).is_ready()
+        grant.account.poll_over_budget(&Context::from_waker(noop_waker_ref())).is_ready()
     }
 
     #[test]
     fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
-        assert_eq!(budget.used(), 0);
-        let uploads: Vec<UploadAccount> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
-        let second = idle[0].account().upload();
-        assert_eq!((budget.used(), budget.granted()), (32 * MIB, 32 * MIB), "a connection counts once");
+        let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.grant_window(2 * MIB, None)).collect();
+        assert_eq!(budget.used_receive_bytes(), 0);
+        let uploads: Vec<UploadAccount> =
+            idle.iter().take(16).map(|grant| grant.clone_account().begin_upload()).collect();
+        let second = idle[0].clone_account().begin_upload();
+        assert_eq!(
+            (budget.used_receive_bytes(), budget.granted_bytes()),
+            (32 * MIB, 32 * MIB),
+            "a connection counts once"
+        );
         drop(uploads);
-        assert_eq!(budget.granted(), 2 * MIB);
+        assert_eq!(budget.granted_bytes(), 2 * MIB);
         idle[1].account.on_received(MIB);
-        assert_eq!(budget.used(), 2 * MIB, "the larger of what is held and what may be");
+        assert_eq!(budget.used_receive_bytes(), 2 * MIB, "the larger of what is held and what may be");
         drop(second);
-        assert_eq!(budget.used(), MIB);
+        assert_eq!(budget.used_receive_bytes(), MIB);
     }
 
     #[test]
     fn a_body_is_an_upload_once_it_is_longer_than_what_every_connection_may_send() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let grant = budget.begin(MIB, None);
-        let mut taken = Taken::new(grant.account());
-        taken.add(FLOOR);
-        assert_eq!(budget.granted(), 0);
-        taken.add(1);
-        taken.add(1);
-        assert_eq!(budget.granted(), MIB);
+        let grant = budget.grant_window(MIB, None);
+        let mut taken = UploadDetector::new(grant.clone_account());
+        taken.count_body_bytes(FLOOR);
+        assert_eq!(budget.granted_bytes(), 0);
+        taken.count_body_bytes(1);
+        taken.count_body_bytes(1);
+        assert_eq!(budget.granted_bytes(), MIB);
         drop(taken);
-        assert_eq!(budget.granted(), 0);
+        assert_eq!(budget.granted_bytes(), 0);
     }
 
     #[test]
     fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let (one, other) = (budget.begin(MIB, None), budget.begin(MIB, None));
+        let (one, other) = (budget.grant_window(MIB, None), budget.grant_window(MIB, None));
         one.account.on_received(1000);
         other.account.on_received(500);
-        one.account.taken(400);
-        assert_eq!(budget.held(), 1100);
+        one.account.count_taken(400);
+        assert_eq!(budget.buffered_bytes(), 1100);
         one.account.on_received(2 * MIB);
-        assert_eq!(budget.held(), MIB + 500, "no more than a window");
-        one.account.taken(3 * MIB);
-        assert_eq!(budget.held(), 500);
+        assert_eq!(budget.buffered_bytes(), MIB + 500, "no more than a window");
+        one.account.count_taken(3 * MIB);
+        assert_eq!(budget.buffered_bytes(), 500);
         drop(one);
-        let account = other.account();
+        let account = other.clone_account();
         drop(other);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.buffered_bytes(), 0);
         account.on_received(1000);
-        assert_eq!(budget.held(), 0, "it has ended");
-        assert!(account.poll_over(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
-        assert!(budget.accounts().by_id.is_empty());
+        assert_eq!(budget.buffered_bytes(), 0, "it has ended");
+        assert!(account.poll_over_budget(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
+        assert!(budget.lock_accounts().by_id.is_empty());
     }
 
     #[test]
     fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
-        let grants: Vec<WindowGrant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
+        let grants: Vec<WindowGrant> = (0..4).map(|_| budget.grant_window(MIB, None)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
             grant.account.on_received(bytes);
         }
@@ -345,22 +354,22 @@ mod tests {
         assert!(!grants.iter().any(is_over));
         grants[3].account.on_received(1);
         assert_eq!([0, 1, 2, 3].map(|nth: usize| is_over(&grants[nth])), [false, true, false, false]);
-        assert_eq!(budget.held(), MIB + FLOOR + 1);
+        assert_eq!(budget.buffered_bytes(), MIB + FLOOR + 1);
     }
 
     #[test]
     fn the_largest_connection_of_the_source_that_holds_most_is_closed() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
         let address = |last: u8| Some(([192, 0, 2, last].into(), 32));
-        let single = budget.begin(MIB, address(1));
+        let single = budget.grant_window(MIB, address(1));
         single.account.on_received(MIB - FLOOR);
-        let many: Vec<WindowGrant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
+        let many: Vec<WindowGrant> = (0..8).map(|_| budget.grant_window(MIB, address(2))).collect();
         (0..8).for_each(|nth: usize| many[nth].account.on_received(2 * FLOOR + nth as u64));
-        assert!(!many.iter().any(is_over), "{}", budget.held());
+        assert!(!many.iter().any(is_over), "{}", budget.buffered_bytes());
         single.account.on_received(FLOOR);
         assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
         // What no connection may be closed for stays, of one source as of many.
-        let small: Vec<WindowGrant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
+        let small: Vec<WindowGrant> = (0..64).map(|_| budget.grant_window(MIB, address(2))).collect();
         small.iter().for_each(|grant| grant.account.on_received(FLOOR));
         single.account.on_received(0);
         assert!(!small.iter().any(is_over));
@@ -372,17 +381,17 @@ mod tests {
             bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
         ) {
             let budget = ReceiveBudget::new(bytes, FLOOR);
-            let grants: Vec<WindowGrant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
+            let grants: Vec<WindowGrant> = (0..40).map(|_| budget.grant_window(MIB, None)).collect();
             for (nth, bytes_moved, reads) in steps {
                 let account = &grants[nth].account;
-                if reads { account.taken(bytes_moved) } else { account.on_received(bytes_moved) }
-                prop_assert!(account.held() <= MIB);
-                let held: u64 = grants.iter().map(|grant| grant.account.held()).sum();
-                prop_assert_eq!(held, budget.held());
+                if reads { account.count_taken(bytes_moved) } else { account.on_received(bytes_moved) }
+                prop_assert!(account.unread_bytes() <= MIB);
+                let held: u64 = grants.iter().map(|grant| grant.account.unread_bytes()).sum();
+                prop_assert_eq!(held, budget.buffered_bytes());
                 prop_assert!(held <= bytes + 40 * FLOOR);
             }
             drop(grants);
-            prop_assert_eq!(budget.held(), 0);
+            prop_assert_eq!(budget.buffered_bytes(), 0);
         }
     }
 }

@@ -10,26 +10,26 @@ use std::task::{Context, Poll, Waker};
 pub trait Transport {
     /// Opens the window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. Called once
     /// for each stream, in the order of accepting.
-    fn open(&self, connection: u64, stream: u64) -> Box<dyn SendWindow>;
+    fn open_send_window(&self, connection: u64, stream: u64) -> Box<dyn SendWindow>;
 
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
-    fn account(&self, connection: u64) -> Option<ReceiveAccount>;
+    fn receive_account(&self, connection: u64) -> Option<ReceiveAccount>;
 
     /// Whether the streams of a connection, by s2n-quic's ID, are served by their priorities.
-    fn is_ordered(&self, connection: u64) -> bool;
+    fn is_connection_ordered(&self, connection: u64) -> bool;
 
     /// Sets the priority of a request stream because its client has changed it, by s2n-quic's IDs. Returns whether it
     /// was another; `None` if the stream is not open.
     fn update_priority(&self, connection: u64, stream: u64, priority: Priority) -> Option<bool>;
 
     /// Reports how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
-    fn alerts(&self, connection: u64) -> Box<dyn ConnectionAlerts>;
+    fn connection_alerts(&self, connection: u64) -> Box<dyn ConnectionAlerts>;
 }
 
 /// How a connection's client behaves below HTTP/3.
 pub trait ConnectionAlerts {
     /// Returns the next alert. The last task that polls is woken.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Alert>;
+    fn poll_alert(&self, cx: &mut Context<'_>) -> Poll<Alert>;
 }
 
 /// Alerts of [`ConnectionAlerts`].
@@ -47,10 +47,10 @@ pub enum Alert {
 /// One request stream's window, dropped at the stream's end.
 pub trait SendWindow {
     /// Bytes that may be sent on the stream in all. The limit only rises.
-    fn limit(&self) -> u64;
+    fn send_limit(&self) -> u64;
 
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
-    fn register(&self, waker: &Waker);
+    fn register_waker(&self, waker: &Waker);
 
     /// Whether the client has asked to send no more (STOP_SENDING), as far as the frame was seen: QUIC may reject its
     /// packet.
@@ -60,22 +60,22 @@ pub trait SendWindow {
     fn is_ordered(&self) -> bool;
 
     /// The stream's priority.
-    fn priority(&self) -> Priority;
+    fn stream_priority(&self) -> Priority;
 
     /// Sets the priority of a request, unless its client has changed it already.
     fn begin_priority(&self, priority: Priority);
 
     /// Sets the stream's priority.
-    fn set_priority(&self, priority: Priority);
+    fn set_stream_priority(&self, priority: Priority);
 
     /// Whether `length` bytes may be handed over at once on top of `sent` bytes, as nothing competes with them. They
     /// are to be handed over then. Behind bytes that are the last of the response no more are handed over.
-    fn at_once(&self, sent: u64, length: u64, is_last: bool) -> bool;
+    fn may_send_at_once(&self, sent: u64, length: u64, is_last: bool) -> bool;
 
     /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged. A
     /// stream that is served by its priority waits for its turn from then on if there are none, and no more if none are
     /// ready.
-    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance;
+    fn write_allowance(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance;
 
     /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none
     /// come.

@@ -7,39 +7,39 @@ use std::{cell::Cell, fs::File, io, net::SocketAddr};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Connections that are closed at once at most, so that the worker's other tasks run in between.
-const MOST_CLOSED: u64 = 64;
+const MAX_SHED: u64 = 64;
 /// The spare descriptor: a file that takes no memory and is never written.
-const SPARE: &str = "/dev/null";
+const SPARE_PATH: &str = "/dev/null";
 
 /// A listener, and what stands for it in tests.
-pub(super) trait Accept {
+pub(super) trait AcceptConnections {
     /// A connection, which has a descriptor until it is dropped.
     type Stream;
     /// A descriptor without a use, until it is dropped.
     type Spare;
 
     /// The next connection, and its client's address. Cancel safe.
-    async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
+    async fn accept_connection(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 
     /// A spare descriptor; `None` if there is none.
-    fn spare(&self) -> Option<Self::Spare>;
+    fn open_spare(&self) -> Option<Self::Spare>;
 }
 
-impl Accept for TcpListener {
+impl AcceptConnections for TcpListener {
     type Stream = TcpStream;
     type Spare = File;
 
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    async fn accept_connection(&self) -> io::Result<(TcpStream, SocketAddr)> {
         Self::accept(self).await
     }
 
-    fn spare(&self) -> Option<File> {
-        File::open(SPARE).ok()
+    fn open_spare(&self) -> Option<File> {
+        File::open(SPARE_PATH).ok()
     }
 }
 
 /// A listener with a spare descriptor.
-pub(super) struct Acceptor<L: Accept> {
+pub(super) struct SpareAcceptor<L: AcceptConnections> {
     listener: L,
     /// `None` after another thread took the descriptor while it was given up.
     spare: Cell<Option<L::Spare>>,
@@ -47,17 +47,17 @@ pub(super) struct Acceptor<L: Accept> {
 
 /// What became of connections for which there was no descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shed {
+pub(super) struct ShedConnections {
     /// Connections that were accepted and closed.
     pub(super) closed: u64,
     /// More may wait, or none could be accepted: the next attempt comes after a pause.
     pub(super) pause: bool,
 }
 
-impl<L: Accept> Acceptor<L> {
+impl<L: AcceptConnections> SpareAcceptor<L> {
     /// An acceptor of `listener`.
     pub(super) fn new(listener: L) -> Self {
-        let spare = Cell::new(listener.spare());
+        let spare = Cell::new(listener.open_spare());
         Self { listener, spare }
     }
 
@@ -71,30 +71,30 @@ impl<L: Accept> Acceptor<L> {
     /// # Cancel safety
     ///
     /// Dropping the future loses no connection.
-    pub(super) async fn accept(&self) -> io::Result<(L::Stream, SocketAddr)> {
+    pub(super) async fn accept_client(&self) -> io::Result<(L::Stream, SocketAddr)> {
         self.take_spare();
-        self.listener.accept().await
+        self.listener.accept_connection().await
     }
 
     /// Takes the spare descriptor if it is missing and there is one.
     fn take_spare(&self) {
-        self.spare.set(self.spare.take().or_else(|| self.listener.spare()));
+        self.spare.set(self.spare.take().or_else(|| self.listener.open_spare()));
     }
 
     /// Gives up the spare descriptor, accepts and closes the connections that wait, and takes the spare one again.
-    pub(super) fn shed(&self) -> Shed {
+    pub(super) fn shed_waiting(&self) -> ShedConnections {
         drop(self.spare.take());
         let mut closed = 0;
-        while closed < MOST_CLOSED && matches!(self.listener.accept().now_or_never(), Some(Ok(_))) {
+        while closed < MAX_SHED && matches!(self.listener.accept_connection().now_or_never(), Some(Ok(_))) {
             closed += 1;
         }
         self.take_spare();
-        Shed { closed, pause: closed == 0 || closed == MOST_CLOSED }
+        ShedConnections { closed, pause: closed == 0 || closed == MAX_SHED }
     }
 }
 
 /// Whether accepting failed because the process or the system has no descriptor left.
-pub(super) fn is_exhausted(error: &io::Error) -> bool {
+pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code))
 }
 
@@ -128,11 +128,11 @@ mod tests {
         }
     }
 
-    impl Accept for Table {
+    impl AcceptConnections for Table {
         type Stream = Entry;
         type Spare = Entry;
 
-        async fn accept(&self) -> io::Result<(Entry, SocketAddr)> {
+        async fn accept_connection(&self) -> io::Result<(Entry, SocketAddr)> {
             if self.waiting.get() == 0 {
                 std::future::pending::<()>().await;
             }
@@ -141,7 +141,7 @@ mod tests {
             Ok((entry, ([127, 0, 0, 1], 1).into()))
         }
 
-        fn spare(&self) -> Option<Entry> {
+        fn open_spare(&self) -> Option<Entry> {
             self.entry()
         }
     }
@@ -152,17 +152,17 @@ mod tests {
             for (waiting, closed, pause) in [(1, 1, false), (63, 63, false), (100, 64, true)] {
                 let free = Rc::new(Cell::new(2));
                 let table = Table { free: Rc::clone(&free), waiting: Cell::new(1 + waiting), error };
-                let acceptor = Acceptor::new(table);
-                let served = acceptor.accept().now_or_never().unwrap().unwrap();
-                let failed = acceptor.accept().now_or_never().unwrap().map(drop).unwrap_err();
-                assert!(is_exhausted(&failed), "{failed}");
-                assert_eq!(acceptor.shed(), Shed { closed, pause });
+                let acceptor = SpareAcceptor::new(table);
+                let served = acceptor.accept_client().now_or_never().unwrap().unwrap();
+                let failed = acceptor.accept_client().now_or_never().unwrap().map(drop).unwrap_err();
+                assert!(is_out_of_descriptors(&failed), "{failed}");
+                assert_eq!(acceptor.shed_waiting(), ShedConnections { closed, pause });
                 assert_eq!(free.get(), 0, "the spare descriptor is taken again");
                 assert_eq!(acceptor.listener.waiting.get(), waiting - closed);
                 // Once there is a descriptor, the next connection is served.
                 drop(served);
                 acceptor.listener.waiting.set(1);
-                assert!(acceptor.accept().now_or_never().unwrap().is_ok());
+                assert!(acceptor.accept_client().now_or_never().unwrap().is_ok());
             }
         }
     }
@@ -171,10 +171,10 @@ mod tests {
     fn a_spare_descriptor_that_was_lost_is_taken_when_there_is_one() {
         let free = Rc::new(Cell::new(0));
         let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::ENFILE };
-        let acceptor = Acceptor::new(table);
-        assert_eq!(acceptor.shed(), Shed { closed: 0, pause: true }, "there was no spare one");
+        let acceptor = SpareAcceptor::new(table);
+        assert_eq!(acceptor.shed_waiting(), ShedConnections { closed: 0, pause: true }, "there was no spare one");
         free.set(1);
-        assert_eq!(acceptor.shed(), Shed { closed: 3, pause: false });
+        assert_eq!(acceptor.shed_waiting(), ShedConnections { closed: 3, pause: false });
         assert_eq!(free.get(), 0);
     }
 
@@ -183,23 +183,23 @@ mod tests {
     fn a_spare_descriptor_that_was_lost_is_taken_before_the_next_connection() {
         let free = Rc::new(Cell::new(0));
         let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::EMFILE };
-        let acceptor = Acceptor::new(table);
+        let acceptor = SpareAcceptor::new(table);
         free.set(1);
-        let failed = acceptor.accept().now_or_never().unwrap().map(drop).unwrap_err();
-        assert!(is_exhausted(&failed), "{failed}");
-        assert_eq!(acceptor.shed(), Shed { closed: 3, pause: false });
+        let failed = acceptor.accept_client().now_or_never().unwrap().map(drop).unwrap_err();
+        assert!(is_out_of_descriptors(&failed), "{failed}");
+        assert_eq!(acceptor.shed_waiting(), ShedConnections { closed: 3, pause: false });
         assert_eq!(free.get(), 0, "the spare descriptor is there again");
         // With two that are free, the connection is served.
-        let acceptor = Acceptor::new(Table { free: Rc::clone(&free), waiting: Cell::new(1), error: libc::EMFILE });
+        let acceptor = SpareAcceptor::new(Table { free: Rc::clone(&free), waiting: Cell::new(1), error: libc::EMFILE });
         free.set(2);
-        assert!(acceptor.accept().now_or_never().unwrap().is_ok());
-        assert_eq!(acceptor.shed(), Shed { closed: 0, pause: true });
+        assert!(acceptor.accept_client().now_or_never().unwrap().is_ok());
+        assert_eq!(acceptor.shed_waiting(), ShedConnections { closed: 0, pause: true });
     }
 
     #[test]
     fn other_errors_are_of_one_connection() {
         for code in [libc::ECONNABORTED, libc::EPROTO, libc::ENOBUFS] {
-            assert!(!is_exhausted(&io::Error::from_raw_os_error(code)));
+            assert!(!is_out_of_descriptors(&io::Error::from_raw_os_error(code)));
         }
     }
 }

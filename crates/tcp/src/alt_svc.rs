@@ -5,35 +5,35 @@
 
 use http::HeaderValue;
 use litequic_config::Listen;
-use litequic_exchange::alt_svc;
+use litequic_exchange::format_alt_svc;
 use std::{cell::RefCell, time::Duration};
 
 /// The `Alt-Svc` of one listener.
 #[derive(Debug)]
-pub(super) struct AltSvc {
+pub(super) struct ListenerAltSvc {
     /// Where clients reach HTTP/3.
     port: u16,
     /// The value for the last `listen.alt_svc_max_age`.
-    made: RefCell<Option<(Duration, HeaderValue)>>,
+    cached: RefCell<Option<(Duration, HeaderValue)>>,
 }
 
-impl AltSvc {
+impl ListenerAltSvc {
     pub(super) fn new(port: u16) -> Self {
-        Self { port, made: RefCell::default() }
+        Self { port, cached: RefCell::default() }
     }
 
     /// The value by the configuration in force.
-    pub(super) fn value(&self, listen: &Listen) -> HeaderValue {
+    pub(super) fn alt_svc_value(&self, listen: &Listen) -> HeaderValue {
         if !listen.http3 {
             return HeaderValue::from_static("clear");
         }
         let age = listen.alt_svc_max_age;
-        let mut made = self.made.borrow_mut();
+        let mut made = self.cached.borrow_mut();
         match &*made {
             Some((same, value)) if *same == age => value.clone(),
             _ => {
                 // Two numbers and quotation marks are a value.
-                let value = HeaderValue::try_from(alt_svc(self.port, age))
+                let value = HeaderValue::try_from(format_alt_svc(self.port, age))
                     .unwrap_or_else(|_| HeaderValue::from_static("clear"));
                 *made = Some((age, value.clone()));
                 value
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_value_follows_the_configuration() {
-        let alt_svc = AltSvc::new(443);
+        let alt_svc = ListenerAltSvc::new(443);
         let at = |http3, seconds| Listen { http3, alt_svc_max_age: Duration::from_secs(seconds), ..Listen::default() };
         for (listen, expected) in [
             (at(true, 86_400), "h3=\":443\"; ma=86400"),
@@ -57,7 +57,7 @@ mod tests {
             (at(false, 60), "clear"),
             (at(true, 60), "h3=\":443\"; ma=60"),
         ] {
-            assert_eq!(alt_svc.value(&listen), expected);
+            assert_eq!(alt_svc.alt_svc_value(&listen), expected);
         }
     }
 }

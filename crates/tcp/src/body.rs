@@ -2,16 +2,16 @@
 
 use super::{
     connection::ActiveRequest,
-    linger::{Discarding, Lingering},
+    linger::{BodyDiscard, LingerLimits},
     request,
-    share::{ResponseBuffer, SharedPiece},
+    share::{QueuedPiece, ResponseBuffer},
 };
-use crate::metrics::Metrics;
+use crate::metrics::TcpMetrics;
 use bytes::{Bytes, BytesMut};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::{
-    BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause, has_rarely_a_body, priority::Priority,
+    BodyError, ClientDeadline, MinimumRate, RequestRecord, TimeoutCause, priority::Priority, rarely_has_body,
     terms::FieldLimits,
 };
 use std::{
@@ -27,20 +27,20 @@ use tokio::time::timeout;
 
 /// A request that should have no body but whose stream is still open: how long to wait for its end, so that the origin
 /// does not get an empty chunked body. Some clients end a stream in a frame of its own.
-const END_WAIT: Duration = Duration::from_millis(20);
+const END_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Pieces of a body shorter than this are joined, as far as they have arrived.
-const SHORT: usize = 1024;
+const JOIN_THRESHOLD: usize = 1024;
 /// The size of joined pieces: beyond it a piece costs little for each of its bytes.
-const GATHERED: usize = 16 * 1024;
+const MAX_JOINED: usize = 16 * 1024;
 /// How often the next piece is polled without success although there seems to be more: hyper polls some sixteen times a
 /// turn.
-const TURNS: u32 = 64;
+const MAX_VAIN_POLLS: u32 = 64;
 
 /// A request's body as the library of its protocol delivers it.
-pub(super) trait Incoming: Body<Data = Bytes, Error = BodyError> + Unpin + 'static {
+pub(super) trait IncomingBody: Body<Data = Bytes, Error = BodyError> + Unpin + 'static {
     /// Whether more of it has arrived than was delivered.
-    fn has_more(&self) -> bool;
+    fn has_more_data(&self) -> bool;
 
     /// Whether the client waits for 100 (Continue) before it sends the body.
     fn is_held_back(&self) -> bool {
@@ -48,76 +48,76 @@ pub(super) trait Incoming: Body<Data = Bytes, Error = BodyError> + Unpin + 'stat
     }
 
     /// Ready once the body may be read.
-    fn poll_open(&mut self, _: &mut Context<'_>) -> Poll<()> {
+    fn poll_may_read(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 
     /// The request was answered: discards what is left of the body.
-    fn discard(self, discarding: Discarding);
+    fn discard_rest(self, discarding: BodyDiscard);
 }
 
 /// A request's body, pulled by the handler: what is not pulled stays with the client.
-pub(super) struct TcpRequestBody<I: Incoming> {
+pub(super) struct TcpRequestBody<I: IncomingBody> {
     /// `None` once it is dropped.
     incoming: Option<I>,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
     /// Short pieces that were joined so far.
-    gathered: BytesMut,
+    joined: BytesMut,
     /// Polls without success since the last piece.
-    vain: u32,
-    patience: ClientDeadline,
+    vain_polls: u32,
+    deadline: ClientDeadline,
     /// The failure of the body, for the front end.
     fault: Rc<Cell<Option<BodyError>>>,
     received: u64,
     ended: bool,
-    metrics: Arc<Metrics>,
-    record: Record,
-    lingering: Lingering,
+    metrics: Arc<TcpMetrics>,
+    record: RequestRecord,
+    lingering: LingerLimits,
     /// The limits of its trailers.
-    bounds: FieldLimits,
+    trailer_limits: FieldLimits,
 }
 
-impl<I: Incoming> TcpRequestBody<I> {
+impl<I: IncomingBody> TcpRequestBody<I> {
     pub(super) fn new(
         incoming: I,
         pace: MinimumRate,
         fault: Rc<Cell<Option<BodyError>>>,
-        metrics: Arc<Metrics>,
-        record: Record,
-        lingering: Lingering,
+        metrics: Arc<TcpMetrics>,
+        record: RequestRecord,
+        lingering: LingerLimits,
     ) -> Self {
         Self {
             incoming: Some(incoming),
             ahead: None,
-            gathered: BytesMut::new(),
-            vain: 0,
-            patience: ClientDeadline::new(pace),
+            joined: BytesMut::new(),
+            vain_polls: 0,
+            deadline: ClientDeadline::new(pace),
             fault,
             received: 0,
             ended: false,
             metrics,
             record,
             lingering,
-            bounds: FieldLimits::NONE,
+            trailer_limits: FieldLimits::NONE,
         }
     }
 
     /// Sets the limits of the trailers.
-    pub(super) fn within(mut self, bounds: FieldLimits) -> Self {
-        self.bounds = bounds;
+    pub(super) fn with_trailer_limits(mut self, bounds: FieldLimits) -> Self {
+        self.trailer_limits = bounds;
         self
     }
 
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
-    pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method)
+    pub(super) async fn into_nonempty(mut self, method: &Method) -> Option<Self> {
+        if !rarely_has_body(method)
             || self.size_hint().exact().is_some()
-            || self.incoming.as_ref().is_some_and(Incoming::is_held_back)
+            || self.incoming.as_ref().is_some_and(IncomingBody::is_held_back)
         {
             return Some(self);
         }
-        match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
+        match timeout(END_TIMEOUT, poll_fn(|cx| self.poll_received(cx))).await {
             Ok(None) => return None,
             Ok(ahead) => self.ahead = ahead,
             Err(_) => {}
@@ -125,7 +125,7 @@ impl<I: Incoming> TcpRequestBody<I> {
         Some(self)
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
@@ -134,24 +134,24 @@ impl<I: Incoming> TcpRequestBody<I> {
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         // Not the client's time.
-        ready!(incoming.poll_open(cx));
+        ready!(incoming.poll_may_read(cx));
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
-                match ready!(self.patience.poll_wait(cx)) {
+                match ready!(self.deadline.poll_wait(cx)) {
                     TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
                     TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
                 }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Ready(next) => next.map(|frame| frame.and_then(|frame| self.checked(frame))),
+            Poll::Ready(next) => next.map(|frame| frame.and_then(|frame| self.check_frame(frame))),
         };
         match &next {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.patience.rest(bytes);
+                self.deadline.on_progress(bytes);
                 self.received = self.received.saturating_add(bytes);
-                self.metrics.shared.request_body_bytes.add(bytes);
-                self.record.note(|facts| facts.received = self.received);
+                self.metrics.shared.request_body_bytes.increment_by(bytes);
+                self.record.update_facts(|facts| facts.received = self.received);
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
             None => self.ended = true,
@@ -160,13 +160,13 @@ impl<I: Incoming> TcpRequestBody<I> {
     }
 }
 
-impl<I: Incoming> TcpRequestBody<I> {
+impl<I: IncomingBody> TcpRequestBody<I> {
     /// `frame`, unless it has trailers that are invalid or too large.
-    fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
-        match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
+    fn check_frame(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.trailer_limits)) {
             Some(Err(limit)) => {
                 if let Some(limit) = limit {
-                    limit.count(&self.metrics);
+                    limit.count_reached(&self.metrics);
                 }
                 Err(BodyError::Malformed)
             }
@@ -177,74 +177,77 @@ impl<I: Incoming> TcpRequestBody<I> {
 
 /// Joins short pieces as far as they have arrived, so that a client that sends byte by byte does not cause a write, and
 /// a wake of the origin, for each byte.
-impl<I: Incoming> TcpRequestBody<I> {
-    fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        while self.gathered.len() < GATHERED {
-            let next = match self.poll_next(cx) {
+impl<I: IncomingBody> TcpRequestBody<I> {
+    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while self.joined.len() < MAX_JOINED {
+            let next = match self.poll_received(cx) {
                 Poll::Ready(next) => next,
-                Poll::Pending if self.gathered.is_empty() => return Poll::Pending,
-                Poll::Pending if self.incoming.as_ref().is_some_and(Incoming::has_more) && self.vain < TURNS => {
-                    self.vain = self.vain.saturating_add(1);
+                Poll::Pending if self.joined.is_empty() => return Poll::Pending,
+                Poll::Pending
+                    if self.incoming.as_ref().is_some_and(IncomingBody::has_more_data)
+                        && self.vain_polls < MAX_VAIN_POLLS =>
+                {
+                    self.vain_polls = self.vain_polls.saturating_add(1);
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 Poll::Pending => break,
             };
             match next {
-                Some(Ok(frame)) if self.is_short(&frame) => {
-                    self.gathered.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-                    self.vain = 0;
+                Some(Ok(frame)) if self.may_join(&frame) => {
+                    self.joined.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                    self.vain_polls = 0;
                 }
-                next if self.gathered.is_empty() => return Poll::Ready(next),
+                next if self.joined.is_empty() => return Poll::Ready(next),
                 next => {
                     self.ahead = next;
                     break;
                 }
             }
         }
-        self.vain = 0;
-        Poll::Ready(Some(Ok(Frame::data(self.gathered.split().freeze()))))
+        self.vain_polls = 0;
+        Poll::Ready(Some(Ok(Frame::data(self.joined.split().freeze()))))
     }
 
     /// Whether more may be joined with it.
-    fn is_short(&self, frame: &Frame<Bytes>) -> bool {
-        let is_short = frame.data_ref().is_some_and(|data| data.len() < SHORT);
-        is_short && !(self.gathered.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream))
+    fn may_join(&self, frame: &Frame<Bytes>) -> bool {
+        let is_short = frame.data_ref().is_some_and(|data| data.len() < JOIN_THRESHOLD);
+        is_short && !(self.joined.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream))
     }
 }
 
-impl<I: Incoming> Drop for TcpRequestBody<I> {
+impl<I: IncomingBody> Drop for TcpRequestBody<I> {
     fn drop(&mut self) {
         // An empty body is not an upload.
         if self.received > 0 || !self.ended {
-            self.metrics.shared.request_size.observe(self.received);
+            self.metrics.shared.request_size.observe_size(self.received);
         }
         if let Some(incoming) = self.incoming.take()
             && !self.ended
             && !incoming.is_end_stream()
             && self.fault.get().is_none()
-            && let Some(discarding) = self.lingering.begin()
+            && let Some(discarding) = self.lingering.begin_discard()
         {
-            incoming.discard(discarding);
+            incoming.discard_rest(discarding);
         }
     }
 }
 
-impl<I: Incoming> Body for TcpRequestBody<I> {
+impl<I: IncomingBody> Body for TcpRequestBody<I> {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.poll_gathered(cx)
+        self.poll_joined(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_none() && self.gathered.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.ahead.is_none() && self.joined.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         // What was read ahead is of a body of unknown length.
-        let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none() && self.gathered.is_empty());
+        let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none() && self.joined.is_empty());
         incoming.map_or_else(SizeHint::default, Body::size_hint)
     }
 }
@@ -253,49 +256,59 @@ impl<I: Incoming> Body for TcpRequestBody<I> {
 pub(super) struct TcpResponseBody<H> {
     body: litequic_exchange::Body,
     /// Bytes that are still missing, if its length is known.
-    owed: Option<u64>,
+    missing: Option<u64>,
     /// Once a piece of it was passed on.
-    share: Option<Rc<ResponseBuffer>>,
+    buffer: Option<Rc<ResponseBuffer>>,
     /// `None` if a tunnel has it.
-    open: Option<ActiveRequest<H>>,
+    request: Option<ActiveRequest<H>>,
     /// hyper or h2 has all of it.
-    whole: bool,
+    is_complete: bool,
     /// The failure of the response, which is reported once what came before it is written.
     failed: Option<BodyError>,
 }
 
 impl<H> TcpResponseBody<H> {
     pub(super) fn new(body: litequic_exchange::Body, open: ActiveRequest<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), whole: false, failed: None }
-    }
-
-    /// An empty body, of a response that is followed by a tunnel.
-    pub(super) const fn none() -> Self {
         Self {
-            owed: Some(0),
-            body: litequic_exchange::Body::empty(),
-            share: None,
-            open: None,
-            whole: true,
+            missing: body.size_hint().exact(),
+            body,
+            buffer: None,
+            request: Some(open),
+            is_complete: false,
             failed: None,
         }
     }
 
-    fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+    /// An empty body, of a response that is followed by a tunnel.
+    pub(super) const fn for_tunnel() -> Self {
+        Self {
+            missing: Some(0),
+            body: litequic_exchange::Body::empty(),
+            buffer: None,
+            request: None,
+            is_complete: true,
+            failed: None,
+        }
+    }
+
+    fn check_missing(
+        &mut self,
+        next: Option<Result<Frame<Bytes>, BodyError>>,
+    ) -> Option<Result<Frame<Bytes>, BodyError>> {
         let whole = match &next {
-            Some(Ok(frame)) => match (frame.data_ref(), &mut self.owed) {
+            Some(Ok(frame)) => match (frame.data_ref(), &mut self.missing) {
                 (Some(data), Some(owed)) => owed.checked_sub(data.len() as u64).map(|left| *owed = left),
                 (Some(_), None) => Some(()),
                 // Trailers are the end.
                 (None, owed) => owed.is_none_or(|owed| owed == 0).then_some(()),
             },
             Some(Err(_)) => None,
-            None => self.owed.is_none_or(|owed| owed == 0).then_some(()),
+            None => self.missing.is_none_or(|owed| owed == 0).then_some(()),
         };
         if whole.is_none() {
             let error = next.and_then(Result::err).unwrap_or(BodyError::Truncated);
-            if let Some(open) = &mut self.open {
-                open.record().broke_off(error);
+            if let Some(open) = &mut self.request {
+                open.request_record().record_broken_body(error);
             }
             return Some(Err(error));
         }
@@ -303,11 +316,11 @@ impl<H> TcpResponseBody<H> {
     }
 
     /// Sets the failure to `error`. The origin's connection is closed at once.
-    fn fail(&mut self, error: BodyError, cx: &Context<'_>) {
+    fn fail_with(&mut self, error: BodyError, cx: &Context<'_>) {
         self.failed = Some(error);
         self.body = litequic_exchange::Body::empty();
-        if let Some(share) = &self.share {
-            share.end();
+        if let Some(share) = &self.buffer {
+            share.end_writing();
         }
         // The connection writes what it has before this is polled again.
         cx.waker().wake_by_ref();
@@ -315,72 +328,72 @@ impl<H> TcpResponseBody<H> {
 
     /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they
     /// have queued, the response's header too. How long that may take is limited by the client's pace.
-    fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
-        if let Some(open) = &self.open {
-            if open.is_blocked() {
+    fn poll_handed_over_written(&self, cx: &Context<'_>) -> Poll<()> {
+        if let Some(open) = &self.request {
+            if open.is_write_blocked() {
                 // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
                 return Poll::Pending;
             }
-            ready!(open.poll_begun(cx));
+            ready!(open.poll_head_written(cx));
         }
-        self.share.as_ref().map_or(Poll::Ready(()), |share| share.poll_written(cx))
+        self.buffer.as_ref().map_or(Poll::Ready(()), |share| share.poll_all_written(cx))
     }
 }
 
 impl<H> TcpResponseBody<H> {
     /// Ready when more of the body may be read from its origin; pending while its client has to take what was sent.
-    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(share) = &self.share
+    pub(super) fn poll_may_read_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(share) = &self.buffer
             && self.failed.is_none()
         {
-            self.body.allow(ready!(share.poll_room(cx)));
+            self.body.set_piece_limit(ready!(share.poll_allowance(cx)));
         }
         Poll::Ready(())
     }
 
     /// The next piece, once there is room for it; an error once what was handed over before it is written.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<SharedPiece>, BodyError>>> {
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<QueuedPiece>, BodyError>>> {
         if let Some(error) = self.failed {
-            ready!(self.poll_written(cx));
-            if let Some(open) = &mut self.open {
-                open.fail();
+            ready!(self.poll_handed_over_written(cx));
+            if let Some(open) = &mut self.request {
+                open.fail_request();
             }
             return Poll::Ready(Some(Err(error)));
         }
         let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
             // An event stream holds no budget between two events.
-            if let Some(share) = &self.share {
-                share.rest();
+            if let Some(share) = &self.buffer {
+                share.return_unused_lease();
             }
             return Poll::Pending;
         };
-        let next = self.check(next);
+        let next = self.check_missing(next);
         // A tunnel has it, and what is followed by one has no body.
-        let Some(open) = &mut self.open else { return Poll::Ready(None) };
+        let Some(open) = &mut self.request else { return Poll::Ready(None) };
         let frame = match next {
             None => {
-                self.whole = true;
+                self.is_complete = true;
                 return Poll::Ready(None);
             }
             Some(Err(error)) => {
-                self.fail(error, cx);
+                self.fail_with(error, cx);
                 return Poll::Pending;
             }
             Some(Ok(frame)) => frame,
         };
-        let share = self.share.get_or_insert_with(|| open.share());
+        let share = self.buffer.get_or_insert_with(|| open.open_buffer());
         let ends = frame.is_trailers() || self.body.is_end_stream();
-        let frame = frame.map_data(|bytes| share.piece(bytes));
+        let frame = frame.map_data(|bytes| share.queue_piece(bytes));
         if ends {
-            self.whole = true;
-            share.end();
+            self.is_complete = true;
+            share.end_writing();
         }
         Poll::Ready(Some(Ok(frame)))
     }
 
     /// The priority by the request, if responses are sent by their priorities.
-    pub(super) fn priority(&self) -> Option<Priority> {
-        self.open.as_ref().and_then(ActiveRequest::priority)
+    pub(super) fn body_priority(&self) -> Option<Priority> {
+        self.request.as_ref().and_then(ActiveRequest::initial_priority)
     }
 
     /// Whether it has failed, and the client has to take what was sent before.
@@ -389,48 +402,48 @@ impl<H> TcpResponseBody<H> {
     }
 
     /// Bytes that the client has taken since the last call; `None` if not even a piece was passed on.
-    pub(super) fn take_moved(&self) -> Option<u64> {
-        self.share.as_ref().and_then(|share| share.take_moved())
+    pub(super) fn take_client_progress(&self) -> Option<u64> {
+        self.buffer.as_ref().and_then(|share| share.take_progress())
     }
 
     /// The client takes nothing, or too little.
-    pub(super) fn stall(&mut self) {
-        if let Some(open) = &mut self.open {
-            open.stall();
+    pub(super) fn stall_response(&mut self) {
+        if let Some(open) = &mut self.request {
+            open.stall_request();
         }
     }
 }
 
 impl<H: 'static> Body for TcpResponseBody<H> {
-    type Data = SharedPiece;
+    type Data = QueuedPiece;
     type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<SharedPiece>, BodyError>>> {
-        ready!(self.poll_room(cx));
+    ) -> Poll<Option<Result<Frame<QueuedPiece>, BodyError>>> {
+        ready!(self.poll_may_read_more(cx));
         self.poll_piece(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failed.is_none() && self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
+        self.failed.is_none() && self.body.is_end_stream() && self.missing.is_none_or(|owed| owed == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.owed.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.missing.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 impl<H> Drop for TcpResponseBody<H> {
     fn drop(&mut self) {
-        if let Some(share) = &self.share {
-            share.end();
+        if let Some(share) = &self.buffer {
+            share.end_writing();
         }
         // hyper does not poll a body that has ended already.
-        let whole = self.whole || self.body.is_end_stream() || self.owed == Some(0);
-        if let Some(open) = self.open.take().filter(|_| whole && self.failed.is_none()) {
-            open.handed_over();
+        let whole = self.is_complete || self.body.is_end_stream() || self.missing == Some(0);
+        if let Some(open) = self.request.take().filter(|_| whole && self.failed.is_none()) {
+            open.hand_over_response();
         }
     }
 }

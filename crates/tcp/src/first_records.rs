@@ -7,11 +7,11 @@
 use std::io::IoSlice;
 
 /// Bytes of a connection that are sent in short records: its congestion window has grown to twice the longest then.
-const SHORT_FOR: usize = 32 * 1024;
+const SHORT_RECORDS_BYTES: usize = 32 * 1024;
 /// Bytes of such a record: three segments.
-const SHORT: usize = 4 * 1024;
+const SHORT_RECORD_LEN: usize = 4 * 1024;
 /// Slices of a write that are looked at: h2 has a frame's header and its data, hyper a header and a body's pieces.
-const SLICES: usize = 8;
+const MAX_LIMITED_SLICES: usize = 8;
 
 /// How much of a connection is still sent in short records.
 #[derive(Debug)]
@@ -22,33 +22,33 @@ pub(super) struct FirstRecords {
 impl FirstRecords {
     /// The state of a connection that begins; one without TLS has no records.
     pub(super) const fn new(is_encrypted: bool) -> Self {
-        Self { left: if is_encrypted { SHORT_FOR } else { 0 } }
+        Self { left: if is_encrypted { SHORT_RECORDS_BYTES } else { 0 } }
     }
 
     /// What one write may have of `bytes`: each write is a record, or several.
-    pub(super) fn limit<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        if self.left == 0 { bytes } else { bytes.get(..SHORT).unwrap_or(bytes) }
+    pub(super) fn limit_write<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.left == 0 { bytes } else { bytes.get(..SHORT_RECORD_LEN).unwrap_or(bytes) }
     }
 
     /// Calls `write` with what one write may have of `slices`.
-    pub(super) fn limited<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    pub(super) fn limit_vectored_write<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let length = slices.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
-        if self.left == 0 || length <= SHORT {
+        if self.left == 0 || length <= SHORT_RECORD_LEN {
             return write(slices);
         }
-        let mut short = [IoSlice::new(&[]); SLICES];
-        let (mut room, mut count) = (SHORT, 0);
+        let mut short = [IoSlice::new(&[]); MAX_LIMITED_SLICES];
+        let (mut room, mut count) = (SHORT_RECORD_LEN, 0);
         for (place, slice) in short.iter_mut().zip(slices) {
             let slice: &[u8] = slice;
             let part = slice.get(..room).unwrap_or(slice);
             (*place, room, count) = (IoSlice::new(part), room - part.len(), count + 1);
         }
         // A write of nothing would be taken for the end.
-        if room == SHORT { write(slices) } else { write(short.get(..count).unwrap_or_default()) }
+        if room == SHORT_RECORD_LEN { write(slices) } else { write(short.get(..count).unwrap_or_default()) }
     }
 
     /// `bytes` were written.
-    pub(super) const fn wrote(&mut self, bytes: usize) {
+    pub(super) const fn count_written(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 }
@@ -60,28 +60,28 @@ mod tests {
 
     fn lengths(records: &FirstRecords, slices: &[&[u8]]) -> Vec<usize> {
         let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-        records.limited(&slices, |slices| slices.iter().map(|slice| slice.len()).collect())
+        records.limit_vectored_write(&slices, |slices| slices.iter().map(|slice| slice.len()).collect())
     }
 
     #[test]
     fn the_first_records_are_short_and_later_ones_are_not() {
         let mut records = FirstRecords::new(true);
         let body = vec![7; 20_000];
-        assert_eq!(records.limit(&body).len(), 4096);
-        assert_eq!(records.limit(b"short"), b"short");
+        assert_eq!(records.limit_write(&body).len(), 4096);
+        assert_eq!(records.limit_write(b"short"), b"short");
         assert_eq!(lengths(&records, &[b"header", &body, b"next"]), [6, 4090, 0]);
         assert_eq!(lengths(&records, &[b"header", &body[..4000], b"next"]), [6, 4000, 4]);
-        records.wrote(SHORT_FOR - 1);
-        assert_eq!(records.limit(&body).len(), 4096);
-        records.wrote(1);
-        assert_eq!(records.limit(&body).len(), 20_000);
+        records.count_written(SHORT_RECORDS_BYTES - 1);
+        assert_eq!(records.limit_write(&body).len(), 4096);
+        records.count_written(1);
+        assert_eq!(records.limit_write(&body).len(), 20_000);
         assert_eq!(lengths(&records, &[b"header", &body]), [6, 20_000]);
     }
 
     #[test]
     fn a_connection_without_tls_has_no_records() {
         let records = FirstRecords::new(false);
-        assert_eq!(records.limit(&[7; 20_000]).len(), 20_000);
+        assert_eq!(records.limit_write(&[7; 20_000]).len(), 20_000);
     }
 
     proptest! {
@@ -91,11 +91,11 @@ mod tests {
         ) {
             let all: Vec<u8> = slices.concat();
             let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-            let written = FirstRecords::new(true).limited(&slices, |slices| {
+            let written = FirstRecords::new(true).limit_vectored_write(&slices, |slices| {
                 slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>()
             });
             prop_assert!(all.starts_with(&written));
-            prop_assert!(written.len() <= SHORT || slices.iter().take(SLICES).all(|slice| slice.is_empty()));
+            prop_assert!(written.len() <= SHORT_RECORD_LEN || slices.iter().take(MAX_LIMITED_SLICES).all(|slice| slice.is_empty()));
             prop_assert!(all.is_empty() || !written.is_empty());
         }
     }

@@ -1,26 +1,26 @@
 //! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). h2 bounds what it
 //! buffers; this bounds how often. Pure.
 
-use litequic_base::rate::Bucket;
+use litequic_base::rate::TokenBucket;
 use litequic_exchange::priority;
 use std::time::Instant;
 
 /// Bytes of the client's connection preface (§3.4), which is not a frame.
-const PREFACE: usize = 24;
+const PREFACE_LEN: usize = 24;
 /// Bytes of a frame's header.
-const HEADER: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 /// PRIORITY (RFC 7540 §6.3).
 const PRIORITY: u8 = 2;
 /// Bytes of a stream dependency and a weight, in PRIORITY frames and at the beginning of HEADERS.
-const WEIGHT: u32 = 5;
+const WEIGHT_LEN: u32 = 5;
 const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 /// PRIORITY_UPDATE (RFC 9218 §7.1).
 const PRIORITY_UPDATE: u8 = 0x10;
 /// Bytes of a PRIORITY_UPDATE frame's payload that are kept at most. A longer one is skipped.
-const MAX_UPDATE: u32 = 64;
+const MAX_UPDATE_LEN: u32 = 64;
 /// Flags of DATA and HEADERS (§6.1, §6.2).
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -28,11 +28,11 @@ const PADDED: u8 = 8;
 /// HEADERS begin with a stream dependency and a weight.
 const HAS_WEIGHT: u8 = 0x20;
 /// A DATA frame of fewer bytes moves next to nothing.
-const SMALL: u32 = 64;
+const SMALL_DATA_LEN: u32 = 64;
 
 /// More frames of a kind than are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flood {
+pub enum FrameFlood {
     /// Neither DATA nor HEADERS.
     Control,
     /// DATA with next to nothing in them.
@@ -50,7 +50,7 @@ pub struct PriorityUpdate {
 
 /// A signal of a priority: how a PRIORITY_UPDATE frame was received, or a weight of RFC 7540.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UpdateFrame {
+pub enum ReceivedPriority {
     /// The weight of a PRIORITY or HEADERS frame expresses an urgency ([`priority::urgency`]).
     Weight {
         /// The frame's stream.
@@ -70,7 +70,7 @@ pub enum UpdateFrame {
 
 /// What a written frame means for the response on its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum ResponseFrame {
     /// A header, interim or final, or trailers begin.
     Head,
     /// The response is complete.
@@ -81,29 +81,29 @@ pub(crate) enum Sent {
 
 /// Finds the headers of frames in bytes that come in pieces.
 #[derive(Debug)]
-struct Headers {
+struct FrameHeaderScanner {
     /// Bytes to skip: a preface, then payloads.
     skip: u64,
     /// The header that is not whole yet.
-    header: [u8; HEADER],
-    have: usize,
+    partial_header: [u8; FRAME_HEADER_LEN],
+    header_len: usize,
 }
 
 /// The header of a frame.
-struct Frame {
+struct ScannedHeader {
     length: u32,
     kind: u8,
     flags: u8,
     stream: u32,
 }
 
-impl Headers {
-    const fn behind(preface: usize) -> Self {
-        Self { skip: preface as u64, header: [0; HEADER], have: 0 }
+impl FrameHeaderScanner {
+    const fn after_preface(preface: usize) -> Self {
+        Self { skip: preface as u64, partial_header: [0; FRAME_HEADER_LEN], header_len: 0 }
     }
 
     /// The next frame whose header ends in `rest`, which then begins behind it. `None` once all of `rest` was read.
-    fn next(&mut self, rest: &mut &[u8]) -> Option<Frame> {
+    fn next_header(&mut self, rest: &mut &[u8]) -> Option<ScannedHeader> {
         while !rest.is_empty() {
             if self.skip > 0 {
                 let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(rest.len());
@@ -111,22 +111,24 @@ impl Headers {
                 *rest = rest.get(skipped..).unwrap_or_default();
                 continue;
             }
-            let (room, wanted) =
-                (self.header.get_mut(self.have..).unwrap_or_default(), HEADER.saturating_sub(self.have));
+            let (room, wanted) = (
+                self.partial_header.get_mut(self.header_len..).unwrap_or_default(),
+                FRAME_HEADER_LEN.saturating_sub(self.header_len),
+            );
             let taken = wanted.min(rest.len());
             for (to, from) in room.iter_mut().zip(*rest) {
                 *to = *from;
             }
             *rest = rest.get(taken..).unwrap_or_default();
-            self.have = self.have.saturating_add(taken);
-            if self.have < HEADER {
+            self.header_len = self.header_len.saturating_add(taken);
+            if self.header_len < FRAME_HEADER_LEN {
                 return None;
             }
-            self.have = 0;
-            let [a, b, c, kind, flags, d, e, f, g] = self.header;
+            self.header_len = 0;
+            let [a, b, c, kind, flags, d, e, f, g] = self.partial_header;
             let length = u32::from_be_bytes([0, a, b, c]);
             self.skip = length.into();
-            return Some(Frame { length, kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) });
+            return Some(ScannedHeader { length, kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) });
         }
         None
     }
@@ -134,32 +136,32 @@ impl Headers {
 
 /// Finds in what is written the frames that begin, complete or cut off a response.
 #[derive(Debug)]
-pub(crate) struct SentFrames {
-    headers: Headers,
+pub(crate) struct SentFrameScanner {
+    headers: FrameHeaderScanner,
     /// Bytes written so far.
     written: u64,
     /// The header that CONTINUATION frames go on with is all of its response.
     ends: bool,
 }
 
-impl Default for SentFrames {
+impl Default for SentFrameScanner {
     fn default() -> Self {
-        Self { headers: Headers::behind(0), written: 0, ends: false }
+        Self { headers: FrameHeaderScanner::after_preface(0), written: 0, ends: false }
     }
 }
 
-impl SentFrames {
+impl SentFrameScanner {
     /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in
     /// all that is written, or of its end for [`Sent::End`], and what it means.
-    pub(crate) fn read(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, Sent)) {
+    pub(crate) fn scan_written(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, ResponseFrame)) {
         let end = self.written.saturating_add(bytes.len() as u64);
         let mut rest = bytes;
-        while let Some(Frame { length, kind, flags, stream }) = self.headers.next(&mut rest) {
+        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
             let behind = end.saturating_sub(rest.len() as u64);
             let mut ends = false;
             match kind {
                 HEADERS => {
-                    found(stream, behind.saturating_sub(HEADER as u64), Sent::Head);
+                    found(stream, behind.saturating_sub(FRAME_HEADER_LEN as u64), ResponseFrame::Head);
                     (ends, self.ends) = match (flags & END_STREAM > 0, flags & END_HEADERS > 0) {
                         (is_last, true) => (is_last, false),
                         (is_last, false) => (false, is_last),
@@ -167,11 +169,11 @@ impl SentFrames {
                 }
                 CONTINUATION => ends = self.ends && flags & END_HEADERS > 0,
                 DATA => ends = flags & END_STREAM > 0,
-                RST_STREAM => found(stream, behind, Sent::Reset),
+                RST_STREAM => found(stream, behind, ResponseFrame::Reset),
                 _ => {}
             }
             if ends {
-                found(stream, behind.saturating_add(length.into()), Sent::End);
+                found(stream, behind.saturating_add(length.into()), ResponseFrame::End);
             }
         }
         self.written = end;
@@ -180,10 +182,10 @@ impl SentFrames {
 
 /// Counts the frames of one connection.
 #[derive(Debug)]
-pub struct Frames {
-    headers: Headers,
-    control: Bucket,
-    small: Bucket,
+pub struct FrameCounter {
+    headers: FrameHeaderScanner,
+    control: TokenBucket,
+    small: TokenBucket,
     /// Bytes of DATA frames, padding included, since the last call.
     data: u64,
     /// HEADERS frames since the last call.
@@ -191,64 +193,64 @@ pub struct Frames {
     /// Streams that were reset since the last call.
     resets: Vec<u32>,
     /// Signals of priorities since the last call, if they are read.
-    updates: Option<Vec<UpdateFrame>>,
+    updates: Option<Vec<ReceivedPriority>>,
     /// The payload that is read.
-    payload: Payload,
+    payload: PartialPayload,
 }
 
 /// The payload of a PRIORITY_UPDATE frame, or the beginning of another one's, as far as it was read.
 #[derive(Debug, Default)]
-struct Payload {
+struct PartialPayload {
     bytes: Vec<u8>,
     missing: usize,
     /// The stream whose weight is read; 0 for a PRIORITY_UPDATE frame.
     stream: u32,
 }
 
-impl Frames {
+impl FrameCounter {
     /// Counts from the preface on, and allows `control` and `small` frames a second.
     pub fn new(control: u32, small: u32) -> Self {
-        let (control, small) = (Bucket::new(control), Bucket::new(small));
+        let (control, small) = (TokenBucket::new(control), TokenBucket::new(small));
         Self {
-            headers: Headers::behind(PREFACE),
+            headers: FrameHeaderScanner::after_preface(PREFACE_LEN),
             control,
             small,
             data: 0,
             heads: 0,
             resets: Vec::new(),
             updates: None,
-            payload: Payload::default(),
+            payload: PartialPayload::default(),
         }
     }
 
     /// Has signals of priorities read, too.
-    pub fn with_updates(mut self) -> Self {
+    pub fn with_priorities(mut self) -> Self {
         self.updates = Some(Vec::new());
         self
     }
 
     /// Whether signals of priorities came since the last call of [`Self::take_updates`].
-    pub fn has_updates(&self) -> bool {
+    pub fn has_priorities(&self) -> bool {
         self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
     }
 
     /// Signals of priorities that came since the last call.
-    pub fn take_updates(&mut self) -> Vec<UpdateFrame> {
+    pub fn take_priorities(&mut self) -> Vec<ReceivedPriority> {
         self.updates.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
-    pub fn take_data(&mut self) -> u64 {
+    pub fn take_data_len(&mut self) -> u64 {
         std::mem::take(&mut self.data)
     }
 
     /// HEADERS frames whose headers came since the last call.
-    pub fn take_heads(&mut self) -> u32 {
+    pub fn take_head_count(&mut self) -> u32 {
         std::mem::take(&mut self.heads)
     }
 
     /// Streams of the RST_STREAM frames whose headers came since the last call.
-    pub fn take_resets(&mut self) -> Vec<u32> {
+    pub fn take_reset_streams(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.resets)
     }
 
@@ -257,16 +259,16 @@ impl Frames {
     /// # Errors
     ///
     /// [`Flood`]: the connection is to be closed.
-    pub fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), Flood> {
+    pub fn count_received_frames(&mut self, bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
         self.read_payload(&mut rest);
-        while let Some(Frame { length, kind, flags, stream }) = self.headers.next(&mut rest) {
+        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
             match kind {
                 HEADERS => self.heads = self.heads.saturating_add(1),
                 DATA => {
                     self.data = self.data.saturating_add(length.into());
-                    if length < SMALL {
+                    if length < SMALL_DATA_LEN {
                         small = small.saturating_add(1);
                     }
                 }
@@ -274,32 +276,34 @@ impl Frames {
             }
             match kind {
                 RST_STREAM => self.resets.push(stream),
-                PRIORITY_UPDATE => self.begin_update(length, stream, &mut rest),
-                PRIORITY if length == WEIGHT && stream > 0 => self.begin_payload(WEIGHT, length, stream, &mut rest),
+                PRIORITY_UPDATE => self.begin_priority_update(length, stream, &mut rest),
+                PRIORITY if length == WEIGHT_LEN && stream > 0 => {
+                    self.begin_payload(WEIGHT_LEN, length, stream, &mut rest)
+                }
                 HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
-                    let count = WEIGHT + u32::from(flags & PADDED > 0);
+                    let count = WEIGHT_LEN + u32::from(flags & PADDED > 0);
                     self.begin_payload(count, length, stream, &mut rest);
                 }
                 _ => {}
             }
         }
-        if control > 0 && !self.control.take(control, now) {
-            return Err(Flood::Control);
+        if control > 0 && !self.control.take_tokens(control, now) {
+            return Err(FrameFlood::Control);
         }
-        if small > 0 && !self.small.take(small, now) {
-            return Err(Flood::Small);
+        if small > 0 && !self.small.take_tokens(small, now) {
+            return Err(FrameFlood::Small);
         }
         Ok(())
     }
 
     /// The header of a PRIORITY_UPDATE frame came; what follows it is in `rest`.
-    fn begin_update(&mut self, length: u32, stream: u32, rest: &mut &[u8]) {
+    fn begin_priority_update(&mut self, length: u32, stream: u32, rest: &mut &[u8]) {
         let Some(updates) = &mut self.updates else { return };
         match length {
-            _ if stream > 0 => updates.push(UpdateFrame::OnStream),
-            0..4 => updates.push(UpdateFrame::Short),
-            4..=MAX_UPDATE => self.begin_payload(length, length, 0, rest),
-            _ => updates.push(UpdateFrame::Skipped),
+            _ if stream > 0 => updates.push(ReceivedPriority::OnStream),
+            0..4 => updates.push(ReceivedPriority::Short),
+            4..=MAX_UPDATE_LEN => self.begin_payload(length, length, 0, rest),
+            _ => updates.push(ReceivedPriority::Skipped),
         }
     }
 
@@ -316,7 +320,7 @@ impl Frames {
 
     /// Reads what is missing of a payload from `rest`, which then begins behind it.
     fn read_payload(&mut self, rest: &mut &[u8]) {
-        let Payload { bytes, missing, stream } = &mut self.payload;
+        let PartialPayload { bytes, missing, stream } = &mut self.payload;
         if *missing == 0 {
             return;
         }
@@ -330,10 +334,10 @@ impl Frames {
         let update = match (*stream, bytes.split_first_chunk(), bytes.last_chunk()) {
             (0, Some((id, value)), _) => {
                 let stream = u32::from_be_bytes(*id) & 0x7fff_ffff;
-                Some(UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() }))
+                Some(ReceivedPriority::Whole(PriorityUpdate { stream, value: value.to_vec() }))
             }
             (stream, _, Some(weight)) => {
-                priority::urgency(*weight).map(|urgency| UpdateFrame::Weight { stream, urgency })
+                priority::urgency_from_weight(*weight).map(|urgency| ReceivedPriority::Weight { stream, urgency })
             }
             _ => None,
         };
@@ -346,7 +350,7 @@ impl Frames {
 
 /// The bytes of a frame.
 #[cfg(test)]
-pub(crate) fn frame(kind: u8, flags: u8, stream: u8, length: u32) -> Vec<u8> {
+pub(crate) fn frame_bytes(kind: u8, flags: u8, stream: u8, length: u32) -> Vec<u8> {
     let [_, a, b, c] = length.to_be_bytes();
     [&[a, b, c, kind, flags, 0, 0, 0, stream][..], &vec![6; length as usize]].concat()
 }
@@ -357,13 +361,13 @@ mod tests {
     use proptest::prelude::{any, prop};
 
     /// A connection of those frames, shown in pieces of `step` bytes.
-    fn read(frames: &[(u8, u32)], step: usize) -> Result<(), Flood> {
-        let mut all = vec![b'P'; PREFACE];
-        all.extend(frames.iter().flat_map(|(kind, length)| frame(*kind, 0, 1, *length)));
+    fn read(frames: &[(u8, u32)], step: usize) -> Result<(), FrameFlood> {
+        let mut all = vec![b'P'; PREFACE_LEN];
+        all.extend(frames.iter().flat_map(|(kind, length)| frame_bytes(*kind, 0, 1, *length)));
         // Ten seconds' worth of one a second.
-        let mut counted = Frames::new(1, 1);
+        let mut counted = FrameCounter::new(1, 1);
         let now = Instant::now();
-        all.chunks(step).try_for_each(|piece| counted.read(piece, now))
+        all.chunks(step).try_for_each(|piece| counted.count_received_frames(piece, now))
     }
 
     #[test]
@@ -371,20 +375,21 @@ mod tests {
         for step in [1, 5, 10_000] {
             for kind in [2, 3, 4, 6, 8, 9, 77] {
                 assert_eq!(read(&[(kind, 8); 10], step), Ok(()), "kind {kind}");
-                assert_eq!(read(&[(kind, 8); 11], step), Err(Flood::Control), "kind {kind}");
+                assert_eq!(read(&[(kind, 8); 11], step), Err(FrameFlood::Control), "kind {kind}");
             }
             assert_eq!(read(&[(DATA, 63); 10], step), Ok(()));
-            assert_eq!(read(&[(DATA, 0); 11], step), Err(Flood::Small));
+            assert_eq!(read(&[(DATA, 0); 11], step), Err(FrameFlood::Small));
             assert_eq!(read(&vec![(DATA, 64); 100], step), Ok(()));
             assert_eq!(read(&vec![(HEADERS, 3); 100], step), Ok(()));
         }
     }
 
     /// What [`SentFrames`] finds in `frames` (kind, flags, length), written in pieces of `step` bytes.
-    fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, Sent)> {
-        let all: Vec<u8> = frames.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, 1, *length)).collect();
-        let (mut sent, mut found) = (SentFrames::default(), Vec::new());
-        all.chunks(step).for_each(|piece| sent.read(piece, |stream, at, what| found.push((stream, at, what))));
+    fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, ResponseFrame)> {
+        let all: Vec<u8> =
+            frames.iter().flat_map(|(kind, flags, length)| frame_bytes(*kind, *flags, 1, *length)).collect();
+        let (mut sent, mut found) = (SentFrameScanner::default(), Vec::new());
+        all.chunks(step).for_each(|piece| sent.scan_written(piece, |stream, at, what| found.push((stream, at, what))));
         found
     }
 
@@ -392,28 +397,28 @@ mod tests {
     fn a_response_begins_with_a_header_and_ends_with_the_flag_or_a_reset() {
         for step in [1, 4, 9, 1_000] {
             let response = [(4, 0, 6), (HEADERS, END_HEADERS, 10), (DATA, 0, 100), (DATA, END_STREAM, 5)];
-            assert_eq!(find(&response, step), [(1, 15, Sent::Head), (1, 157, Sent::End)]);
+            assert_eq!(find(&response, step), [(1, 15, ResponseFrame::Head), (1, 157, ResponseFrame::End)]);
             let bodiless = [(HEADERS, END_HEADERS | END_STREAM, 10), (8, 1, 4)];
-            assert_eq!(find(&bodiless, step), [(1, 0, Sent::Head), (1, 19, Sent::End)]);
+            assert_eq!(find(&bodiless, step), [(1, 0, ResponseFrame::Head), (1, 19, ResponseFrame::End)]);
             let long = [(HEADERS, END_STREAM, 10), (CONTINUATION, 0, 10), (CONTINUATION, END_HEADERS, 10)];
-            assert_eq!(find(&long, step), [(1, 0, Sent::Head), (1, 57, Sent::End)]);
+            assert_eq!(find(&long, step), [(1, 0, ResponseFrame::Head), (1, 57, ResponseFrame::End)]);
             let open = [(HEADERS, 0, 10), (CONTINUATION, END_HEADERS, 10), (RST_STREAM, 0, 4)];
-            assert_eq!(find(&open, step), [(1, 0, Sent::Head), (1, 47, Sent::Reset)]);
+            assert_eq!(find(&open, step), [(1, 0, ResponseFrame::Head), (1, 47, ResponseFrame::Reset)]);
         }
     }
 
     #[test]
     fn updates_of_priorities_are_read_as_far_as_they_are_short() {
         let update = |stream: u8, payload: &[u8]| {
-            let mut bytes = frame(PRIORITY_UPDATE, 0, stream, 0);
+            let mut bytes = frame_bytes(PRIORITY_UPDATE, 0, stream, 0);
             bytes[2] = u8::try_from(payload.len()).unwrap();
             [&bytes, payload].concat()
         };
-        let of = |stream, value: &[u8]| UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() });
+        let of = |stream, value: &[u8]| ReceivedPriority::Whole(PriorityUpdate { stream, value: value.to_vec() });
         let all = [
-            vec![b'P'; PREFACE],
+            vec![b'P'; PREFACE_LEN],
             update(0, b"\x00\x00\x00\x05u=1, i"),
-            frame(HEADERS, 0, 1, 12),
+            frame_bytes(HEADERS, 0, 1, 12),
             update(0, b"\xff\xff\xff\xff"),
             update(0, &[0; 64]),
             update(0, &[0; 65]),
@@ -426,31 +431,31 @@ mod tests {
             of(5, b"u=1, i"),
             of(0x7fff_ffff, b""),
             of(0, &[0; 60]),
-            UpdateFrame::Skipped,
-            UpdateFrame::OnStream,
-            UpdateFrame::Short,
+            ReceivedPriority::Skipped,
+            ReceivedPriority::OnStream,
+            ReceivedPriority::Short,
             of(7, b""),
         ];
         for step in [1, 3, 7, 1_000] {
-            let mut counted = Frames::new(10, 10).with_updates();
-            all.chunks(step).for_each(|piece| counted.read(piece, Instant::now()).unwrap());
-            assert_eq!((counted.take_updates().as_slice(), counted.take_heads()), (&expected[..], 1), "{step}");
-            assert_eq!(counted.take_updates(), []);
-            let mut unread = Frames::new(10, 10);
-            all.chunks(step).for_each(|piece| unread.read(piece, Instant::now()).unwrap());
-            assert_eq!((unread.take_updates(), unread.take_heads()), (vec![], 1));
+            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!((counted.take_priorities().as_slice(), counted.take_head_count()), (&expected[..], 1), "{step}");
+            assert_eq!(counted.take_priorities(), []);
+            let mut unread = FrameCounter::new(10, 10);
+            all.chunks(step).for_each(|piece| unread.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!((unread.take_priorities(), unread.take_head_count()), (vec![], 1));
         }
     }
 
     #[test]
     fn weights_that_express_urgencies_are_read_of_priority_frames_and_headers() {
         let weighted = |kind, flags, stream, payload: &[u8], more: usize| {
-            let mut bytes = frame(kind, flags, stream, 0);
+            let mut bytes = frame_bytes(kind, flags, stream, 0);
             bytes[2] = u8::try_from(payload.len() + more).unwrap();
             [&bytes, payload, &vec![7; more]].concat()
         };
         let all = [
-            vec![b'P'; PREFACE],
+            vec![b'P'; PREFACE_LEN],
             weighted(HEADERS, HAS_WEIGHT | END_HEADERS, 1, &[0x80, 0, 0, 0, 255], 20),
             weighted(HEADERS, HAS_WEIGHT | PADDED, 3, &[4, 0x80, 0, 0, 1, 146], 20),
             // Too short for a weight.
@@ -461,27 +466,27 @@ mod tests {
             weighted(PRIORITY, 0, 3, &[0, 0, 0, 0, 219], 0),
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0], 0),
             weighted(PRIORITY, 0, 0, &[0x80, 0, 0, 0, 219], 0),
-            frame(HEADERS, 0, 7, 12),
+            frame_bytes(HEADERS, 0, 7, 12),
         ]
         .concat();
-        let of = |stream, urgency| UpdateFrame::Weight { stream, urgency };
+        let of = |stream, urgency| ReceivedPriority::Weight { stream, urgency };
         for step in [1, 3, 7, 1_000] {
-            let mut counted = Frames::new(10, 10).with_updates();
-            all.chunks(step).for_each(|piece| counted.read(piece, Instant::now()).unwrap());
-            assert_eq!(counted.take_updates(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
-            assert_eq!(counted.take_heads(), 4);
+            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!(counted.take_priorities(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
+            assert_eq!(counted.take_head_count(), 4);
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
-            let mut counted = Frames::new(1, 1).with_updates();
+            let mut counted = FrameCounter::new(1, 1).with_priorities();
             for piece in bytes.chunks(step) {
-                let _ = counted.read(piece, Instant::now());
+                let _ = counted.count_received_frames(piece, Instant::now());
             }
-            let mut sent = SentFrames::default();
-            bytes.chunks(step).for_each(|piece| sent.read(piece, |_, _, _| {}));
+            let mut sent = SentFrameScanner::default();
+            bytes.chunks(step).for_each(|piece| sent.scan_written(piece, |_, _, _| {}));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! A connection's beginning: the TLS handshake (RFC 8446), and its result about the client.
 
 use super::{
-    front::{TcpWorker, Tls},
-    proxy_header::{Ends, ends},
+    front::{HandshakeConfig, TcpWorker},
+    proxy_header::{ConnectionAddresses, read_connection_addresses},
 };
 use litequic_base::timers;
 use litequic_config::TlsVersion;
 use litequic_exchange::{
-    Certificate, CertificateRequest, Client, ClientTls, Identity, LastForwarded, Protocol, with_date,
+    CertificateRequest, Client, ClientCertificate, ClientTls, LastForwarded, Protocol, TlsIdentity, with_date,
 };
-use litequic_resources::connections::MemoryAccount;
+use litequic_resources::connections::ConnectionEntry;
 use rustls::{
     Error, HandshakeKind, PeerIncompatible, ProtocolVersion,
     server::{Acceptor, ClientHello},
@@ -19,55 +19,58 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, select, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 /// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
-const HANDSHAKE: u8 = 22;
+const HANDSHAKE_RECORD: u8 = 22;
 /// The answer to plain HTTP on a TLS port: browsers show it.
-const PLAIN: &str = "400 Bad Request\nthis port accepts https only";
+const PLAIN_HTTP_BODY: &str = "400 Bad Request\nthis port accepts https only";
 /// The only protocol that a CA offers in a validation (RFC 8737 §3).
-const VALIDATION: &[u8] = b"acme-tls/1";
+const VALIDATION_ALPN: &[u8] = b"acme-tls/1";
 /// How long writing that answer may take.
-const PLAIN_WAIT: Duration = Duration::from_secs(1);
+const PLAIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Performs the handshake of the connection `holder` with the client at `address`. `None` if that failed, or there was
 /// no room for it, which is counted.
-pub(super) async fn shake<H>(
+pub(super) async fn accept_tls<H>(
     stream: TcpStream,
     address: SocketAddr,
-    holder: &MemoryAccount,
+    holder: &ConnectionEntry,
     front: &TcpWorker<H>,
-    tls: &Tls,
+    tls: &HandshakeConfig,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let terms = front.terms();
+    let terms = front.current_terms();
     let shaken = async {
         // As a request waits for a connection to its origin: a client that opens thousands of connections at once is
         // served.
-        if timers::timeout(terms.timeouts.queue, holder.begin_handshake(terms.limits.max_handshakes)).await.is_err() {
+        if timers::timeout(terms.timeouts.queue, holder.wait_for_handshake_slot(terms.limits.max_handshakes))
+            .await
+            .is_err()
+        {
             front.metrics.limit_handshakes.increment();
             return None;
         }
-        shake_to_the_end(stream, address, holder, front, tls).await
+        accept_tls_counted(stream, address, holder, front, tls).await
     };
     select! {
         shaken = shaken => shaken,
-        reason = holder.ended() => {
+        reason = holder.wait_for_eviction() => {
             front.count_ended_handshake(reason);
             None
         }
     }
 }
 
-async fn shake_to_the_end<H>(
+async fn accept_tls_counted<H>(
     mut stream: TcpStream,
     address: SocketAddr,
-    holder: &MemoryAccount,
+    holder: &ConnectionEntry,
     front: &TcpWorker<H>,
-    tls: &Tls,
+    tls: &HandshakeConfig,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let metrics = &front.metrics;
-    let terms = front.terms();
-    let ends = ends(&mut stream, address, holder, front).await?;
+    let terms = front.current_terms();
+    let ends = read_connection_addresses(&mut stream, address, holder, front).await?;
     let serves_old = terms.config.listen.tls_min == TlsVersion::Tls12;
-    let mut hello = Hello::default();
-    let shaking = Box::pin(hands(stream, &ends, tls, serves_old, &mut hello));
+    let mut hello = HelloDecision::default();
+    let shaking = Box::pin(run_handshake(stream, &ends, tls, serves_old, &mut hello));
     let shaken = timers::timeout(terms.timeouts.handshake, shaking).await;
     match shaken {
         Ok(Ok(shaken)) => {
@@ -82,9 +85,9 @@ async fn shake_to_the_end<H>(
             }
             return Some(shaken);
         }
-        Ok(Err(Failure::Validation)) => {}
-        Ok(Err(Failure::Plain)) => metrics.tcp_handshakes_plain.increment(),
-        Ok(Err(Failure::Io(error))) => match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Ok(Err(TlsAcceptFailure::Validation)) => {}
+        Ok(Err(TlsAcceptFailure::Plain)) => metrics.tcp_handshakes_plain.increment(),
+        Ok(Err(TlsAcceptFailure::Io(error))) => match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(fault) => {
                 tracing::debug!(client = %ends.client, error = %fault, "a TLS handshake failed");
                 match fault {
@@ -93,10 +96,10 @@ async fn shake_to_the_end<H>(
                     _ => {}
                 }
                 match fault {
-                    fault if is_of_another_version(fault) && hello.is_for_certificates => {
+                    fault if is_version_mismatch(fault) && hello.is_for_certificates => {
                         metrics.tcp_handshakes_tls12_host.increment();
                     }
-                    fault if is_of_another_version(fault) => metrics.tcp_handshakes_version.increment(),
+                    fault if is_version_mismatch(fault) => metrics.tcp_handshakes_version.increment(),
                     Error::PeerIncompatible(PeerIncompatible::ExtendedMasterSecretExtensionRequired) => {
                         metrics.tcp_handshakes_tls12_master_secret.increment();
                     }
@@ -117,7 +120,7 @@ async fn shake_to_the_end<H>(
 }
 
 /// Whether the client supports no version of TLS that litequic does.
-const fn is_of_another_version(fault: &Error) -> bool {
+const fn is_version_mismatch(fault: &Error) -> bool {
     matches!(
         fault,
         Error::PeerIncompatible(
@@ -132,7 +135,7 @@ const fn is_of_another_version(fault: &Error) -> bool {
 
 /// What a ClientHello decided.
 #[derive(Default)]
-struct Hello {
+struct HelloDecision {
     /// The client has no TLS 1.3, and is served all the same.
     is_old: bool,
     /// The client has no TLS 1.3, and is refused because its host is one whose clients may present a certificate.
@@ -140,11 +143,11 @@ struct Hello {
 }
 
 /// Whether a ClientHello has no cipher suite of TLS 1.3.
-fn is_old(hello: &ClientHello<'_>) -> bool {
-    !ClientTls::is_13_offered(hello.cipher_suites().iter().map(|suite| u16::from(*suite)))
+fn lacks_tls13(hello: &ClientHello<'_>) -> bool {
+    !ClientTls::offers_tls13(hello.cipher_suites().iter().map(|suite| u16::from(*suite)))
 }
 
-enum Failure {
+enum TlsAcceptFailure {
     /// The first byte is not that of TLS.
     Plain,
     /// A CA's validation has got its answer: the connection has no other purpose.
@@ -152,30 +155,30 @@ enum Failure {
     Io(io::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for TlsAcceptFailure {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-async fn hands(
+async fn run_handshake(
     mut stream: TcpStream,
-    ends: &Ends,
-    tls: &Tls,
+    ends: &ConnectionAddresses,
+    tls: &HandshakeConfig,
     serves_old: bool,
-    decided: &mut Hello,
-) -> Result<(TlsStream<TcpStream>, Client), Failure> {
+    decided: &mut HelloDecision,
+) -> Result<(TlsStream<TcpStream>, Client), TlsAcceptFailure> {
     let mut first = [0; 1];
-    if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE] {
+    if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE_RECORD] {
         if first.iter().all(u8::is_ascii_uppercase) {
             // An error, or a client that does not read it, is ignored.
-            let _ = timeout(PLAIN_WAIT, answer_plain(&mut stream)).await;
+            let _ = timeout(PLAIN_ANSWER_TIMEOUT, answer_plain_http(&mut stream)).await;
         }
-        return Err(Failure::Plain);
+        return Err(TlsAcceptFailure::Plain);
     }
     let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let hello = start.client_hello();
-    if hello.alpn().is_some_and(|mut offered| offered.next() == Some(VALIDATION) && offered.next().is_none()) {
+    if hello.alpn().is_some_and(|mut offered| offered.next() == Some(VALIDATION_ALPN) && offered.next().is_none()) {
         let config = (tls.validation)(hello.server_name()).await;
         if let Some(config) = config {
             // A client that fails has no answer; either way nothing follows.
@@ -183,15 +186,15 @@ async fn hands(
                 let _ = stream.shutdown().await;
             }
         }
-        return Err(Failure::Validation);
+        return Err(TlsAcceptFailure::Validation);
     }
     let server_name = start.client_hello().server_name().map(|name| Arc::from(name.to_ascii_lowercase()));
-    decided.is_old = serves_old && is_old(&start.client_hello());
+    decided.is_old = serves_old && lacks_tls13(&start.client_hello());
     let (asked, config) = (tls.choose)(server_name.as_deref(), ends.local.ip(), decided.is_old);
     decided.is_for_certificates = decided.is_old && asked != CertificateRequest::None;
     let stream = start.into_stream(config).await?;
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(Certificate::new);
+    let certificate = session.peer_certificates().and_then(ClientCertificate::new);
     let version = match session.protocol_version() {
         Some(ProtocolVersion::TLSv1_2) => ClientTls::Tls12,
         _ => ClientTls::Tls13,
@@ -204,8 +207,8 @@ async fn hands(
         protocol,
         server_name,
         forwarded: LastForwarded::default(),
-        identity: Identity {
-            asked,
+        identity: TlsIdentity {
+            certificate_request: asked,
             certificate,
             tls: version,
             group: session.negotiated_key_exchange_group().map(|group| group.name().into()),
@@ -217,14 +220,14 @@ async fn hands(
 }
 
 /// Until what was sent is read, or the kernel would discard the answer with its reset.
-async fn answer_plain(stream: &mut TcpStream) -> io::Result<()> {
-    let length = PLAIN.len();
+async fn answer_plain_http(stream: &mut TcpStream) -> io::Result<()> {
+    let length = PLAIN_HTTP_BODY.len();
     let head = with_date(|date| {
         format!(
             "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nDate: {date}\r\nContent-Length: {length}\r\n\r\n"
         )
     });
-    stream.write_all([head.as_bytes(), PLAIN.as_bytes()].concat().as_slice()).await?;
+    stream.write_all([head.as_bytes(), PLAIN_HTTP_BODY.as_bytes()].concat().as_slice()).await?;
     stream.shutdown().await?;
     tokio::io::copy(stream, &mut tokio::io::sink()).await?;
     Ok(())

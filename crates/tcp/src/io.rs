@@ -3,13 +3,13 @@
 
 use super::{
     first_records::FirstRecords,
-    front::TransportOf,
+    front::TcpTransportFn,
     queue_limit::QueueLimit,
-    writes::{OpenResponse, WriteState, Writes},
+    writes::{ConnectionWrites, OpenResponse, WriteState},
 };
-use crate::metrics::Metrics;
+use crate::metrics::TcpMetrics;
 use litequic_exchange::{ClientDeadline, MinimumRate, TimeoutCause};
-use litequic_resources::connections::Motion;
+use litequic_resources::connections::TrafficCounter;
 use socket2::SockRef;
 use std::{
     io::{self, IoSlice},
@@ -29,10 +29,10 @@ use tokio_rustls::server::TlsStream;
 /// A client's socket, with TLS or without.
 pub(super) trait ClientSocket {
     /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
-    fn unsent(&mut self) -> u64;
+    fn unsent_bytes(&mut self) -> u64;
 
     /// The descriptor of the socket, if there is one.
-    fn descriptor(&self) -> Option<RawFd> {
+    fn socket_descriptor(&self) -> Option<RawFd> {
         None
     }
 
@@ -46,15 +46,15 @@ pub(super) trait ClientSocket {
     fn limit_unsent(&self, _bytes: u32) {}
 
     /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
-    fn end(&self);
+    fn end_writes(&self);
 }
 
 impl ClientSocket for TcpStream {
-    fn descriptor(&self) -> Option<RawFd> {
+    fn socket_descriptor(&self) -> Option<RawFd> {
         Some(self.as_raw_fd())
     }
 
-    fn unsent(&mut self) -> u64 {
+    fn unsent_bytes(&mut self) -> u64 {
         0
     }
 
@@ -63,22 +63,22 @@ impl ClientSocket for TcpStream {
         let _ = SockRef::from(self).set_tcp_notsent_lowat(bytes);
     }
 
-    fn end(&self) {
+    fn end_writes(&self) {
         // An error means that the client is gone.
         let _ = SockRef::from(self).shutdown(Shutdown::Write);
     }
 }
 
 impl ClientSocket for TlsStream<TcpStream> {
-    fn descriptor(&self) -> Option<RawFd> {
-        self.get_ref().0.descriptor()
+    fn socket_descriptor(&self) -> Option<RawFd> {
+        self.get_ref().0.socket_descriptor()
     }
 
     fn is_encrypted(&self) -> bool {
         true
     }
 
-    fn unsent(&mut self) -> u64 {
+    fn unsent_bytes(&mut self) -> u64 {
         let (_, session) = self.get_mut();
         if !session.wants_write() {
             return 0;
@@ -91,8 +91,8 @@ impl ClientSocket for TlsStream<TcpStream> {
         self.get_ref().0.limit_unsent(bytes);
     }
 
-    fn end(&self) {
-        self.get_ref().0.end();
+    fn end_writes(&self) {
+        self.get_ref().0.end_writes();
     }
 }
 
@@ -101,43 +101,43 @@ pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
     first_records: FirstRecords,
     /// If responses are sent by their priorities: what is queued of them, and what reports the path.
-    queue_limit: Option<(QueueLimit, TransportOf)>,
-    patience: ClientDeadline,
-    writes: Rc<Writes<R>>,
+    queue_limit: Option<(QueueLimit, TcpTransportFn)>,
+    deadline: ClientDeadline,
+    writes: Rc<ConnectionWrites<R>>,
     /// Noted at whatever is read or written.
-    motion: Motion,
-    metrics: Arc<Metrics>,
+    motion: TrafficCounter,
+    metrics: Arc<TcpMetrics>,
 }
 
 impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     pub(super) fn new(
         stream: S,
         pace: MinimumRate,
-        writes: Rc<Writes<R>>,
-        motion: Motion,
-        metrics: Arc<Metrics>,
+        writes: Rc<ConnectionWrites<R>>,
+        motion: TrafficCounter,
+        metrics: Arc<TcpMetrics>,
     ) -> Self {
-        writes.socket.set(stream.descriptor());
+        writes.socket.set(stream.socket_descriptor());
         let first_records = FirstRecords::new(stream.is_encrypted());
         let patience = ClientDeadline::new(pace);
-        Self { stream, first_records, queue_limit: None, patience, writes, motion, metrics }
+        Self { stream, first_records, queue_limit: None, deadline: patience, writes, motion, metrics }
     }
 
     /// No more is queued of responses than lasts for some milliseconds on the path that `transport` reports.
-    pub(super) fn with_short_queues(mut self, transport: TransportOf) -> Self {
+    pub(super) fn with_queue_limit(mut self, transport: TcpTransportFn) -> Self {
         self.queue_limit = Some((QueueLimit::new(), transport));
-        self.follow_path(0);
+        self.update_queue_limit(0);
         self
     }
 
     /// `bytes` were written: measures the path now and then.
-    fn follow_path(&mut self, bytes: u64) {
+    fn update_queue_limit(&mut self, bytes: u64) {
         let Some((limit, transport)) = self.queue_limit.as_mut() else { return };
-        if !limit.wrote(bytes) {
+        if !limit.count_queued_write(bytes) {
             return;
         }
-        let Some(socket) = self.stream.descriptor() else { return };
-        let bytes = limit.measured(&transport(socket));
+        let Some(socket) = self.stream.socket_descriptor() else { return };
+        let bytes = limit.update_limit(&transport(socket));
         if self.writes.queue_limit.replace(bytes) != bytes {
             self.stream.limit_unsent(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
@@ -145,37 +145,37 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
 
     /// Pending: the kernel does not have what TLS has accepted. On a slow path nothing is written then, as TLS would
     /// queue up to 64 KiB.
-    fn poll_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
+    fn poll_flush_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncWrite + Unpin,
     {
-        if self.queue_limit.as_ref().is_some_and(|(limit, _)| limit.is_short()) && self.stream.unsent() > 0 {
+        if self.queue_limit.as_ref().is_some_and(|(limit, _)| limit.is_below_max()) && self.stream.unsent_bytes() > 0 {
             return Pin::new(&mut self.stream).poll_flush(cx);
         }
         Poll::Ready(Ok(()))
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
-    fn in_time<T>(
+    fn check_deadline<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         bytes: impl FnOnce(&T) -> usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         self.writes.write.set(if written.is_pending() { WriteState::Blocked } else { WriteState::Done });
-        if self.writes.is_awaited() {
-            self.writes.settle(self.stream.unsent());
+        if self.writes.has_waiting() {
+            self.writes.complete_written(self.stream.unsent_bytes());
         }
         if let Poll::Ready(result) = written {
             let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
             if bytes > 0 {
-                self.motion.sent(bytes);
-                self.follow_path(bytes);
+                self.motion.count_sent(bytes);
+                self.update_queue_limit(bytes);
             }
-            self.patience.rest(bytes);
+            self.deadline.on_progress(bytes);
             return Poll::Ready(result);
         }
-        self.patience.poll_wait(cx).map(|late| {
+        self.deadline.poll_wait(cx).map(|late| {
             match late {
                 TimeoutCause::Idle => self.metrics.shared.timeout_send.increment(),
                 TimeoutCause::Slow => self.metrics.shared.limit_download_rate.increment(),
@@ -187,13 +187,13 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
 }
 
 impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
-    fn unsent(&mut self) -> u64 {
-        self.stream.unsent()
+    fn unsent_bytes(&mut self) -> u64 {
+        self.stream.unsent_bytes()
     }
 
-    fn end(&self) {
+    fn end_writes(&self) {
         self.writes.closing.set(true);
-        self.stream.end();
+        self.stream.end_writes();
     }
 }
 
@@ -201,7 +201,7 @@ impl<S, R: OpenResponse> Drop for WriteTimeout<S, R> {
     fn drop(&mut self) {
         // The number may be another file's once the socket is closed.
         self.writes.socket.set(None);
-        self.writes.over();
+        self.writes.on_connection_gone();
     }
 }
 
@@ -211,7 +211,7 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
         let bytes = out.filled().len().saturating_sub(before);
         if bytes > 0 {
-            self.motion.received(bytes as u64);
+            self.motion.count_received(bytes as u64);
         }
         read
     }
@@ -219,16 +219,16 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
 
 impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let bytes = self.first_records.limit(bytes);
-        let written = match self.poll_queue(cx) {
+        let bytes = self.first_records.limit_write(bytes);
+        let written = match self.poll_flush_queue(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_write(cx, bytes),
             blocked => blocked.map_ok(|()| 0),
         };
         if let Poll::Ready(Ok(written)) = written {
-            self.first_records.wrote(written);
-            self.writes.accept(&[IoSlice::new(bytes)], written);
+            self.first_records.count_written(written);
+            self.writes.on_bytes_accepted(&[IoSlice::new(bytes)], written);
         }
-        self.in_time(written, |bytes| *bytes, cx)
+        self.check_deadline(written, |bytes| *bytes, cx)
     }
 
     fn poll_write_vectored(
@@ -236,19 +236,19 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let queue = self.poll_queue(cx);
+        let queue = self.poll_flush_queue(cx);
         let Self { stream, first_records, .. } = &mut *self;
         let written = match queue {
             Poll::Ready(Ok(())) => {
-                first_records.limited(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
+                first_records.limit_vectored_write(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
             }
             blocked => blocked.map_ok(|()| 0),
         };
         if let Poll::Ready(Ok(written)) = written {
-            self.first_records.wrote(written);
-            self.writes.accept(slices, written);
+            self.first_records.count_written(written);
+            self.writes.on_bytes_accepted(slices, written);
         }
-        self.in_time(written, |bytes| *bytes, cx)
+        self.check_deadline(written, |bytes| *bytes, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -258,18 +258,18 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = flushed {
-            self.writes.flush();
+            self.writes.on_flushed();
         }
-        self.in_time(flushed, |()| 0, cx)
+        self.check_deadline(flushed, |()| 0, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.writes.closing.set(true);
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
         if let Poll::Ready(Ok(())) = shut {
-            self.writes.shut();
+            self.writes.on_shut_down();
         }
-        self.in_time(shut, |()| 0, cx)
+        self.check_deadline(shut, |()| 0, cx)
     }
 }
 
@@ -280,19 +280,20 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     impl ClientSocket for DuplexStream {
-        fn unsent(&mut self) -> u64 {
+        fn unsent_bytes(&mut self) -> u64 {
             0
         }
 
-        fn end(&self) {}
+        fn end_writes(&self) {}
     }
 
     /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
     async fn write(bytes: usize, pace: MinimumRate) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
-        let metrics = Arc::new(Metrics::default());
-        let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
-        let mut timed = WriteTimeout::new(ours, pace, Rc::clone(&writes), Motion::default(), Arc::clone(&metrics));
+        let metrics = Arc::new(TcpMetrics::default());
+        let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
+        let mut timed =
+            WriteTimeout::new(ours, pace, Rc::clone(&writes), TrafficCounter::default(), Arc::clone(&metrics));
         let read = async {
             let mut buffer = vec![0; bytes];
             for _ in 0..100 {
@@ -316,7 +317,7 @@ mod tests {
         // 1,000 bytes are taken at once, and last for five seconds more.
         let (seconds, stalled, slow) = write(100, pace).await;
         assert!((45..=55).contains(&seconds) && (stalled, slow) == (0, 1), "{seconds}, {stalled}, {slow}");
-        assert_eq!(write(1, MinimumRate::any(Duration::from_secs(30))).await, (100, 0, 0));
-        assert_eq!(write(0, MinimumRate::any(Duration::from_secs(30))).await, (30, 1, 0));
+        assert_eq!(write(1, MinimumRate::without_rate(Duration::from_secs(30))).await, (100, 0, 0));
+        assert_eq!(write(0, MinimumRate::without_rate(Duration::from_secs(30))).await, (30, 1, 0));
     }
 }

@@ -38,9 +38,9 @@ mod share;
 mod tunnel;
 mod writes;
 
-pub use front::{Later, TcpWorker, Tls, TransportOf};
+pub use front::{DeferredValue, HandshakeConfig, TcpTransportFn, TcpWorker};
 pub use listener::{serve_plain, serve_tls};
-pub use metrics::Metrics;
-pub use proxy_header::addresses as proxy_header_addresses;
-pub use redirect::{RedirectListener, Validation};
+pub use metrics::TcpMetrics;
+pub use proxy_header::parse_proxy_header as proxy_header_addresses;
+pub use redirect::{HttpValidation, RedirectListener};
 pub use request::check_fields as check_http2_fields;

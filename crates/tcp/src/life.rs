@@ -1,8 +1,8 @@
 //! The course of one TCP connection: its phase, its requests, and what its task has to do next.
 
 use super::phase::{PhaseStep, TcpEvent, TcpPhase};
-use litequic_base::rate::Bucket;
-use litequic_resources::connections::{EvictionReason, MemoryAccount};
+use litequic_base::rate::TokenBucket;
+use litequic_resources::connections::{ConnectionEntry, EvictionReason};
 use std::{
     cell::RefCell,
     task::{Context, Poll, Waker},
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 /// The course of one connection. Shared by its task and those of its requests.
 #[derive(Debug)]
-pub(super) struct TcpLife(RefCell<State>);
+pub(super) struct TcpLifecycle(RefCell<TcpLifecycleState>);
 
 #[derive(Debug)]
-struct State {
+struct TcpLifecycleState {
     phase: TcpPhase,
     /// The step that the connection's task has not taken yet.
-    due: PhaseStep,
+    due_step: PhaseStep,
     /// The waker of that task.
     task: Option<Waker>,
     /// Requests that are being served.
@@ -25,45 +25,45 @@ struct State {
     /// Requests that were accepted.
     accepted: u64,
     /// Rate limit of cancelled requests.
-    cancelled: Bucket,
+    cancelled: TokenBucket,
     /// The eviction that was reported already.
     evicted: Option<EvictionReason>,
 }
 
-impl TcpLife {
+impl TcpLifecycle {
     /// A connection that begins now, whose client may cancel `resets` requests a second.
     pub(super) fn new(resets: u32) -> Self {
-        Self(RefCell::new(State {
+        Self(RefCell::new(TcpLifecycleState {
             phase: TcpPhase::New { since: Instant::now() },
-            due: PhaseStep::Continue,
+            due_step: PhaseStep::Continue,
             task: None,
             serving: 0,
             accepted: 0,
-            cancelled: Bucket::new(resets),
+            cancelled: TokenBucket::new(resets),
             evicted: None,
         }))
     }
 
-    pub(super) fn phase(&self) -> TcpPhase {
+    pub(super) fn tcp_phase(&self) -> TcpPhase {
         self.0.borrow().phase
     }
 
     /// Whether the connection ends, or has ended.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.phase(), TcpPhase::Closed { .. })
+        matches!(self.tcp_phase(), TcpPhase::Closed { .. })
     }
 
     /// Whether its client was told to close it.
     pub(super) fn is_going_away(&self) -> bool {
-        matches!(self.phase(), TcpPhase::GoingAway { .. })
+        matches!(self.tcp_phase(), TcpPhase::GoingAway { .. })
     }
 
     /// Moves on after `event`, and wakes the connection's task if it has to do something.
-    pub(super) fn on(&self, event: TcpEvent) {
+    pub(super) fn on_event(&self, event: TcpEvent) {
         let task = {
             let state = &mut *self.0.borrow_mut();
-            let step = state.phase.on(event, Instant::now());
-            state.due = state.due.max(step);
+            let step = state.phase.apply_event(event, Instant::now());
+            state.due_step = state.due_step.max(step);
             if step == PhaseStep::Continue { None } else { state.task.take() }
         };
         if let Some(task) = task {
@@ -72,7 +72,7 @@ impl TcpLife {
     }
 
     /// Wakes the task of `cx` at the next step.
-    pub(super) fn register(&self, cx: &Context<'_>) {
+    pub(super) fn register_task(&self, cx: &Context<'_>) {
         let task = &mut self.0.borrow_mut().task;
         if !task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             *task = Some(cx.waker().clone());
@@ -81,40 +81,40 @@ impl TcpLife {
 
     /// The next step, once.
     pub(super) fn take_step(&self) -> PhaseStep {
-        std::mem::replace(&mut self.0.borrow_mut().due, PhaseStep::Continue)
+        std::mem::replace(&mut self.0.borrow_mut().due_step, PhaseStep::Continue)
     }
 
     /// Ready once for each reason why the connection `holder` is to be closed for others.
-    pub(super) fn poll_evicted(&self, holder: &MemoryAccount, cx: &Context<'_>) -> Poll<EvictionReason> {
-        holder.poll_end(cx, &mut self.0.borrow_mut().evicted)
+    pub(super) fn poll_eviction_reason(&self, holder: &ConnectionEntry, cx: &Context<'_>) -> Poll<EvictionReason> {
+        holder.poll_eviction(cx, &mut self.0.borrow_mut().evicted)
     }
 
     /// One more request is being served.
-    pub(super) fn request_began(&self) {
+    pub(super) fn on_request_began(&self) {
         let is_first = {
             let state = &mut *self.0.borrow_mut();
             state.serving = state.serving.saturating_add(1);
             state.serving == 1
         };
         if is_first {
-            self.on(TcpEvent::RequestBegan);
+            self.on_event(TcpEvent::RequestBegan);
         }
     }
 
     /// A request that was being served is done.
-    pub(super) fn request_ended(&self) {
+    pub(super) fn on_request_done(&self) {
         let is_last = {
             let state = &mut *self.0.borrow_mut();
             state.serving = state.serving.saturating_sub(1);
             state.serving == 0
         };
         if is_last {
-            self.on(TcpEvent::LastEnded);
+            self.on_event(TcpEvent::LastEnded);
         }
     }
 
     /// Requests that are being served.
-    pub(super) fn serving(&self) -> usize {
+    pub(super) fn serving_count(&self) -> usize {
         self.0.borrow().serving as usize
     }
 
@@ -124,29 +124,29 @@ impl TcpLife {
     }
 
     /// Counts a request that was accepted. Returns how many there were.
-    pub(super) fn request_accepted(&self) -> u64 {
+    pub(super) fn count_accepted(&self) -> u64 {
         let state = &mut *self.0.borrow_mut();
         state.accepted = state.accepted.saturating_add(1);
         state.accepted
     }
 
     /// Requests that were accepted.
-    pub(super) fn accepted(&self) -> u64 {
+    pub(super) fn accepted_requests(&self) -> u64 {
         self.0.borrow().accepted
     }
 
     /// Counts a request that its client cancelled. False once there were too many in too short a time.
-    pub(super) fn request_cancelled(&self) -> bool {
-        self.0.borrow_mut().cancelled.take(1, std::time::Instant::now())
+    pub(super) fn on_request_cancelled(&self) -> bool {
+        self.0.borrow_mut().cancelled.take_tokens(1, std::time::Instant::now())
     }
 
     /// Requests that its client may cancel at once.
-    pub(super) fn resets_at_once(&self) -> u64 {
-        self.0.borrow().cancelled.capacity()
+    pub(super) fn max_resets_at_once(&self) -> u64 {
+        self.0.borrow().cancelled.burst_tokens()
     }
 }
 
-impl Default for TcpLife {
+impl Default for TcpLifecycle {
     fn default() -> Self {
         Self::new(u32::MAX)
     }
@@ -158,24 +158,27 @@ mod tests {
 
     #[test]
     fn each_step_is_due_once_and_the_last_one_covers_what_is_before_it() {
-        let life = TcpLife::default();
-        life.request_began();
-        life.request_began();
-        life.request_ended();
-        assert_eq!((life.take_step(), life.phase(), life.serving()), (PhaseStep::Continue, TcpPhase::Serving, 1));
-        life.on(TcpEvent::Exhausted);
-        life.on(TcpEvent::Drain);
+        let life = TcpLifecycle::default();
+        life.on_request_began();
+        life.on_request_began();
+        life.on_request_done();
+        assert_eq!(
+            (life.take_step(), life.tcp_phase(), life.serving_count()),
+            (PhaseStep::Continue, TcpPhase::Serving, 1)
+        );
+        life.on_event(TcpEvent::Exhausted);
+        life.on_event(TcpEvent::Drain);
         assert_eq!((life.take_step(), life.take_step()), (PhaseStep::GoAway, PhaseStep::Continue));
-        let life = TcpLife::default();
-        life.on(TcpEvent::Drain);
-        life.on(TcpEvent::Excessive);
+        let life = TcpLifecycle::default();
+        life.on_event(TcpEvent::Drain);
+        life.on_event(TcpEvent::Excessive);
         assert_eq!((life.take_step(), life.take_step()), (PhaseStep::Close, PhaseStep::Continue));
     }
 
     #[test]
     fn requests_that_its_client_cancels_at_once_are_bounded() {
-        let life = TcpLife::new(1);
-        assert!((0..life.resets_at_once()).all(|_| life.request_cancelled()));
-        assert!(!life.request_cancelled());
+        let life = TcpLifecycle::new(1);
+        assert!((0..life.max_resets_at_once()).all(|_| life.on_request_cancelled()));
+        assert!(!life.on_request_cancelled());
     }
 }

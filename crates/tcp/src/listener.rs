@@ -1,18 +1,18 @@
 //! One listener of a worker: accepts connections until the drain, and waits for their end.
 
 use super::{
-    accept::{Acceptor, is_exhausted},
-    alt_svc::AltSvc,
-    connection::Connection,
-    front::{Admitted, TcpWorker, Tls},
-    handshake::shake,
+    accept::{SpareAcceptor, is_out_of_descriptors},
+    alt_svc::ListenerAltSvc,
+    connection::TcpConnection,
+    front::{AdmittedConnection, HandshakeConfig, TcpWorker},
+    handshake::accept_tls,
     http1, http2,
-    proxy_header::ends,
+    proxy_header::read_connection_addresses,
 };
-use crate::metrics::Metrics;
-use litequic_base::lifecycle::{Phase, pass_panic_on};
-use litequic_exchange::{Client, ClientTls, Handler, Identity, LastForwarded, Protocol};
-use litequic_telemetry::Cause;
+use crate::metrics::TcpMetrics;
+use litequic_base::lifecycle::{ProcessPhase, propagate_panic};
+use litequic_exchange::{Client, ClientTls, Handler, LastForwarded, Protocol, TlsIdentity};
+use litequic_telemetry::WakeCause;
 use std::{
     future::{Future, poll_fn},
     io,
@@ -30,7 +30,7 @@ use tokio::{
 };
 
 /// Pause after an accept that failed for want of file descriptors or memory: the next one would fail at once as well.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. Clients reach HTTP/3 at `http3_port`.
 ///
@@ -44,28 +44,30 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve_tls<H: Handler>(
     listener: std::net::TcpListener,
     front: Rc<TcpWorker<H>>,
-    tls: Rc<Tls>,
+    tls: Rc<HandshakeConfig>,
     http3_port: u16,
 ) -> io::Result<()> {
-    let alt_svc = Rc::new(AltSvc::new(http3_port));
-    let begin = |stream, address, admitted: Admitted| {
+    let alt_svc = Rc::new(ListenerAltSvc::new(http3_port));
+    let begin = |stream, address, admitted: AdmittedConnection| {
         let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), Some(Rc::clone(&alt_svc)));
         async move {
-            let Some((stream, client)) = shake(stream, address, &admitted.holder, &front, &tls).await else { return };
+            let Some((stream, client)) = accept_tls(stream, address, &admitted.entry, &front, &tls).await else {
+                return;
+            };
             let metrics = Arc::clone(&front.metrics);
             let protocol = client.protocol;
-            let connection = Connection::new(front, client, alt_svc, admitted);
-            let stream = connection.timed(stream);
+            let connection = TcpConnection::new(front, client, alt_svc, admitted);
+            let stream = connection.with_write_timeout(stream);
             if protocol == Protocol::Http2 {
                 metrics.tcp_connections_h2.increment();
-                http2::serve(stream, connection).await;
+                http2::serve_http2(stream, connection).await;
             } else {
                 metrics.tcp_connections_h1.increment();
-                http1::serve(stream, connection).await;
+                http1::serve_http1(stream, connection).await;
             }
         }
     };
-    accept(listener, &front, begin).await
+    accept_until_drain(listener, &front, begin).await
 }
 
 /// Serves HTTP/1.1 without TLS in the same way.
@@ -78,12 +80,12 @@ pub async fn serve_tls<H: Handler>(
 ///
 /// Dropping the future ends every connection.
 pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<TcpWorker<H>>) -> io::Result<()> {
-    let begin = |mut stream: TcpStream, address, admitted: Admitted| {
+    let begin = |mut stream: TcpStream, address, admitted: AdmittedConnection| {
         let front = Rc::clone(&front);
         async move {
             let ends = select! {
-                ends = ends(&mut stream, address, &admitted.holder, &front) => ends,
-                reason = admitted.holder.ended() => {
+                ends = read_connection_addresses(&mut stream, address, &admitted.entry, &front) => ends,
+                reason = admitted.entry.wait_for_eviction() => {
                     front.count_ended_handshake(reason);
                     None
                 }
@@ -95,66 +97,66 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
                 protocol: Protocol::Http1,
                 server_name: None,
                 forwarded: LastForwarded::default(),
-                identity: Identity { tls: ClientTls::Plain, ..Identity::default() },
+                identity: TlsIdentity { tls: ClientTls::Plain, ..TlsIdentity::default() },
                 connection: 0,
             };
             front.metrics.tcp_connections_plain.increment();
-            let connection = Connection::new(Rc::clone(&front), client, None, admitted);
-            let stream = connection.timed(stream);
-            http1::serve(stream, connection).await;
+            let connection = TcpConnection::new(Rc::clone(&front), client, None, admitted);
+            let stream = connection.with_write_timeout(stream);
+            http1::serve_http1(stream, connection).await;
         }
     };
-    accept(listener, &front, begin).await
+    accept_until_drain(listener, &front, begin).await
 }
 
-async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
+async fn accept_until_drain<H: Handler, F: Future<Output = ()> + 'static>(
     listener: std::net::TcpListener,
     front: &Rc<TcpWorker<H>>,
-    begin: impl Fn(TcpStream, SocketAddr, Admitted) -> F,
+    begin: impl Fn(TcpStream, SocketAddr, AdmittedConnection) -> F,
 ) -> io::Result<()> {
-    let acceptor = Acceptor::new(TcpListener::from_std(listener)?);
+    let acceptor = SpareAcceptor::new(TcpListener::from_std(listener)?);
     let mut watch = front.watch.clone();
     let mut connections = JoinSet::new();
     loop {
         select! {
             biased;
-            () = watch.reached(Phase::Draining) => break,
-            Some(ended) = connections.join_next() => pass_panic_on(ended),
-            accepted = noted(acceptor.accept(), &front.metrics) => match accepted {
+            () = watch.wait_for_phase(ProcessPhase::Draining) => break,
+            Some(ended) = connections.join_next() => propagate_panic(ended),
+            accepted = count_wakes(acceptor.accept_client(), &front.metrics) => match accepted {
                 // One for which there is no room is closed at once: otherwise its client would wait.
-                Ok((stream, address)) => if let Some(admitted) = front.admit(address) {
+                Ok((stream, address)) => if let Some(admitted) = front.admit_tcp_peer(address) {
                     let connection = begin(stream, address, admitted);
                     let metrics = Arc::clone(&front.metrics);
-                    connections.spawn_local(async move { noted(connection, &metrics).await });
+                    connections.spawn_local(async move { count_wakes(connection, &metrics).await });
                 },
-                Err(error) if is_exhausted(&error) => {
-                    let shed = acceptor.shed();
-                    front.metrics.limit_descriptors.add(shed.closed);
+                Err(error) if is_out_of_descriptors(&error) => {
+                    let shed = acceptor.shed_waiting();
+                    front.metrics.limit_descriptors.increment_by(shed.closed);
                     let closed = shed.closed;
                     tracing::warn!(%error, closed, "no file descriptor is left for clients: closing their new connections");
                     if shed.pause {
-                        sleep(ACCEPT_PAUSE).await;
+                        sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a TCP listener failed to accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
         }
     }
     drop(acceptor);
     while let Some(ended) = connections.join_next().await {
-        pass_panic_on(ended);
+        propagate_panic(ended);
     }
     Ok(())
 }
 
 /// Notes at each poll of `future` that TCP may be what woke the worker.
-async fn noted<F: Future>(future: F, metrics: &Metrics) -> F::Output {
+async fn count_wakes<F: Future>(future: F, metrics: &TcpMetrics) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        metrics.wake.note(Cause::Origin);
+        metrics.wake.note_cause(WakeCause::Origin);
         future.as_mut().poll(cx)
     })
     .await

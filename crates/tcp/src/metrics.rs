@@ -2,7 +2,7 @@
 
 use litequic_telemetry::{
     CLIENT_CERTIFICATES_REFUSED, Counter, DENIED, Gauge, HANDSHAKE_GROUPS, HANDSHAKES, LIMIT_REACHED, REQUESTS,
-    RequestMetrics, TIMEOUTS, Wake, metrics,
+    RequestMetrics, TIMEOUTS, WakeTracker, metrics,
 };
 use rustls::NamedGroup;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct TcpMetrics {
         Counter(HANDSHAKES) {
             handshakes_tcp_full [transport: "tcp", kind: "full"],
             handshakes_tcp_resumed [transport: "tcp", kind: "resumed"]
@@ -131,12 +131,12 @@ metrics! {
             /// Metrics of requests, in which all front ends of a worker count.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
-            pub wake: Arc<Wake>,
+            pub wake: Arc<WakeTracker>,
         }
     }
 }
 
-impl Metrics {
+impl TcpMetrics {
     /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
     pub fn count_group(&self, group: Option<NamedGroup>) {
         match group {

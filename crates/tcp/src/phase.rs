@@ -81,7 +81,7 @@ pub(super) enum PhaseStep {
 
 impl TcpPhase {
     /// Moves on after `event`.
-    pub(super) fn on(&mut self, event: TcpEvent, now: Instant) -> PhaseStep {
+    pub(super) fn apply_event(&mut self, event: TcpEvent, now: Instant) -> PhaseStep {
         let going_away = |reason, idle_since| Self::GoingAway { reason, idle_since };
         let before = *self;
         *self = match (before, event) {
@@ -106,11 +106,11 @@ impl TcpPhase {
             (_, TcpEvent::Ended { broke_off: true }) => Self::Closed { reason: TcpEnd::Broken },
             (_, TcpEvent::Ended { broke_off: false }) => Self::Closed { reason: TcpEnd::Client },
             (_, TcpEvent::TimedOut | TcpEvent::Evict(EvictionReason::Idle)) => {
-                going_away(TcpEnd::Idle, before.rest(now))
+                going_away(TcpEnd::Idle, before.idle_start(now))
             }
-            (_, TcpEvent::Evict(EvictionReason::Drained)) => going_away(TcpEnd::MakesRoom, before.rest(now)),
-            (_, TcpEvent::Evict(EvictionReason::Operator)) => going_away(TcpEnd::Operator, before.rest(now)),
-            (_, TcpEvent::Exhausted | TcpEvent::Drain) => going_away(TcpEnd::Done, before.rest(now)),
+            (_, TcpEvent::Evict(EvictionReason::Drained)) => going_away(TcpEnd::MakesRoom, before.idle_start(now)),
+            (_, TcpEvent::Evict(EvictionReason::Operator)) => going_away(TcpEnd::Operator, before.idle_start(now)),
+            (_, TcpEvent::Exhausted | TcpEvent::Drain) => going_away(TcpEnd::Done, before.idle_start(now)),
         };
         match (before, *self) {
             (_, Self::Closed { .. }) => PhaseStep::Close,
@@ -121,12 +121,12 @@ impl TcpPhase {
 
     /// From when on a client that is told `now` to close is waited for: from the end of its last request, if there are
     /// any.
-    fn rest(self, now: Instant) -> Option<Instant> {
+    fn idle_start(self, now: Instant) -> Option<Instant> {
         (self != Self::Serving).then_some(now)
     }
 
     /// Since when no request is being served.
-    pub(super) fn idle_since(self) -> Option<Instant> {
+    pub(super) fn phase_idle_since(self) -> Option<Instant> {
         match self {
             Self::New { since } | Self::Idle { since } => Some(since),
             Self::GoingAway { idle_since, .. } => idle_since,
@@ -202,7 +202,7 @@ mod tests {
         ];
         for (before, event, after, step) in rows.into_iter().flatten() {
             let mut phase = before;
-            assert_eq!((phase.on(event, now), phase), (step, after), "{event:?} in {before:?}");
+            assert_eq!((phase.apply_event(event, now), phase), (step, after), "{event:?} in {before:?}");
         }
     }
 }

@@ -3,10 +3,10 @@
 //! they must.
 
 use super::front::TcpWorker;
-use crate::metrics::Metrics;
+use crate::metrics::TcpMetrics;
 use litequic_base::timers;
-use litequic_exchange::plain;
-use litequic_resources::connections::MemoryAccount;
+use litequic_exchange::to_canonical_address;
+use litequic_resources::connections::ConnectionEntry;
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{
@@ -15,16 +15,16 @@ use tokio::{
 };
 
 /// What every header has: the signature of version 2, and of version 1 all but "N\r\n".
-const SHORTEST: usize = 12;
+const MIN_HEADER_LEN: usize = 12;
 /// §2.1
-const MAX_V1: usize = 107;
+const MAX_V1_LEN: usize = 107;
 /// Bytes that follow a header of version 2: addresses, and extensions, which litequic ignores. A client's certificate
 /// is the longest that is known.
-const MAX_V2: u16 = 4096;
+const MAX_V2_PAYLOAD: u16 = 4096;
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct ConnectionAddresses {
     pub(super) client: SocketAddr,
     /// The local address of the client's connection.
     pub(super) local: SocketAddr,
@@ -33,29 +33,33 @@ pub(super) struct Ends {
 /// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then
 /// counts for the client that it names. `None` if that is invalid, or late, or names a client that is denied, or the
 /// connection is gone; counted.
-pub(super) async fn ends<H>(
+pub(super) async fn read_connection_addresses<H>(
     stream: &mut TcpStream,
     peer: SocketAddr,
-    holder: &MemoryAccount,
+    holder: &ConnectionEntry,
     front: &TcpWorker<H>,
-) -> Option<Ends> {
-    let own = Ends { client: plain(peer), local: plain(stream.local_addr().ok()?) };
-    if !front.has_header(peer.ip()) {
+) -> Option<ConnectionAddresses> {
+    let own = ConnectionAddresses {
+        client: to_canonical_address(peer),
+        local: to_canonical_address(stream.local_addr().ok()?),
+    };
+    if !front.expects_proxy_header(peer.ip()) {
         return Some(own);
     }
-    let terms = front.terms();
-    let metrics: &Metrics = &front.metrics;
-    match timers::timeout(terms.timeouts.handshake, read(stream)).await {
-        Ok(Ok(header)) => match addresses(&header) {
+    let terms = front.current_terms();
+    let metrics: &TcpMetrics = &front.metrics;
+    match timers::timeout(terms.timeouts.handshake, read_proxy_header(stream)).await {
+        Ok(Ok(header)) => match parse_proxy_header(&header) {
             Some(said) => {
                 metrics.tcp_proxy_headers.increment();
                 let Some((client, local)) = said else { return Some(own) };
-                let ends = Ends { client: plain(client), local: plain(local) };
-                if front.denies(ends.client.ip()) {
+                let ends =
+                    ConnectionAddresses { client: to_canonical_address(client), local: to_canonical_address(local) };
+                if front.is_denied_counted(ends.client.ip()) {
                     return None;
                 }
-                holder.rename(front.client_network(ends.client.ip()));
-                holder.serves(ends.client);
+                holder.set_client_network(front.client_network(ends.client.ip()));
+                holder.set_client_address(ends.client);
                 return Some(ends);
             }
             None => metrics.tcp_handshakes_proxy_header.increment(),
@@ -73,7 +77,7 @@ pub(super) async fn ends<H>(
 
 /// Source and destination of a whole `header`; `Some(None)` if it has none: LOCAL, UNKNOWN, and families other than IP.
 /// `None` if it is malformed.
-pub fn addresses(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
+pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
     if header.starts_with(v2::PROTOCOL_PREFIX) {
         let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
         return Some(match (header.command, header.addresses) {
@@ -103,37 +107,37 @@ pub fn addresses(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
 /// # Errors
 ///
 /// [`io::ErrorKind::InvalidData`] if it is invalid; the connection's.
-async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut header = Vec::with_capacity(MAX_V1);
-    take(stream, SHORTEST, &mut header).await?;
+async fn read_proxy_header(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut header = Vec::with_capacity(MAX_V1_LEN);
+    read_exact_count(stream, MIN_HEADER_LEN, &mut header).await?;
     if header.as_slice() == v2::PROTOCOL_PREFIX {
         let mut rest = [0; 4];
         stream.read_exact(&mut rest).await?;
         header.extend_from_slice(&rest);
         let [_, _, high, low] = rest;
         let length = u16::from_be_bytes([high, low]);
-        if length > MAX_V2 {
+        if length > MAX_V2_PAYLOAD {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        take(stream, length.into(), &mut header).await?;
+        read_exact_count(stream, length.into(), &mut header).await?;
         return Ok(header);
     }
     if !header.starts_with(b"PROXY ") || header.contains(&b'\n') {
         return Err(io::ErrorKind::InvalidData.into());
     }
     while !header.ends_with(b"\n") {
-        let mut seen = [0; MAX_V1];
-        let room = seen.get_mut(..MAX_V1.saturating_sub(header.len())).filter(|room| !room.is_empty());
+        let mut seen = [0; MAX_V1_LEN];
+        let room = seen.get_mut(..MAX_V1_LEN.saturating_sub(header.len())).filter(|room| !room.is_empty());
         let count = stream.peek(room.ok_or(io::ErrorKind::InvalidData)?).await?;
         let seen = seen.get(..count).filter(|seen| !seen.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?;
         let line = seen.iter().position(|&byte| byte == b'\n').map_or(count, |newline| newline + 1);
-        take(stream, line, &mut header).await?;
+        read_exact_count(stream, line, &mut header).await?;
     }
     Ok(header)
 }
 
 /// Reads exactly `count` bytes more.
-async fn take(stream: &mut (impl AsyncRead + Unpin), count: usize, into: &mut Vec<u8>) -> io::Result<()> {
+async fn read_exact_count(stream: &mut (impl AsyncRead + Unpin), count: usize, into: &mut Vec<u8>) -> io::Result<()> {
     let before = into.len();
     stream.take(count as u64).read_to_end(into).await?;
     if into.len() == before + count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -187,17 +191,17 @@ mod tests {
         ];
         for (header, expected) in table {
             let expected = expected.map(|said| said.map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap())));
-            assert_eq!(addresses(&header), expected, "{}", String::from_utf8_lossy(&header));
+            assert_eq!(parse_proxy_header(&header), expected, "{}", String::from_utf8_lossy(&header));
         }
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>, v1: String, command: u8, family: u8) {
-            let _ = addresses(&bytes);
-            let _ = addresses(format!("PROXY {v1}\r\n").as_bytes());
-            let _ = addresses(&[b"PROXY ", &bytes[..], b"\r\n"].concat());
-            let _ = addresses(&v2(command & 15, family, &bytes));
+            let _ = parse_proxy_header(&bytes);
+            let _ = parse_proxy_header(format!("PROXY {v1}\r\n").as_bytes());
+            let _ = parse_proxy_header(&[b"PROXY ", &bytes[..], b"\r\n"].concat());
+            let _ = parse_proxy_header(&v2(command & 15, family, &bytes));
         }
     }
 }

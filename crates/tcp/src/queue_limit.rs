@@ -6,14 +6,14 @@ use litequic_telemetry::clients::TransportReport;
 use std::time::Duration;
 
 /// Time for which each of these queues lasts. The kernel reports room for more at half of it.
-const AHEAD: Duration = Duration::from_millis(20);
+const QUEUE_TIME: Duration = Duration::from_millis(20);
 /// Bytes at least: a frame of h2, which is a record of TLS.
-const LEAST: u64 = 16 * 1024;
+const MIN_QUEUE: u64 = 16 * 1024;
 /// Bytes at most, which the kernel reports room for at 0.5 ms of 1 Gbit/s. With fewer a fast download costs more CPU
 /// time.
-const MOST: u64 = 128 * 1024;
+const MAX_QUEUE: u64 = 128 * 1024;
 /// The path is measured again after as many times the limit.
-const MEASURED_EVERY: u64 = 4;
+const MEASURE_INTERVAL: u64 = 4;
 
 /// The limit of one connection.
 #[derive(Debug)]
@@ -26,29 +26,29 @@ pub(super) struct QueueLimit {
 impl QueueLimit {
     /// The limit of a connection whose path is not known.
     pub(super) const fn new() -> Self {
-        Self { bytes: LEAST, left: 0 }
+        Self { bytes: MIN_QUEUE, left: 0 }
     }
 
     /// `bytes` were written. Returns whether the path is to be measured.
-    pub(super) const fn wrote(&mut self, bytes: u64) -> bool {
+    pub(super) const fn count_queued_write(&mut self, bytes: u64) -> bool {
         self.left = self.left.saturating_sub(bytes);
         self.left == 0
     }
 
     /// The path was measured. Returns the limit.
-    pub(super) fn measured(&mut self, path: &TransportReport) -> u64 {
+    pub(super) fn update_limit(&mut self, path: &TransportReport) -> u64 {
         if let (Some(window), Some(rtt)) = (path.congestion_window, path.rtt) {
             let (window, rtt) = (u128::from(window), rtt.as_micros().max(1));
-            let bytes = window.saturating_mul(AHEAD.as_micros()) / rtt;
-            self.bytes = u64::try_from(bytes).unwrap_or(u64::MAX).clamp(LEAST, MOST);
+            let bytes = window.saturating_mul(QUEUE_TIME.as_micros()) / rtt;
+            self.bytes = u64::try_from(bytes).unwrap_or(u64::MAX).clamp(MIN_QUEUE, MAX_QUEUE);
         }
-        self.left = self.bytes.saturating_mul(MEASURED_EVERY);
+        self.left = self.bytes.saturating_mul(MEASURE_INTERVAL);
         self.bytes
     }
 
     /// Whether the path is so slow that its queues are kept short at the price of more wakes.
-    pub(super) const fn is_short(&self) -> bool {
-        self.bytes < MOST
+    pub(super) const fn is_below_max(&self) -> bool {
+        self.bytes < MAX_QUEUE
     }
 }
 
@@ -67,23 +67,23 @@ mod tests {
     #[test]
     fn the_limit_is_what_leaves_within_milliseconds() {
         let mut limit = QueueLimit::new();
-        assert!(limit.is_short());
+        assert!(limit.is_below_max());
         for (megabits, rtt_ms, bytes) in
-            [(5, 200, LEAST), (20, 40, 50_000), (20, 80, 50_000), (1_000, 20, MOST), (1, 150, LEAST)]
+            [(5, 200, MIN_QUEUE), (20, 40, 50_000), (20, 80, 50_000), (1_000, 20, MAX_QUEUE), (1, 150, MIN_QUEUE)]
         {
-            assert_eq!(limit.measured(&path(megabits, rtt_ms)), bytes, "{megabits} {rtt_ms}");
-            assert_eq!(limit.is_short(), bytes < MOST);
+            assert_eq!(limit.update_limit(&path(megabits, rtt_ms)), bytes, "{megabits} {rtt_ms}");
+            assert_eq!(limit.is_below_max(), bytes < MAX_QUEUE);
         }
     }
 
     #[test]
     fn a_path_that_cannot_be_measured_keeps_its_limit_and_is_looked_at_as_often() {
         let mut limit = QueueLimit::new();
-        assert!(limit.wrote(0));
-        assert_eq!(limit.measured(&path(20, 40)), 50_000);
-        assert!(!limit.wrote(199_999));
-        assert!(limit.wrote(1));
-        assert_eq!(limit.measured(&TransportReport::default()), 50_000);
-        assert!(!limit.wrote(100_000));
+        assert!(limit.count_queued_write(0));
+        assert_eq!(limit.update_limit(&path(20, 40)), 50_000);
+        assert!(!limit.count_queued_write(199_999));
+        assert!(limit.count_queued_write(1));
+        assert_eq!(limit.update_limit(&TransportReport::default()), 50_000);
+        assert!(!limit.count_queued_write(100_000));
     }
 }

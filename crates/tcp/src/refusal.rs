@@ -1,6 +1,6 @@
 //! Why a request does not reach the handler, and the answer to its client.
 
-use crate::metrics::Metrics;
+use crate::metrics::TcpMetrics;
 use http::StatusCode;
 use litequic_exchange::{Response, name, set_date};
 
@@ -24,7 +24,7 @@ pub(super) enum RefusalLimit {
 
 impl RefusalLimit {
     /// Counts that it was reached.
-    pub(super) fn count(self, metrics: &Metrics) {
+    pub(super) fn count_reached(self, metrics: &TcpMetrics) {
         match self {
             Self::HeaderBytes => metrics.shared.limit_header_bytes.increment(),
             Self::Headers => metrics.shared.limit_headers.increment(),
@@ -39,17 +39,17 @@ impl Refusal {
     }
 
     /// 400
-    pub(super) const fn bad(why: &'static str) -> Self {
+    pub(super) const fn bad_request(why: &'static str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, why)
     }
 
     /// 501
-    pub(super) const fn not_served(why: &'static str) -> Self {
+    pub(super) const fn not_implemented(why: &'static str) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, why)
     }
 
     /// 431
-    pub(super) const fn too_large(limit: RefusalLimit) -> Self {
+    pub(super) const fn fields_too_large(limit: RefusalLimit) -> Self {
         let (status, why) =
             (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed");
         Self { status, why, limit: Some(limit) }
@@ -62,20 +62,20 @@ impl Refusal {
     }
 
     /// 408
-    pub(super) const fn too_slow() -> Self {
+    pub(super) const fn request_timeout() -> Self {
         let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
         Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
     }
 
     /// Counts the limit that was reached.
-    pub(super) fn count(&self, metrics: &Metrics) {
+    pub(super) fn count_refusal(&self, metrics: &TcpMetrics) {
         if let Some(limit) = self.limit {
-            limit.count(metrics);
+            limit.count_reached(metrics);
         }
     }
 
     /// Short plain text, as in HTTP/3's front end.
-    pub(super) fn response(&self) -> Response {
+    pub(super) fn to_response(&self) -> Response {
         let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
         response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
         set_date(&mut response.fields);

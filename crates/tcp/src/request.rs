@@ -7,7 +7,9 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
-use litequic_exchange::{Fields, Head, LastAuthority, Protocol, Record, Upgrade, field, path, terms::FieldLimits};
+use litequic_exchange::{
+    Fields, Head, LastAuthority, Protocol, RequestRecord, Upgrade, check_path, field, terms::FieldLimits,
+};
 use std::borrow::Cow;
 
 /// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
@@ -27,43 +29,43 @@ static CONNECTION_FIELDS: [HeaderName; 7] = [
 /// # Errors
 ///
 /// The answer.
-pub(super) fn translate(
+pub(super) fn convert_head(
     mut parts: request::Parts,
     protocol: Protocol,
     bounds: &FieldLimits,
     last: &LastAuthority,
 ) -> Result<Head, Refusal> {
     if protocol == Protocol::Http2 {
-        check_size(&parts, bounds)?;
-        check_fields(&parts.headers).map_err(Refusal::bad)?;
+        check_header_size(&parts, bounds)?;
+        check_fields(&parts.headers).map_err(Refusal::bad_request)?;
     }
-    let upgrade = upgrade(&parts, protocol);
+    let upgrade = requested_upgrade(&parts, protocol);
     match parts.method {
         Method::CONNECT if upgrade.is_some() => {
             if parts.headers.contains_key(header::CONTENT_LENGTH) {
-                return Err(Refusal::bad("CONNECT with Content-Length"));
+                return Err(Refusal::bad_request("CONNECT with Content-Length"));
             }
             parts.method = Method::GET;
         }
-        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
+        Method::CONNECT => return Err(Refusal::not_implemented("CONNECT is not supported")),
         // The origin would reflect fields that litequic adds, cookies and credentials.
-        Method::TRACE => return Err(Refusal::not_served("TRACE is not supported")),
+        Method::TRACE => return Err(Refusal::not_implemented("TRACE is not supported")),
         _ => {}
     }
     let uri = std::mem::take(&mut parts.uri).into_parts();
     if uri.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTPS && *scheme != Scheme::HTTP) {
-        return Err(Refusal::bad("the scheme is neither https nor http"));
+        return Err(Refusal::bad_request("the scheme is neither https nor http"));
     }
-    let host = host(&mut parts.headers)?;
+    let host = take_host(&mut parts.headers)?;
     let named = uri.authority.as_ref().map(|authority| authority.as_str().as_bytes());
     let authority = match (named, host.as_ref().map(HeaderValue::as_bytes)) {
         (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
-            return Err(Refusal::bad("Host is not the target's"));
+            return Err(Refusal::bad_request("Host is not the target's"));
         }
         (Some(named), _) => named,
-        (None, host) => host.ok_or(Refusal::bad("no Host"))?,
+        (None, host) => host.ok_or(Refusal::bad_request("no Host"))?,
     };
-    let authority = last.check(authority).map_err(Refusal::bad)?;
+    let authority = last.parse_authority(authority).map_err(Refusal::bad_request)?;
     let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
 
     if parts.version == Version::HTTP_10 {
@@ -71,7 +73,7 @@ pub(super) fn translate(
         parts.headers.remove(header::EXPECT);
     }
     check_content_length(&mut parts.headers)?;
-    remove_what_is_the_connections(&mut parts.headers)?;
+    remove_connection_fields(&mut parts.headers)?;
     join_cookies(&mut parts.headers);
     let mut head = Head::new(parts.method, authority, &path, Fields::from(&parts.headers));
     head.upgrade = upgrade;
@@ -80,14 +82,14 @@ pub(super) fn translate(
 
 /// The members of the combined list of all lines named `name`, without blanks around them; empty ones too (RFC 9110
 /// §5.6.1).
-fn members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+fn header_list_members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = fields.get_all(name).into_iter();
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 /// The protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose
 /// `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for one is served as if it had none.
-fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
+fn requested_upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     if protocol == Protocol::Http2 {
         let protocol = parts.extensions.get::<h2::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
         return Some(Upgrade(protocol.as_str().as_bytes().into()));
@@ -98,7 +100,7 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
         && parts.version == Version::HTTP_11
         && !fields.contains_key(header::TRANSFER_ENCODING)
         && fields.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
-        && members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        && header_list_members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     if !asks {
         return None;
     }
@@ -108,25 +110,26 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
 
 /// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
 /// HTTP/1.1's guard has checked before.
-fn check_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
+fn check_header_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
     let uri = &parts.uri;
     let pseudo = [
-        line(":method".len(), parts.method.as_str().len()),
-        line(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
-        line(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
-        line(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
+        field_line_size(":method".len(), parts.method.as_str().len()),
+        field_line_size(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
+        field_line_size(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        field_line_size(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
     ];
-    check_bounds(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds).map_err(Refusal::too_large)
+    check_field_limits(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds)
+        .map_err(Refusal::fields_too_large)
 }
 
 /// Bytes of a field line, by the length of its name and of its value (RFC 9113 §6.5.2).
-const fn line(name: usize, value: usize) -> usize {
+const fn field_line_size(name: usize, value: usize) -> usize {
     name.saturating_add(value).saturating_add(32)
 }
 
 /// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
-fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), RefusalLimit> {
-    let regular = fields.iter().map(|(name, value)| line(name.as_str().len(), value.len()));
+fn check_field_limits(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), RefusalLimit> {
+    let regular = fields.iter().map(|(name, value)| field_line_size(name.as_str().len(), value.len()));
     if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
         return Err(RefusalLimit::HeaderBytes);
     }
@@ -147,7 +150,7 @@ fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Resul
 ///
 /// The limit that they exceed, or none if a field is invalid.
 pub(super) fn check_trailers(fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), Option<RefusalLimit>> {
-    check_bounds(0, fields, bounds).map_err(Some)?;
+    check_field_limits(0, fields, bounds).map_err(Some)?;
     check_fields(fields).map_err(|_| None)
 }
 
@@ -170,10 +173,10 @@ pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
 }
 
 /// Records a request as it came.
-pub(super) fn note(parts: &request::Parts, record: &Record) {
-    record.note(|facts| {
+pub(super) fn record_request_head(parts: &request::Parts, record: &RequestRecord) {
+    record.update_facts(|facts| {
         facts.is_http_10 = parts.version == Version::HTTP_10;
-        let mut field = |name: &[u8], value: &[u8]| facts.field(name, value);
+        let mut field = |name: &[u8], value: &[u8]| facts.record_field(name, value);
         field(b":method", parts.method.as_str().as_bytes());
         field(b":path", parts.uri.path_and_query().map_or("", PathAndQuery::as_str).as_bytes());
         if let Some(authority) = parts.uri.authority() {
@@ -186,9 +189,9 @@ pub(super) fn note(parts: &request::Parts, record: &Record) {
 }
 
 /// Removes `Host` from `headers`.
-fn host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+fn take_host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
-        return Err(Refusal::bad("several Host"));
+        return Err(Refusal::bad_request("several Host"));
     }
     Ok(headers.remove(header::HOST))
 }
@@ -197,7 +200,7 @@ fn checked_path<'a>(method: &Method, path_and_query: Option<&'a PathAndQuery>) -
     let given = path_and_query.map_or("/", PathAndQuery::as_str);
     // An absolute form may have a query and no path (RFC 3986 §3).
     let checked: Cow<'_, str> = if given.starts_with('?') { format!("/{given}").into() } else { given.into() };
-    match path(method, checked.as_bytes()) {
+    match check_path(method, checked.as_bytes()) {
         Ok(()) => Ok(checked),
         Err((StatusCode::URI_TOO_LONG, _)) => Err(Refusal::uri_too_long()),
         Err((status, why)) => Err(Refusal::new(status, why)),
@@ -209,11 +212,11 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(()) };
     if values.next().is_some() {
-        return Err(Refusal::bad("several Content-Length"));
+        return Err(Refusal::bad_request("several Content-Length"));
     }
     let digits = !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
     let length = value.to_str().ok().filter(|_| digits).and_then(|digits| digits.parse::<u64>().ok());
-    let length = length.ok_or(Refusal::bad("Content-Length is not a decimal number"))?;
+    let length = length.ok_or(Refusal::bad_request("Content-Length is not a decimal number"))?;
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     Ok(())
 }
@@ -223,13 +226,15 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
 /// # Errors
 ///
 /// `Connection` names a field that determines where the request goes or ends.
-fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal> {
-    let takes_trailers = members(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
-    let named: Vec<HeaderName> =
-        members(headers, header::CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
+fn remove_connection_fields(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let takes_trailers =
+        header_list_members(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    let named: Vec<HeaderName> = header_list_members(headers, header::CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect();
     for name in named {
         if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
-            return Err(Refusal::bad("Connection names a field that is not its own"));
+            return Err(Refusal::bad_request("Connection names a field that is not its own"));
         }
         headers.remove(name);
     }

@@ -75,17 +75,17 @@ pub struct Confinement {
 
 impl Confinement {
     /// Reads all of it.
-    pub fn read() -> Self {
+    pub fn read_confinement() -> Self {
         let read_only = |root: rustix::fs::StatVfs| root.f_flag.contains(StatVfsMountFlags::RDONLY);
         Self {
             user: geteuid().as_raw(),
             read_only_root: statvfs("/").ok().map(read_only),
             core_dumps: dumpable_behavior().ok().map(|behavior| behavior != DumpableBehavior::NotDumpable),
-            ..Self::parse(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+            ..Self::parse_status(&fs::read_to_string("/proc/self/status").unwrap_or_default())
         }
     }
 
-    fn parse(status: &str) -> Self {
+    fn parse_status(status: &str) -> Self {
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         Self {
             capabilities: value("CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok()),
@@ -101,7 +101,7 @@ impl Confinement {
     }
 
     /// Names of the effective capabilities: `none`, those that there are, or `all but` those that are missing.
-    pub fn capabilities(&self) -> Option<String> {
+    pub fn capability_names(&self) -> Option<String> {
         let set = self.capabilities?;
         let names = |bits: u64| {
             let all = CAPABILITIES.iter().enumerate();
@@ -141,8 +141,8 @@ mod tests {
             ("000001ffffffffff", "all"),
             ("000001fffeffffff", "all but CAP_SYS_RESOURCE"),
         ] {
-            let found = Confinement::parse(&format!("Name:\tx\nCapEff:\t{set}\n"));
-            assert_eq!(found.capabilities().as_deref(), Some(expected));
+            let found = Confinement::parse_status(&format!("Name:\tx\nCapEff:\t{set}\n"));
+            assert_eq!(found.capability_names().as_deref(), Some(expected));
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
         for (user, set, expected) in
             [(0, "000001ffffffffff", true), (0, "00000000a80425fb", false), (1000, "000001ffffffffff", false)]
         {
-            let found = Confinement { user, ..Confinement::parse(&format!("CapEff:\t{set}\n")) };
+            let found = Confinement { user, ..Confinement::parse_status(&format!("CapEff:\t{set}\n")) };
             assert_eq!(found.is_administrator(), expected, "{user} {set}");
         }
         assert!(!Confinement::default().is_administrator());
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_absent() {
-        assert_eq!(Confinement::parse("CapEff:\tsome\nSeccomp:\t9\n"), Confinement::default());
-        let found = Confinement::parse("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n");
+        assert_eq!(Confinement::parse_status("CapEff:\tsome\nSeccomp:\t9\n"), Confinement::default());
+        let found = Confinement::parse_status("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n");
         assert_eq!((found.no_new_privileges, found.seccomp), (Some(true), Some("filter")));
-        assert_eq!(Confinement::read().user, geteuid().as_raw());
+        assert_eq!(Confinement::read_confinement().user, geteuid().as_raw());
     }
 }

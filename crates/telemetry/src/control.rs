@@ -2,7 +2,7 @@
 
 use super::{
     counter::{Counter, Gauge},
-    group::{Family, Group, Sample, Value},
+    group::{Family, Group, Sample, SampleValue},
 };
 use crate::metrics;
 use std::sync::{Mutex, PoisonError};
@@ -94,9 +94,9 @@ metrics! {
         }
         + with {
             /// Version of the configuration in force.
-            pub version: Version,
+            pub version: ConfigVersion,
             /// In their order.
-            pub certificates: Certificates,
+            pub certificates: CertificateExpiries,
         }
     }
 }
@@ -118,11 +118,11 @@ impl ControlMetrics {
 
 /// A version. Locked by reloads, scrapes and `/status` only.
 #[derive(Debug, Default)]
-pub struct Version(Mutex<String>);
+pub struct ConfigVersion(Mutex<String>);
 
-impl Version {
+impl ConfigVersion {
     /// Sets it.
-    pub fn set(&self, version: String) {
+    pub fn set_version(&self, version: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = version;
     }
 
@@ -132,16 +132,16 @@ impl Version {
     }
 
     #[cfg(test)]
-    pub(super) fn is_free(&self) -> bool {
+    pub(super) fn is_version_unlocked(&self) -> bool {
         self.0.try_lock().is_ok()
     }
 }
 
-impl Group for Version {
+impl Group for ConfigVersion {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let help = "The configuration in force, by a hash of its keys and values.";
         let labels = vec![("version", self.get().into())];
-        see(Sample { family: Family { name: "config", help }, labels, note: "", value: Value::Info });
+        see(Sample { family: Family { name: "config", help }, labels, note: "", value: SampleValue::Info });
     }
 }
 
@@ -157,21 +157,21 @@ pub struct CertificateValidity {
 
 /// When each certificate is valid. Locked by reloads and scrapes only.
 #[derive(Debug, Default)]
-pub struct Certificates(Mutex<Vec<CertificateValidity>>);
+pub struct CertificateExpiries(Mutex<Vec<CertificateValidity>>);
 
-impl Certificates {
+impl CertificateExpiries {
     /// Sets them.
-    pub fn set(&self, certificates: Vec<CertificateValidity>) {
+    pub fn set_validities(&self, certificates: Vec<CertificateValidity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
     #[cfg(test)]
-    pub(super) fn is_free(&self) -> bool {
+    pub(super) fn is_list_unlocked(&self) -> bool {
         self.0.try_lock().is_ok()
     }
 }
 
-impl Group for Certificates {
+impl Group for CertificateExpiries {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let expiry = Family {
             name: "certificates_expiry_timestamp_seconds",
@@ -185,7 +185,7 @@ impl Group for Certificates {
         for CertificateValidity { name, from, until } in certificates {
             for (family, time) in [(expiry, until), (not_before, from)] {
                 let labels = vec![("certificate", name.clone().into())];
-                see(Sample { family, labels, note: "", value: Value::Gauge(time) });
+                see(Sample { family, labels, note: "", value: SampleValue::Gauge(time) });
             }
         }
     }

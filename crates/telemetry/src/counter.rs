@@ -1,6 +1,6 @@
 //! Numbers that one worker writes and the control thread reads.
 
-use litequic_base::number::Number;
+use litequic_base::number::RelaxedCell;
 use std::{
     sync::{
         Arc,
@@ -16,13 +16,13 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds `n`. Called only by the worker that owns the counter.
-    pub fn add(&self, n: u64) {
+    pub fn increment_by(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// Adds one.
     pub fn increment(&self) {
-        self.add(1);
+        self.increment_by(1);
     }
 
     /// The count; any thread may read it.
@@ -33,27 +33,27 @@ impl Counter {
 
 /// Goes up and down. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Gauge(Number);
+pub struct Gauge(RelaxedCell);
 
 impl Gauge {
     /// Adds `n`.
-    pub fn add(&self, n: u64) {
-        self.0.add(n);
+    pub fn raise_by(&self, n: u64) {
+        self.0.add_saturating(n);
     }
 
     /// Takes `n` away; never below zero.
-    pub fn sub(&self, n: u64) {
-        self.0.subtract(n);
+    pub fn lower_by(&self, n: u64) {
+        self.0.subtract_saturating(n);
     }
 
     /// Adds one.
     pub fn increment(&self) {
-        self.add(1);
+        self.raise_by(1);
     }
 
     /// Takes one away.
     pub fn decrement(&self) {
-        self.sub(1);
+        self.lower_by(1);
     }
 
     /// Sets it to `n`.
@@ -70,12 +70,12 @@ impl Gauge {
 /// One in a gauge of `T`, as long as this exists. Several of them add up in one gauge, and one that ends early is no
 /// longer counted.
 #[derive(Debug)]
-pub struct Counted<T> {
+pub struct GaugeGuard<T> {
     of: Arc<T>,
     gauge: fn(&T) -> &Gauge,
 }
 
-impl<T> Counted<T> {
+impl<T> GaugeGuard<T> {
     /// One more in the `gauge` of `of`. Called by the worker that owns the gauge, and dropped there.
     pub fn new(of: &Arc<T>, gauge: fn(&T) -> &Gauge) -> Self {
         gauge(of).increment();
@@ -83,7 +83,7 @@ impl<T> Counted<T> {
     }
 }
 
-impl<T> Drop for Counted<T> {
+impl<T> Drop for GaugeGuard<T> {
     fn drop(&mut self) {
         (self.gauge)(&self.of).decrement();
     }
@@ -91,41 +91,41 @@ impl<T> Drop for Counted<T> {
 
 /// Upper bounds of a [`Histogram`]'s buckets, in microseconds: six a decade, from a tenth of a millisecond to a second.
 /// A median or 99th percentile read from them is right within a quarter.
-pub(super) const BOUNDS: [u64; 25] = [
+pub(super) const TIME_BOUNDS: [u64; 25] = [
     100, 150, 200, 300, 500, 700, 1_000, 1_500, 2_000, 3_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 50_000,
     70_000, 100_000, 150_000, 200_000, 300_000, 500_000, 700_000, 1_000_000,
 ];
 
 /// Upper bounds of the buckets of [`Sizes`], in bytes: from a quarter of a KiB to a GiB, each four times the one
 /// before.
-pub(super) const SIZES: [u64; 12] =
+pub(super) const SIZE_BOUNDS: [u64; 12] =
     [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 
 /// A histogram of times. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Histogram(Buckets<{ BOUNDS.len() }>);
+pub struct Histogram(Buckets<{ TIME_BOUNDS.len() }>);
 
 impl Histogram {
     /// Number of the bucket that counts `time`.
-    pub fn bucket(time: Duration) -> usize {
+    pub fn bucket_index(time: Duration) -> usize {
         let value = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        BOUNDS.partition_point(|&bound| bound < value)
+        TIME_BOUNDS.partition_point(|&bound| bound < value)
     }
 
     /// Counts `time`, in whole microseconds.
-    pub fn observe(&self, time: Duration) {
-        self.0.observe(&BOUNDS, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    pub fn observe_time(&self, time: Duration) {
+        self.0.observe_value(&TIME_BOUNDS, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 }
 
 /// A histogram of sizes in bytes. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Sizes(Buckets<{ SIZES.len() }>);
+pub struct SizeHistogram(Buckets<{ SIZE_BOUNDS.len() }>);
 
-impl Sizes {
+impl SizeHistogram {
     /// Counts something of `bytes`.
-    pub fn observe(&self, bytes: u64) {
-        self.0.observe(&SIZES, bytes);
+    pub fn observe_size(&self, bytes: u64) {
+        self.0.observe_value(&SIZE_BOUNDS, bytes);
     }
 }
 
@@ -136,24 +136,24 @@ pub(super) trait Distribution {
     /// How many of these are one of a scrape's unit.
     const UNIT: f64;
     /// How many were counted in each bucket, those above the last bound at the end, and the sum of all.
-    fn get(&self) -> (impl Iterator<Item = u64>, u64);
+    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64);
 }
 
 impl Distribution for Histogram {
-    const BOUNDS: &[u64] = &BOUNDS;
+    const BOUNDS: &[u64] = &TIME_BOUNDS;
     const UNIT: f64 = 1e6;
 
-    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
-        self.0.get()
+    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64) {
+        self.0.bucket_counts()
     }
 }
 
-impl Distribution for Sizes {
-    const BOUNDS: &[u64] = &SIZES;
+impl Distribution for SizeHistogram {
+    const BOUNDS: &[u64] = &SIZE_BOUNDS;
     const UNIT: f64 = 1.0;
 
-    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
-        self.0.get()
+    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64) {
+        self.0.bucket_counts()
     }
 }
 
@@ -173,13 +173,13 @@ impl<const N: usize> Default for Buckets<N> {
 }
 
 impl<const N: usize> Buckets<N> {
-    fn observe(&self, bounds: &[u64; N], value: u64) {
+    fn observe_value(&self, bounds: &[u64; N], value: u64) {
         let bucket = bounds.partition_point(|&bound| bound < value);
         self.below.get(bucket).unwrap_or(&self.above).increment();
-        self.sum.add(value);
+        self.sum.increment_by(value);
     }
 
-    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
+    fn bucket_counts(&self) -> (impl Iterator<Item = u64>, u64) {
         (self.below.iter().chain([&self.above]).map(Counter::get), self.sum.get())
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_gauge_is_what_is_counted_in_it_now() {
         let gauge = Arc::new(Gauge::default());
-        let [one, other] = [0, 1].map(|_| Counted::new(&gauge, |gauge| gauge));
+        let [one, other] = [0, 1].map(|_| GaugeGuard::new(&gauge, |gauge| gauge));
         assert_eq!(gauge.get(), 2);
         drop(one);
         assert_eq!(gauge.get(), 1);
@@ -203,12 +203,12 @@ mod tests {
     fn a_time_is_counted_where_its_bound_is() {
         let histogram = Histogram::default();
         for micros in [0, 100, 101, 150, 999_999, 1_000_000, 1_000_001, 9_000_000] {
-            histogram.observe(Duration::from_micros(micros));
+            histogram.observe_time(Duration::from_micros(micros));
         }
-        let (buckets, sum) = histogram.get();
+        let (buckets, sum) = histogram.counts_and_sum();
         let buckets: Vec<u64> = buckets.collect();
         assert_eq!((buckets[0], buckets[1], buckets[24], buckets[25]), (2, 2, 2, 2));
         assert_eq!((buckets.iter().sum::<u64>(), sum), (8, 12_000_351));
-        assert!(BOUNDS.is_sorted() && SIZES.is_sorted());
+        assert!(TIME_BOUNDS.is_sorted() && SIZE_BOUNDS.is_sorted());
     }
 }

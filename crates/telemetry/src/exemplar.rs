@@ -27,18 +27,18 @@ pub struct Exemplars(Mutex<BTreeMap<(&'static str, usize), Exemplar>>);
 
 impl Exemplars {
     /// Has `exemplar` stand in a bucket of the histogram `family`.
-    pub fn note(&self, family: &'static str, bucket: usize, exemplar: Exemplar) {
-        self.all().insert((family, bucket), exemplar);
+    pub fn set_exemplar(&self, family: &'static str, bucket: usize, exemplar: Exemplar) {
+        self.lock_exemplars().insert((family, bucket), exemplar);
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Exemplar>> {
+    fn lock_exemplars(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Exemplar>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `text` with the exemplars behind their buckets. The encoder has no way to make one that was not observed by its
     /// own histogram.
-    pub(super) fn add_to(&self, text: String) -> String {
-        let all = self.all().clone();
+    pub(super) fn append_exemplars(&self, text: String) -> String {
+        let all = self.lock_exemplars().clone();
         if all.is_empty() {
             return text;
         }
@@ -76,13 +76,13 @@ mod tests {
         let exemplars = Exemplars::default();
         let text = "# TYPE litequic_a_seconds histogram\nlitequic_a_seconds_sum 1\n\
                     litequic_a_seconds_bucket{le=\"1\"} 1\nlitequic_a_seconds_bucket{le=\"+Inf\"} 2\n# EOF\n";
-        assert_eq!(exemplars.add_to(text.into()), text);
+        assert_eq!(exemplars.append_exemplars(text.into()), text);
         let at = UNIX_EPOCH + Duration::from_millis(1500);
         let exemplar = |seconds| Exemplar { seconds, at, trace_id: "ab".into(), span_id: "cd".into() };
-        exemplars.note("a_seconds", 1, exemplar(1.5));
-        exemplars.note("a_seconds", 1, exemplar(2.5));
-        exemplars.note("b_seconds", 0, exemplar(1.5));
+        exemplars.set_exemplar("a_seconds", 1, exemplar(1.5));
+        exemplars.set_exemplar("a_seconds", 1, exemplar(2.5));
+        exemplars.set_exemplar("b_seconds", 0, exemplar(1.5));
         let expected = text.replace("} 2\n", "} 2 # {trace_id=\"ab\",span_id=\"cd\"} 2.5 1.500\n");
-        assert_eq!(exemplars.add_to(text.into()), expected);
+        assert_eq!(exemplars.append_exemplars(text.into()), expected);
     }
 }

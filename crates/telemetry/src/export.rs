@@ -3,8 +3,8 @@
 
 use super::{
     exemplar::Exemplars,
-    group::{Family, Group, Labels, Sample, Value},
-    process::Process,
+    group::{Family, Group, Labels, Sample, SampleValue},
+    process::ProcessFigures,
 };
 use prometheus_client::{
     collector::Collector,
@@ -18,18 +18,18 @@ use std::{collections::HashMap, fmt, sync::Arc};
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Bytes that most scrapes do not exceed.
-const USUAL: usize = 64 * 1024;
+const USUAL_SCRAPE_BYTES: usize = 64 * 1024;
 
 /// All metrics: each module's, of each worker.
 #[derive(Debug, Clone, Default)]
-pub struct Registry {
+pub struct MetricsRegistry {
     groups: Vec<Arc<dyn Group>>,
     exemplars: Arc<Exemplars>,
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// Adds `group`. A scrape has families in the order in which groups were added.
-    pub fn register(&mut self, group: Arc<dyn Group>) {
+    pub fn register_group(&mut self, group: Arc<dyn Group>) {
         self.groups.push(group);
     }
 
@@ -40,38 +40,38 @@ impl Registry {
     }
 
     /// Every counter and gauge with its labels, as `name{label="value"}`, summed over all workers.
-    pub fn samples(&self) -> Vec<(String, u64)> {
-        let samples = self.gather().into_iter().flatten();
+    pub fn summed_samples(&self) -> Vec<(String, u64)> {
+        let samples = self.gather_families().into_iter().flatten();
         let read = |sample: Sample| match sample.value {
-            Value::Counter(value) | Value::Gauge(value) => Some((sample.name(""), value)),
-            Value::Info | Value::Histogram { .. } => None,
+            SampleValue::Counter(value) | SampleValue::Gauge(value) => Some((sample.labeled_name(""), value)),
+            SampleValue::Info | SampleValue::Histogram { .. } => None,
         };
         samples.filter_map(read).collect()
     }
 
     /// All metrics, as OpenMetrics text: each family once, counters with `_total`.
-    pub fn render(&self) -> String {
-        self.render_with(Process::read())
+    pub fn render_metrics(&self) -> String {
+        self.render_with_process(ProcessFigures::read_process_figures())
     }
 
-    pub(super) fn render_with(&self, process: Process) -> String {
-        let mut text = String::with_capacity(USUAL);
+    pub(super) fn render_with_process(&self, process: ProcessFigures) -> String {
+        let mut text = String::with_capacity(USUAL_SCRAPE_BYTES);
         // Writing to a String cannot fail, and neither do the collectors.
-        let _ = self.write(&mut text, process);
-        self.exemplars.add_to(text)
+        let _ = self.write_metrics(&mut text, process);
+        self.exemplars.append_exemplars(text)
     }
 
-    fn write(&self, out: &mut impl fmt::Write, process: Process) -> fmt::Result {
+    fn write_metrics(&self, out: &mut impl fmt::Write, process: ProcessFigures) -> fmt::Result {
         let mut registry = registry::Registry::default();
         let ours = registry.sub_registry_with_prefix("litequic");
         ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        ours.register_collector(Box::new(Families(self.gather())));
+        ours.register_collector(Box::new(FamilyCollector(self.gather_families())));
         registry.register_collector(Box::new(process));
         text::encode(out, &registry)
     }
 
     /// Samples by family. Those with the same labels (of several workers, or modules) are added up.
-    pub(super) fn gather(&self) -> Vec<Vec<Sample>> {
+    pub(super) fn gather_families(&self) -> Vec<Vec<Sample>> {
         let mut families: Vec<Vec<Sample>> = Vec::new();
         // Where a family is, and by labels where its samples are.
         let mut known: HashMap<&'static str, (usize, HashMap<Labels, usize>)> = HashMap::new();
@@ -82,7 +82,7 @@ impl Registry {
             });
             let Some(family) = families.get_mut(*family) else { return };
             match samples.get(&sample.labels).and_then(|&at| family.get_mut(at)) {
-                Some(before) => before.add(sample),
+                Some(before) => before.merge_sample(sample),
                 None => {
                     samples.insert(sample.labels.clone(), family.len());
                     family.push(sample);
@@ -93,7 +93,7 @@ impl Registry {
     }
 }
 
-impl Group for Registry {
+impl Group for MetricsRegistry {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         self.groups.iter().for_each(|group| group.visit(see));
     }
@@ -101,9 +101,9 @@ impl Group for Registry {
 
 /// All of a scrape.
 #[derive(Debug)]
-struct Families(Vec<Vec<Sample>>);
+struct FamilyCollector(Vec<Vec<Sample>>);
 
-impl Collector for Families {
+impl Collector for FamilyCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in &self.0 {
             let Some(Sample { family: Family { name, help }, value, .. }) = family.first() else { continue };
@@ -112,12 +112,12 @@ impl Collector for Families {
                 let none = None::<&Exemplar<NoLabelSet, u64>>;
                 match value {
                     // A family without labels is no family to the encoder.
-                    Value::Counter(value) if labels.is_empty() => samples.encode_counter(value, none)?,
-                    Value::Gauge(value) if labels.is_empty() => samples.encode_gauge(value)?,
-                    Value::Counter(value) => samples.encode_family(labels)?.encode_counter(value, none)?,
-                    Value::Gauge(value) => samples.encode_family(labels)?.encode_gauge(value)?,
-                    Value::Info => samples.encode_info(labels)?,
-                    Value::Histogram { bounds, counts, sum, unit } => {
+                    SampleValue::Counter(value) if labels.is_empty() => samples.encode_counter(value, none)?,
+                    SampleValue::Gauge(value) if labels.is_empty() => samples.encode_gauge(value)?,
+                    SampleValue::Counter(value) => samples.encode_family(labels)?.encode_counter(value, none)?,
+                    SampleValue::Gauge(value) => samples.encode_family(labels)?.encode_gauge(value)?,
+                    SampleValue::Info => samples.encode_info(labels)?,
+                    SampleValue::Histogram { bounds, counts, sum, unit } => {
                         // Infinity in this format.
                         let bounds = bounds.iter().copied().chain([f64::MAX]);
                         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
@@ -135,17 +135,17 @@ impl Collector for Families {
     }
 }
 
-const fn metric_type(value: &Value) -> MetricType {
+const fn metric_type(value: &SampleValue) -> MetricType {
     match value {
-        Value::Counter(_) => MetricType::Counter,
-        Value::Gauge(_) => MetricType::Gauge,
-        Value::Info => MetricType::Info,
-        Value::Histogram { .. } => MetricType::Histogram,
+        SampleValue::Counter(_) => MetricType::Counter,
+        SampleValue::Gauge(_) => MetricType::Gauge,
+        SampleValue::Info => MetricType::Info,
+        SampleValue::Histogram { .. } => MetricType::Histogram,
     }
 }
 
 /// The names in Prometheus' own client libraries.
-impl Collector for Process {
+impl Collector for ProcessFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.cpu_seconds {
             let help = "User and system CPU time spent, in seconds.";
@@ -175,11 +175,12 @@ impl Collector for Process {
 mod tests {
     use super::*;
     use crate::{
-        CertificateValidity, ControlMetrics, Counter, Gauge, Histogram, Key, LIMIT_REACHED, Table, metrics, plain,
+        CertificateValidity, ControlMetrics, Counter, CounterKey, CounterTable, Gauge, Histogram, LIMIT_REACHED,
+        metrics, plain_label,
     };
     use std::time::Duration;
 
-    const PROCESS: Process = Process {
+    const PROCESS: ProcessFigures = ProcessFigures {
         cpu_seconds: Some(1.5),
         resident_bytes: Some(4096),
         start_time: Some(1.7e9),
@@ -205,7 +206,7 @@ mod tests {
             }
             + with {
                 /// By name.
-                pub named: Table<Name, Named>,
+                pub named: CounterTable<Name, Named>,
             }
         }
     }
@@ -232,19 +233,19 @@ mod tests {
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     struct Name(Arc<str>);
 
-    impl Key for Name {
-        fn plain(&self) -> Self {
-            Self(plain(&self.0))
+    impl CounterKey for Name {
+        fn plain_key(&self) -> Self {
+            Self(plain_label(&self.0))
         }
 
-        fn labels(&self) -> Labels {
+        fn key_labels(&self) -> Labels {
             vec![("name", self.0.to_string().into())]
         }
     }
 
-    fn registry(workers: &[Arc<Metrics>]) -> Registry {
-        let mut registry = Registry::default();
-        workers.iter().for_each(|worker| registry.register(worker.clone()));
+    fn registry(workers: &[Arc<Metrics>]) -> MetricsRegistry {
+        let mut registry = MetricsRegistry::default();
+        workers.iter().for_each(|worker| registry.register_group(worker.clone()));
         registry
     }
 
@@ -252,17 +253,17 @@ mod tests {
     fn a_scrape_reads_like_this() {
         let workers: [Arc<Metrics>; 2] = Default::default();
         for worker in &workers {
-            worker.things.add(2);
+            worker.things.increment_by(2);
             worker.open.increment();
-            worker.limit.add(3);
-            worker.named.of(&Name("a\"b".into())).count.add(7);
+            worker.limit.increment_by(3);
+            worker.named.counters_for(&Name("a\"b".into())).count.increment_by(7);
         }
-        workers[1].others.add(9);
+        workers[1].others.increment_by(9);
         let others = Arc::<Others>::default();
         others.same.increment();
         let mut registry = registry(&workers);
-        registry.register(others);
-        let text = registry.render_with(PROCESS);
+        registry.register_group(others);
+        let text = registry.render_with_process(PROCESS);
         let version = env!("CARGO_PKG_VERSION");
         let start = format!(
             "# HELP litequic_build The version that runs.\n\
@@ -297,7 +298,7 @@ mod tests {
         assert!(text.ends_with(named), "{text}");
         let names =
             ["things{kind=\"one\"}", "things{kind=\"other\"}", "things_open", "limit_reached{limit=\"things\"}"];
-        let samples = registry.samples();
+        let samples = registry.summed_samples();
         assert_eq!(samples[..4], std::array::from_fn::<_, 4, _>(|n| (names[n].to_owned(), [4, 9, 2, 7][n]))[..]);
     }
 
@@ -305,9 +306,9 @@ mod tests {
     fn times_of_all_workers_stand_in_one_histogram() {
         let workers: [Arc<Metrics>; 2] = Default::default();
         for (worker, millis) in workers.iter().zip([3, 40]) {
-            worker.times.observe(Duration::from_millis(millis));
+            worker.times.observe_time(Duration::from_millis(millis));
         }
-        let text = registry(&workers).render_with(PROCESS);
+        let text = registry(&workers).render_with_process(PROCESS);
         for line in [
             "# TYPE litequic_thing_seconds histogram",
             "litequic_thing_seconds_sum 0.043",
@@ -326,7 +327,11 @@ mod tests {
 
     impl fmt::Write for Watch<'_> {
         fn write_str(&mut self, _: &str) -> fmt::Result {
-            assert!(self.0.named.is_free() && self.1.version.is_free() && self.1.certificates.is_free());
+            assert!(
+                self.0.named.is_table_unlocked()
+                    && self.1.version.is_version_unlocked()
+                    && self.1.certificates.is_list_unlocked()
+            );
             self.2 += 1;
             Ok(())
         }
@@ -335,12 +340,16 @@ mod tests {
     #[test]
     fn no_lock_is_held_while_the_text_is_written() {
         let (metrics, control) = (Arc::<Metrics>::default(), Arc::<ControlMetrics>::default());
-        metrics.named.of(&Name("a".into()));
-        control.certificates.set(vec![CertificateValidity { name: "certificates[0]".into(), from: 1, until: 1 }]);
+        metrics.named.counters_for(&Name("a".into()));
+        control.certificates.set_validities(vec![CertificateValidity {
+            name: "certificates[0]".into(),
+            from: 1,
+            until: 1,
+        }]);
         let mut registry = registry(std::slice::from_ref(&metrics));
-        registry.register(control.clone());
+        registry.register_group(control.clone());
         let mut watch = Watch(&metrics, &control, 0);
-        registry.write(&mut watch, PROCESS).unwrap();
+        registry.write_metrics(&mut watch, PROCESS).unwrap();
         assert!(watch.2 > 100, "{} pieces", watch.2);
     }
 }

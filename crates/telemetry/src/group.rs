@@ -1,7 +1,7 @@
 //! A module's metrics, declared beside it: [`metrics!`] makes a struct of counters of a table. The composition root
 //! gives each worker one of each module's, and registers them for the scrape.
 
-use super::counter::{Counter, Distribution, Gauge, Histogram, Sizes};
+use super::counter::{Counter, Distribution, Gauge, Histogram, SizeHistogram};
 use std::{
     borrow::Cow,
     fmt::Debug,
@@ -62,25 +62,28 @@ pub struct Sample {
     /// Text in the reference (docs/reference/metrics.md) besides the help: Markdown.
     pub note: &'static str,
     /// The count.
-    pub value: Value,
+    pub value: SampleValue,
 }
 
 impl Sample {
     /// Name of the sample, with `suffix` and its labels: `name{label="value"}`.
-    pub fn name(&self, suffix: &str) -> String {
+    pub fn labeled_name(&self, suffix: &str) -> String {
         let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         let braced = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         format!("{}{suffix}{braced}", self.family.name)
     }
 
     /// Name of the sample in a scrape.
-    pub(super) fn scraped(&self) -> String {
-        format!("litequic_{}", self.name(if matches!(self.value, Value::Counter(_)) { "_total" } else { "" }))
+    pub(super) fn scraped_name(&self) -> String {
+        format!(
+            "litequic_{}",
+            self.labeled_name(if matches!(self.value, SampleValue::Counter(_)) { "_total" } else { "" })
+        )
     }
 
     /// Adds the count of another worker, or another module.
-    pub(super) fn add(&mut self, other: Self) {
-        self.value.add(other.value);
+    pub(super) fn merge_sample(&mut self, other: Self) {
+        self.value.merge_value(other.value);
         if self.note.is_empty() {
             self.note = other.note;
         }
@@ -89,7 +92,7 @@ impl Sample {
 
 /// A count.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum SampleValue {
     /// Only ever grows.
     Counter(u64),
     /// Goes up and down.
@@ -109,9 +112,9 @@ pub enum Value {
     },
 }
 
-impl Value {
+impl SampleValue {
     /// Adds the value of another worker.
-    fn add(&mut self, other: Self) {
+    fn merge_value(&mut self, other: Self) {
         match (self, other) {
             (Self::Counter(sum), Self::Counter(more)) | (Self::Gauge(sum), Self::Gauge(more)) => *sum += more,
             (Self::Histogram { counts, sum, .. }, Self::Histogram { counts: others, sum: more, .. }) => {
@@ -127,44 +130,44 @@ impl Value {
 /// A field of a module's metrics.
 pub trait Measure {
     /// Returns the current value.
-    fn value(&self) -> Value;
+    fn value(&self) -> SampleValue;
 }
 
 impl Measure for Counter {
-    fn value(&self) -> Value {
-        Value::Counter(self.get())
+    fn value(&self) -> SampleValue {
+        SampleValue::Counter(self.get())
     }
 }
 
 impl Measure for Gauge {
-    fn value(&self) -> Value {
-        Value::Gauge(self.get())
+    fn value(&self) -> SampleValue {
+        SampleValue::Gauge(self.get())
     }
 }
 
 /// One that several threads add to.
 impl Measure for AtomicU64 {
-    fn value(&self) -> Value {
-        Value::Counter(self.load(Relaxed))
+    fn value(&self) -> SampleValue {
+        SampleValue::Counter(self.load(Relaxed))
     }
 }
 
 impl Measure for Histogram {
-    fn value(&self) -> Value {
-        distribution(self)
+    fn value(&self) -> SampleValue {
+        histogram_value(self)
     }
 }
 
-impl Measure for Sizes {
-    fn value(&self) -> Value {
-        distribution(self)
+impl Measure for SizeHistogram {
+    fn value(&self) -> SampleValue {
+        histogram_value(self)
     }
 }
 
-fn distribution<D: Distribution>(of: &D) -> Value {
-    let (counts, sum) = of.get();
+fn histogram_value<D: Distribution>(of: &D) -> SampleValue {
+    let (counts, sum) = of.counts_and_sum();
     let bounds = D::BOUNDS.iter().map(|&bound| bound as f64 / D::UNIT).collect();
-    Value::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
+    SampleValue::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
 }
 
 /// One module's metrics, of one worker or of the process.

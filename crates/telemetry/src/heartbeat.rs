@@ -13,25 +13,25 @@ use tokio::sync::Notify;
 /// One worker's heartbeat.
 #[derive(Debug)]
 pub struct Heartbeat {
-    born: Instant,
+    created_at: Instant,
     /// When the last tick was, in milliseconds after `born`.
-    last: AtomicU64,
+    last_tick: AtomicU64,
     /// The worker waits for events.
     is_parked: AtomicBool,
     /// The worker does not tick until a wait has ended.
     is_resting: AtomicBool,
     /// Counts the waits that have ended.
-    turns: AtomicU32,
+    ended_waits: AtomicU32,
     roused: Notify,
 }
 
 impl Heartbeat {
     /// How often a worker ticks while it works: often enough that a deadline of seconds is not met by chance.
-    pub const INTERVAL: Duration = Duration::from_millis(500);
+    pub const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
     /// Ticks. Called by the worker's own runtime, so that a loop that hangs does not.
-    pub fn tick(&self) {
-        self.last.store(millis(self.born.elapsed()), Relaxed);
+    pub fn tick_heartbeat(&self) {
+        self.last_tick.store(whole_milliseconds(self.created_at.elapsed()), Relaxed);
     }
 
     /// The worker's thread is about to wait for events. Returns whether the worker rests.
@@ -43,9 +43,9 @@ impl Heartbeat {
     /// A wait of the worker's thread has ended: [`Self::rest`] ends.
     pub fn unpark(&self) {
         // Only this thread writes it.
-        self.turns.store(self.turns().wrapping_add(1), Relaxed);
+        self.ended_waits.store(self.ended_waits().wrapping_add(1), Relaxed);
         if self.is_resting.load(Relaxed) {
-            self.tick();
+            self.tick_heartbeat();
             self.is_resting.store(false, Relaxed);
             self.roused.notify_one();
         }
@@ -53,8 +53,8 @@ impl Heartbeat {
     }
 
     /// How many waits have ended. It wraps around.
-    pub fn turns(&self) -> u32 {
-        self.turns.load(Relaxed)
+    pub fn ended_waits(&self) -> u32 {
+        self.ended_waits.load(Relaxed)
     }
 
     /// Waits until the worker's thread has something to do, without ticks.
@@ -62,7 +62,7 @@ impl Heartbeat {
     /// # Cancel safety
     ///
     /// The worker ticks again: a dropped future rests no longer.
-    pub async fn rest(&self) {
+    pub async fn rest_until_roused(&self) {
         struct Resting<'a>(&'a AtomicBool);
         impl Drop for Resting<'_> {
             fn drop(&mut self) {
@@ -82,20 +82,20 @@ impl Heartbeat {
 
     /// For how long the worker has not ticked although it does not wait for events; to the millisecond. Any thread may
     /// call it.
-    pub fn age(&self) -> Duration {
-        self.age_at(self.born.elapsed())
+    pub fn unresponsive_time(&self) -> Duration {
+        self.unresponsive_time_at(self.created_at.elapsed())
     }
 
     /// The heartbeat of a worker that does not wait for events, and whose last tick was `age` ago, for tests.
-    pub fn aged(age: Duration) -> Self {
-        Self { born: Instant::now().checked_sub(age).unwrap_or_else(Instant::now), ..Self::default() }
+    pub fn with_age(age: Duration) -> Self {
+        Self { created_at: Instant::now().checked_sub(age).unwrap_or_else(Instant::now), ..Self::default() }
     }
 
-    fn age_at(&self, since_born: Duration) -> Duration {
+    fn unresponsive_time_at(&self, since_born: Duration) -> Duration {
         // In this order: a wait that ends meanwhile is preceded by a tick.
         match self.is_parked() {
             true => Duration::ZERO,
-            false => Duration::from_millis(millis(since_born).saturating_sub(self.last.load(Relaxed))),
+            false => Duration::from_millis(whole_milliseconds(since_born).saturating_sub(self.last_tick.load(Relaxed))),
         }
     }
 }
@@ -103,17 +103,17 @@ impl Heartbeat {
 impl Default for Heartbeat {
     fn default() -> Self {
         Self {
-            born: Instant::now(),
-            last: AtomicU64::new(0),
+            created_at: Instant::now(),
+            last_tick: AtomicU64::new(0),
             is_parked: AtomicBool::new(false),
             is_resting: AtomicBool::new(false),
-            turns: AtomicU32::new(0),
+            ended_waits: AtomicU32::new(0),
             roused: Notify::new(),
         }
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+fn whole_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -126,40 +126,40 @@ mod tests {
     #[test]
     fn the_age_counts_from_the_last_tick() {
         let heartbeat = Heartbeat::default();
-        assert_eq!(heartbeat.age_at(Duration::from_secs(7)), Duration::from_secs(7));
-        heartbeat.last.store(6_000, Relaxed);
-        assert_eq!(heartbeat.age_at(Duration::from_secs(7)), Duration::from_secs(1));
-        heartbeat.tick();
-        assert!(heartbeat.age() < Duration::from_secs(7));
+        assert_eq!(heartbeat.unresponsive_time_at(Duration::from_secs(7)), Duration::from_secs(7));
+        heartbeat.last_tick.store(6_000, Relaxed);
+        assert_eq!(heartbeat.unresponsive_time_at(Duration::from_secs(7)), Duration::from_secs(1));
+        heartbeat.tick_heartbeat();
+        assert!(heartbeat.unresponsive_time() < Duration::from_secs(7));
     }
 
     #[test]
     fn a_tick_that_overtakes_the_reader_has_no_age() {
         let heartbeat = Heartbeat::default();
-        heartbeat.last.store(10, Relaxed);
-        assert_eq!(heartbeat.age_at(Duration::from_millis(9)), Duration::ZERO);
+        heartbeat.last_tick.store(10, Relaxed);
+        assert_eq!(heartbeat.unresponsive_time_at(Duration::from_millis(9)), Duration::ZERO);
     }
 
     #[tokio::test]
     async fn a_worker_that_waits_for_events_does_not_hang_and_rests_until_the_wait_ends() {
-        let heartbeat = Heartbeat::aged(Duration::from_secs(60));
-        assert!(heartbeat.age() >= Duration::from_secs(60));
+        let heartbeat = Heartbeat::with_age(Duration::from_secs(60));
+        assert!(heartbeat.unresponsive_time() >= Duration::from_secs(60));
         assert!(!heartbeat.park(), "it ticks");
-        assert_eq!(heartbeat.age(), Duration::ZERO);
+        assert_eq!(heartbeat.unresponsive_time(), Duration::ZERO);
         heartbeat.unpark();
-        assert!(heartbeat.age() >= Duration::from_secs(60), "it works, and has not ticked");
+        assert!(heartbeat.unresponsive_time() >= Duration::from_secs(60), "it works, and has not ticked");
         {
-            let mut rest = pin!(heartbeat.rest());
+            let mut rest = pin!(heartbeat.rest_until_roused());
             assert!(poll!(rest.as_mut()).is_pending());
             assert!(heartbeat.park());
             heartbeat.unpark();
-            assert!(heartbeat.age() < Duration::from_secs(60), "the end of a rest is a tick");
+            assert!(heartbeat.unresponsive_time() < Duration::from_secs(60), "the end of a rest is a tick");
             assert!(poll!(rest.as_mut()).is_ready());
         }
         assert!(!heartbeat.park());
-        assert_eq!(heartbeat.turns(), 2);
+        assert_eq!(heartbeat.ended_waits(), 2);
         {
-            let mut rest = pin!(heartbeat.rest());
+            let mut rest = pin!(heartbeat.rest_until_roused());
             assert!(poll!(rest.as_mut()).is_pending());
         }
         assert!(!heartbeat.park(), "the rest was given up");

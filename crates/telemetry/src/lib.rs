@@ -24,16 +24,16 @@ pub mod traces;
 mod wakes;
 
 pub use confinement::Confinement;
-pub use control::{CertificateValidity, Certificates, ControlMetrics, Version};
-pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
+pub use control::{CertificateExpiries, CertificateValidity, ConfigVersion, ControlMetrics};
+pub use counter::{Counter, Gauge, GaugeGuard, Histogram, SizeHistogram};
 pub use exemplar::{Exemplar, Exemplars};
-pub use export::{CONTENT_TYPE, Registry};
+pub use export::{CONTENT_TYPE, MetricsRegistry};
 pub use group::{
     CLIENT_CERTIFICATES_REFUSED, DENIED, Family, Group, HANDSHAKE_GROUPS, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED,
-    Labels, Measure, REQUESTS, Sample, TIMEOUTS, Value,
+    Labels, Measure, REQUESTS, Sample, SampleValue, TIMEOUTS,
 };
 pub use heartbeat::Heartbeat;
-pub use process::Process;
+pub use process::ProcessFigures;
 pub use requests::RequestMetrics;
-pub use table::{Key, Table, plain};
-pub use wakes::{Cause, Wake, WakeMetrics};
+pub use table::{CounterKey, CounterTable, plain_label};
+pub use wakes::{WakeCause, WakeMetrics, WakeTracker};

@@ -8,14 +8,14 @@ use std::{fs, sync::OnceLock};
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// The descriptors that are open.
-const FDS: &str = "/proc/self/fd";
+const FD_DIRECTORY: &str = "/proc/self/fd";
 
 /// See [`boot`]. Read once: it does not change, and `/proc/stat` is long and slow where there are many processors.
-static BOOT: OnceLock<Option<f64>> = OnceLock::new();
+static BOOT_TIME: OnceLock<Option<f64>> = OnceLock::new();
 
 /// The figures of the process. What could not be read is absent: `/proc` may be hidden or missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Process {
+pub struct ProcessFigures {
     /// User and system time of all threads, in seconds.
     pub cpu_seconds: Option<f64>,
     /// Memory that is in RAM, in bytes.
@@ -28,20 +28,20 @@ pub struct Process {
     pub max_fds: Option<u64>,
 }
 
-impl Process {
+impl ProcessFigures {
     /// Reads what changes.
-    pub fn read() -> Self {
+    pub fn read_process_figures() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let boot = *BOOT.get_or_init(|| boot(&read("/proc/stat")));
+        let boot = *BOOT_TIME.get_or_init(|| parse_boot_time(&read("/proc/stat")));
         let max_fds = getrlimit(Resource::Nofile).current;
         Self {
-            open_fds: open_fds(),
+            open_fds: count_open_fds(),
             max_fds,
-            ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), boot)
+            ..Self::parse_proc_files(&read("/proc/self/stat"), &read("/proc/self/status"), boot)
         }
     }
 
-    fn parse(stat: &str, status: &str, boot: Option<f64>) -> Self {
+    fn parse_proc_files(stat: &str, status: &str, boot: Option<f64>) -> Self {
         // The second field is the command in parentheses, which may hold blanks and parentheses itself.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Process {
         let seconds = |number| field(number).map(|ticks| ticks / TICKS_A_SECOND);
         Self {
             cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, system)| user + system),
-            resident_bytes: word(status, "VmRSS:").and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
+            resident_bytes: word_after_key(status, "VmRSS:").and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
             start_time: boot.zip(seconds(22)).map(|(boot, after)| boot + after),
             open_fds: None,
             max_fds: None,
@@ -59,20 +59,20 @@ impl Process {
 }
 
 /// When the system started, by `/proc/stat`.
-fn boot(system: &str) -> Option<f64> {
-    word(system, "btime")?.parse().ok()
+fn parse_boot_time(system: &str) -> Option<f64> {
+    word_after_key(system, "btime")?.parse().ok()
 }
 
 /// From Linux 6.2 on it is the folder's size. Before, they are counted one by one: a millisecond for some 3000.
-fn open_fds() -> Option<u64> {
-    match fs::metadata(FDS).ok()?.len() {
-        0 => fs::read_dir(FDS).ok().map(|entries| entries.count() as u64),
+fn count_open_fds() -> Option<u64> {
+    match fs::metadata(FD_DIRECTORY).ok()?.len() {
+        0 => fs::read_dir(FD_DIRECTORY).ok().map(|entries| entries.count() as u64),
         open => Some(open),
     }
 }
 
 /// The word after `key`, in the line that starts with it.
-fn word<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+fn word_after_key<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some(key)).then(|| words.next())?
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn a_command_with_blanks_and_parentheses_shifts_nothing() {
         let stat = "71 (a) b (c) S 1 71 71 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 2500 1000 10";
-        let boot = boot("cpu 1 2\nbtime 1700000000\n");
-        let process = Process::parse(stat, "Name:\ta\nVmRSS:\t  2048 kB\n", boot);
+        let boot = parse_boot_time("cpu 1 2\nbtime 1700000000\n");
+        let process = ProcessFigures::parse_proc_files(stat, "Name:\ta\nVmRSS:\t  2048 kB\n", boot);
         assert_eq!(process.cpu_seconds, Some(2.0));
         assert_eq!(process.resident_bytes, Some(2 * 1024 * 1024));
         assert_eq!(process.start_time, Some(1_700_000_025.0));
@@ -95,17 +95,20 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_absent() {
-        assert_eq!(Process::parse("", "", None), Process::default());
-        assert_eq!(Process::parse("71 (x) S 1", "VmRSS:", boot("btime soon")), Process::default());
+        assert_eq!(ProcessFigures::parse_proc_files("", "", None), ProcessFigures::default());
+        assert_eq!(
+            ProcessFigures::parse_proc_files("71 (x) S 1", "VmRSS:", parse_boot_time("btime soon")),
+            ProcessFigures::default()
+        );
     }
 
     #[test]
     fn this_process_has_started_and_has_memory() {
-        let process = Process::read();
+        let process = ProcessFigures::read_process_figures();
         assert!(process.cpu_seconds.is_some());
         assert!(process.resident_bytes.unwrap() > 100_000);
         assert!(process.start_time.unwrap() > 1_600_000_000.0);
         let some = [(); 40].map(|()| fs::File::open("/dev/null").unwrap());
-        assert!(open_fds().unwrap() >= some.len() as u64);
+        assert!(count_open_fds().unwrap() >= some.len() as u64);
     }
 }

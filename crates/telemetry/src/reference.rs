@@ -1,6 +1,6 @@
 //! The reference of all metrics, as Markdown: the metrics of a scrape, and the texts of the modules' tables.
 
-use super::{export::Registry, process::Process};
+use super::{export::MetricsRegistry, process::ProcessFigures};
 use std::{collections::HashMap, fmt::Write as _};
 
 /// A placeholder for what comes with the configuration, or the program's version.
@@ -8,7 +8,7 @@ const ANY: &str = "…";
 
 /// A family of a scrape.
 #[derive(Default)]
-struct Scraped {
+struct ScrapedFamily {
     name: String,
     kind: String,
     help: String,
@@ -16,32 +16,32 @@ struct Scraped {
     samples: Vec<String>,
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// Every metric, in the order of a scrape. Labels that come with the configuration have to be there once, as `…`.
-    pub fn reference(&self) -> String {
+    pub fn render_reference(&self) -> String {
         let mut page = String::from(
             "# Metrics\n\n\
              Made by `litequic reference metrics`: the metrics of `/metrics`, in its order. Rows without a name are the labels of the\n\
              metric above them. How to scrape it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
              | metric | kind | what it tells |\n|---|---|---|\n",
         );
-        let samples = self.gather().into_iter().flatten();
-        let notes: Notes = samples.map(|sample| (sample.scraped(), sample.note)).collect();
-        for family in families(&self.example()) {
+        let samples = self.gather_families().into_iter().flatten();
+        let notes: SampleNotes = samples.map(|sample| (sample.scraped_name(), sample.note)).collect();
+        for family in parse_scrape(&self.example_scrape()) {
             // Writing to a String cannot fail.
-            let _ = family.write(&mut page, &notes);
+            let _ = family.write_reference_rows(&mut page, &notes);
         }
         page
     }
 
     /// Whether it has `metric` (its name as it is scraped, and its labels).
-    pub fn has(&self, metric: &str) -> bool {
-        self.gather().iter().flatten().any(|sample| sample.scraped() == metric)
+    pub fn contains_metric(&self, metric: &str) -> bool {
+        self.gather_families().iter().flatten().any(|sample| sample.scraped_name() == metric)
     }
 
     /// A scrape with every metric and label that there can be.
-    fn example(&self) -> String {
-        let process = Process {
+    fn example_scrape(&self) -> String {
+        let process = ProcessFigures {
             cpu_seconds: Some(0.0),
             resident_bytes: Some(0),
             start_time: Some(0.0),
@@ -49,19 +49,19 @@ impl Registry {
             max_fds: Some(0),
         };
         let version = |version: &str| format!("version=\"{version}\"");
-        self.render_with(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))
+        self.render_with_process(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))
     }
 }
 
 /// The text of a sample besides its family's help, in the modules' tables.
-type Notes = HashMap<String, &'static str>;
+type SampleNotes = HashMap<String, &'static str>;
 
 /// The metrics of a scrape. HELP comes first of each family, then TYPE.
-fn families(scrape: &str) -> Vec<Scraped> {
-    let mut families: Vec<Scraped> = Vec::new();
+fn parse_scrape(scrape: &str) -> Vec<ScrapedFamily> {
+    let mut families: Vec<ScrapedFamily> = Vec::new();
     for line in scrape.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            families.push(Scraped { name: name.into(), help: help.into(), ..Scraped::default() });
+            families.push(ScrapedFamily { name: name.into(), help: help.into(), ..ScrapedFamily::default() });
         } else if let Some(family) = families.last_mut() {
             match line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
                 Some((_, kind)) => family.kind = kind.into(),
@@ -73,8 +73,8 @@ fn families(scrape: &str) -> Vec<Scraped> {
     families
 }
 
-impl Scraped {
-    fn write(&self, page: &mut String, notes: &Notes) -> std::fmt::Result {
+impl ScrapedFamily {
+    fn write_reference_rows(&self, page: &mut String, notes: &SampleNotes) -> std::fmt::Result {
         let Self { name, kind, help, samples } = self;
         let Some(first) = samples.first() else { return Ok(()) };
         let note = |sample: &str| notes.get(sample).copied().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! A worker's metrics of requests, whatever their protocol.
 
-use super::{Counter, Gauge, Histogram, LIMIT_REACHED, Sizes, TIMEOUTS, metrics};
+use super::{Counter, Gauge, Histogram, LIMIT_REACHED, SizeHistogram, TIMEOUTS, metrics};
 use http::StatusCode;
 
 metrics! {
@@ -82,13 +82,13 @@ metrics! {
         ) {
             request_duration,
         }
-        Sizes(
+        SizeHistogram(
             "request_size_bytes",
             "Bodies of requests that have one, without tunnels, as far as they were read from the client."
         ) {
             request_size,
         }
-        Sizes(
+        SizeHistogram(
             "response_size_bytes",
             "Bodies of responses, empty ones too, without tunnels, as far as they were sent to QUIC or TLS."
         ) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Cause {
+pub enum WakeCause {
     /// QUIC's timer: a departure is due, an acknowledgement, or a probe.
     Timer = 2,
     /// A UDP socket was readable.
@@ -26,9 +26,9 @@ pub enum Cause {
 }
 
 /// The worker waits, or has not waited since the last count.
-const NONE: u8 = 0;
+const NO_CAUSE: u8 = 0;
 /// A wait is over, and no task has set the cause.
-const UNKNOWN: u8 = 1;
+const UNKNOWN_CAUSE: u8 = 1;
 
 metrics! {
     /// The waits of a worker, and their causes.
@@ -55,45 +55,45 @@ metrics! {
 /// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its
 /// metrics.
 #[derive(Debug, Default)]
-pub struct Wake {
+pub struct WakeTracker {
     cause: AtomicU8,
     /// The counts.
     pub metrics: WakeMetrics,
 }
 
-impl Wake {
+impl WakeTracker {
     /// A wait is over.
-    pub fn begin(&self) {
-        self.cause.store(UNKNOWN, Relaxed);
+    pub fn on_wait_ended(&self) {
+        self.cause.store(UNKNOWN_CAUSE, Relaxed);
     }
 
     /// A task runs because of `cause`. The first one since the wait is the cause of its end.
-    pub fn note(&self, cause: Cause) {
-        if self.cause.load(Relaxed) == UNKNOWN {
+    pub fn note_cause(&self, cause: WakeCause) {
+        if self.cause.load(Relaxed) == UNKNOWN_CAUSE {
             self.cause.store(cause as u8, Relaxed);
         }
     }
 
     /// Counts a wait that begins, and the cause of the end of the one before. Called by the worker's runtime when it
     /// has nothing to do.
-    pub fn end(&self) {
+    pub fn on_wait_begins(&self) {
         self.metrics.syscalls_epoll_wait.increment();
         // One thread writes it: no locked instruction.
         let cause = self.cause.load(Relaxed);
-        self.cause.store(NONE, Relaxed);
+        self.cause.store(NO_CAUSE, Relaxed);
         let counter = match cause {
-            NONE => return,
-            cause if cause == Cause::Timer as u8 => &self.metrics.wakes_timer,
-            cause if cause == Cause::Datagrams as u8 => &self.metrics.wakes_datagrams,
-            cause if cause == Cause::Moderation as u8 => &self.metrics.wakes_moderation,
-            cause if cause == Cause::Origin as u8 => &self.metrics.wakes_origin,
+            NO_CAUSE => return,
+            cause if cause == WakeCause::Timer as u8 => &self.metrics.wakes_timer,
+            cause if cause == WakeCause::Datagrams as u8 => &self.metrics.wakes_datagrams,
+            cause if cause == WakeCause::Moderation as u8 => &self.metrics.wakes_moderation,
+            cause if cause == WakeCause::Origin as u8 => &self.metrics.wakes_origin,
             _ => &self.metrics.wakes_other,
         };
         counter.increment();
     }
 }
 
-impl Group for Wake {
+impl Group for WakeTracker {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         self.metrics.visit(see);
     }
@@ -105,11 +105,11 @@ mod tests {
 
     /// The counts when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation,
     /// origin, other.
-    fn counted(causes: &[Cause]) -> [u64; 5] {
-        let wake = Wake::default();
-        wake.begin();
-        causes.iter().for_each(|&cause| wake.note(cause));
-        wake.end();
+    fn counted(causes: &[WakeCause]) -> [u64; 5] {
+        let wake = WakeTracker::default();
+        wake.on_wait_ended();
+        causes.iter().for_each(|&cause| wake.note_cause(cause));
+        wake.on_wait_begins();
         wakes(&wake.metrics)
     }
 
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_wake_has_the_cause_that_was_noted_first() {
-        use Cause::{Datagrams, Moderation, Origin, Other, Timer};
+        use WakeCause::{Datagrams, Moderation, Origin, Other, Timer};
         for (causes, expected) in [
             (&[Timer][..], [1, 0, 0, 0, 0]),
             (&[Datagrams], [0, 1, 0, 0, 0]),
@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn what_happens_before_the_first_wait_or_between_two_is_no_wake() {
-        let wake = Wake::default();
-        wake.note(Cause::Datagrams);
-        wake.end();
+        let wake = WakeTracker::default();
+        wake.note_cause(WakeCause::Datagrams);
+        wake.on_wait_begins();
         assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([0; 5], 1));
-        wake.begin();
-        wake.note(Cause::Timer);
-        wake.end();
-        wake.note(Cause::Origin);
-        wake.end();
+        wake.on_wait_ended();
+        wake.note_cause(WakeCause::Timer);
+        wake.on_wait_begins();
+        wake.note_cause(WakeCause::Origin);
+        wake.on_wait_begins();
         assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0, 0], 3));
     }
 }

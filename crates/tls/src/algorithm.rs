@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is for
 /// the signatures in certificates only.
-const SCHEMES: [SignatureScheme; 10] = [
+const SIGNATURE_SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
     SignatureScheme::ECDSA_NISTP521_SHA512,
@@ -23,7 +23,7 @@ const SCHEMES: [SignatureScheme; 10] = [
 /// fast as RSA with 2048 bits, and its certificates are smaller. A signature of ML-DSA and its public key have 3.7 KB
 /// or more, which exceeds what a QUIC server may send before the client's address is validated (RFC 9000 §8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum KeyKind {
     Ed25519,
     EcdsaP256,
     EcdsaP384,
@@ -33,8 +33,8 @@ enum Kind {
     Other,
 }
 
-impl Kind {
-    fn of(key: &dyn SigningKey, schemes: &[SignatureScheme]) -> Self {
+impl KeyKind {
+    fn from_schemes(key: &dyn SigningKey, schemes: &[SignatureScheme]) -> Self {
         match (key.algorithm(), schemes.first()) {
             (SignatureAlgorithm::RSA, _) => Self::Rsa,
             (_, Some(&SignatureScheme::ECDSA_NISTP256_SHA256)) => Self::EcdsaP256,
@@ -52,7 +52,7 @@ impl Kind {
 /// The signature algorithm of a certificate's key.
 #[derive(Debug, Clone)]
 pub struct KeyAlgorithm {
-    kind: Kind,
+    kind: KeyKind,
     /// Bits of an RSA key.
     rsa_bits: Option<usize>,
     /// Schemes that the key can sign with, in the order of [`SCHEMES`].
@@ -61,13 +61,14 @@ pub struct KeyAlgorithm {
 
 impl KeyAlgorithm {
     /// The algorithm of `key`, which has `rsa_bits` if it is an RSA key.
-    pub(super) fn of(key: &dyn SigningKey, rsa_bits: Option<usize>) -> Self {
-        let schemes: Box<[_]> = SCHEMES.into_iter().filter(|scheme| key.choose_scheme(&[*scheme]).is_some()).collect();
-        Self { kind: Kind::of(key, &schemes), rsa_bits, schemes }
+    pub(super) fn from_signing_key(key: &dyn SigningKey, rsa_bits: Option<usize>) -> Self {
+        let schemes: Box<[_]> =
+            SIGNATURE_SCHEMES.into_iter().filter(|scheme| key.choose_scheme(&[*scheme]).is_some()).collect();
+        Self { kind: KeyKind::from_schemes(key, &schemes), rsa_bits, schemes }
     }
 
     /// Schemes of TLS 1.3 that the key can sign with.
-    pub(super) fn schemes(&self) -> &[SignatureScheme] {
+    pub(super) fn signature_schemes(&self) -> &[SignatureScheme] {
         &self.schemes
     }
 
@@ -78,7 +79,7 @@ impl KeyAlgorithm {
 
     /// The place among keys by what a handshake costs, cheapest first. Keys of one kind have one place: the order of
     /// the configuration decides between them.
-    pub(super) fn cost(&self) -> impl Ord + use<> {
+    pub(super) fn handshake_cost(&self) -> impl Ord + use<> {
         self.kind
     }
 }
@@ -86,13 +87,13 @@ impl KeyAlgorithm {
 impl fmt::Display for KeyAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.kind {
-            Kind::EcdsaP256 => "ECDSA P-256",
-            Kind::EcdsaP384 => "ECDSA P-384",
-            Kind::EcdsaP521 => "ECDSA P-521",
-            Kind::Ed25519 => "Ed25519",
-            Kind::Rsa => return write!(f, "RSA {}", self.rsa_bits.unwrap_or_default()),
-            Kind::MlDsa => "ML-DSA",
-            Kind::Other => "unknown",
+            KeyKind::EcdsaP256 => "ECDSA P-256",
+            KeyKind::EcdsaP384 => "ECDSA P-384",
+            KeyKind::EcdsaP521 => "ECDSA P-521",
+            KeyKind::Ed25519 => "Ed25519",
+            KeyKind::Rsa => return write!(f, "RSA {}", self.rsa_bits.unwrap_or_default()),
+            KeyKind::MlDsa => "ML-DSA",
+            KeyKind::Other => "unknown",
         };
         f.write_str(name)
     }
@@ -100,7 +101,7 @@ impl fmt::Display for KeyAlgorithm {
 
 #[cfg(test)]
 mod tests {
-    use crate::self_signed_with;
+    use crate::make_self_signed_with;
     use rcgen::{
         KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, PKCS_RSA_SHA256,
     };
@@ -118,14 +119,14 @@ mod tests {
         ];
         let mut before = None;
         for (key, schemes, name) in table {
-            let made = self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap();
-            let certificate = made.certificate().unwrap();
-            let algorithm = certificate.algorithm();
-            assert_eq!(algorithm.schemes(), schemes, "{name}");
+            let made = make_self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap();
+            let certificate = made.to_loaded_certificate().unwrap();
+            let algorithm = certificate.key_algorithm();
+            assert_eq!(algorithm.signature_schemes(), schemes, "{name}");
             assert_eq!(algorithm.to_string(), name);
             // The table is in the order of what a signature costs.
-            assert!(before.is_none_or(|before| before < algorithm.cost()), "{name}");
-            before = Some(algorithm.cost());
+            assert!(before.is_none_or(|before| before < algorithm.handshake_cost()), "{name}");
+            before = Some(algorithm.handshake_cost());
         }
     }
 }

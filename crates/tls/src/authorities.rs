@@ -4,8 +4,8 @@
 use super::certificate_error::{CertificateError, CertificateErrors};
 use super::encoding::check_encoding;
 use super::revocation;
-use super::suites::provider;
-use super::warning::{CertificateWarning, system_time};
+use super::suites::tls13_provider;
+use super::warning::{CertificateWarning, asn1_to_system_time};
 use litequic_config::ClientCertificates;
 use rustls::{
     RootCertStore,
@@ -17,23 +17,23 @@ use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
 /// The certificate authorities for clients' certificates.
 #[derive(Clone)]
-pub struct Authorities {
+pub struct ClientAuthorities {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
     /// The files' contents.
     roots: Vec<CertificateDer<'static>>,
     crls: Vec<CertificateRevocationListDer<'static>>,
 }
 
-impl Authorities {
+impl ClientAuthorities {
     /// Reads and checks the PEM files; `None` if there is no `ca`. Blocks on the file system.
     ///
     /// # Errors
     ///
     /// [`CertificateErrors`], which name the file at fault.
-    pub fn load(files: &ClientCertificates) -> Result<Option<Self>, CertificateErrors> {
+    pub fn load_authorities(files: &ClientCertificates) -> Result<Option<Self>, CertificateErrors> {
         let Some(ca) = &files.ca else { return Ok(None) };
         let unusable = |file: &Path, reason: String| CertificateError::Authority { file: file.into(), reason };
-        let roots = read::<CertificateDer<'static>>(ca).and_then(|roots| {
+        let roots = read_pem_items::<CertificateDer<'static>>(ca).and_then(|roots| {
             if roots.is_empty() {
                 return Err(CertificateError::NoCertificate { file: ca.clone() });
             }
@@ -45,7 +45,7 @@ impl Authorities {
         });
         let crls = match &files.crl {
             None => Ok(Vec::new()),
-            Some(file) => match read::<CertificateRevocationListDer<'static>>(file) {
+            Some(file) => match read_pem_items::<CertificateRevocationListDer<'static>>(file) {
                 Ok(crls) if crls.is_empty() => Err(CertificateError::NoCrl { file: file.clone() }),
                 crls => crls,
             },
@@ -54,10 +54,10 @@ impl Authorities {
             (Ok(roots), Ok(crls)) => (roots, crls),
             (roots, crls) => return Err(CertificateErrors(roots.err().into_iter().chain(crls.err()).collect())),
         };
-        if let (Some(file), Some(reason)) = (&files.crl, revocation::unusable(&crls)) {
+        if let (Some(file), Some(reason)) = (&files.crl, revocation::unusable_list_reason(&crls)) {
             return Err(CertificateErrors(vec![unusable(file, reason)]));
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::new(provider()))
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::new(tls13_provider()))
             .with_crls(crls.iter().cloned())
             .enforce_revocation_expiration()
             .build()
@@ -67,34 +67,36 @@ impl Authorities {
 
     /// Authorities without a revocation list, if there are any lists, and lists past their next update at `now`:
     /// certificates of these authorities are rejected.
-    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
-        let missing = revocation::without_list(&self.roots, &self.crls).into_iter().map(CertificateWarning::no_crl);
+    pub fn authority_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        let missing = revocation::authorities_without_list(&self.roots, &self.crls)
+            .into_iter()
+            .map(CertificateWarning::for_missing_crl);
         missing.chain((1..).zip(&self.crls).filter_map(move |(place, crl)| {
             let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
-            let next_update = system_time(crl.next_update()?);
-            (next_update < now).then(|| CertificateWarning::crl_expired(place, next_update))
+            let next_update = asn1_to_system_time(crl.next_update()?);
+            (next_update < now).then(|| CertificateWarning::for_expired_crl(place, next_update))
         }))
     }
 
     /// Whether `other` has the same authorities and lists.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn has_same_files(&self, other: &Self) -> bool {
         self.roots == other.roots && self.crls == other.crls
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub fn authority_count(&self) -> usize {
         self.roots.len()
     }
 }
 
-impl fmt::Debug for Authorities {
+impl fmt::Debug for ClientAuthorities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorities").field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Authorities").field("count", &self.authority_count()).finish_non_exhaustive()
     }
 }
 
 /// Every item of its kind in a PEM file.
-pub(super) fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
+pub(super) fn read_pem_items<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
     let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
     check_encoding(&pem, file)?;
     let items: Result<_, _> = T::pem_slice_iter(&pem).collect();
@@ -104,7 +106,7 @@ pub(super) fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::self_signed;
+    use crate::make_self_signed;
     use std::io::Write;
 
     fn file(text: &str) -> tempfile::NamedTempFile {
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_fault_names_its_file() {
-        let made = self_signed(["ca"]).unwrap();
+        let made = make_self_signed(["ca"]).unwrap();
         let (good, empty, key) = (file(&made.cert_pem), file(""), file(&made.key_pem));
         let not_x509 = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
         let bom = file(&format!("\u{feff}{}", made.cert_pem));
@@ -140,23 +142,23 @@ mod tests {
             ),
         ];
         for (files, at_fault, expected) in table {
-            let error = Authorities::load(&files).unwrap_err().to_string();
+            let error = ClientAuthorities::load_authorities(&files).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{} {expected}", at_fault.path().display())), "{error}");
         }
         let missing = ClientCertificates { ca: Some("/nonexistent/ca.crt".into()), ..ClientCertificates::default() };
-        let error = Authorities::load(&missing).unwrap_err().to_string();
+        let error = ClientAuthorities::load_authorities(&missing).unwrap_err().to_string();
         assert!(error.starts_with("cannot read /nonexistent/ca.crt: "), "{error}");
     }
 
     #[test]
     fn authorities_are_the_same_if_they_believe_the_same() {
-        let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
-        let load = |pem: &str| Authorities::load(&files(&file(pem), None)).unwrap().unwrap();
+        let (one, other) = (make_self_signed(["one"]).unwrap(), make_self_signed(["other"]).unwrap());
+        let load = |pem: &str| ClientAuthorities::load_authorities(&files(&file(pem), None)).unwrap().unwrap();
         let both = load(&(one.cert_pem.clone() + &other.cert_pem));
-        assert_eq!(both.count(), 2);
-        assert!(load(&one.cert_pem).is_same(&load(&one.cert_pem)));
-        assert!(!load(&one.cert_pem).is_same(&load(&other.cert_pem)));
-        assert!(!load(&one.cert_pem).is_same(&both));
-        assert!(Authorities::load(&ClientCertificates::default()).unwrap().is_none());
+        assert_eq!(both.authority_count(), 2);
+        assert!(load(&one.cert_pem).has_same_files(&load(&one.cert_pem)));
+        assert!(!load(&one.cert_pem).has_same_files(&load(&other.cert_pem)));
+        assert!(!load(&one.cert_pem).has_same_files(&both));
+        assert!(ClientAuthorities::load_authorities(&ClientCertificates::default()).unwrap().is_none());
     }
 }

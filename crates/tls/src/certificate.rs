@@ -4,7 +4,7 @@
 use super::algorithm::KeyAlgorithm;
 use super::certificate_error::{CertificateError, CertificateErrors};
 use super::encoding::{check_encoding, has_encrypted_key};
-use super::warning::{CertificateFacts, CertificateWarning, LEAST_RSA_BITS, rsa_bits};
+use super::warning::{CertificateFacts, CertificateWarning, MIN_RSA_BITS, rsa_bits};
 use litequic_config::CertificateFiles;
 use rustls::{
     pki_types::{
@@ -24,32 +24,32 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude
 
 /// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot,
 /// Caddy and cert-manager do when a third is left.
-const RENEWAL: u32 = 30;
+const RENEWAL_PERCENT: u32 = 30;
 /// The longest time before its expiry at which a certificate is to be renewed: those of a private authority last for
 /// years.
-const LONGEST_RENEWAL: Duration = Duration::from_hours(30 * 24);
+const MAX_RENEWAL_MARGIN: Duration = Duration::from_hours(30 * 24);
 
 /// A chain with its key. [`Certificate::warnings`] reports whether it is valid now.
 #[derive(Debug, Clone)]
-pub struct Certificate {
+pub struct LoadedCertificate {
     key: Arc<CertifiedKey>,
     algorithm: Arc<KeyAlgorithm>,
-    names: Arc<Names>,
+    names: Arc<CertificateNames>,
     /// Facts about each certificate of the chain, the leaf first.
     facts: Arc<[CertificateFacts]>,
 }
 
-impl Certificate {
+impl LoadedCertificate {
     /// Reads and checks the PEM files. Blocks on the file system.
     ///
     /// # Errors
     ///
     /// [`CertificateErrors`], which name the file at fault.
-    pub fn load(files: &CertificateFiles) -> Result<Self, CertificateErrors> {
+    pub fn load_certificate(files: &CertificateFiles) -> Result<Self, CertificateErrors> {
         let read = |file: &Path| fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source });
         let chain = read(&files.cert).and_then(|pem| read_chain(&pem, &files.cert));
         let key = read(&files.key).and_then(|pem| read_key(&pem, &files.key));
-        Self::of(chain, key, files)
+        Self::from_chain_and_key(chain, key, files)
     }
 
     /// Checks PEM that is in memory already; `files` names its source, for errors.
@@ -58,11 +58,11 @@ impl Certificate {
     ///
     /// [`CertificateErrors`], which name the file at fault.
     pub fn from_pem(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<Self, CertificateErrors> {
-        Self::of(read_chain(chain, &files.cert), read_key(key, &files.key), files)
+        Self::from_chain_and_key(read_chain(chain, &files.cert), read_key(key, &files.key), files)
     }
 
-    fn of(
-        chain: Result<Chain, CertificateError>,
+    fn from_chain_and_key(
+        chain: Result<CertificateChain, CertificateError>,
         key: Result<PrivateKeyDer<'static>, CertificateError>,
         files: &CertificateFiles,
     ) -> Result<Self, CertificateErrors> {
@@ -74,7 +74,7 @@ impl Certificate {
         let key = match rustls::crypto::aws_lc_rs::sign::any_supported_type(&key) {
             Ok(key) => key,
             Err(source) => {
-                let error = match chain.rsa_bits.filter(|bits| *bits < LEAST_RSA_BITS) {
+                let error = match chain.rsa_bits.filter(|bits| *bits < MIN_RSA_BITS) {
                     Some(bits) => CertificateError::WeakKey { file: file(), bits },
                     None => CertificateError::UnsupportedKey { file: file(), source },
                 };
@@ -84,23 +84,23 @@ impl Certificate {
         let key = CertifiedKey::new(chain.der, key);
         let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
         key.keys_match().map_err(mismatch)?;
-        let algorithm = KeyAlgorithm::of(&*key.key, chain.rsa_bits);
+        let algorithm = KeyAlgorithm::from_signing_key(&*key.key, chain.rsa_bits);
         let (key, algorithm, names) = (Arc::new(key), Arc::new(algorithm), Arc::new(chain.names));
         Ok(Self { key, algorithm, names, facts: chain.facts.into() })
     }
 
     /// The part that rustls serves.
-    pub fn key(&self) -> &Arc<CertifiedKey> {
+    pub fn certified_key(&self) -> &Arc<CertifiedKey> {
         &self.key
     }
 
     /// The signature algorithm of its key.
-    pub fn algorithm(&self) -> &KeyAlgorithm {
+    pub fn key_algorithm(&self) -> &KeyAlgorithm {
         &self.algorithm
     }
 
     /// The names in it.
-    pub fn names(&self) -> &Names {
+    pub fn certificate_names(&self) -> &CertificateNames {
         &self.names
     }
 
@@ -123,25 +123,25 @@ impl Certificate {
     pub fn renew_by(&self) -> SystemTime {
         let (begin, end) = (self.not_before(), self.not_after());
         let life = end.duration_since(begin).unwrap_or(Duration::ZERO);
-        end.checked_sub(time_to_renew(life)).unwrap_or(begin)
+        end.checked_sub(renewal_margin(life)).unwrap_or(begin)
     }
 
     /// Why clients will reject it at `now`, or another of its chain.
-    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
-        (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.warnings(place, now))
+    pub fn chain_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.certificate_warnings(place, now))
     }
 }
 
 /// The chain of a PEM file, leaf first.
-struct Chain {
+struct CertificateChain {
     der: Vec<CertificateDer<'static>>,
-    names: Names,
+    names: CertificateNames,
     facts: Vec<CertificateFacts>,
     /// Length of the leaf's key in bits, if it is an RSA key.
     rsa_bits: Option<usize>,
 }
 
-fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
+fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateError> {
     check_encoding(pem, file)?;
     let der = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
@@ -149,14 +149,14 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
     let leaf = der.first().ok_or_else(|| CertificateError::NoCertificate { file: file.into() })?;
     let (_, leaf) = X509Certificate::from_der(leaf)
         .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
-    let (names, rsa_bits) = (Names::of(&leaf), rsa_bits(&leaf));
-    let mut facts = vec![CertificateFacts::of(&leaf, true)];
+    let (names, rsa_bits) = (CertificateNames::from_certificate(&leaf), rsa_bits(&leaf));
+    let mut facts = vec![CertificateFacts::from_x509(&leaf, true)];
     for der in der.iter().skip(1) {
         // Clients judge the others: only the leaf has to be parsed.
         let Ok((_, other)) = X509Certificate::from_der(der) else { break };
-        facts.push(CertificateFacts::of(&other, false));
+        facts.push(CertificateFacts::from_x509(&other, false));
     }
-    Ok(Chain { der, names, facts, rsa_bits })
+    Ok(CertificateChain { der, names, facts, rsa_bits })
 }
 
 fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
@@ -172,21 +172,21 @@ fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, Certifica
 /// The names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or its common name when that
 /// extension is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct CertificateNames {
     /// DNS names, lower case; `*.example.com` as it is.
     pub dns: Vec<String>,
     /// IP addresses.
     pub ip: Vec<IpAddr>,
 }
 
-impl Names {
-    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+impl CertificateNames {
+    pub(super) fn from_certificate(certificate: &X509Certificate<'_>) -> Self {
         let mut names = Self::default();
         if let Ok(Some(alternative)) = certificate.subject_alternative_name() {
             for name in &alternative.value.general_names {
                 match name {
                     GeneralName::DNSName(name) => names.dns.push(name.to_ascii_lowercase()),
-                    GeneralName::IPAddress(bytes) => names.ip.extend(ip_address(bytes)),
+                    GeneralName::IPAddress(bytes) => names.ip.extend(parse_ip_bytes(bytes)),
                     _ => {}
                 }
             }
@@ -199,11 +199,11 @@ impl Names {
 
     /// Whether `host` is one of them: a DNS name (a trailing dot and the case do not count) or an IP address, with or
     /// without brackets. A wildcard stands for exactly one label (RFC 9525 §6.3).
-    pub fn cover(&self, host: &str) -> bool {
+    pub fn includes_host(&self, host: &str) -> bool {
         if let Some(address) = parse_ip(host) {
             return self.ip.contains(&address);
         }
-        let host = normalize(host);
+        let host = normalize_dns_name(host);
         self.dns.iter().any(|name| match name.strip_prefix("*.") {
             Some(parent) => host.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == parent),
             None => *name == host,
@@ -217,24 +217,24 @@ pub(super) fn parse_ip(host: &str) -> Option<IpAddr> {
 }
 
 /// A DNS name as it is compared: lower case, without the root's dot.
-pub(super) fn normalize(host: &str) -> String {
+pub(super) fn normalize_dns_name(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
 /// RFC 5280 §4.2.1.6: four bytes or sixteen.
-fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_ip_bytes(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// What is left of a certificate's `life` once its renewal is overdue.
-fn time_to_renew(life: Duration) -> Duration {
-    (life.saturating_mul(RENEWAL) / 100).min(LONGEST_RENEWAL)
+fn renewal_margin(life: Duration) -> Duration {
+    (life.saturating_mul(RENEWAL_PERCENT) / 100).min(MAX_RENEWAL_MARGIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SelfSigned, self_signed};
+    use crate::{SelfSigned, make_self_signed};
     use std::time::Duration;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -244,23 +244,23 @@ mod tests {
     }
 
     fn made() -> SelfSigned {
-        self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
+        make_self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
     }
 
     #[test]
     fn a_renewal_is_overdue_once_three_tenths_of_the_life_are_left() {
-        let certificate = made().certificate().unwrap();
+        let certificate = made().to_loaded_certificate().unwrap();
         let life = certificate.not_after().duration_since(certificate.not_before()).unwrap();
         assert!((13 * DAY..=14 * DAY).contains(&life), "{life:?}");
         let left = certificate.not_after().duration_since(certificate.renew_by()).unwrap();
         assert!((DAY * 39 / 10..DAY * 42 / 10 + DAY / 24).contains(&left), "{left:?}");
         for (life, left) in [(10 * DAY, 3 * DAY), (90 * DAY, 27 * DAY), (3650 * DAY, 30 * DAY)] {
-            assert_eq!(time_to_renew(life), left);
+            assert_eq!(renewal_margin(life), left);
         }
     }
 
-    fn load(cert: &str, key: &str) -> Result<Certificate, CertificateErrors> {
-        Certificate::from_pem(cert.as_bytes(), key.as_bytes(), &files())
+    fn load(cert: &str, key: &str) -> Result<LoadedCertificate, CertificateErrors> {
+        LoadedCertificate::from_pem(cert.as_bytes(), key.as_bytes(), &files())
     }
 
     #[test]
@@ -287,14 +287,14 @@ mod tests {
 
     #[test]
     fn what_the_clock_has_against_a_certificate_is_a_warning() {
-        let certificate = made().certificate().unwrap();
+        let certificate = made().to_loaded_certificate().unwrap();
         let now = SystemTime::now();
         for (now, expected) in [
             (now, ""),
             (now + 14 * DAY, "the certificate expired on "),
             (now - DAY, "the certificate is not valid before "),
         ] {
-            let warnings: String = certificate.warnings(now).map(|warning| warning.to_string()).collect();
+            let warnings: String = certificate.chain_warnings(now).map(|warning| warning.to_string()).collect();
             assert!(warnings.starts_with(expected) && warnings.is_empty() == expected.is_empty(), "{warnings}");
         }
     }
@@ -302,8 +302,8 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let files = CertificateFiles { cert: "/nonexistent/tls.crt".into(), key: "/nonexistent/tls.key".into() };
-        let errors = Certificate::load(&files).unwrap_err();
-        let at_fault: Vec<_> = errors.0.iter().map(|error| error.file().display().to_string()).collect();
+        let errors = LoadedCertificate::load_certificate(&files).unwrap_err();
+        let at_fault: Vec<_> = errors.0.iter().map(|error| error.faulty_file().display().to_string()).collect();
         assert_eq!(at_fault, ["/nonexistent/tls.crt", "/nonexistent/tls.key"]);
         assert!(errors.to_string().starts_with("cannot read /nonexistent/tls.crt: "), "{errors}");
     }
@@ -312,7 +312,7 @@ mod tests {
     fn a_certificate_knows_its_names() {
         let certificate = load(&made().cert_pem, &made().key_pem);
         assert!(certificate.is_err(), "two keys");
-        let certificate = made().certificate().unwrap();
+        let certificate = made().to_loaded_certificate().unwrap();
         let table = [
             ("localhost", true),
             ("LOCALHOST.", true),
@@ -327,7 +327,7 @@ mod tests {
             ("", false),
         ];
         for (host, expected) in table {
-            assert_eq!(certificate.names().cover(host), expected, "{host:?}");
+            assert_eq!(certificate.certificate_names().includes_host(host), expected, "{host:?}");
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
             parameters.distinguished_name.push(rcgen::DnType::CommonName, "Common.Test");
             let key = rcgen::KeyPair::generate().unwrap();
             let cert = parameters.self_signed(&key).unwrap().pem();
-            load(&cert, &key.serialize_pem()).unwrap().names().dns.clone()
+            load(&cert, &key.serialize_pem()).unwrap().certificate_names().dns.clone()
         };
         assert_eq!(named(&[]), ["common.test"]);
         assert_eq!(named(&["other.test"]), ["other.test"]);

@@ -1,6 +1,6 @@
 //! Why the files of a certificate, or of certificate authorities, cannot be used.
 
-use super::warning::LEAST_RSA_BITS;
+use super::warning::MIN_RSA_BITS;
 use rustls::pki_types::pem::{self};
 use std::{
     fmt, io,
@@ -91,7 +91,7 @@ pub enum CertificateError {
         file: PathBuf,
     },
     /// No TLS library signs with it, nor does any client accept it.
-    #[error("the RSA key in {} has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
+    #[error("the RSA key in {} has {bits} bits; at least {MIN_RSA_BITS} are needed", file.display())]
     WeakKey {
         /// The file.
         file: PathBuf,
@@ -102,7 +102,7 @@ pub enum CertificateError {
 
 impl CertificateError {
     /// The file at fault.
-    pub fn file(&self) -> &Path {
+    pub fn faulty_file(&self) -> &Path {
         match self {
             Self::Read { file, .. }
             | Self::NotPem { file, .. }

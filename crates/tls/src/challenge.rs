@@ -1,6 +1,6 @@
 //! TLS-ALPN-01 (RFC 8737): a handshake that shows a CA the certificate of its challenge.
 
-use super::suites::provider;
+use super::suites::tls13_provider;
 use rustls::{
     Error, ServerConfig,
     crypto::aws_lc_rs::sign::any_supported_type,
@@ -12,13 +12,13 @@ use rustls::{
 use std::sync::Arc;
 
 /// The protocol of the handshake (RFC 8737 §3).
-const ALPN: &[u8] = b"acme-tls/1";
+const ACME_ALPN: &[u8] = b"acme-tls/1";
 
 /// The one certificate of a challenge.
 #[derive(Debug)]
-struct Challenge(Arc<CertifiedKey>);
+struct ChallengeResolver(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for Challenge {
+impl ResolvesServerCert for ChallengeResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
     }
@@ -35,11 +35,11 @@ pub fn challenge_config(
     key: &PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, Error> {
     let key = CertifiedKey::new(vec![certificate.clone()], any_supported_type(key)?);
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(tls13_provider()))
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Challenge(Arc::new(key))));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+        .with_cert_resolver(Arc::new(ChallengeResolver(Arc::new(key))));
+    config.alpn_protocols = vec![ACME_ALPN.to_vec()];
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

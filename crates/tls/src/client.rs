@@ -1,10 +1,10 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::certificate::Certificate;
+use super::certificate::LoadedCertificate;
 use super::certificate_error::CertificateErrors;
 use super::encoding::check_encoding;
-use super::presented::Presented;
-use super::suites::{ALPN_H3, client_provider, provider};
+use super::presented::PresentedCertificate;
+use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
@@ -28,7 +28,7 @@ use std::{
 
 /// The certificates that the client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trust {
+pub enum ServerTrust {
     /// The roots that the system trusts.
     System,
     /// The PEM certificates of this file alone: what they have signed, and themselves.
@@ -78,8 +78,8 @@ pub enum TrustError {
 /// # Errors
 ///
 /// [`TrustError`].
-pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    config_by(provider(), None, trust, key_log, &Presented::default())
+pub fn client_config(trust: &ServerTrust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    build_client_config(tls13_provider(), None, trust, key_log, &PresentedCertificate::default())
 }
 
 /// TLS of a client that presents the certificate in `files` to a server that requests one.
@@ -87,8 +87,12 @@ pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, Trust
 /// # Errors
 ///
 /// [`TrustError`].
-pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    config_by(provider(), Some(files), trust, key_log, &Presented::default())
+pub fn client_config_with_certificate(
+    files: &CertificateFiles,
+    trust: &ServerTrust,
+    key_log: bool,
+) -> Result<ClientConfig, TrustError> {
+    build_client_config(tls13_provider(), Some(files), trust, key_log, &PresentedCertificate::default())
 }
 
 /// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`. The
@@ -97,37 +101,38 @@ pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) 
 /// # Errors
 ///
 /// [`TrustError`].
-pub fn client_config_noting(
+pub fn client_config_recording(
     files: Option<&CertificateFiles>,
-    trust: &Trust,
+    trust: &ServerTrust,
     key_log: bool,
-    presented: &Presented,
+    presented: &PresentedCertificate,
 ) -> Result<ClientConfig, TrustError> {
-    config_by(client_provider(), files, trust, key_log, presented)
+    build_client_config(client_provider(), files, trust, key_log, presented)
 }
 
-fn config_by(
+fn build_client_config(
     provider: CryptoProvider,
     files: Option<&CertificateFiles>,
-    trust: &Trust,
+    trust: &ServerTrust,
     key_log: bool,
-    presented: &Presented,
+    presented: &PresentedCertificate,
 ) -> Result<ClientConfig, TrustError> {
-    let builder = believing(provider, trust, presented)?;
+    let builder = client_config_builder(provider, trust, presented)?;
     let config = match files {
         Some(files) => {
-            let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
+            let certificate =
+                SingleCertAndKey::from(Arc::clone(LoadedCertificate::load_certificate(files)?.certified_key()));
             builder.with_client_cert_resolver(Arc::new(certificate))
         }
         None => builder.with_no_client_auth(),
     };
-    Ok(with_protocol(config, key_log))
+    Ok(with_h3_protocol(config, key_log))
 }
 
-fn believing(
+fn client_config_builder(
     provider: CryptoProvider,
-    trust: &Trust,
-    presented: &Presented,
+    trust: &ServerTrust,
+    presented: &PresentedCertificate,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
     let provider = Arc::new(provider);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
@@ -136,17 +141,17 @@ fn believing(
     };
     let mut listed = Vec::new();
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
-        Trust::System => by(system_roots()?)?,
-        Trust::File(file) => {
-            listed = certificates_of(file)?;
-            by(roots_of(file, &listed)?)?
+        ServerTrust::System => by(load_system_roots()?)?,
+        ServerTrust::File(file) => {
+            listed = read_certificates(file)?;
+            by(usable_roots(file, &listed)?)?
         }
-        Trust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
+        ServerTrust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
-    Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier, listed)))
+    Ok(builder.dangerous().with_custom_certificate_verifier(presented.recording_verifier(verifier, listed)))
 }
 
-fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
+fn with_h3_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
     config.alpn_protocols = vec![ALPN_H3.to_vec()];
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());
@@ -155,7 +160,7 @@ fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
 }
 
 /// The roots that the system trusts.
-pub(super) fn system_roots() -> Result<RootCertStore, TrustError> {
+pub(super) fn load_system_roots() -> Result<RootCertStore, TrustError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // A system's list may hold a few that rustls cannot use.
@@ -167,7 +172,7 @@ pub(super) fn system_roots() -> Result<RootCertStore, TrustError> {
     Err(TrustError::NoSystemRoots { reason })
 }
 
-fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let failed = |source| TrustError::File { file: file.into(), source };
     let bytes = fs::read(file).map_err(|error| failed(pem::Error::Io(error)))?;
     check_encoding(&bytes, file).map_err(CertificateErrors::from)?;
@@ -175,7 +180,7 @@ fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustErr
 }
 
 /// The authorities among `certificates`, the content of `file`: those that can sign others.
-fn roots_of(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
+fn usable_roots(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(certificates.iter().cloned()) {
         (0, _) => Err(TrustError::Empty { file: file.into() }),

@@ -6,7 +6,7 @@
 
 use super::resolver::CertificateResolver;
 use super::server;
-use super::suites::{ALPN_H3, provider};
+use super::suites::{ALPN_H3, tls13_provider};
 use litequic_exchange::CertificateRequest;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
@@ -23,17 +23,17 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 pub(super) const MAX_CHAIN_BYTES: usize = 16 * 1024;
 
 /// The certificate request of a handshake, by its client's name (SNI).
-pub type Policy = dyn Fn(Option<&str>) -> CertificateRequest + Send + Sync;
+pub type CertificatePolicy = dyn Fn(Option<&str>) -> CertificateRequest + Send + Sync;
 
 /// The handshakes that request a certificate. All workers share it.
-pub struct Asking {
-    policy: Box<Policy>,
+pub struct CertificateRequester {
+    policy: Box<CertificatePolicy>,
     resolver: Arc<CertificateResolver>,
     optional: Arc<ServerConfig>,
     required: Arc<ServerConfig>,
 }
 
-impl Asking {
+impl CertificateRequester {
     /// Requests by `policy`, and trusts the authorities of `resolver`'s store.
     ///
     /// # Errors
@@ -44,36 +44,36 @@ impl Asking {
         key_log: bool,
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        Self::over(&[ALPN_H3], resolver, key_log, policy)
+        Self::for_protocols(&[ALPN_H3], resolver, key_log, policy)
     }
 
     /// Returns the verifier for handshakes that agree on one of `protocols`.
-    pub(super) fn over(
+    pub(super) fn for_protocols(
         protocols: &[&[u8]],
         resolver: Arc<CertificateResolver>,
         key_log: bool,
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let config = |mandatory| {
-            let algorithms = provider().signature_verification_algorithms;
-            let verifier = Verifier { resolver: Arc::clone(&resolver), mandatory, algorithms };
-            server::asking_config(Arc::clone(&resolver), Arc::new(verifier), key_log, protocols)
+            let algorithms = tls13_provider().signature_verification_algorithms;
+            let verifier = ClientVerifier { resolver: Arc::clone(&resolver), mandatory, algorithms };
+            server::config_with_verifier(Arc::clone(&resolver), Arc::new(verifier), key_log, protocols)
         };
         Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
     }
 
     /// Whether no client is requested to, or a ClientHello need not be read beforehand.
-    pub(super) fn is_on(&self) -> bool {
-        self.resolver.store().authorities().is_some()
+    pub(super) fn has_authorities(&self) -> bool {
+        self.resolver.current_store().client_authorities().is_some()
     }
 
     /// The certificate request for a client with `server_name`.
-    pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
+    pub(super) fn request_for_name(&self, server_name: Option<&str>) -> CertificateRequest {
         (self.policy)(server_name)
     }
 
     /// The configuration with that request; `None` for one without.
-    pub(super) fn config(&self, request: CertificateRequest) -> Option<&Arc<ServerConfig>> {
+    pub(super) fn config_with_request(&self, request: CertificateRequest) -> Option<&Arc<ServerConfig>> {
         match request {
             CertificateRequest::None => None,
             CertificateRequest::Optional => Some(&self.optional),
@@ -82,7 +82,7 @@ impl Asking {
     }
 }
 
-impl fmt::Debug for Asking {
+impl fmt::Debug for CertificateRequester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Asking")
     }
@@ -90,13 +90,13 @@ impl fmt::Debug for Asking {
 
 /// Verifies by the authorities that are in force.
 #[derive(Debug)]
-struct Verifier {
+struct ClientVerifier {
     resolver: Arc<CertificateResolver>,
     mandatory: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for Verifier {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.mandatory
     }
@@ -116,7 +116,7 @@ impl ClientCertVerifier for Verifier {
         if bytes > MAX_CHAIN_BYTES {
             return Err(rustls::CertificateError::BadEncoding.into());
         }
-        match self.resolver.store().authorities() {
+        match self.resolver.current_store().client_authorities() {
             Some(authorities) => authorities.verifier.verify_client_cert(end_entity, intermediates, now),
             // A reload removed them meanwhile.
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
@@ -147,7 +147,7 @@ impl ClientCertVerifier for Verifier {
 }
 
 /// The subject of a certificate (DER), as RFC 4514 writes it or nearly so; `None` if it cannot be parsed.
-pub fn subject(certificate: &[u8]) -> Option<String> {
+pub fn parse_subject(certificate: &[u8]) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.subject().to_string())
 }

@@ -34,7 +34,7 @@ pub(super) fn has_encrypted_key(pem: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Certificate, self_signed};
+    use crate::{LoadedCertificate, make_self_signed};
     use litequic_config::CertificateFiles;
     use rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_pem_is_named() {
-        let good = self_signed(["localhost"]).unwrap();
+        let good = make_self_signed(["localhost"]).unwrap();
         let der = CertificateDer::from_pem_slice(good.cert_pem.as_bytes()).unwrap();
         let utf16: Vec<u8> =
             "\u{feff}".chars().chain(good.cert_pem.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect();
@@ -58,25 +58,25 @@ mod tests {
         ];
         let files = CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() };
         for (cert, expected) in table {
-            let error = Certificate::from_pem(cert, good.key_pem.as_bytes(), &files).unwrap_err().to_string();
+            let error = LoadedCertificate::from_pem(cert, good.key_pem.as_bytes(), &files).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }
 
     #[test]
     fn an_encrypted_key_is_named_as_one() {
-        let good = self_signed(["localhost"]).unwrap();
+        let good = make_self_signed(["localhost"]).unwrap();
         let files = CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() };
         let (begin, end) = ("-----BEGIN RSA PRIVATE KEY-----\n", "-----END RSA PRIVATE KEY-----\n");
         let pkcs8 = good.key_pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
         let old = format!("{begin}{PROC_TYPE}AAAA\n{end}");
         for key in [pkcs8.clone(), pkcs8.replace('\n', "\r\n"), old.clone(), old.replace('\n', "\r\n")] {
             let error =
-                Certificate::from_pem(good.cert_pem.as_bytes(), key.as_bytes(), &files).unwrap_err().to_string();
+                LoadedCertificate::from_pem(good.cert_pem.as_bytes(), key.as_bytes(), &files).unwrap_err().to_string();
             assert!(error.starts_with("the private key in tls.key is encrypted"), "{error}");
         }
         // One beside it that is not encrypted is used.
         let both = format!("{pkcs8}{}", good.key_pem);
-        assert!(Certificate::from_pem(good.cert_pem.as_bytes(), both.as_bytes(), &files).is_ok());
+        assert!(LoadedCertificate::from_pem(good.cert_pem.as_bytes(), both.as_bytes(), &files).is_ok());
     }
 }

@@ -4,17 +4,17 @@
 use rustls::server::Acceptor;
 
 /// Bytes of a handshake message's header (RFC 8446 §4): its type and its length.
-const HEADER: usize = 4;
+const HANDSHAKE_HEADER_LEN: usize = 4;
 /// The type of a ClientHello.
-const CLIENT_HELLO: u8 = 1;
+const CLIENT_HELLO_TYPE: u8 = 1;
 /// Bytes of a ClientHello that rustls accepts. It rejects longer ones.
-const MAX_HELLO: usize = 0xffff;
+const MAX_HELLO_LEN: usize = 0xffff;
 /// Bytes of a record at most (RFC 8446 §5.1).
-const MAX_RECORD: usize = 1 << 14;
+const MAX_RECORD_LEN: usize = 1 << 14;
 
 /// The result of reading the beginning of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Hello {
+pub(super) enum HelloName {
     /// Not all of it has come.
     Unfinished,
     /// A whole ClientHello, with this name, or none.
@@ -24,26 +24,26 @@ pub(super) enum Hello {
 }
 
 /// Reads the CRYPTO data of a client.
-pub(super) fn peek(data: &[u8]) -> Hello {
-    let [kind, rest @ ..] = data else { return Hello::Unfinished };
-    if *kind != CLIENT_HELLO {
-        return Hello::Unreadable;
+pub(super) fn read_hello_name(data: &[u8]) -> HelloName {
+    let [kind, rest @ ..] = data else { return HelloName::Unfinished };
+    if *kind != CLIENT_HELLO_TYPE {
+        return HelloName::Unreadable;
     }
-    let [a, b, c, ..] = rest else { return Hello::Unfinished };
-    let end = HEADER + u32::from_be_bytes([0, *a, *b, *c]) as usize;
-    if end > HEADER + MAX_HELLO {
-        return Hello::Unreadable;
+    let [a, b, c, ..] = rest else { return HelloName::Unfinished };
+    let end = HANDSHAKE_HEADER_LEN + u32::from_be_bytes([0, *a, *b, *c]) as usize;
+    if end > HANDSHAKE_HEADER_LEN + MAX_HELLO_LEN {
+        return HelloName::Unreadable;
     }
     match data.get(..end) {
-        Some(hello) => parse(hello),
-        None => Hello::Unfinished,
+        Some(hello) => parse_client_hello(hello),
+        None => HelloName::Unfinished,
     }
 }
 
 /// Has rustls read it, in records as TCP would bring them.
-fn parse(hello: &[u8]) -> Hello {
-    let mut records = Vec::with_capacity(hello.len() + 5 * hello.len().div_ceil(MAX_RECORD));
-    for piece in hello.chunks(MAX_RECORD) {
+fn parse_client_hello(hello: &[u8]) -> HelloName {
+    let mut records = Vec::with_capacity(hello.len() + 5 * hello.len().div_ceil(MAX_RECORD_LEN));
+    for piece in hello.chunks(MAX_RECORD_LEN) {
         records.extend_from_slice(&[22, 3, 1]);
         records.extend_from_slice(&u16::try_from(piece.len()).unwrap_or(u16::MAX).to_be_bytes());
         records.extend_from_slice(piece);
@@ -52,13 +52,13 @@ fn parse(hello: &[u8]) -> Hello {
     let mut acceptor = Acceptor::default();
     loop {
         match acceptor.read_tls(&mut records) {
-            Ok(0) | Err(_) => return Hello::Unreadable,
+            Ok(0) | Err(_) => return HelloName::Unreadable,
             Ok(_) => {}
         }
         match acceptor.accept() {
-            Ok(Some(accepted)) => return Hello::Named(accepted.client_hello().server_name().map(str::to_owned)),
+            Ok(Some(accepted)) => return HelloName::Named(accepted.client_hello().server_name().map(str::to_owned)),
             Ok(None) => {}
-            Err(_) => return Hello::Unreadable,
+            Err(_) => return HelloName::Unreadable,
         }
     }
 }
@@ -66,14 +66,14 @@ fn parse(hello: &[u8]) -> Hello {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Trust, client_config};
+    use crate::{ServerTrust, client_config};
     use proptest::prelude::{any, prop};
     use rustls::quic::{ClientConnection, Version};
     use std::sync::Arc;
 
     /// With transport parameters of that many bytes.
     fn hello(name: &str, parameters: usize) -> Vec<u8> {
-        let config = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        let config = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
         let mut client = ClientConnection::new(config, Version::V1, name, vec![0; parameters]).unwrap();
         let mut hello = Vec::new();
@@ -91,28 +91,28 @@ mod tests {
         ] {
             let hello = hello(name, parameters);
             for end in (0..hello.len()).step_by(1 + parameters / 100) {
-                assert_eq!(peek(&hello[..end]), Hello::Unfinished, "{end} of {}", hello.len());
+                assert_eq!(read_hello_name(&hello[..end]), HelloName::Unfinished, "{end} of {}", hello.len());
             }
-            let Hello::Named(found) = peek(&hello) else { panic!("{name} is unreadable") };
+            let HelloName::Named(found) = read_hello_name(&hello) else { panic!("{name} is unreadable") };
             assert_eq!(found.map(|name| name.to_lowercase()).as_deref(), expected);
-            assert_ne!(peek(&[&hello[..], b"and more"].concat()), Hello::Unfinished);
+            assert_ne!(read_hello_name(&[&hello[..], b"and more"].concat()), HelloName::Unfinished);
         }
     }
 
     #[test]
     fn bytes_that_are_no_client_hello_are_not_waited_for() {
-        assert_eq!(peek(&[2]), Hello::Unreadable);
-        assert_eq!(peek(&[1, 1, 0, 0]), Hello::Unreadable);
-        assert_eq!(peek(&[1, 0, 0, 0]), Hello::Unreadable);
-        assert_eq!(peek(&[1, 0, 0, 1, 0]), Hello::Unreadable);
-        assert_eq!(peek(&[1, 0, 0xff, 0xff]), Hello::Unfinished);
+        assert_eq!(read_hello_name(&[2]), HelloName::Unreadable);
+        assert_eq!(read_hello_name(&[1, 1, 0, 0]), HelloName::Unreadable);
+        assert_eq!(read_hello_name(&[1, 0, 0, 0]), HelloName::Unreadable);
+        assert_eq!(read_hello_name(&[1, 0, 0, 1, 0]), HelloName::Unreadable);
+        assert_eq!(read_hello_name(&[1, 0, 0xff, 0xff]), HelloName::Unfinished);
     }
 
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(data in prop::collection::vec(any::<u8>(), 0..300), length in any::<u8>()) {
-            let _ = peek(&data);
-            let _ = peek(&[&[1, 0, 0, length], &data[..]].concat());
+            let _ = read_hello_name(&data);
+            let _ = read_hello_name(&[&[1, 0, 0, length], &data[..]].concat());
         }
     }
 }

@@ -25,44 +25,44 @@ const SHA384_LEN: usize = 48;
 
 /// One connection's secrets, from rustls, for the keys made from them.
 #[derive(Default)]
-pub(super) struct TrafficSecrets(Mutex<Levels>);
+pub(super) struct TrafficSecrets(Mutex<SecretLevels>);
 
 #[derive(Default)]
-struct Levels {
-    handshake: Sides,
-    application: Sides,
+struct SecretLevels {
+    handshake: SecretSides,
+    application: SecretSides,
 }
 
 #[derive(Default)]
-struct Sides {
+struct SecretSides {
     client: Option<Prk>,
     server: Option<Prk>,
 }
 
-impl Sides {
-    fn take(&mut self) -> Option<SecretPair> {
+impl SecretSides {
+    fn take_pair(&mut self) -> Option<SecretPair> {
         Some(SecretPair { server: self.server.take()?, client: self.client.take()? })
     }
 }
 
 impl TrafficSecrets {
     /// The server's keys at the level Handshake: once, and after rustls has reached it.
-    pub(super) fn handshake(&self, suite: CipherSuite) -> Option<(HandshakeKey, HandshakeHeaderKey)> {
-        HandshakeKey::new_server(algorithm(suite)?, self.with(|levels| levels.handshake.take())?)
+    pub(super) fn handshake_keys(&self, suite: CipherSuite) -> Option<(HandshakeKey, HandshakeHeaderKey)> {
+        HandshakeKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.handshake.take_pair())?)
     }
 
     /// The server's 1-RTT keys: once, and after rustls has reached that level.
-    pub(super) fn one_rtt(&self, suite: CipherSuite) -> Option<(OneRttKey, OneRttHeaderKey)> {
-        OneRttKey::new_server(algorithm(suite)?, self.with(|levels| levels.application.take())?)
+    pub(super) fn one_rtt_keys(&self, suite: CipherSuite) -> Option<(OneRttKey, OneRttHeaderKey)> {
+        OneRttKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.application.take_pair())?)
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut Levels) -> T) -> T {
+    fn with_levels<T>(&self, what: impl FnOnce(&mut SecretLevels) -> T) -> T {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// The place of a secret of this name (RFC 8446 §7.1, in the key log format).
-fn place<'a>(levels: &'a mut Levels, label: &str) -> Option<&'a mut Option<Prk>> {
+fn secret_slot<'a>(levels: &'a mut SecretLevels, label: &str) -> Option<&'a mut Option<Prk>> {
     match label {
         "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.client),
         "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.server),
@@ -84,8 +84,8 @@ pub(super) struct SecretLog {
 impl KeyLog for SecretLog {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hash = if secret.len() == SHA384_LEN { HKDF_SHA384 } else { HKDF_SHA256 };
-        self.secrets.with(|levels| {
-            if let Some(place) = place(levels, label) {
+        self.secrets.with_levels(|levels| {
+            if let Some(place) = secret_slot(levels, label) {
                 *place = Some(Prk::new_less_safe(hash, secret));
             }
         });
@@ -95,7 +95,7 @@ impl KeyLog for SecretLog {
     }
 
     fn will_log(&self, label: &str) -> bool {
-        self.secrets.with(|levels| place(levels, label).is_some()) || self.log.will_log(label)
+        self.secrets.with_levels(|levels| secret_slot(levels, label).is_some()) || self.log.will_log(label)
     }
 }
 
@@ -107,7 +107,7 @@ impl fmt::Debug for TrafficSecrets {
 }
 
 /// The algorithms of a cipher suite.
-fn algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
+fn aead_algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
     match suite {
         CipherSuite::TLS_AES_128_GCM_SHA256 => Some(&AES_128_GCM),
         CipherSuite::TLS_AES_256_GCM_SHA384 => Some(&AES_256_GCM),
@@ -117,7 +117,7 @@ fn algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
 }
 
 /// s2n-quic's name of rustls' cipher suite.
-pub(super) fn cipher_suite(suite: rustls::CipherSuite) -> CipherSuite {
+pub(super) fn to_s2n_suite(suite: rustls::CipherSuite) -> CipherSuite {
     match suite {
         rustls::CipherSuite::TLS13_AES_128_GCM_SHA256 => CipherSuite::TLS_AES_128_GCM_SHA256,
         rustls::CipherSuite::TLS13_AES_256_GCM_SHA384 => CipherSuite::TLS_AES_256_GCM_SHA384,
@@ -148,12 +148,12 @@ mod tests {
     fn keys_are_made_once_and_from_both_sides_secrets() {
         let (secrets, log) = secret_log();
         for (count, label) in LABELS.into_iter().enumerate() {
-            let ready = (secrets.handshake(TLS_AES_128_GCM_SHA256), secrets.one_rtt(TLS_AES_128_GCM_SHA256));
+            let ready = (secrets.handshake_keys(TLS_AES_128_GCM_SHA256), secrets.one_rtt_keys(TLS_AES_128_GCM_SHA256));
             assert_eq!((ready.0.is_some(), ready.1.is_some()), (count == 2, false), "before {label}");
             log.log(label, b"", &[7; 32]);
         }
-        assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_some());
-        assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_none(), "twice");
+        assert!(secrets.one_rtt_keys(TLS_AES_128_GCM_SHA256).is_some());
+        assert!(secrets.one_rtt_keys(TLS_AES_128_GCM_SHA256).is_none(), "twice");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         assert!(LABELS.iter().all(|label| log.will_log(label)));
         assert!(!log.will_log("EXPORTER_SECRET"));
         log.log("EXPORTER_SECRET", b"", &[7; 32]);
-        assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_none());
+        assert!(secrets.one_rtt_keys(TLS_AES_128_GCM_SHA256).is_none());
         assert_eq!(format!("{secrets:?}"), "TrafficSecrets");
     }
 
@@ -170,6 +170,6 @@ mod tests {
     fn a_suite_without_a_name_has_no_keys() {
         let (secrets, log) = secret_log();
         LABELS.iter().for_each(|label| log.log(label, b"", &[7; 32]));
-        assert!(secrets.handshake(CipherSuite::Unknown).is_none());
+        assert!(secrets.handshake_keys(CipherSuite::Unknown).is_none());
     }
 }

@@ -6,7 +6,7 @@ use rustls::NamedGroup;
 metrics! {
     /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
-    pub struct Metrics {
+    pub struct TlsMetrics {
         Counter(HANDSHAKES) {
             handshakes_quic_full [transport: "quic", kind: "full"],
             handshakes_quic_resumed [transport: "quic", kind: "resumed"] "By a ticket: cheaper for both.",
@@ -28,7 +28,7 @@ metrics! {
     }
 }
 
-impl Metrics {
+impl TlsMetrics {
     /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
     pub fn count_group(&self, group: Option<NamedGroup>) {
         match group {

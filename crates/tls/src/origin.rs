@@ -3,11 +3,11 @@
 //! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so that sessions must not outlive what
 //! they were verified with: the caller makes a new configuration when [`OriginTlsFiles::digest`] changes.
 
-use super::authorities::read;
-use super::certificate::Certificate;
+use super::authorities::read_pem_items;
+use super::certificate::LoadedCertificate;
 use super::certificate_error::CertificateErrors;
-use super::client::system_roots;
-use super::presented::{Distrust, NotingVerifier, ServerCertificate};
+use super::client::load_system_roots;
+use super::presented::{CertificateRejection, RecordingVerifier, ServerCertificate};
 use super::revocation;
 use super::suites::{client_provider, tls12_suites};
 use aws_lc_rs::digest::{Context, SHA256};
@@ -30,14 +30,14 @@ use std::{
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 /// The protocol that is offered (RFC 7301 §6).
-const ALPN: &[u8] = b"http/1.1";
+const ORIGIN_ALPN: &[u8] = b"http/1.1";
 
 /// TLS to the servers of one origin, as its files are.
 #[derive(Clone)]
 pub struct OriginTlsFiles {
     config: Arc<ClientConfig>,
     digest: [u8; 32],
-    certificate: Option<Certificate>,
+    certificate: Option<LoadedCertificate>,
     /// Authorities in `ca` that have no list in `crl`.
     without_list: Vec<String>,
 }
@@ -61,13 +61,13 @@ impl fmt::Display for OriginTlsFault {
 pub struct SystemRoots(OnceCell<Result<Arc<RootCertStore>, String>>);
 
 impl SystemRoots {
-    fn get(&self) -> Result<Arc<RootCertStore>, String> {
-        self.0.get_or_init(|| system_roots().map(Arc::new).map_err(|error| error.to_string())).clone()
+    fn load_once(&self) -> Result<Arc<RootCertStore>, String> {
+        self.0.get_or_init(|| load_system_roots().map(Arc::new).map_err(|error| error.to_string())).clone()
     }
 }
 
 /// Authorities, and certificates that are trusted as they are.
-struct Trusted {
+struct TrustedCertificates {
     roots: Arc<RootCertStore>,
     listed: Vec<CertificateDer<'static>>,
 }
@@ -78,15 +78,15 @@ impl OriginTlsFiles {
     /// # Errors
     ///
     /// Every fault.
-    pub fn load(table: &config::OriginTls, system: &SystemRoots) -> Result<Self, Vec<OriginTlsFault>> {
+    pub fn load_tls_files(table: &config::OriginTls, system: &SystemRoots) -> Result<Self, Vec<OriginTlsFault>> {
         let fault = |key| move |problem: String| vec![OriginTlsFault { key, problem }];
-        let trusted = trusted(table, system);
+        let trusted = read_trusted(table, system);
         let crls = match &table.crl {
             None => Ok(Vec::new()),
-            Some(file) => lists(file).map_err(fault(Some("crl"))),
+            Some(file) => read_revocation_lists(file).map_err(fault(Some("crl"))),
         };
         let certificate = match (&table.cert, &table.key) {
-            (Some(cert), Some(key)) => own(cert, key).map(Some),
+            (Some(cert), Some(key)) => load_own_certificate(cert, key).map(Some),
             _ => Ok(None),
         };
         let (trusted, crls, certificate) = match (trusted, crls, certificate) {
@@ -96,38 +96,39 @@ impl OriginTlsFiles {
                 return Err(faults.into_iter().flatten().flatten().collect());
             }
         };
-        let digest = digest(table, &trusted, &crls, certificate.as_ref());
-        let without_list = revocation::without_list(&trusted.listed, &crls);
+        let digest = compute_config_digest(table, &trusted, &crls, certificate.as_ref());
+        let without_list = revocation::authorities_without_list(&trusted.listed, &crls);
         let at = if crls.is_empty() { table.ca.as_ref().map(|_| "ca") } else { Some("crl") };
-        let config = client_config(table.min, trusted, crls, certificate.as_ref()).map_err(fault(at))?;
+        let config = origin_client_config(table.min, trusted, crls, certificate.as_ref()).map_err(fault(at))?;
         Ok(Self { config: Arc::new(config), digest, certificate, without_list })
     }
 
     /// The configuration, without a store of sessions: each handshake by it verifies the certificate.
-    pub fn config(&self) -> &Arc<ClientConfig> {
+    pub fn verifying_config(&self) -> &Arc<ClientConfig> {
         &self.config
     }
 
     /// A digest of everything that the configuration follows from.
-    pub fn digest(&self) -> [u8; 32] {
+    pub fn config_digest(&self) -> [u8; 32] {
         self.digest
     }
 
     /// Why handshakes will fail at `now`, each with its key: servers reject litequic's own certificate, or litequic
     /// those of an authority.
-    pub fn warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
-        let own = self.own_warnings(now).into_iter().map(|warning| ("cert", warning));
-        own.chain(self.without_list.iter().map(|authority| ("crl", revocation::warning(authority)))).collect()
+    pub fn origin_tls_warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
+        let own = self.own_certificate_warnings(now).into_iter().map(|warning| ("cert", warning));
+        own.chain(self.without_list.iter().map(|authority| ("crl", revocation::missing_list_warning(authority))))
+            .collect()
     }
 
-    fn own_warnings(&self, now: SystemTime) -> Vec<String> {
+    fn own_certificate_warnings(&self, now: SystemTime) -> Vec<String> {
         let Some(certificate) = &self.certificate else { return Vec::new() };
         let mut warnings = Vec::new();
         if certificate.not_after() < now {
             let end = httpdate::fmt_http_date(certificate.not_after());
             warnings.push(format!("the certificate expired on {end}: servers reject it"));
         }
-        let leaf = certificate.key().cert.first();
+        let leaf = certificate.certified_key().cert.first();
         let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
         let usage = parsed.as_ref().and_then(|(_, leaf)| leaf.extended_key_usage().ok().flatten());
         if usage.is_some_and(|usage| !usage.value.any && !usage.value.client_auth) {
@@ -143,24 +144,24 @@ impl fmt::Debug for OriginTlsFiles {
     }
 }
 
-fn trusted(table: &config::OriginTls, system: &SystemRoots) -> Result<Trusted, Vec<OriginTlsFault>> {
+fn read_trusted(table: &config::OriginTls, system: &SystemRoots) -> Result<TrustedCertificates, Vec<OriginTlsFault>> {
     let Some(file) = &table.ca else {
         let problem = |problem| vec![OriginTlsFault { key: None, problem }];
-        return Ok(Trusted { roots: system.get().map_err(problem)?, listed: Vec::new() });
+        return Ok(TrustedCertificates { roots: system.load_once().map_err(problem)?, listed: Vec::new() });
     };
     let fault = |problem| vec![OriginTlsFault { key: Some("ca"), problem }];
-    let listed = read::<CertificateDer<'static>>(file).map_err(|error| fault(error.to_string()))?;
+    let listed = read_pem_items::<CertificateDer<'static>>(file).map_err(|error| fault(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(listed.iter().cloned()) {
         (0, _) => Err(fault(format!("{} holds no usable certificate", file.display()))),
-        _ => Ok(Trusted { roots: Arc::new(roots), listed }),
+        _ => Ok(TrustedCertificates { roots: Arc::new(roots), listed }),
     }
 }
 
-fn lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    match read::<CertificateRevocationListDer<'static>>(file) {
+fn read_revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    match read_pem_items::<CertificateRevocationListDer<'static>>(file) {
         Ok(lists) if lists.is_empty() => Err(format!("{} holds no certificate revocation list", file.display())),
-        Ok(lists) => match revocation::unusable(&lists) {
+        Ok(lists) => match revocation::unusable_list_reason(&lists) {
             Some(reason) => Err(format!("{} cannot be used to verify servers: {reason}", file.display())),
             None => Ok(lists),
         },
@@ -168,22 +169,22 @@ fn lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Stri
     }
 }
 
-fn own(cert: &Path, key: &Path) -> Result<Certificate, Vec<OriginTlsFault>> {
+fn load_own_certificate(cert: &Path, key: &Path) -> Result<LoadedCertificate, Vec<OriginTlsFault>> {
     let files = CertificateFiles { cert: cert.into(), key: key.into() };
-    Certificate::load(&files).map_err(|CertificateErrors(errors)| {
+    LoadedCertificate::load_certificate(&files).map_err(|CertificateErrors(errors)| {
         let fault = |error: &super::CertificateError| OriginTlsFault {
-            key: Some(if error.file() == files.key { "key" } else { "cert" }),
+            key: Some(if error.faulty_file() == files.key { "key" } else { "cert" }),
             problem: error.to_string(),
         };
         errors.iter().map(fault).collect()
     })
 }
 
-fn digest(
+fn compute_config_digest(
     table: &config::OriginTls,
-    trusted: &Trusted,
+    trusted: &TrustedCertificates,
     crls: &[CertificateRevocationListDer<'_>],
-    certificate: Option<&Certificate>,
+    certificate: Option<&LoadedCertificate>,
 ) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     let mut add = |tag: u8, bytes: &[u8]| {
@@ -199,7 +200,10 @@ fn digest(
         add(4, root.name_constraints.as_ref().map_or(&[][..], |constraints| constraints.as_ref()));
     }
     crls.iter().for_each(|crl| add(5, crl));
-    certificate.iter().flat_map(|certificate| &certificate.key().cert).for_each(|certificate| add(6, certificate));
+    certificate
+        .iter()
+        .flat_map(|certificate| &certificate.certified_key().cert)
+        .for_each(|certificate| add(6, certificate));
     context.finish().as_ref().try_into().unwrap_or_default()
 }
 
@@ -210,14 +214,14 @@ fn origin_provider() -> CryptoProvider {
     provider
 }
 
-fn client_config(
+fn origin_client_config(
     min: TlsVersion,
-    trusted: Trusted,
+    trusted: TrustedCertificates,
     crls: Vec<CertificateRevocationListDer<'static>>,
-    certificate: Option<&Certificate>,
+    certificate: Option<&LoadedCertificate>,
 ) -> Result<ClientConfig, String> {
     let provider = Arc::new(origin_provider());
-    let Trusted { roots, listed } = trusted;
+    let TrustedCertificates { roots, listed } = trusted;
     let webpki = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
         .with_crls(crls)
         .enforce_revocation_expiration()
@@ -231,14 +235,14 @@ fn client_config(
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(NotingVerifier::new(webpki, listed, note_refusal)));
+        .with_custom_certificate_verifier(Arc::new(RecordingVerifier::new(webpki, listed, record_rejection)));
     let mut config = match certificate {
         Some(certificate) => {
-            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(certificate.key()))))
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(certificate.certified_key()))))
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ORIGIN_ALPN.to_vec()];
     config.require_ems = true;
     config.resumption = Resumption::disabled();
     Ok(config)
@@ -246,20 +250,23 @@ fn client_config(
 
 thread_local! {
     /// The reason for the last certificate that was refused on this thread.
-    static REFUSAL: RefCell<Option<Distrust>> = const { RefCell::new(None) };
+    static LAST_REJECTION: RefCell<Option<CertificateRejection>> = const { RefCell::new(None) };
 }
 
 /// Keeps the reason if the certificate `leaf` was refused.
-fn note_refusal(leaf: &CertificateDer<'_>, intermediates: usize, verified: Result<(), &Error>) {
+fn record_rejection(leaf: &CertificateDer<'_>, intermediates: usize, verified: Result<(), &Error>) {
     if let Err(error) = verified {
-        REFUSAL.replace(Some(Distrust::of(error, ServerCertificate::read(leaf, intermediates))));
+        LAST_REJECTION.replace(Some(CertificateRejection::from_rustls_error(
+            error,
+            ServerCertificate::from_leaf(leaf, intermediates),
+        )));
     }
 }
 
 /// Why the certificate was refused that this thread verified last, in words for the operator; once. rustls verifies
 /// within the call that returns its error.
-pub fn refusal() -> Option<String> {
-    REFUSAL.with_borrow_mut(Option::take).map(|distrust| distrust.to_string())
+pub fn take_rejection_reason() -> Option<String> {
+    LAST_REJECTION.with_borrow_mut(Option::take).map(|distrust| distrust.to_string())
 }
 
 #[cfg(test)]
@@ -310,12 +317,12 @@ mod tests {
             (table(&good, None, Some((&good, &good))), ("key", "holds no unencrypted private key")),
             (table(&good, None, Some((&empty, &key))), ("cert", "holds no certificate")),
         ] {
-            let faults = OriginTlsFiles::load(&table, &system).unwrap_err();
+            let faults = OriginTlsFiles::load_tls_files(&table, &system).unwrap_err();
             let [fault] = &faults[..] else { panic!("{faults:?}") };
             assert_eq!(fault.key, Some(expected.0));
             assert!(fault.to_string().contains(expected.1), "{fault}");
         }
-        assert!(OriginTlsFiles::load(&table(&good, None, Some((&good, &key))), &system).is_ok());
+        assert!(OriginTlsFiles::load_tls_files(&table(&good, None, Some((&good, &key))), &system).is_ok());
     }
 
     #[test]
@@ -325,7 +332,7 @@ mod tests {
         let ca = written(folder.path(), "ca.pem", &one);
         let key = written(folder.path(), "key.pem", &key);
         let system = SystemRoots::default();
-        let of = |table: &config::OriginTls| OriginTlsFiles::load(table, &system).unwrap().digest();
+        let of = |table: &config::OriginTls| OriginTlsFiles::load_tls_files(table, &system).unwrap().config_digest();
         let table = config::OriginTls { ca: Some(ca.clone()), ..config::OriginTls::default() };
         let first = of(&table);
         assert_eq!(of(&table), first);
@@ -352,7 +359,9 @@ mod tests {
                 key: Some(key),
                 ..config::OriginTls::default()
             };
-            OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap().warnings(SystemTime::now())
+            OriginTlsFiles::load_tls_files(&table, &SystemRoots::default())
+                .unwrap()
+                .origin_tls_warnings(SystemTime::now())
         };
         assert!(warned(None).is_empty());
         assert!(warned(Some(ExtendedKeyUsagePurpose::ClientAuth)).is_empty());
@@ -371,7 +380,9 @@ mod tests {
             crl: Some(written(folder.path(), "ca.crl", &list)),
             ..config::OriginTls::default()
         };
-        let warnings = OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap().warnings(SystemTime::now());
+        let warnings = OriginTlsFiles::load_tls_files(&table, &SystemRoots::default())
+            .unwrap()
+            .origin_tls_warnings(SystemTime::now());
         let expected =
             "there is no certificate revocation list of \"CN=other\": certificates that it has signed are rejected";
         assert_eq!(warnings, [("crl", expected.to_owned())]);
@@ -384,8 +395,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ca = written(folder.path(), "ca.pem", &made(None).0);
         let table = config::OriginTls { ca: Some(ca), ..config::OriginTls::default() };
-        let tls = OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap();
-        assert_eq!(tls.config().alpn_protocols, [ALPN]);
-        assert!(tls.config().require_ems);
+        let tls = OriginTlsFiles::load_tls_files(&table, &SystemRoots::default()).unwrap();
+        assert_eq!(tls.verifying_config().alpn_protocols, [ORIGIN_ALPN]);
+        assert!(tls.verifying_config().require_ems);
     }
 }

@@ -1,7 +1,7 @@
 //! The certificate that a server has presented to `litequic get`, and why it is not trusted, if it is not: s2n-quic
 //! reports only `invalid certificate`.
 
-use super::{certificate::Names, warning::system_time};
+use super::{certificate::CertificateNames, warning::asn1_to_system_time};
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, SignatureScheme,
     client::{
@@ -20,10 +20,10 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 /// Keeps the certificate of the last handshake. Clones keep the same.
 #[derive(Debug, Clone, Default)]
-pub struct Presented(Arc<Mutex<Option<Shown>>>);
+pub struct PresentedCertificate(Arc<Mutex<Option<RecordedHandshake>>>);
 
 #[derive(Debug)]
-struct Shown {
+struct RecordedHandshake {
     leaf: CertificateDer<'static>,
     /// Certificates after the leaf.
     intermediates: usize,
@@ -51,9 +51,9 @@ pub struct ServerCertificate {
 
 /// Why a server's certificate is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
+pub enum CertificateRejection {
     /// No trusted certificate has signed it, or its chain is incomplete.
-    #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", alone(*.self_signed))]
+    #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", self_signed_note(*.self_signed))]
     UnknownIssuer {
         /// Who issued it.
         issuer: String,
@@ -67,19 +67,19 @@ pub enum Distrust {
         issuer: String,
     },
     /// The certificate is for other names.
-    #[error("other name: it is for {}", listed(.names))]
+    #[error("other name: it is for {}", join_certificate_names(.names))]
     OtherName {
         /// Names that the certificate is for.
         names: Vec<String>,
     },
     /// The certificate has expired.
-    #[error("expired: it was valid until {}", date(*.not_after))]
+    #[error("expired: it was valid until {}", format_http_date(*.not_after))]
     Expired {
         /// Until when it was valid.
         not_after: SystemTime,
     },
     /// The certificate is not valid yet, or the clock of this machine is wrong.
-    #[error("not yet valid: it is valid from {} on; is this machine's clock right?", date(*.not_before))]
+    #[error("not yet valid: it is valid from {} on; is this machine's clock right?", format_http_date(*.not_before))]
     NotYetValid {
         /// From when on it is.
         not_before: SystemTime,
@@ -115,55 +115,58 @@ pub enum Distrust {
 }
 
 /// Formats a date as HTTP does. A certificate may have 1950, which HTTP cannot.
-pub fn date(time: SystemTime) -> String {
-    let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST));
+pub fn format_http_date(time: SystemTime) -> String {
+    let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST_HTTP_SECOND));
     httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
 }
 
 /// The last second of the year 9999.
-const LAST: Duration = Duration::from_secs(253_402_300_799);
+const LAST_HTTP_SECOND: Duration = Duration::from_secs(253_402_300_799);
 
-fn alone(self_signed: bool) -> &'static str {
+fn self_signed_note(self_signed: bool) -> &'static str {
     if self_signed { " (the certificate is self-signed)" } else { "" }
 }
 
-fn listed(names: &[String]) -> String {
+fn join_certificate_names(names: &[String]) -> String {
     if names.is_empty() { "no name".into() } else { names.join(", ") }
 }
 
-impl Presented {
+impl PresentedCertificate {
     /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no
     /// issuer, and may be an authority's: curl's `--cacert` is read so, too.
-    pub(super) fn noting(
+    pub(super) fn recording_verifier(
         &self,
         verifier: Arc<dyn ServerCertVerifier>,
         listed: Vec<CertificateDer<'static>>,
     ) -> Arc<dyn ServerCertVerifier> {
         let presented = self.clone();
-        Arc::new(NotingVerifier::new(verifier, listed, move |leaf, intermediates, verified| {
-            let shown =
-                Shown { leaf: leaf.clone().into_owned(), intermediates, verified: verified.map_err(Clone::clone) };
+        Arc::new(RecordingVerifier::new(verifier, listed, move |leaf, intermediates, verified| {
+            let shown = RecordedHandshake {
+                leaf: leaf.clone().into_owned(),
+                intermediates,
+                verified: verified.map_err(Clone::clone),
+            };
             *presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         }))
     }
 
     /// Resets it: another handshake begins.
-    pub fn clear(&self) {
+    pub fn clear_recorded(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The server's certificate; `None` if none has come, or it cannot be parsed.
-    pub fn certificate(&self) -> Option<ServerCertificate> {
-        self.with(|shown| ServerCertificate::read(&shown.leaf, shown.intermediates)).flatten()
+    pub fn server_certificate(&self) -> Option<ServerCertificate> {
+        self.with_recorded(|shown| ServerCertificate::from_leaf(&shown.leaf, shown.intermediates)).flatten()
     }
 
     /// Why the server's certificate is not trusted; `None` if none has come, or it is.
-    pub fn distrust(&self) -> Option<Distrust> {
-        let error = self.with(|shown| shown.verified.clone().err()).flatten()?;
-        Some(Distrust::of(&error, self.certificate()))
+    pub fn certificate_rejection(&self) -> Option<CertificateRejection> {
+        let error = self.with_recorded(|shown| shown.verified.clone().err()).flatten()?;
+        Some(CertificateRejection::from_rustls_error(&error, self.server_certificate()))
     }
 
-    fn with<T>(&self, read: impl FnOnce(&Shown) -> T) -> Option<T> {
+    fn with_recorded<T>(&self, read: impl FnOnce(&RecordedHandshake) -> T) -> Option<T> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(read)
     }
@@ -171,25 +174,25 @@ impl Presented {
 
 impl ServerCertificate {
     /// The content of `leaf`; `None` if it cannot be parsed.
-    pub(super) fn read(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
+    pub(super) fn from_leaf(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
-        let names = Names::of(&parsed);
+        let names = CertificateNames::from_certificate(&parsed);
         Some(Self {
             subject: parsed.subject().to_string(),
             issuer: parsed.issuer().to_string(),
             names: names.dns.into_iter().chain(names.ip.iter().map(ToString::to_string)).collect(),
-            not_before: system_time(parsed.validity().not_before),
-            not_after: system_time(parsed.validity().not_after),
+            not_before: asn1_to_system_time(parsed.validity().not_before),
+            not_after: asn1_to_system_time(parsed.validity().not_after),
             intermediates,
             is_authority: parsed.is_ca(),
         })
     }
 }
 
-impl Distrust {
+impl CertificateRejection {
     /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
     /// reports.
-    pub(super) fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
+    pub(super) fn from_rustls_error(error: &Error, certificate: Option<ServerCertificate>) -> Self {
         let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
         match (reason, certificate) {
             (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
@@ -206,11 +209,11 @@ impl Distrust {
                 Some(ServerCertificate { names, .. }),
             ) => Self::OtherName { names },
             (CertificateError::ExpiredContext { not_after, .. }, _) => {
-                Self::Expired { not_after: system_time_of(*not_after) }
+                Self::Expired { not_after: unix_to_system_time(*not_after) }
             }
             (CertificateError::Expired, Some(ServerCertificate { not_after, .. })) => Self::Expired { not_after },
             (CertificateError::NotValidYetContext { not_before, .. }, _) => {
-                Self::NotYetValid { not_before: system_time_of(*not_before) }
+                Self::NotYetValid { not_before: unix_to_system_time(*not_before) }
             }
             (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
                 Self::NotYetValid { not_before }
@@ -230,14 +233,14 @@ impl Distrust {
     }
 }
 
-fn system_time_of(time: UnixTime) -> SystemTime {
+fn unix_to_system_time(time: UnixTime) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Checks a certificate that is trusted as it is: its dates, then its names.
 fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Error> {
-    let certificate = ServerCertificate::read(leaf, 0).ok_or(CertificateError::BadEncoding)?;
-    let now = system_time_of(now);
+    let certificate = ServerCertificate::from_leaf(leaf, 0).ok_or(CertificateError::BadEncoding)?;
+    let now = unix_to_system_time(now);
     if now > certificate.not_after {
         return Err(CertificateError::Expired.into());
     }
@@ -250,28 +253,28 @@ fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime
 
 /// Verifies by another verifier; a server's certificate that is one of those listed needs no issuer, and may be an
 /// authority's. Passes each certificate, the number of its intermediates, and the outcome to a function.
-pub(super) struct NotingVerifier<F> {
+pub(super) struct RecordingVerifier<F> {
     verifier: Arc<dyn ServerCertVerifier>,
     listed: Vec<CertificateDer<'static>>,
-    note: F,
+    record: F,
 }
 
-impl<F> NotingVerifier<F>
+impl<F> RecordingVerifier<F>
 where
     F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
 {
     pub(super) fn new(verifier: Arc<dyn ServerCertVerifier>, listed: Vec<CertificateDer<'static>>, note: F) -> Self {
-        Self { verifier, listed, note }
+        Self { verifier, listed, record: note }
     }
 }
 
-impl<F> fmt::Debug for NotingVerifier<F> {
+impl<F> fmt::Debug for RecordingVerifier<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NotingVerifier").field("verifier", &self.verifier).finish_non_exhaustive()
     }
 }
 
-impl<F> ServerCertVerifier for NotingVerifier<F>
+impl<F> ServerCertVerifier for RecordingVerifier<F>
 where
     F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
 {
@@ -291,7 +294,7 @@ where
             }
             outcome => outcome,
         };
-        (self.note)(leaf, intermediates.len(), outcome.as_ref().map(|_| ()));
+        (self.record)(leaf, intermediates.len(), outcome.as_ref().map(|_| ()));
         outcome
     }
 
@@ -321,13 +324,13 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::self_signed;
+    use crate::make_self_signed;
     use rustls::pki_types::pem::PemObject;
 
     fn certificate() -> ServerCertificate {
-        let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+        let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
         let leaf = CertificateDer::from_pem_slice(made.cert_pem.as_bytes()).unwrap();
-        ServerCertificate::read(&leaf, 2).unwrap()
+        ServerCertificate::from_leaf(&leaf, 2).unwrap()
     }
 
     #[test]
@@ -336,7 +339,7 @@ mod tests {
         assert_eq!(certificate.names, ["localhost", "127.0.0.1"]);
         assert_eq!((&certificate.subject, certificate.intermediates), (&certificate.issuer, 2));
         assert!(certificate.not_before < certificate.not_after);
-        assert_eq!(ServerCertificate::read(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
+        assert_eq!(ServerCertificate::from_leaf(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
     }
 
     /// As `openssl req -x509` makes it: it has signed itself, and may sign others.
@@ -351,14 +354,14 @@ mod tests {
         let leaf = authority();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaf.clone()).unwrap();
-        let provider = Arc::new(crate::suites::provider());
+        let provider = Arc::new(crate::suites::tls13_provider());
         let webpki =
             rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let verify = |listed: &[CertificateDer<'static>], name: &str, now: UnixTime| {
-            let presented = Presented::default();
-            let verifier = presented.noting(Arc::clone(&webpki) as _, listed.to_vec());
+            let presented = PresentedCertificate::default();
+            let verifier = presented.recording_verifier(Arc::clone(&webpki) as _, listed.to_vec());
             let _ = verifier.verify_server_cert(&leaf, &[], &ServerName::try_from(name.to_owned()).unwrap(), &[], now);
-            presented.distrust().map(|distrust| distrust.to_string())
+            presented.certificate_rejection().map(|distrust| distrust.to_string())
         };
         let listed = [leaf.clone()];
         assert_eq!(verify(&listed, "localhost", UnixTime::now()), None);
@@ -366,15 +369,15 @@ mod tests {
         assert!(reason.starts_with("it is a CA certificate"), "{reason}");
         let reason = verify(&listed, "other.test", UnixTime::now()).unwrap();
         assert!(reason.starts_with("other name: it is for localhost"), "{reason}");
-        let reason = verify(&listed, "localhost", UnixTime::since_unix_epoch(LAST)).unwrap();
+        let reason = verify(&listed, "localhost", UnixTime::since_unix_epoch(LAST_HTTP_SECOND)).unwrap();
         assert!(reason.starts_with("expired"), "{reason}");
     }
 
     #[test]
     fn a_date_that_http_cannot_say_is_the_nearest_that_it_can() {
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
-        assert_eq!(date(SystemTime::UNIX_EPOCH - century), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(date(SystemTime::UNIX_EPOCH + 100 * century), "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!(format_http_date(SystemTime::UNIX_EPOCH - century), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(format_http_date(SystemTime::UNIX_EPOCH + 100 * century), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 
     #[test]
@@ -410,10 +413,13 @@ mod tests {
         ];
         for (reason, begins, holds) in table {
             let error = Error::InvalidCertificate(reason);
-            let text = Distrust::of(&error, Some(certificate())).to_string();
+            let text = CertificateRejection::from_rustls_error(&error, Some(certificate())).to_string();
             assert!(text.starts_with(begins) && text.contains(holds), "{error:?}: {text}");
         }
         let alert = Error::General("no".into());
-        assert_eq!(Distrust::of(&alert, None), Distrust::Other(alert.to_string()));
+        assert_eq!(
+            CertificateRejection::from_rustls_error(&alert, None),
+            CertificateRejection::Other(alert.to_string())
+        );
     }
 }

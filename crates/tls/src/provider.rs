@@ -1,7 +1,7 @@
 //! TLS for s2n-quic's server by [`super::session`]. s2n-quic's own rustls provider ends a session before rustls has
 //! issued its tickets (docs/adr/0008-own-tls-session.md).
 
-use super::{server_tls::ServerTls, session::Session};
+use super::{server_tls::ServerTls, session::QuicTlsSession};
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::Provider;
 use s2n_quic_core::{
@@ -10,15 +10,15 @@ use s2n_quic_core::{
 };
 
 impl tls::Endpoint for ServerTls {
-    type Session = Session;
+    type Session = QuicTlsSession;
 
-    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Session {
-        Session::new(self.clone(), info.local_address.ip(), parameters.encode_to_vec())
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> QuicTlsSession {
+        QuicTlsSession::new(self.clone(), info.local_address.ip(), parameters.encode_to_vec())
     }
 
     /// A session that fails: s2n-quic never requests one of a server.
-    fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> Session {
-        Session::failed(self)
+    fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> QuicTlsSession {
+        QuicTlsSession::new_failed(self)
     }
 
     fn max_tag_length(&self) -> usize {

@@ -1,11 +1,11 @@
 //! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
 //! the signature algorithms that it offers; and the hosts that its connection may then be used for.
 
-use super::authorities::Authorities;
-use super::certificate::{Certificate, normalize, parse_ip};
+use super::authorities::ClientAuthorities;
+use super::certificate::{LoadedCertificate, normalize_dns_name, parse_ip};
 use arc_swap::ArcSwap;
 use litequic_exchange::ClientTls;
-use litequic_telemetry::{self as telemetry, Family, Sample, Value};
+use litequic_telemetry::{self as telemetry, Family, Sample, SampleValue};
 use rustls::{
     CipherSuite, SignatureScheme,
     server::{ClientHello, ResolvesServerCert},
@@ -22,38 +22,38 @@ use std::{
 };
 
 /// The address of a client's connection where it is not known, or does not matter.
-const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
 /// client gets, each for a scheme with which none before it signs.
-type Group = Box<[Certificate]>;
+type CertificateGroup = Box<[LoadedCertificate]>;
 
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
     /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
-    default: Group,
+    default: CertificateGroup,
     /// By name; `*.example.com` as it is.
-    by_name: HashMap<String, Group>,
+    by_name: HashMap<String, CertificateGroup>,
     /// By IP address.
-    by_address: HashMap<IpAddr, Group>,
+    by_address: HashMap<IpAddr, CertificateGroup>,
     /// In the order of the configuration; those that were obtained by ACME come last.
-    all: Vec<Certificate>,
+    all: Vec<LoadedCertificate>,
     /// How many of `all` come from files.
     files: usize,
     /// Names and addresses whose certificate is still to be obtained: their clients get none.
     awaited: BTreeSet<String>,
     /// Certificates that no client gets.
-    unserved: Vec<Unserved>,
+    unserved: Vec<UnservedCertificate>,
     /// The authorities for clients' certificates, if they are requested.
-    authorities: Option<Authorities>,
+    authorities: Option<ClientAuthorities>,
 }
 
 /// A certificate that no client gets, because each of its names has others that sign with the same algorithms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unserved {
+pub struct UnservedCertificate {
     /// The place of the certificate in [`CertificateStore::certificates`].
-    pub place: usize,
+    pub position: usize,
     /// The places of those with its names and its algorithms, which clients get. Empty if it has no name.
     pub instead: Vec<usize>,
 }
@@ -61,24 +61,24 @@ pub struct Unserved {
 impl CertificateStore {
     /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all
     /// names of `default` may take its place for clients that offer the other's signature algorithm.
-    pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
-        Self::of(std::iter::once(default).chain(others).collect())
+    pub fn new(default: LoadedCertificate, others: impl IntoIterator<Item = LoadedCertificate>) -> Self {
+        Self::from_file_certificates(std::iter::once(default).chain(others).collect())
     }
 
     /// The certificates of files, of which the first is the default. There may be none.
-    pub fn of(files: Vec<Certificate>) -> Self {
+    pub fn from_file_certificates(files: Vec<LoadedCertificate>) -> Self {
         let count = files.len();
-        Self::composed(files, count)
+        Self::compose_groups(files, count)
     }
 
-    fn composed(all: Vec<Certificate>, files: usize) -> Self {
-        let places = Places::of(&all);
+    fn compose_groups(all: Vec<LoadedCertificate>, files: usize) -> Self {
+        let places = CertificatePositions::from_certificates(&all);
         let group = |places: &[usize]| places.iter().filter_map(|place| all.get(*place).cloned()).collect();
         Self {
             default: group(&places.default),
             by_name: places.by_name.iter().map(|(name, places)| (name.clone(), group(places))).collect(),
             by_address: places.by_address.iter().map(|(address, places)| (*address, group(places))).collect(),
-            unserved: places.unserved(&all),
+            unserved: places.find_unserved(&all),
             all,
             files,
             awaited: BTreeSet::new(),
@@ -90,58 +90,64 @@ impl CertificateStore {
     /// in place of earlier ones. Hosts that are `awaited`, lower case, have none yet: their clients get no certificate
     /// rather than another host's.
     #[must_use]
-    pub fn with_issued(&self, issued: impl IntoIterator<Item = Certificate>, awaited: BTreeSet<String>) -> Self {
-        let all = self.certificates().iter().cloned().chain(issued).collect();
-        Self { authorities: self.authorities.clone(), awaited, ..Self::composed(all, self.files) }
+    pub fn with_issued(&self, issued: impl IntoIterator<Item = LoadedCertificate>, awaited: BTreeSet<String>) -> Self {
+        let all = self.file_certificates().iter().cloned().chain(issued).collect();
+        Self { authorities: self.authorities.clone(), awaited, ..Self::compose_groups(all, self.files) }
     }
 
     /// Returns the store with `authorities` for clients' certificates.
     #[must_use]
-    pub fn with_authorities(self, authorities: Option<Authorities>) -> Self {
+    pub fn with_authorities(self, authorities: Option<ClientAuthorities>) -> Self {
         Self { authorities, ..self }
     }
 
     /// The authorities for clients' certificates; `None` if they are not requested.
-    pub fn authorities(&self) -> Option<&Authorities> {
+    pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
         self.authorities.as_ref()
     }
 
     /// The certificates of files, in the order of the configuration.
-    pub fn certificates(&self) -> &[Certificate] {
+    pub fn file_certificates(&self) -> &[LoadedCertificate] {
         self.all.get(..self.files).unwrap_or_default()
     }
 
     /// Every certificate: those of files, then those that were issued by ACME.
-    pub fn all(&self) -> &[Certificate] {
+    pub fn all_certificates(&self) -> &[LoadedCertificate] {
         &self.all
     }
 
     /// Certificates that no client gets, whatever its name and algorithms.
-    pub fn unserved(&self) -> &[Unserved] {
+    pub fn unserved_certificates(&self) -> &[UnservedCertificate] {
         &self.unserved
     }
 
     /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`:
     /// of those for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
     /// `None` if there is none yet: rustls then ends the handshake too.
-    pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> Option<&Certificate> {
-        let group = self.group(sni, local);
-        let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
+    pub fn choose_certificate(
+        &self,
+        sni: Option<&str>,
+        local: IpAddr,
+        offered: &[SignatureScheme],
+    ) -> Option<&LoadedCertificate> {
+        let group = self.certificates_for_name(sni, local);
+        let chosen = group.iter().find(|certificate| certificate.key_algorithm().signs_one_of(offered));
         chosen.or(group.first())
     }
 
     /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a
     /// wildcard for its first label, else the default. Without a name those that have the address: SNI cannot carry
     /// addresses (RFC 6066 §3), so a client that connects to one sends none.
-    fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
-        let name = sni.map(normalize);
+    fn certificates_for_name(&self, sni: Option<&str>, local: IpAddr) -> &[LoadedCertificate] {
+        let name = sni.map(normalize_dns_name);
         let found = match &name {
-            Some(name) => self.by_name.get(name).or_else(|| self.by_name.get(&wildcard(name)?)),
+            Some(name) => self.by_name.get(name).or_else(|| self.by_name.get(&wildcard_name(name)?)),
             None => self.by_address.get(&local.to_canonical()),
         };
         let is_awaited = || match &name {
             Some(name) => {
-                self.awaited.contains(name) || wildcard(name).is_some_and(|wildcard| self.awaited.contains(&wildcard))
+                self.awaited.contains(name)
+                    || wildcard_name(name).is_some_and(|wildcard| self.awaited.contains(&wildcard))
             }
             None => self.awaited.contains(&local.to_canonical().to_string()),
         };
@@ -166,18 +172,18 @@ impl CertificateStore {
     /// - the very name that it sent, which the default certificate does not cover, as the client knows;
     /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another
     ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
-    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
+    pub fn may_serve_host(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
             // Mostly equal letter by letter: that needs no copy.
-            Some(sni) => sni == host || normalize(sni) == normalize(host),
+            Some(sni) => sni == host || normalize_dns_name(sni) == normalize_dns_name(host),
             None => parse_ip(host).is_some(),
         };
-        asked_for || all_cover(self.group(sni, local), host)
+        asked_for || all_cover(self.certificates_for_name(sni, local), host)
     }
 
     /// Whether clients of a route for `host` may get a certificate that covers it. `*.` stands for one or more labels:
     /// a name below it is enough.
-    pub fn covers_pattern(&self, host: &str) -> bool {
+    pub fn covers_route_host(&self, host: &str) -> bool {
         let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
         match host.strip_prefix("*.") {
             Some(parent) => self.by_name.keys().any(|name| is_below(name, parent)),
@@ -189,15 +195,15 @@ impl CertificateStore {
     pub fn has_name(&self, host: &str) -> bool {
         match parse_ip(host) {
             Some(address) => self.by_address.contains_key(&address.to_canonical()),
-            None => all_cover(self.group(Some(host), UNKNOWN), host),
+            None => all_cover(self.certificates_for_name(Some(host), UNKNOWN_ADDRESS), host),
         }
     }
 }
 
 /// The signature schemes that a client offers. In TLS 1.2 RSA signs with PKCS #1 padding, too (RFC 8446 §4.2.3): such a
 /// client has an RSA certificate as if it offered PSS.
-fn schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
-    let is_old = !ClientTls::is_13_offered(suites.iter().map(|suite| u16::from(*suite)));
+fn accepted_schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
+    let is_old = !ClientTls::offers_tls13(suites.iter().map(|suite| u16::from(*suite)));
     let pkcs1 =
         [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
     if is_old && offered.iter().any(|scheme| pkcs1.contains(scheme)) {
@@ -206,72 +212,78 @@ fn schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a
     offered.into()
 }
 
-fn all_cover(group: &[Certificate], host: &str) -> bool {
-    !group.is_empty() && group.iter().all(|certificate| certificate.names().cover(host))
+fn all_cover(group: &[LoadedCertificate], host: &str) -> bool {
+    !group.is_empty() && group.iter().all(|certificate| certificate.certificate_names().includes_host(host))
 }
 
 /// The wildcard that stands for the first label of `name`.
-fn wildcard(name: &str) -> Option<String> {
+fn wildcard_name(name: &str) -> Option<String> {
     let (_, parent) = name.split_once('.')?;
     Some(format!("*.{parent}"))
 }
 
 /// Certificates that are served for each name, by their places in the configuration: those of [`CertificateStore`].
-struct Places {
+struct CertificatePositions {
     default: Vec<usize>,
     by_name: HashMap<String, Vec<usize>>,
     by_address: HashMap<IpAddr, Vec<usize>>,
 }
 
-impl Places {
-    fn of(all: &[Certificate]) -> Self {
+impl CertificatePositions {
+    fn from_certificates(all: &[LoadedCertificate]) -> Self {
         let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for (place, certificate) in all.iter().enumerate() {
-            for name in &certificate.names().dns {
+            for name in &certificate.certificate_names().dns {
                 by_name.entry(name.clone()).or_default().push(place);
             }
-            for address in &certificate.names().ip {
+            for address in &certificate.certificate_names().ip {
                 by_address.entry(address.to_canonical()).or_default().push(place);
             }
         }
         for places in by_name.values_mut().chain(by_address.values_mut()) {
-            *places = served(all, places, &[]);
+            *places = cheapest_by_scheme(all, places, &[]);
         }
         // A client whose algorithms no certificate with its exact name has gets one with a wildcard.
         let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
         for name in exact {
-            let wild = wildcard(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
+            let wild = wildcard_name(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
             if let Some(places) = by_name.get_mut(&name) {
-                *places = served(all, places, &wild);
+                *places = cheapest_by_scheme(all, places, &wild);
             }
         }
-        let names = |certificate: &Certificate| -> BTreeSet<_> {
-            let names = certificate.names();
+        let names = |certificate: &LoadedCertificate| -> BTreeSet<_> {
+            let names = certificate.certificate_names();
             names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
         };
         let first = all.first().map(names).unwrap_or_default();
         // Whatever the first certificate covers, each of its group does. All have all names of one without any.
-        let is_default = |(place, certificate): &(usize, &Certificate)| {
+        let is_default = |(place, certificate): &(usize, &LoadedCertificate)| {
             *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
         };
         let default: Vec<usize> = all.iter().enumerate().filter(is_default).map(|(place, _)| place).collect();
-        Self { default: served(all, &default, &[]), by_name, by_address }
+        Self { default: cheapest_by_scheme(all, &default, &[]), by_name, by_address }
     }
 
-    fn unserved(&self, all: &[Certificate]) -> Vec<Unserved> {
+    fn find_unserved(&self, all: &[LoadedCertificate]) -> Vec<UnservedCertificate> {
         let groups = self.by_name.values().chain(self.by_address.values()).chain([&self.default]);
         let served: BTreeSet<usize> = groups.flatten().copied().collect();
         let unserved = all.iter().enumerate().filter(|(place, _)| !served.contains(place));
-        unserved.map(|(place, certificate)| Unserved { place, instead: self.instead_of(certificate, all) }).collect()
+        unserved
+            .map(|(place, certificate)| UnservedCertificate {
+                position: place,
+                instead: self.find_replacements(certificate, all),
+            })
+            .collect()
     }
 
     /// The certificates that clients of the names of `certificate` get which verify its signatures.
-    fn instead_of(&self, certificate: &Certificate, all: &[Certificate]) -> Vec<usize> {
-        let names = certificate.names().dns.iter().filter_map(|name| self.by_name.get(name));
-        let addresses = certificate.names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
+    fn find_replacements(&self, certificate: &LoadedCertificate, all: &[LoadedCertificate]) -> Vec<usize> {
+        let names = certificate.certificate_names().dns.iter().filter_map(|name| self.by_name.get(name));
+        let addresses =
+            certificate.certificate_names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
         let is_alike = |place: &usize| {
-            let schemes = certificate.algorithm().schemes();
-            all.get(*place).is_some_and(|other| other.algorithm().signs_one_of(schemes))
+            let schemes = certificate.key_algorithm().signature_schemes();
+            all.get(*place).is_some_and(|other| other.key_algorithm().signs_one_of(schemes))
         };
         let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
         places.into_iter().collect()
@@ -280,16 +292,16 @@ impl Places {
 
 /// The certificates of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before
 /// does. At least one, if there are any.
-fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
+fn cheapest_by_scheme(all: &[LoadedCertificate], first: &[usize], then: &[usize]) -> Vec<usize> {
     let mut schemes = BTreeSet::new();
     let mut places = Vec::new();
     for candidates in [first, then] {
         let mut candidates: Vec<_> =
-            candidates.iter().filter_map(|place| Some((*place, all.get(*place)?.algorithm()))).collect();
-        candidates.sort_by_key(|(_, algorithm)| algorithm.cost());
+            candidates.iter().filter_map(|place| Some((*place, all.get(*place)?.key_algorithm()))).collect();
+        candidates.sort_by_key(|(_, algorithm)| algorithm.handshake_cost());
         for (place, algorithm) in candidates {
             let known = schemes.len();
-            schemes.extend(algorithm.schemes().iter().map(|scheme| u16::from(*scheme)));
+            schemes.extend(algorithm.signature_schemes().iter().map(|scheme| u16::from(*scheme)));
             if schemes.len() > known || places.is_empty() {
                 places.push(place);
             }
@@ -300,41 +312,41 @@ fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
 
 /// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
 #[derive(Debug)]
-pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<Unanswered>);
+pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<CertificateMisses>);
 
 /// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of
 /// such a handshake alone.
 #[derive(Debug, Default)]
-pub struct Unanswered(AtomicU64);
+pub struct CertificateMisses(AtomicU64);
 
-impl telemetry::Group for Unanswered {
+impl telemetry::Group for CertificateMisses {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let help = "Handshakes that ended because no certificate has been obtained for the client's host yet.";
         let family = Family { name: "handshakes_without_certificate", help };
         let note = "Those of a host of `[[acme]]` whose certificate is still to be issued.";
-        see(Sample { family, labels: Vec::new(), note, value: Value::Counter(self.0.load(Relaxed)) });
+        see(Sample { family, labels: Vec::new(), note, value: SampleValue::Counter(self.0.load(Relaxed)) });
     }
 }
 
 impl CertificateResolver {
     /// Serves `store`.
     pub fn new(store: CertificateStore) -> Arc<Self> {
-        Self::counting(store, Arc::default())
+        Self::with_miss_counter(store, Arc::default())
     }
 
     /// Serves `store`, and counts clients without a certificate in `unanswered`.
-    pub fn counting(store: CertificateStore, unanswered: Arc<Unanswered>) -> Arc<Self> {
+    pub fn with_miss_counter(store: CertificateStore, unanswered: Arc<CertificateMisses>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(store), unanswered))
     }
 
     /// Serves `store` from the next handshake on.
-    pub fn replace(&self, store: CertificateStore) {
+    pub fn replace_store(&self, store: CertificateStore) {
         self.0.store(Arc::new(store));
     }
 
     /// [`CertificateStore::covers`] of the store that is served now.
-    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
-        self.0.load().covers(sni, local, host)
+    pub fn may_serve_host_now(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
+        self.0.load().may_serve_host(sni, local, host)
     }
 
     /// [`CertificateStore::has_name`] of the store that is served now.
@@ -344,50 +356,50 @@ impl CertificateResolver {
 
     /// The configuration of a handshake at the address `local`; `None` if this one, which all handshakes share, is the
     /// same.
-    pub(super) fn at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
-        let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AtAddress { resolver: Arc::clone(self), local }) };
+    pub(super) fn resolver_at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
+        let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AddressResolver { resolver: Arc::clone(self), local }) };
         self.0.load().depends_on_address().then(at)
     }
 
-    fn choose(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
+    fn resolve_hello(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
         let store = self.0.load();
-        let schemes = schemes(hello.signature_schemes(), hello.cipher_suites());
-        let chosen = store.choose(hello.server_name(), local, &schemes);
+        let schemes = accepted_schemes(hello.signature_schemes(), hello.cipher_suites());
+        let chosen = store.choose_certificate(hello.server_name(), local, &schemes);
         if chosen.is_none() {
             self.1.0.fetch_add(1, Relaxed);
         }
-        Some(Arc::clone(chosen?.key()))
+        Some(Arc::clone(chosen?.certified_key()))
     }
 
     /// The store that is served now.
-    pub fn store(&self) -> Arc<CertificateStore> {
+    pub fn current_store(&self) -> Arc<CertificateStore> {
         self.0.load_full()
     }
 }
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.choose(&client_hello, UNKNOWN)
+        self.resolve_hello(&client_hello, UNKNOWN_ADDRESS)
     }
 }
 
 /// A [`CertificateResolver`] for one handshake, whose client connected to an address. A ClientHello does not have it.
 #[derive(Debug)]
-struct AtAddress {
+struct AddressResolver {
     resolver: Arc<CertificateResolver>,
     local: IpAddr,
 }
 
-impl ResolvesServerCert for AtAddress {
+impl ResolvesServerCert for AddressResolver {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.resolver.choose(&client_hello, self.local)
+        self.resolver.resolve_hello(&client_hello, self.local)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SelfSigned, self_signed, self_signed_with};
+    use crate::{SelfSigned, make_self_signed_with, make_self_signed};
     use rcgen::{
         CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
         SignatureAlgorithm,
@@ -398,13 +410,13 @@ mod tests {
     const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
     const ALL: &[SignatureScheme] = &[RSA, P384, P256];
 
-    fn certificate(names: &[&str]) -> Certificate {
-        self_signed(names.iter().copied()).unwrap().certificate().unwrap()
+    fn certificate(names: &[&str]) -> LoadedCertificate {
+        make_self_signed(names.iter().copied()).unwrap().to_loaded_certificate().unwrap()
     }
 
-    fn certificate_with(key: &'static SignatureAlgorithm, names: &[&str]) -> Certificate {
+    fn certificate_with(key: &'static SignatureAlgorithm, names: &[&str]) -> LoadedCertificate {
         let key = KeyPair::generate_for(key).unwrap();
-        self_signed_with(names.iter().copied(), &key).unwrap().certificate().unwrap()
+        make_self_signed_with(names.iter().copied(), &key).unwrap().to_loaded_certificate().unwrap()
     }
 
     /// A kind of key, and the names of its certificate.
@@ -436,7 +448,11 @@ mod tests {
         ];
         let store = store();
         for (sni, expected) in table {
-            assert_eq!(store.choose(sni, UNKNOWN, ALL).unwrap().names().dns[0], expected, "{sni:?}");
+            assert_eq!(
+                store.choose_certificate(sni, UNKNOWN_ADDRESS, ALL).unwrap().certificate_names().dns[0],
+                expected,
+                "{sni:?}"
+            );
         }
     }
 
@@ -453,7 +469,7 @@ mod tests {
         let store = store();
         for (sni, local, expected) in table {
             assert_eq!(
-                store.choose(sni, local.parse().unwrap(), ALL).unwrap().names().dns[0],
+                store.choose_certificate(sni, local.parse().unwrap(), ALL).unwrap().certificate_names().dns[0],
                 expected,
                 "{sni:?} at {local}"
             );
@@ -483,13 +499,13 @@ mod tests {
         ];
         let store = store();
         for (what, sni, host, expected) in table {
-            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{what}: {sni:?}, {host}");
+            assert_eq!(store.may_serve_host(sni, UNKNOWN_ADDRESS, host), expected, "{what}: {sni:?}, {host}");
         }
         // The certificate of a client without a name depends on the address.
         let address = "192.0.2.1".parse().unwrap();
         for (host, expected) in [("example.org", true), ("localhost", false), ("192.0.2.1", true), ("192.0.2.9", true)]
         {
-            assert_eq!(store.covers(None, address, host), expected, "{host}");
+            assert_eq!(store.may_serve_host(None, address, host), expected, "{host}");
         }
     }
 
@@ -510,7 +526,7 @@ mod tests {
             ("192.0.2.1", true),
             ("192.0.2.2", false),
         ] {
-            assert_eq!(store.covers_pattern(host), expected, "{host}");
+            assert_eq!(store.covers_route_host(host), expected, "{host}");
         }
     }
 
@@ -525,31 +541,31 @@ mod tests {
         ]);
         let address = "192.0.2.1".parse().unwrap();
         let table: [(_, _, &[_], _); 16] = [
-            (Some("both.test"), UNKNOWN, ALL, 2),
-            (Some("both.test"), UNKNOWN, &[RSA, P384], 1),
-            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PSS_SHA512], 0),
+            (Some("both.test"), UNKNOWN_ADDRESS, ALL, 2),
+            (Some("both.test"), UNKNOWN_ADDRESS, &[RSA, P384], 1),
+            (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::RSA_PSS_SHA512], 0),
             // Schemes of no certificate, or of certificates alone: rustls ends the handshake.
-            (Some("both.test"), UNKNOWN, &[SignatureScheme::ED25519], 2),
-            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PKCS1_SHA256], 2),
-            (Some("both.test"), UNKNOWN, &[], 2),
-            (Some("p384.test"), UNKNOWN, &[P256], 1),
+            (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::ED25519], 2),
+            (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::RSA_PKCS1_SHA256], 2),
+            (Some("both.test"), UNKNOWN_ADDRESS, &[], 2),
+            (Some("p384.test"), UNKNOWN_ADDRESS, &[P256], 1),
             // An exact name is preferred to a wildcard, as long as the client verifies its algorithm.
-            (Some("www.wild.test"), UNKNOWN, ALL, 2),
-            (Some("www.wild.test"), UNKNOWN, &[RSA], 3),
-            (Some("www.wild.test"), UNKNOWN, &[P384], 2),
-            (Some("api.wild.test"), UNKNOWN, ALL, 3),
+            (Some("www.wild.test"), UNKNOWN_ADDRESS, ALL, 2),
+            (Some("www.wild.test"), UNKNOWN_ADDRESS, &[RSA], 3),
+            (Some("www.wild.test"), UNKNOWN_ADDRESS, &[P384], 2),
+            (Some("api.wild.test"), UNKNOWN_ADDRESS, ALL, 3),
             (None, address, ALL, 2),
             (None, address, &[RSA], 0),
             // The second lacks the first one's address, the third has all names of the first.
-            (None, UNKNOWN, ALL, 2),
-            (Some("elsewhere.test"), UNKNOWN, &[P384, RSA], 0),
-            (None, UNKNOWN, &[P384], 2),
+            (None, UNKNOWN_ADDRESS, ALL, 2),
+            (Some("elsewhere.test"), UNKNOWN_ADDRESS, &[P384, RSA], 0),
+            (None, UNKNOWN_ADDRESS, &[P384], 2),
         ];
         for (sni, local, offered, expected) in table {
-            let served = store.choose(sni, local, offered).unwrap();
-            assert!(served.is_same_chain(&store.certificates()[expected]), "{sni:?} at {local}: {offered:?}");
+            let served = store.choose_certificate(sni, local, offered).unwrap();
+            assert!(served.is_same_chain(&store.file_certificates()[expected]), "{sni:?} at {local}: {offered:?}");
         }
-        assert_eq!(store.unserved(), []);
+        assert_eq!(store.unserved_certificates(), []);
     }
 
     #[test]
@@ -575,19 +591,19 @@ mod tests {
             (None, "b.test", true),
             (None, "c.test", false),
         ] {
-            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{sni:?}, {host}");
+            assert_eq!(store.may_serve_host(sni, UNKNOWN_ADDRESS, host), expected, "{sni:?}, {host}");
         }
         for name in ["a.test", "b.test", "c.test", "d.test", "www.wild.test", "api.wild.test"] {
             assert!(store.has_name(name), "{name}");
         }
-        assert_eq!(store.unserved(), [Unserved { place: 4, instead: vec![2] }]);
+        assert_eq!(store.unserved_certificates(), [UnservedCertificate { position: 4, instead: vec![2] }]);
     }
 
     #[test]
     fn a_certificate_that_no_client_gets_is_known_with_those_that_it_gets_instead() {
         let (rsa, p256): (&'static _, &'static _) = (&PKCS_RSA_SHA256, &PKCS_ECDSA_P256_SHA256);
-        let unserved = |place, instead: &[usize]| Unserved { place, instead: instead.to_vec() };
-        let table: [(&[Made<'_>], Vec<Unserved>); 5] = [
+        let unserved = |place, instead: &[usize]| UnservedCertificate { position: place, instead: instead.to_vec() };
+        let table: [(&[Made<'_>], Vec<UnservedCertificate>); 5] = [
             (&[(rsa, &["a.test"]), (p256, &["a.test"])], vec![]),
             (&[(p256, &["a.test"]), (p256, &["a.test"])], vec![unserved(1, &[0])]),
             (&[(p256, &["a.test"]), (p256, &["a.test", "b.test"])], vec![]),
@@ -605,25 +621,27 @@ mod tests {
         ];
         for (certificates, expected) in table {
             let names: Vec<_> = certificates.iter().map(|(_, names)| names).collect();
-            assert_eq!(of_kinds(certificates).unserved(), expected, "{names:?}");
+            assert_eq!(of_kinds(certificates).unserved_certificates(), expected, "{names:?}");
         }
         let nameless = || {
             let mut parameters = CertificateParams::new([]).unwrap();
             parameters.distinguished_name = DistinguishedName::new();
             let key = KeyPair::generate().unwrap();
             let (cert_pem, key_pem) = (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem());
-            SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.certificate().unwrap()
+            SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.to_loaded_certificate().unwrap()
         };
         let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
-        assert_eq!(store.unserved(), [unserved(2, &[])]);
-        assert!(store.choose(None, UNKNOWN, ALL).unwrap().is_same_chain(&store.certificates()[0]));
+        assert_eq!(store.unserved_certificates(), [unserved(2, &[])]);
+        assert!(
+            store.choose_certificate(None, UNKNOWN_ADDRESS, ALL).unwrap().is_same_chain(&store.file_certificates()[0])
+        );
     }
 
     #[test]
     fn a_replaced_store_serves_from_then_on() {
         let resolver = CertificateResolver::new(CertificateStore::new(certificate(&["old.test"]), []));
-        resolver.replace(CertificateStore::new(certificate(&["new.test"]), []));
-        assert!(resolver.covers(None, UNKNOWN, "new.test"));
-        assert!(!resolver.covers(None, UNKNOWN, "old.test"));
+        resolver.replace_store(CertificateStore::new(certificate(&["new.test"]), []));
+        assert!(resolver.may_serve_host_now(None, UNKNOWN_ADDRESS, "new.test"));
+        assert!(!resolver.may_serve_host_now(None, UNKNOWN_ADDRESS, "old.test"));
     }
 }

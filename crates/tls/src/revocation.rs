@@ -5,7 +5,7 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer, revocation_lis
 
 /// Why one of `crls` cannot be used, where rustls would say only that it cannot be parsed: a list of version 1, as
 /// `openssl ca -gencrl` makes it without `crl_extensions`. RFC 5280 §5.1.2.1 demands version 2.
-pub(super) fn unusable(crls: &[CertificateRevocationListDer<'_>]) -> Option<String> {
+pub(super) fn unusable_list_reason(crls: &[CertificateRevocationListDer<'_>]) -> Option<String> {
     let place = crls.iter().position(|crl| {
         let parsed = CertificateRevocationList::from_der(crl);
         parsed.is_ok_and(|(_, crl)| crl.tbs_cert_list.version.is_none())
@@ -18,7 +18,7 @@ pub(super) fn unusable(crls: &[CertificateRevocationListDer<'_>]) -> Option<Stri
 
 /// The subjects of those of `authorities` that have no list among `crls`, if there are any lists: certificates that
 /// these authorities have signed are rejected.
-pub(super) fn without_list(
+pub(super) fn authorities_without_list(
     authorities: &[CertificateDer<'_>],
     crls: &[CertificateRevocationListDer<'_>],
 ) -> Vec<String> {
@@ -35,7 +35,7 @@ pub(super) fn without_list(
 }
 
 /// The warning about `authority`, which has no list.
-pub(super) fn warning(authority: &str) -> String {
+pub(super) fn missing_list_warning(authority: &str) -> String {
     format!("there is no certificate revocation list of {authority:?}: certificates that it has signed are rejected")
 }
 
@@ -76,8 +76,8 @@ pub(super) mod tests {
     #[test]
     fn a_list_of_version_1_is_named_by_its_version_and_place() {
         let [_, new] = authority("new");
-        assert_eq!(unusable(&[list(&new)]), None);
-        let reason = unusable(&[list(&new), list(VERSION_1)]).unwrap();
+        assert_eq!(unusable_list_reason(&[list(&new)]), None);
+        let reason = unusable_list_reason(&[list(&new), list(VERSION_1)]).unwrap();
         assert_eq!(reason, "certificate revocation list 2 has version 1, and must have version 2 (RFC 5280 §5.1.2.1)");
     }
 
@@ -85,8 +85,8 @@ pub(super) mod tests {
     fn authorities_without_a_list_are_those_whose_subject_issued_none() {
         let ([one, of_one], [other, of_other]) = (authority("one"), authority("other"));
         let both = [one, other].map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap());
-        assert_eq!(without_list(&both, &[list(&of_one)]), ["CN=other"]);
-        assert!(without_list(&both, &[list(&of_one), list(&of_other)]).is_empty());
-        assert!(without_list(&both, &[]).is_empty(), "revocation is not checked at all");
+        assert_eq!(authorities_without_list(&both, &[list(&of_one)]), ["CN=other"]);
+        assert!(authorities_without_list(&both, &[list(&of_one), list(&of_other)]).is_empty());
+        assert!(authorities_without_list(&both, &[]).is_empty(), "revocation is not checked at all");
     }
 }

@@ -3,17 +3,17 @@
 use s2n_quic_core::{crypto::tls, transport::Error};
 
 /// The extension `quic_transport_parameters`. rustls takes the codepoint of QUIC's drafts (0xffa5) for it as well.
-const PARAMETERS: usize = 0x39;
+const TRANSPORT_PARAMETERS_TYPE: usize = 0x39;
 /// The type of a ClientHello (RFC 8446 §4).
-const CLIENT_HELLO: usize = 1;
+const CLIENT_HELLO_TYPE: usize = 1;
 /// Bytes before the session ID: version and random (RFC 8446 §4.1.2).
-const FIXED: usize = 2 + 32;
+const BYTES_BEFORE_SESSION_ID: usize = 2 + 32;
 
 /// Reads ClientHello messages and checks each at its end, once rustls has accepted it: results for malformed ones have
 /// no meaning.
 #[derive(Debug, Default)]
-pub(super) struct TlsRules {
-    field: Field,
+pub(super) struct ClientHelloRules {
+    field: HelloField,
     /// The field's bytes so far.
     value: usize,
     gathered: usize,
@@ -27,7 +27,7 @@ pub(super) struct TlsRules {
 
 /// The parts that are read; everything between is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Field {
+enum HelloField {
     #[default]
     Header,
     SessionId,
@@ -40,9 +40,9 @@ enum Field {
     Other,
 }
 
-impl Field {
+impl HelloField {
     /// Bytes.
-    const fn length(self) -> usize {
+    const fn field_bytes(self) -> usize {
         match self {
             Self::Header => 4,
             Self::SessionId | Self::Compression | Self::Other => 1,
@@ -51,13 +51,13 @@ impl Field {
     }
 }
 
-impl TlsRules {
+impl ClientHelloRules {
     /// Reads on, in the ClientHello or in the one that follows a HelloRetryRequest.
     ///
     /// # Errors
     ///
     /// The connection's, at the end of an invalid message.
-    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn check_bytes(&mut self, data: &[u8]) -> Result<(), Error> {
         for byte in data {
             self.left = self.left.saturating_sub(1);
             if self.skip > 0 {
@@ -65,14 +65,14 @@ impl TlsRules {
             } else {
                 self.value = self.value << 8 | usize::from(*byte);
                 self.gathered += 1;
-                if self.gathered == self.field.length() {
+                if self.gathered == self.field.field_bytes() {
                     self.gathered = 0;
                     let value = std::mem::take(&mut self.value);
                     self.end_field(value);
                 }
             }
-            if self.left == 0 && self.field != Field::Header {
-                std::mem::take(self).verdict()?;
+            if self.left == 0 && self.field != HelloField::Header {
+                std::mem::take(self).check_message()?;
             }
         }
         Ok(())
@@ -80,28 +80,32 @@ impl TlsRules {
 
     fn end_field(&mut self, value: usize) {
         (self.field, self.skip) = match self.field {
-            Field::Header => {
+            HelloField::Header => {
                 self.left = value & 0x00ff_ffff;
-                if value >> 24 == CLIENT_HELLO { (Field::SessionId, FIXED) } else { (Field::Other, self.left) }
+                if value >> 24 == CLIENT_HELLO_TYPE {
+                    (HelloField::SessionId, BYTES_BEFORE_SESSION_ID)
+                } else {
+                    (HelloField::Other, self.left)
+                }
             }
-            Field::SessionId => {
+            HelloField::SessionId => {
                 self.has_session_id = value > 0;
-                (Field::CipherSuites, value)
+                (HelloField::CipherSuites, value)
             }
-            Field::CipherSuites => (Field::Compression, value),
-            Field::Compression => (Field::Extensions, value),
-            Field::Extensions => (Field::Extension, 0),
-            Field::Extension => {
-                self.has_parameters |= value == PARAMETERS;
-                (Field::ExtensionLength, 0)
+            HelloField::CipherSuites => (HelloField::Compression, value),
+            HelloField::Compression => (HelloField::Extensions, value),
+            HelloField::Extensions => (HelloField::Extension, 0),
+            HelloField::Extension => {
+                self.has_parameters |= value == TRANSPORT_PARAMETERS_TYPE;
+                (HelloField::ExtensionLength, 0)
             }
-            Field::ExtensionLength => (Field::Extension, value),
-            Field::Other => (Field::Other, 0),
+            HelloField::ExtensionLength => (HelloField::Extension, value),
+            HelloField::Other => (HelloField::Other, 0),
         };
     }
 
-    fn verdict(self) -> Result<(), Error> {
-        if self.field == Field::Other {
+    fn check_message(self) -> Result<(), Error> {
+        if self.field == HelloField::Other {
             Ok(())
         } else if self.has_session_id {
             // TLS 1.3 imitates 1.2 for middleboxes, from which QUIC hides it (RFC 9001 §8.4).
@@ -118,13 +122,13 @@ impl TlsRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Trust, client_config};
+    use crate::{ServerTrust, client_config};
     use proptest::prelude::{any, prop};
     use rustls::quic::{ClientConnection, Version};
     use std::sync::Arc;
 
     fn hello(version: Version) -> Vec<u8> {
-        let config = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        let config = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
         let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
         let mut client = ClientConnection::new(config, version, name, vec![0; 40]).unwrap();
         let mut hello = Vec::new();
@@ -134,8 +138,8 @@ mod tests {
 
     const MISSING_EXTENSION: Result<(), u64> = Err(0x16d);
 
-    fn read(rules: &mut TlsRules, data: &[u8]) -> Result<(), u64> {
-        rules.read(data).map_err(|error| error.code.as_u64())
+    fn read(rules: &mut ClientHelloRules, data: &[u8]) -> Result<(), u64> {
+        rules.check_bytes(data).map_err(|error| error.code.as_u64())
     }
 
     #[test]
@@ -143,7 +147,7 @@ mod tests {
         for (version, expected) in [(Version::V1, Ok(())), (Version::V1Draft, MISSING_EXTENSION)] {
             let hello = hello(version);
             for size in [1, 2, 7, 100, hello.len()] {
-                let mut rules = TlsRules::default();
+                let mut rules = ClientHelloRules::default();
                 let mut pieces: Vec<_> = hello.chunks(size).map(|piece| read(&mut rules, piece)).collect();
                 assert_eq!(pieces.pop(), Some(expected), "in pieces of {size}");
                 assert!(pieces.iter().all(Result::is_ok));
@@ -153,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_second_message_counts_by_itself() {
-        let mut rules = TlsRules::default();
+        let mut rules = ClientHelloRules::default();
         assert_eq!(read(&mut rules, &hello(Version::V1)), Ok(()));
         assert_eq!(read(&mut rules, &hello(Version::V1Draft)), MISSING_EXTENSION);
         let both = [hello(Version::V1), hello(Version::V1Draft)].concat();
-        assert_eq!(read(&mut TlsRules::default(), &both), MISSING_EXTENSION);
+        assert_eq!(read(&mut ClientHelloRules::default(), &both), MISSING_EXTENSION);
     }
 
     #[test]
@@ -168,10 +172,10 @@ mod tests {
             (&[1, 9, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Err(0x0a)),
             (&[0, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Ok(())),
         ] {
-            let length = u8::try_from(FIXED + tail.len()).unwrap();
-            let message = [&[1, 0, 0, length][..], &[3; FIXED], tail].concat();
+            let length = u8::try_from(BYTES_BEFORE_SESSION_ID + tail.len()).unwrap();
+            let message = [&[1, 0, 0, length][..], &[3; BYTES_BEFORE_SESSION_ID], tail].concat();
             let (last, most) = message.split_last().unwrap();
-            let mut rules = TlsRules::default();
+            let mut rules = ClientHelloRules::default();
             assert_eq!(read(&mut rules, most), Ok(()), "not judged before its end: {tail:x?}");
             assert_eq!(read(&mut rules, &[*last]), expected, "{tail:x?}");
         }
@@ -180,9 +184,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn whatever_comes_is_read_without_a_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..8)) {
-            let mut rules = TlsRules::default();
+            let mut rules = ClientHelloRules::default();
             for piece in pieces {
-                let _ = rules.read(&piece);
+                let _ = rules.check_bytes(&piece);
             }
         }
     }

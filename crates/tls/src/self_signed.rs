@@ -1,6 +1,6 @@
 //! A certificate made on the spot, for `litequic demo` and tests: no client trusts it by default.
 
-use super::{certificate::Certificate, certificate_error::CertificateErrors};
+use super::{certificate::LoadedCertificate, certificate_error::CertificateErrors};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use litequic_config::CertificateFiles;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 /// valid for at most 14 days; a day is left for clock skew.
 const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
 /// Clock skew.
-const BACKDATED: Duration = Duration::from_secs(3600);
+const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// A self-signed certificate.
 #[derive(Debug, Clone)]
@@ -30,9 +30,9 @@ impl SelfSigned {
     /// # Errors
     ///
     /// None but a defect of litequic.
-    pub fn certificate(&self) -> Result<Certificate, CertificateErrors> {
+    pub fn to_loaded_certificate(&self) -> Result<LoadedCertificate, CertificateErrors> {
         let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
-        Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)
+        LoadedCertificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)
     }
 }
 
@@ -41,8 +41,8 @@ impl SelfSigned {
 /// # Errors
 ///
 /// A name that is not ASCII.
-pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
-    self_signed_with(names, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+pub fn make_self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
+    make_self_signed_with(names, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
 /// A certificate of `key` for `names`: DNS names and IP addresses.
@@ -50,14 +50,14 @@ pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Resul
 /// # Errors
 ///
 /// A name that is not ASCII.
-pub fn self_signed_with<N: Into<String>>(
+pub fn make_self_signed_with<N: Into<String>>(
     names: impl IntoIterator<Item = N>,
     key: &KeyPair,
 ) -> Result<SelfSigned, rcgen::Error> {
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
     let mut parameters = CertificateParams::new(names)?;
     let now = SystemTime::now();
-    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_before = (now - BACKDATING).into();
     parameters.not_after = (now + VALIDITY).into();
     let certificate = parameters.self_signed(key)?;
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &key.subject_public_key_info());
@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn the_fingerprint_is_a_sha256_digest_in_base64() {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         assert_eq!(BASE64_STANDARD.decode(&made.spki_sha256).unwrap().len(), 32);
     }
 
     #[test]
     fn chromium_would_accept_its_validity() {
-        let certificate = self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let certificate = make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap();
         let left = certificate.not_after().duration_since(SystemTime::now()).unwrap();
-        assert!(left + BACKDATED <= Duration::from_secs(14 * 24 * 3600));
+        assert!(left + BACKDATING <= Duration::from_secs(14 * 24 * 3600));
     }
 }

@@ -1,8 +1,8 @@
 //! The server's side of TLS: configurations that all workers share.
 
 use super::resolver::CertificateResolver;
-use super::suites::{ALPN_H3, ALPN_TCP, provider, tls12_suites};
-use super::tickets::{TicketProtocol, Tickets};
+use super::suites::{ALPN_H3, ALPN_TCP, tls12_suites, tls13_provider};
+use super::tickets::{SessionTickets, TicketProtocol};
 use aws_lc_rs::hkdf::Prk;
 use rustls::{
     KeyLogFile, ServerConfig, SupportedProtocolVersion,
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when
 /// it does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
-const TICKETS: usize = 2;
+const TICKETS_PER_HANDSHAKE: usize = 2;
 
 /// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
 ///
@@ -31,7 +31,7 @@ pub fn server_config(
     key_log: bool,
     secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
+    config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
 }
 
 /// TLS for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of HTTP/3 cannot be resumed in
@@ -40,12 +40,12 @@ pub fn server_config(
 /// # Errors
 ///
 /// When rustls rejects the cipher suites, which no input causes.
-pub(super) fn tcp_config(
+pub(super) fn tcp_server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
     secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
+    config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
 }
 
 /// TLS over TCP for clients that have no TLS 1.3. Lists both versions, or rustls would not set the sentinel in the
@@ -55,29 +55,29 @@ pub(super) fn tcp_config(
 /// # Errors
 ///
 /// When rustls rejects the cipher suites, which no input causes.
-pub(super) fn tls12_config(
+pub(super) fn tls12_server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut provider = provider();
+    let mut provider = tls13_provider();
     provider.cipher_suites.extend(tls12_suites());
     let verifier = WebPkiClientVerifier::no_client_auth();
-    let mut config = config_of(provider, &[&TLS13, &TLS12], resolver, verifier, key_log, ALPN_TCP)?;
+    let mut config = build_server_config(provider, &[&TLS13, &TLS12], resolver, verifier, key_log, ALPN_TCP)?;
     config.require_ems = true;
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-fn plain_config(
+fn config_with_tickets(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
-    tickets: Tickets,
+    tickets: SessionTickets,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
+    let mut config = tls13_server_config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
     config.ticketer = Arc::new(tickets);
-    config.send_tls13_tickets = TICKETS;
-    config.max_tls13_tickets = TICKETS; // a client that asks for fewer (RFC 9149) gets fewer
+    config.send_tls13_tickets = TICKETS_PER_HANDSHAKE;
+    config.max_tls13_tickets = TICKETS_PER_HANDSHAKE; // a client that asks for fewer (RFC 9149) gets fewer
     Ok(Arc::new(config))
 }
 
@@ -88,27 +88,27 @@ fn plain_config(
 /// # Errors
 ///
 /// When rustls rejects the cipher suites, which no input causes.
-pub(super) fn asking_config(
+pub(super) fn config_with_verifier(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,
     key_log: bool,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = config(resolver, verifier, key_log, protocols)?;
+    let mut config = tls13_server_config(resolver, verifier, key_log, protocols)?;
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-fn config(
+fn tls13_server_config(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,
     key_log: bool,
     protocols: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
-    config_of(provider(), &[&TLS13], resolver, verifier, key_log, protocols)
+    build_server_config(tls13_provider(), &[&TLS13], resolver, verifier, key_log, protocols)
 }
 
-fn config_of(
+fn build_server_config(
     provider: CryptoProvider,
     versions: &[&'static SupportedProtocolVersion],
     resolver: Arc<CertificateResolver>,
@@ -124,7 +124,7 @@ fn config_of(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     // With AES in hardware AES-128-GCM is the cheapest for litequic; without, the client's preference counts.
-    config.ignore_client_order = has_aes();
+    config.ignore_client_order = has_aes_hardware();
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());
     }
@@ -132,7 +132,7 @@ fn config_of(
 }
 
 /// Whether this CPU computes AES in hardware.
-fn has_aes() -> bool {
+fn has_aes_hardware() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");
     #[cfg(target_arch = "aarch64")]
@@ -144,12 +144,12 @@ fn has_aes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CertificateStore, SelfSigned, Trust, client_config, self_signed, tickets};
+    use crate::{CertificateStore, SelfSigned, ServerTrust, client_config, make_self_signed, tickets};
     use rustls::{CipherSuite, ClientConfig, ClientConnection, ServerConnection, pki_types::ServerName};
     use std::io::Write;
 
     fn server(made: &SelfSigned) -> Arc<ServerConfig> {
-        let store = CertificateStore::new(made.certificate().unwrap(), []);
+        let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
         server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap()
     }
 
@@ -181,12 +181,12 @@ mod tests {
     fn trusting(pem: &str) -> Arc<ClientConfig> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(pem.as_bytes()).unwrap();
-        Arc::new(client_config(&Trust::File(file.path().into()), false).unwrap())
+        Arc::new(client_config(&ServerTrust::File(file.path().into()), false).unwrap())
     }
 
     #[test]
     fn a_client_that_trusts_the_certificate_agrees_on_h3() {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let server = server(&made);
         let client = shake(&server, &trusting(&made.cert_pem), "localhost").unwrap();
         assert_eq!(client.alpn_protocol(), Some(&b"h3"[..]));
@@ -196,19 +196,19 @@ mod tests {
 
     #[test]
     fn only_an_insecure_client_accepts_a_stranger() {
-        let server = server(&self_signed(["localhost"]).unwrap());
-        let stranger = self_signed(["localhost"]).unwrap();
+        let server = server(&make_self_signed(["localhost"]).unwrap());
+        let stranger = make_self_signed(["localhost"]).unwrap();
         assert!(shake(&server, &trusting(&stranger.cert_pem), "localhost").is_err());
-        let insecure = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        let insecure = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
         assert!(shake(&server, &insecure, "elsewhere.test").is_ok());
     }
 
     #[test]
     fn a_file_without_certificates_is_named() {
-        let missing = client_config(&Trust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
+        let missing = client_config(&ServerTrust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let error = client_config(&Trust::File(empty.path().into()), false).unwrap_err();
+        let error = client_config(&ServerTrust::File(empty.path().into()), false).unwrap_err();
         assert!(error.to_string().contains("holds no usable certificate"), "{error}");
     }
 }

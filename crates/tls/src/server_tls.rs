@@ -1,8 +1,8 @@
 //! The server's side of TLS for QUIC as a worker has it: what its sessions begin with.
 
-use super::client_certificates::Asking;
+use super::client_certificates::CertificateRequester;
 use super::keys::{SecretLog, TrafficSecrets};
-use super::metrics::Metrics;
+use super::metrics::TlsMetrics;
 use super::resolver::CertificateResolver;
 use litequic_exchange::CertificateRequest;
 use rustls::{
@@ -21,10 +21,10 @@ use std::{fmt, net::IpAddr, sync::Arc};
 pub struct ServerTls {
     /// For clients without a certificate request.
     plain: Arc<ServerConfig>,
-    asking: Option<Arc<Asking>>,
+    requester: Option<Arc<CertificateRequester>>,
     /// If certificates depend on the address that a client connected to.
     resolver: Option<Arc<CertificateResolver>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<TlsMetrics>,
 }
 
 impl ServerTls {
@@ -32,50 +32,50 @@ impl ServerTls {
     /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
     /// a configuration every handshake fails.
     pub fn new(config: Arc<ServerConfig>) -> Self {
-        Self { plain: config, asking: None, resolver: None, metrics: Arc::default() }
+        Self { plain: config, requester: None, resolver: None, metrics: Arc::default() }
     }
 
     /// Requests certificates from clients.
     #[must_use]
-    pub fn asking(self, asking: Asking) -> Self {
-        Self { asking: Some(Arc::new(asking)), ..self }
+    pub fn with_certificate_requests(self, asking: CertificateRequester) -> Self {
+        Self { requester: Some(Arc::new(asking)), ..self }
     }
 
     /// Serves clients without a name (SNI) the certificate of `resolver` that has the address which they connected to.
     #[must_use]
-    pub fn by_address(self, resolver: Arc<CertificateResolver>) -> Self {
+    pub fn with_address_resolver(self, resolver: Arc<CertificateResolver>) -> Self {
         Self { resolver: Some(resolver), ..self }
     }
 
     /// Counts in `metrics`, those of its worker.
     #[must_use]
-    pub fn counting_in(self, metrics: Arc<Metrics>) -> Self {
+    pub fn with_metrics(self, metrics: Arc<TlsMetrics>) -> Self {
         Self { metrics, ..self }
     }
 
     /// Whether the name of a client has to be known before it can be served.
-    pub(super) fn hangs_on_name(&self) -> bool {
-        self.asking.as_ref().is_some_and(|asking| asking.is_on())
+    pub(super) fn needs_server_name(&self) -> bool {
+        self.requester.as_ref().is_some_and(|asking| asking.has_authorities())
     }
 
     /// The certificate request for a client with `server_name`.
-    pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
-        self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
+    pub(super) fn request_for_client(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.requester.as_ref().map_or(CertificateRequest::None, |asking| asking.request_for_name(server_name))
     }
 
     /// A connection of a client at the address `local` with the certificate `request` and `secrets`; `None` if rustls
     /// rejects its configuration.
-    pub(super) fn connection(
+    pub(super) fn new_tls_connection(
         &self,
         request: CertificateRequest,
         local: IpAddr,
         parameters: Vec<u8>,
         secrets: Arc<TrafficSecrets>,
     ) -> Option<ServerConnection> {
-        let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
+        let asking = self.requester.as_ref().and_then(|asking| asking.config_with_request(request));
         // A configuration of its own, whose parts are shared: rustls passes secrets to the log of its configuration.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
-        if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.at(local)) {
+        if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.resolver_at(local)) {
             config.cert_resolver = resolver;
         }
         config.key_log = Arc::new(SecretLog { secrets, log: config.key_log });
@@ -83,7 +83,7 @@ impl ServerTls {
         connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
     }
 
-    pub(super) fn metrics(&self) -> Arc<Metrics> {
+    pub(super) fn shared_metrics(&self) -> Arc<TlsMetrics> {
         Arc::clone(&self.metrics)
     }
 }

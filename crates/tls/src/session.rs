@@ -1,13 +1,13 @@
 //! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
 //! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
 
-use super::hello::{self, Hello};
+use super::hello::{self, HelloName};
 use super::keys::{self, TrafficSecrets};
-use super::metrics::Metrics;
-use super::rules::TlsRules;
+use super::metrics::TlsMetrics;
+use super::rules::ClientHelloRules;
 use super::server_tls::ServerTls;
 use bytes::Bytes;
-use litequic_exchange::{Certificate, CertificateRequest, Identity};
+use litequic_exchange::{CertificateRequest, ClientCertificate, TlsIdentity};
 use rustls::{
     Error, HandshakeKind, PeerIncompatible,
     quic::{KeyChange, ServerConnection},
@@ -30,25 +30,25 @@ const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 /// It ends with the handshake, because s2n-quic 0.91 passes a server no CRYPTO data in 1-RTT packets. None is legal
 /// there, as litequic requests no certificate after the handshake: `quic::wire::violation` has the connection closed,
 /// as RFC 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
-pub struct Session {
+pub struct QuicTlsSession {
     /// While the ClientHello is incomplete, if its name matters.
-    waiting: Option<Box<Waiting>>,
+    pending_hello: Option<Box<PendingHello>>,
     /// `None` before, and if rustls rejected its configuration. Boxed: s2n-quic keeps the room for as long as the
     /// connection.
     connection: Option<Box<ServerConnection>>,
     /// The rules for the ClientHello besides rustls'.
-    rules: TlsRules,
+    rules: ClientHelloRules,
     /// The secrets of `connection`.
     secrets: Arc<TrafficSecrets>,
     /// Whether the client is asked for a certificate.
-    asked: CertificateRequest,
-    level: Level,
+    request: CertificateRequest,
+    level: EncryptionLevel,
     announced: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<TlsMetrics>,
 }
 
 /// The parts of a connection until its client's ClientHello has come.
-struct Waiting {
+struct PendingHello {
     tls: ServerTls,
     /// The address that the client connected to.
     local: IpAddr,
@@ -61,68 +61,69 @@ struct Waiting {
 /// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above
 /// `Handshake`: there the client's Finished comes, its last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum EncryptionLevel {
     Initial,
     Handshake,
     Application,
 }
 
-impl Session {
+impl QuicTlsSession {
     /// A handshake at the address `local` that waits for its ClientHello; `parameters` are litequic's transport
     /// parameters, encoded. Should rustls reject its configuration, it fails at once, by litequic's fault.
     pub(super) fn new(tls: ServerTls, local: IpAddr, parameters: Vec<u8>) -> Self {
-        let mut this = Self::failed(&tls);
-        if tls.hangs_on_name() {
-            this.waiting = Some(Box::new(Waiting { tls, local, parameters, data: Vec::new() }));
+        let mut this = Self::new_failed(&tls);
+        if tls.needs_server_name() {
+            this.pending_hello = Some(Box::new(PendingHello { tls, local, parameters, data: Vec::new() }));
         } else {
-            this.connect(&tls, local, parameters);
+            this.open_tls_connection(&tls, local, parameters);
         }
         this
     }
 
     /// One that fails at once.
-    pub(super) fn failed(tls: &ServerTls) -> Self {
+    pub(super) fn new_failed(tls: &ServerTls) -> Self {
         Self {
-            waiting: None,
+            pending_hello: None,
             connection: None,
-            rules: TlsRules::default(),
+            rules: ClientHelloRules::default(),
             secrets: Arc::default(),
-            asked: CertificateRequest::None,
-            level: Level::Initial,
+            request: CertificateRequest::None,
+            level: EncryptionLevel::Initial,
             announced: false,
-            metrics: tls.metrics(),
+            metrics: tls.shared_metrics(),
         }
     }
 
-    fn connect(&mut self, tls: &ServerTls, local: IpAddr, parameters: Vec<u8>) {
-        self.connection = tls.connection(self.asked, local, parameters, Arc::clone(&self.secrets)).map(Box::new);
+    fn open_tls_connection(&mut self, tls: &ServerTls, local: IpAddr, parameters: Vec<u8>) {
+        self.connection =
+            tls.new_tls_connection(self.request, local, parameters, Arc::clone(&self.secrets)).map(Box::new);
     }
 
     /// Waits for the ClientHello, and begins with the configuration for its name.
-    fn begin<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
-        let Some(waiting) = &mut self.waiting else { return Ok(Poll::Ready(())) };
-        self.asked = loop {
+    fn await_hello<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
+        let Some(waiting) = &mut self.pending_hello else { return Ok(Poll::Ready(())) };
+        self.request = loop {
             let Some(data) = context.receive_initial(None) else { return Ok(Poll::Pending) };
             waiting.data.extend_from_slice(&data);
-            match hello::peek(&waiting.data) {
-                Hello::Unfinished => {}
-                Hello::Named(name) => break waiting.tls.request(name.as_deref()),
+            match hello::read_hello_name(&waiting.data) {
+                HelloName::Unfinished => {}
+                HelloName::Named(name) => break waiting.tls.request_for_client(name.as_deref()),
                 // The session reports the error. Should it find none, the strictest rule applies.
-                Hello::Unreadable => break CertificateRequest::Required,
+                HelloName::Unreadable => break CertificateRequest::Required,
             }
         };
-        let Some(waiting) = self.waiting.take() else { return Ok(Poll::Ready(())) };
-        let Waiting { tls, local, parameters, data } = *waiting;
-        self.connect(&tls, local, parameters);
+        let Some(waiting) = self.pending_hello.take() else { return Ok(Poll::Ready(())) };
+        let PendingHello { tls, local, parameters, data } = *waiting;
+        self.open_tls_connection(&tls, local, parameters);
         if let Some(connection) = &mut self.connection {
-            connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
-            self.rules.read(&data)?;
+            connection.read_hs(&data).map_err(|error| handshake_alert(connection, &error))?;
+            self.rules.check_bytes(&data)?;
         }
         Ok(Poll::Ready(()))
     }
 
-    fn advance<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
-        if self.begin(context)?.is_pending() {
+    fn advance_handshake<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
+        if self.await_hello(context)?.is_pending() {
             return Ok(Poll::Pending);
         }
         let Self { connection: Some(connection), rules, secrets, level, announced, metrics, .. } = self else {
@@ -130,13 +131,13 @@ impl Session {
         };
         loop {
             // The order matters: keys of the last message lead to the level of the next.
-            write(connection, secrets, level, announced, context)?;
-            if *level == Level::Application && !connection.is_handshaking() {
+            send_handshake_data(connection, secrets, level, announced, context)?;
+            if *level == EncryptionLevel::Application && !connection.is_handshaking() {
                 break;
             }
             let data = match level {
-                Level::Initial => context.receive_initial(None),
-                Level::Handshake | Level::Application => context.receive_handshake(None),
+                EncryptionLevel::Initial => context.receive_initial(None),
+                EncryptionLevel::Handshake | EncryptionLevel::Application => context.receive_handshake(None),
             };
             let Some(data) = data else { return Ok(Poll::Pending) };
             if let Err(error) = connection.read_hs(&data) {
@@ -145,46 +146,48 @@ impl Session {
                     Error::InvalidCertificate(_) => metrics.client_certificates_invalid.increment(),
                     _ => {}
                 }
-                return Err(refusal(connection, &error));
+                return Err(handshake_alert(connection, &error));
             }
-            if *level == Level::Initial {
-                rules.read(&data)?;
+            if *level == EncryptionLevel::Initial {
+                rules.check_bytes(&data)?;
             }
         }
         Ok(Poll::Ready(()))
     }
 
     /// The result of the handshake about its client, once complete.
-    fn identity(&self) -> Identity {
-        let Some(connection) = &self.connection else { return Identity { asked: self.asked, ..Identity::default() } };
-        Identity {
-            asked: self.asked,
-            certificate: connection.peer_certificates().and_then(Certificate::new),
+    fn client_identity(&self) -> TlsIdentity {
+        let Some(connection) = &self.connection else {
+            return TlsIdentity { certificate_request: self.request, ..TlsIdentity::default() };
+        };
+        TlsIdentity {
+            certificate_request: self.request,
+            certificate: connection.peer_certificates().and_then(ClientCertificate::new),
             group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            ..Identity::default()
+            ..TlsIdentity::default()
         }
     }
 }
 
 /// Sends what rustls queued, and provides the keys for the next level. All of it: at the end of the handshake that
 /// includes the session tickets, at `Application`.
-fn write<C: Context<Session>>(
+fn send_handshake_data<C: Context<QuicTlsSession>>(
     connection: &mut ServerConnection,
     secrets: &TrafficSecrets,
-    level: &mut Level,
+    level: &mut EncryptionLevel,
     announced: &mut bool,
     context: &mut C,
 ) -> Result<(), transport::Error> {
-    if *level == Level::Initial {
+    if *level == EncryptionLevel::Initial {
         check_parameters(connection)?;
     }
     loop {
         // s2n-quic's buffer of CRYPTO data may be full, and accepts no more once it is finished.
         let ready = match level {
-            Level::Initial => context.can_send_initial(),
-            Level::Handshake => context.can_send_handshake(),
-            Level::Application => context.can_send_application(),
+            EncryptionLevel::Initial => context.can_send_initial(),
+            EncryptionLevel::Handshake => context.can_send_handshake(),
+            EncryptionLevel::Application => context.can_send_application(),
         };
         if !ready {
             return Ok(());
@@ -197,37 +200,39 @@ fn write<C: Context<Session>>(
         if !message.is_empty() {
             let message = Bytes::from(message);
             match level {
-                Level::Initial => context.send_initial(message),
-                Level::Handshake => context.send_handshake(message),
-                Level::Application => context.send_application(message),
+                EncryptionLevel::Initial => context.send_initial(message),
+                EncryptionLevel::Handshake => context.send_handshake(message),
+                EncryptionLevel::Application => context.send_application(message),
             }
         }
         // Of what the change holds, rustls' own keys, nothing is used: see `keys`.
         match change {
             None => {}
             Some(KeyChange::Handshake { .. }) => {
-                let (packet, header) = secrets.handshake(cipher_suite(connection)).ok_or_else(no_keys)?;
+                let (packet, header) =
+                    secrets.handshake_keys(negotiated_suite(connection)).ok_or_else(missing_secrets)?;
                 context.on_handshake_keys(packet, header)?;
-                *level = Level::Handshake;
+                *level = EncryptionLevel::Handshake;
             }
             Some(KeyChange::OneRtt { .. }) => {
                 // Before the keys: s2n-quic's limiter runs with the latter and needs the former.
-                announce(connection, announced, context)?;
-                let (packet, header) = secrets.one_rtt(cipher_suite(connection)).ok_or_else(no_keys)?;
-                context.on_one_rtt_keys(packet, header, parameters(connection)?)?;
-                *level = Level::Application;
+                announce_negotiated(connection, announced, context)?;
+                let (packet, header) =
+                    secrets.one_rtt_keys(negotiated_suite(connection)).ok_or_else(missing_secrets)?;
+                context.on_one_rtt_keys(packet, header, client_transport_parameters(connection)?)?;
+                *level = EncryptionLevel::Application;
             }
         }
     }
 }
 
 /// rustls has changed its keys without the secrets: litequic's fault.
-fn no_keys() -> tls::Error {
+fn missing_secrets() -> tls::Error {
     tls::Error::INTERNAL_ERROR.with_reason("no traffic secrets")
 }
 
 /// The alert for what the client sent instead of a valid handshake (RFC 9001 §4.8).
-fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
+fn handshake_alert(connection: &ServerConnection, error: &Error) -> transport::Error {
     tracing::debug!(%error, "TLS handshake failed");
     use PeerIncompatible::{
         KeyShareExtensionRequired, NamedGroupsExtensionRequired, SignatureAlgorithmsExtensionRequired,
@@ -264,7 +269,7 @@ fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
 }
 
 /// The client's transport parameters, still encoded (RFC 9001 §8.2).
-fn parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>, tls::Error> {
+fn client_transport_parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>, tls::Error> {
     match connection.quic_transport_parameters() {
         Some(transport_parameters) => Ok(ApplicationParameters { transport_parameters }),
         None => Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters")),
@@ -289,7 +294,7 @@ fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Erro
 }
 
 /// Reports to s2n-quic, once, what was negotiated: as far as it was, if the handshake fails.
-fn announce<C: Context<Session>>(
+fn announce_negotiated<C: Context<QuicTlsSession>>(
     connection: &ServerConnection,
     announced: &mut bool,
     context: &mut C,
@@ -310,13 +315,13 @@ fn announce<C: Context<Session>>(
     Ok(())
 }
 
-fn cipher_suite(connection: &ServerConnection) -> CipherSuite {
-    connection.negotiated_cipher_suite().map_or(CipherSuite::Unknown, |suite| keys::cipher_suite(suite.suite()))
+fn negotiated_suite(connection: &ServerConnection) -> CipherSuite {
+    connection.negotiated_cipher_suite().map_or(CipherSuite::Unknown, |suite| keys::to_s2n_suite(suite.suite()))
 }
 
-impl tls::Session for Session {
+impl tls::Session for QuicTlsSession {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), transport::Error>> {
-        let outcome = self.advance(context).and_then(|progress| {
+        let outcome = self.advance_handshake(context).and_then(|progress| {
             if progress.is_ready() {
                 let kind = self.connection.as_ref().and_then(|connection| connection.handshake_kind());
                 match kind {
@@ -325,7 +330,7 @@ impl tls::Session for Session {
                 }
                 let group = self.connection.as_ref().and_then(|connection| connection.negotiated_key_exchange_group());
                 self.metrics.count_group(group.map(|group| group.name()));
-                context.on_tls_context(Box::new(self.identity()));
+                context.on_tls_context(Box::new(self.client_identity()));
                 context.on_handshake_complete()?;
                 context.on_tls_exporter_ready(self)?;
             }
@@ -336,7 +341,7 @@ impl tls::Session for Session {
             Ok(Poll::Pending) => Poll::Pending,
             Err(error) => {
                 if let Some(connection) = &self.connection {
-                    announce(connection, &mut self.announced, context)?;
+                    announce_negotiated(connection, &mut self.announced, context)?;
                 }
                 context.on_tls_handshake_failed(self, Box::new(error))?;
                 Poll::Ready(Err(error))
@@ -345,7 +350,7 @@ impl tls::Session for Session {
     }
 }
 
-impl CryptoSuite for Session {
+impl CryptoSuite for QuicTlsSession {
     type HandshakeKey = s2n_quic_crypto::handshake::HandshakeKey;
     type HandshakeHeaderKey = s2n_quic_crypto::handshake::HandshakeHeaderKey;
     // Made from a connection ID rather than by TLS (RFC 9001 §5.2).
@@ -359,14 +364,14 @@ impl CryptoSuite for Session {
     type RetryKey = s2n_quic_crypto::retry::RetryKey;
 }
 
-impl TlsSession for Session {
+impl TlsSession for QuicTlsSession {
     /// litequic does not use it, and rustls has no exporter on this type of connection.
     fn tls_exporter(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> Result<(), TlsExportError> {
         Err(TlsExportError::failure())
     }
 
     fn cipher_suite(&self) -> CipherSuite {
-        self.connection.as_deref().map_or(CipherSuite::Unknown, cipher_suite)
+        self.connection.as_deref().map_or(CipherSuite::Unknown, negotiated_suite)
     }
 
     fn peer_cert_chain_der(&self) -> Result<Vec<Vec<u8>>, ChainError> {
@@ -386,7 +391,7 @@ impl TlsSession for Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for QuicTlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("level", &self.level).finish_non_exhaustive()
     }

@@ -11,7 +11,7 @@ pub(super) fn client_provider() -> rustls::crypto::CryptoProvider {
     use rustls::crypto::aws_lc_rs::kx_group;
     rustls::crypto::CryptoProvider {
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1],
-        ..provider()
+        ..tls13_provider()
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn tls12_suites() -> [rustls::SupportedCipherSuite; 6] {
 
 /// rustls with aws-lc-rs and the three cipher suites of TLS 1.3, AES-128-GCM first: with AES in hardware it costs
 /// the least, and RFC 9001 §5.2 needs it for Initial packets anyway.
-pub(super) fn provider() -> rustls::crypto::CryptoProvider {
+pub(super) fn tls13_provider() -> rustls::crypto::CryptoProvider {
     use rustls::crypto::aws_lc_rs::{self, cipher_suite};
     rustls::crypto::CryptoProvider {
         cipher_suites: vec![

@@ -1,7 +1,7 @@
 //! The server's side of TLS over TCP: selects rustls' configuration of a handshake. All else is rustls' and
 //! tokio-rustls'.
 
-use super::{client_certificates::Asking, resolver::CertificateResolver, server, suites::ALPN_TCP};
+use super::{client_certificates::CertificateRequester, resolver::CertificateResolver, server, suites::ALPN_TCP};
 use aws_lc_rs::hkdf::Prk;
 use litequic_exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
@@ -14,8 +14,8 @@ pub struct TcpTls {
     /// For clients without a certificate request.
     plain: Arc<ServerConfig>,
     /// For clients without TLS 1.3, where the configuration allows them.
-    old: Arc<ServerConfig>,
-    asking: Arc<Asking>,
+    tls12: Arc<ServerConfig>,
+    requester: Arc<CertificateRequester>,
     resolver: Arc<CertificateResolver>,
 }
 
@@ -33,9 +33,9 @@ impl TcpTls {
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         Ok(Self {
-            plain: server::tcp_config(Arc::clone(&resolver), key_log, secret)?,
-            old: server::tls12_config(Arc::clone(&resolver), key_log)?,
-            asking: Arc::new(Asking::over(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
+            plain: server::tcp_server_config(Arc::clone(&resolver), key_log, secret)?,
+            tls12: server::tls12_server_config(Arc::clone(&resolver), key_log)?,
+            requester: Arc::new(CertificateRequester::for_protocols(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
             resolver,
         })
     }
@@ -43,16 +43,20 @@ impl TcpTls {
     /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration. One
     /// that `is_old` has no TLS 1.3, and may have TLS 1.2; where a certificate may be requested it gets a configuration
     /// that refuses it, as TLS 1.2 sends a client's certificate unencrypted.
-    pub fn choose(
+    pub fn choose_server_config(
         &self,
         server_name: Option<&str>,
         local: IpAddr,
         is_old: bool,
     ) -> (CertificateRequest, Arc<ServerConfig>) {
-        let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
-        let plain = if is_old { &self.old } else { &self.plain };
-        let config = self.asking.config(request).unwrap_or(plain);
-        let resolver = server_name.is_none().then(|| self.resolver.at(local)).flatten();
+        let request = if self.requester.has_authorities() {
+            self.requester.request_for_name(server_name)
+        } else {
+            CertificateRequest::None
+        };
+        let plain = if is_old { &self.tls12 } else { &self.plain };
+        let config = self.requester.config_with_request(request).unwrap_or(plain);
+        let resolver = server_name.is_none().then(|| self.resolver.resolver_at(local)).flatten();
         let config = match resolver {
             None => Arc::clone(config),
             // Its own, whose parts are shared, the key of the tickets among them.

@@ -31,11 +31,11 @@ use std::{
 
 /// Names the encoding of `ServerSessionValue` in rustls' `msgs/persist.rs`. To be changed with it; the test
 /// `session_values_have_the_format_that_the_label_names` fails then.
-const FORMAT: &str = "rustls 0.23";
+const SESSION_VALUE_FORMAT: &str = "rustls 0.23";
 /// Seconds that a key encrypts.
-const EPOCH: u64 = 6 * 3600;
+const EPOCH_SECONDS: u64 = 6 * 3600;
 /// Seconds that a client may use a ticket: two epochs (RFC 8446 §4.6.1 allows a week).
-const LIFETIME: u32 = 2 * 6 * 3600;
+const LIFETIME_SECONDS: u32 = 2 * 6 * 3600;
 /// Bytes of a session value at most: a server name of 253, a secret of 48, and some 40 more. Longer tickets are not
 /// looked at.
 const MAX_VALUE_LEN: usize = 1024;
@@ -53,7 +53,7 @@ pub(super) enum TicketProtocol {
 }
 
 impl TicketProtocol {
-    fn label(self) -> &'static str {
+    fn protocol_label(self) -> &'static str {
         match self {
             Self::Quic => "quic",
             Self::Tcp => "tcp",
@@ -62,31 +62,32 @@ impl TicketProtocol {
 }
 
 /// Encrypts and decrypts session tickets of one protocol. All workers share it; there is no lock.
-pub(super) struct Tickets {
+pub(super) struct SessionTickets {
     secret: Prk,
     protocol: TicketProtocol,
     format: &'static str,
     /// Keys of the epoch that was current when one was needed last.
-    keys: ArcSwapOption<Keys>,
+    keys: ArcSwapOption<EpochKeys>,
 }
 
 /// The keys of an epoch and of its neighbours.
-struct Keys {
+struct EpochKeys {
     epoch: u32,
     /// Keys of the epoch before, of this one, and of the one after.
     keys: [RandomizedNonceKey; 3],
 }
 
-impl Tickets {
+impl SessionTickets {
     /// Tickets of `protocol`, for all processes with the same `secret`.
     pub(super) fn new(secret: Prk, protocol: TicketProtocol) -> Self {
-        Self { secret, protocol, format: FORMAT, keys: ArcSwapOption::empty() }
+        Self { secret, protocol, format: SESSION_VALUE_FORMAT, keys: ArcSwapOption::empty() }
     }
 
-    fn key(&self, epoch: u32) -> Option<RandomizedNonceKey> {
+    fn derive_epoch_key(&self, epoch: u32) -> Option<RandomizedNonceKey> {
         let mut key = [0; 32];
         // Each part ends with a NUL, which none has in it.
-        let parts = ["litequic tickets", "\0", self.protocol.label(), "\0", self.format, "\0"].map(str::as_bytes);
+        let parts =
+            ["litequic tickets", "\0", self.protocol.protocol_label(), "\0", self.format, "\0"].map(str::as_bytes);
         let [label, end, protocol, _, format, _] = parts;
         let epoch = epoch.to_be_bytes();
         let info = [label, end, protocol, end, format, end, &epoch];
@@ -95,13 +96,13 @@ impl Tickets {
     }
 
     /// The keys that are good in `epoch`: derived once, by our clock, whatever epochs strangers name.
-    fn keys(&self, epoch: u32) -> Option<Arc<Keys>> {
+    fn epoch_keys(&self, epoch: u32) -> Option<Arc<EpochKeys>> {
         if let Some(keys) = self.keys.load_full().filter(|keys| keys.epoch == epoch) {
             return Some(keys);
         }
-        let key = |epoch| self.key(epoch);
+        let key = |epoch| self.derive_epoch_key(epoch);
         let keys = [key(epoch.wrapping_sub(1))?, key(epoch)?, key(epoch.wrapping_add(1))?];
-        let keys = Arc::new(Keys { epoch, keys });
+        let keys = Arc::new(EpochKeys { epoch, keys });
         self.keys.store(Some(Arc::clone(&keys)));
         Some(keys)
     }
@@ -110,7 +111,7 @@ impl Tickets {
         if value.len() > MAX_VALUE_LEN {
             return None;
         }
-        let keys = self.keys(epoch)?;
+        let keys = self.epoch_keys(epoch)?;
         let [_, key, _] = &keys.keys;
         let head = epoch.to_be_bytes();
         let mut sealed = value.to_vec();
@@ -124,7 +125,7 @@ impl Tickets {
         }
         let (head, rest) = ticket.split_first_chunk::<EPOCH_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
-        let keys = self.keys(epoch)?;
+        let keys = self.epoch_keys(epoch)?;
         let [before, now, after] = &keys.keys;
         let key = match u32::from_be_bytes(*head).wrapping_sub(epoch) {
             0 => now,
@@ -140,30 +141,30 @@ impl Tickets {
 }
 
 /// The epoch of the system's clock; 0 before 1970.
-fn epoch() -> u32 {
+fn current_epoch() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    u32::try_from(now / EPOCH).unwrap_or(u32::MAX)
+    u32::try_from(now / EPOCH_SECONDS).unwrap_or(u32::MAX)
 }
 
-impl ProducesTickets for Tickets {
+impl ProducesTickets for SessionTickets {
     fn enabled(&self) -> bool {
         true
     }
 
     fn lifetime(&self) -> u32 {
-        LIFETIME
+        LIFETIME_SECONDS
     }
 
     fn encrypt(&self, value: &[u8]) -> Option<Vec<u8>> {
-        self.encrypt_in(epoch(), value)
+        self.encrypt_in(current_epoch(), value)
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.decrypt_in(epoch(), ticket)
+        self.decrypt_in(current_epoch(), ticket)
     }
 }
 
-impl fmt::Debug for Tickets {
+impl fmt::Debug for SessionTickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tickets").field("protocol", &self.protocol).finish_non_exhaustive()
     }

@@ -8,18 +8,18 @@ use std::{
 use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey, time::ASN1Time};
 
 /// Bits of an RSA key below which clients reject it (CA/Browser Forum's Baseline Requirements §6.1.5).
-pub(super) const LEAST_RSA_BITS: usize = 2048;
+pub(super) const MIN_RSA_BITS: usize = 2048;
 
 /// Why clients will reject a certificate, or litequic a client's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateWarning {
     /// From 1, the leaf's: the place in its file.
     place: usize,
-    problem: Problem,
+    problem: CertificateProblem,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Problem {
+enum CertificateProblem {
     Expired(SystemTime),
     NotYetValid(SystemTime),
     WeakSignature(&'static str),
@@ -31,13 +31,13 @@ enum Problem {
 
 impl CertificateWarning {
     /// The `place`th list of a file was to be replaced at `next_update` (RFC 5280 §5.1.2.5).
-    pub(super) fn crl_expired(place: usize, next_update: SystemTime) -> Self {
-        Self { place, problem: Problem::CrlExpired(next_update) }
+    pub(super) fn for_expired_crl(place: usize, next_update: SystemTime) -> Self {
+        Self { place, problem: CertificateProblem::CrlExpired(next_update) }
     }
 
     /// There are lists, and none of `authority`'s.
-    pub(super) fn no_crl(authority: String) -> Self {
-        Self { place: 1, problem: Problem::NoCrl(authority) }
+    pub(super) fn for_missing_crl(authority: String) -> Self {
+        Self { place: 1, problem: CertificateProblem::NoCrl(authority) }
     }
 }
 
@@ -45,25 +45,29 @@ impl fmt::Display for CertificateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let date = |time: &SystemTime| httpdate::fmt_http_date(*time);
         match (&self.problem, self.place) {
-            (Problem::NoCrl(authority), _) => return f.write_str(&super::revocation::warning(authority)),
-            (Problem::CrlExpired(_), place) if place > 1 => write!(f, "revocation list {place} ")?,
-            (Problem::CrlExpired(_), _) => f.write_str("the revocation list ")?,
+            (CertificateProblem::NoCrl(authority), _) => {
+                return f.write_str(&super::revocation::missing_list_warning(authority));
+            }
+            (CertificateProblem::CrlExpired(_), place) if place > 1 => write!(f, "revocation list {place} ")?,
+            (CertificateProblem::CrlExpired(_), _) => f.write_str("the revocation list ")?,
             (_, place) if place > 1 => write!(f, "certificate {place} of the chain ")?,
             _ => f.write_str("the certificate ")?,
         }
         match &self.problem {
-            Problem::Expired(end) => write!(f, "expired on {}: clients reject it", date(end)),
-            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients reject it", date(begin)),
-            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients reject it"),
-            Problem::WeakKey(bits) => {
-                write!(f, "has an RSA key of {bits} bits: clients reject less than {LEAST_RSA_BITS}")
+            CertificateProblem::Expired(end) => write!(f, "expired on {}: clients reject it", date(end)),
+            CertificateProblem::NotYetValid(begin) => {
+                write!(f, "is not valid before {}: clients reject it", date(begin))
             }
-            Problem::Authority => {
+            CertificateProblem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients reject it"),
+            CertificateProblem::WeakKey(bits) => {
+                write!(f, "has an RSA key of {bits} bits: clients reject less than {MIN_RSA_BITS}")
+            }
+            CertificateProblem::Authority => {
                 f.write_str("is a CA certificate (basicConstraints CA:TRUE): some clients reject it as a server's")
             }
             // Said above.
-            Problem::NoCrl(_) => Ok(()),
-            Problem::CrlExpired(end) => {
+            CertificateProblem::NoCrl(_) => Ok(()),
+            CertificateProblem::CrlExpired(end) => {
                 write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
             }
         }
@@ -83,27 +87,31 @@ pub(super) struct CertificateFacts {
 
 impl CertificateFacts {
     /// Facts about `certificate`, the leaf or another.
-    pub(super) fn of(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
+    pub(super) fn from_x509(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
         // A root's signature is never verified.
         let is_root = !is_leaf && certificate.subject() == certificate.issuer();
         let algorithm = &certificate.signature_algorithm.algorithm;
         Self {
-            not_before: system_time(certificate.validity().not_before),
-            not_after: system_time(certificate.validity().not_after),
-            weak_signature: weak_signature(algorithm).filter(|_| !is_root),
-            weak_key: rsa_bits(certificate).filter(|bits| *bits < LEAST_RSA_BITS),
+            not_before: asn1_to_system_time(certificate.validity().not_before),
+            not_after: asn1_to_system_time(certificate.validity().not_after),
+            weak_signature: weak_algorithm(algorithm).filter(|_| !is_root),
+            weak_key: rsa_bits(certificate).filter(|bits| *bits < MIN_RSA_BITS),
             is_authority: is_leaf && certificate.is_ca(),
         }
     }
 
     /// The problem of the `place`th certificate, from 1, at `now`.
-    pub(super) fn warnings(&self, place: usize, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+    pub(super) fn certificate_warnings(
+        &self,
+        place: usize,
+        now: SystemTime,
+    ) -> impl Iterator<Item = CertificateWarning> {
         let problems = [
-            (now > self.not_after).then_some(Problem::Expired(self.not_after)),
-            (now < self.not_before).then_some(Problem::NotYetValid(self.not_before)),
-            self.weak_signature.map(Problem::WeakSignature),
-            self.weak_key.map(Problem::WeakKey),
-            self.is_authority.then_some(Problem::Authority),
+            (now > self.not_after).then_some(CertificateProblem::Expired(self.not_after)),
+            (now < self.not_before).then_some(CertificateProblem::NotYetValid(self.not_before)),
+            self.weak_signature.map(CertificateProblem::WeakSignature),
+            self.weak_key.map(CertificateProblem::WeakKey),
+            self.is_authority.then_some(CertificateProblem::Authority),
         ];
         problems.into_iter().flatten().map(move |problem| CertificateWarning { place, problem })
     }
@@ -122,7 +130,7 @@ pub(super) fn rsa_bits(certificate: &X509Certificate<'_>) -> Option<usize> {
 }
 
 /// Algorithms that clients reject (RFC 6149, RFC 6151, RFC 9155).
-fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
+fn weak_algorithm(algorithm: &Oid<'_>) -> Option<&'static str> {
     match algorithm.to_id_string().as_str() {
         "1.2.840.113549.1.1.2" => Some("MD2"),
         "1.2.840.113549.1.1.4" | "1.3.14.3.2.25" => Some("MD5"),
@@ -133,7 +141,7 @@ fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
 }
 
 /// Converts a time of a certificate or a revocation list.
-pub(super) fn system_time(time: ASN1Time) -> SystemTime {
+pub(super) fn asn1_to_system_time(time: ASN1Time) -> SystemTime {
     let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
     let from_epoch = match time.timestamp() >= 0 {
         true => SystemTime::UNIX_EPOCH.checked_add(seconds),

@@ -1,25 +1,25 @@
 //! The start of a process: with what it takes over from the process before, or with nothing.
 
 use super::predecessor::{FoundPredecessor, Predecessor};
-use super::protocol::Older;
-use crate::app::replica::{secrets, server_id_key};
-use crate::app::sockets::Inherited;
+use super::protocol::OlderProcess;
+use crate::app::replica::{load_secrets, load_server_id_key};
+use crate::app::sockets::InheritedSockets;
 use crate::app::start_error::StartError;
 use litequic_config::Config;
 use litequic_proxy::Maintenance;
-use litequic_quic::{Generations, IdScheme, Layout, Secrets};
+use litequic_quic::{Generations, IdLayout, IdScheme, Secrets};
 use litequic_telemetry::clients::DenyList;
 use std::sync::Arc;
 
 /// What this process takes over.
-pub(in crate::app) struct Beginning {
-    pub(in crate::app) inherited: Inherited,
+pub(in crate::app) struct InheritedState {
+    pub(in crate::app) inherited: InheritedSockets,
     pub(in crate::app) generation: u8,
     pub(in crate::app) secrets: Arc<Secrets>,
     /// How connection IDs are made.
     pub(in crate::app) ids: Arc<IdScheme>,
     pub(in crate::app) predecessor: Option<Predecessor>,
-    pub(in crate::app) older: Vec<Older>,
+    pub(in crate::app) older: Vec<OlderProcess>,
     /// Generations of `older`, known before the first packet.
     pub(in crate::app) others: Arc<Generations>,
     /// Routes that are in maintenance there.
@@ -30,19 +30,22 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) http3: Option<bool>,
 }
 
-impl Beginning {
+impl InheritedState {
     /// Asks the running process, if there is one; otherwise takes what was `passed`.
     ///
     /// # Errors
     ///
     /// [`StartError::TakeOver`], or those of [`secrets`] and [`server_id_key`].
-    pub(in crate::app) async fn find(config: &Config, passed: Inherited) -> Result<Self, StartError> {
+    pub(in crate::app) async fn from_running_process(
+        config: &Config,
+        passed: InheritedSockets,
+    ) -> Result<Self, StartError> {
         let found = match &config.admin.handover {
-            Some(path) => Predecessor::find(path).await?,
+            Some(path) => Predecessor::find_running(path).await?,
             None => None,
         };
-        let own = secrets(config)?;
-        let key = server_id_key(config)?;
+        let own = load_secrets(config)?;
+        let key = load_server_id_key(config)?;
         let scheme = |mask| {
             let scheme = IdScheme::new(config.listen.server_id.as_ref(), key, mask);
             scheme.map(Arc::new).map_err(|_| StartError::Random)
@@ -72,16 +75,16 @@ impl Beginning {
                 denied,
                 http3,
             }) => {
-                let own_layout = Layout::of(config.listen.server_id.as_ref());
+                let own_layout = IdLayout::from_server_id(config.listen.server_id.as_ref());
                 if layout != own_layout {
                     // The kernel steers by one layout alone.
-                    return Err(predecessor.has_another_layout(layout, own_layout).into());
+                    return Err(predecessor.layout_error(layout, own_layout).into());
                 }
                 let ids = scheme(mask)?;
                 // The clients of the predecessor have its reset tokens.
-                let replica = replica.unwrap_or_else(|| own.replica().clone());
-                if replica != *own.replica() {
-                    let (own, replica) = (own.replica().name(), replica.name());
+                let replica = replica.unwrap_or_else(|| own.token_replica().clone());
+                if replica != *own.token_replica() {
+                    let (own, replica) = (own.token_replica().replica_name(), replica.replica_name());
                     tracing::info!(
                         own,
                         replica,
@@ -90,12 +93,12 @@ impl Beginning {
                 }
                 let secrets = match secret {
                     // Not of a file: this process' would be another.
-                    Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
+                    Some(secret) if config.listen.secret_file.is_none() => Secrets::from_predecessor(secret),
                     _ => own,
                 }
-                .of_replica(replica);
+                .with_replica(replica);
                 let predecessor = Some(predecessor);
-                let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
+                let others = Arc::new(Generations::from_numbers(older.iter().map(OlderProcess::generation)));
                 let secrets = Arc::new(secrets);
                 Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
             }

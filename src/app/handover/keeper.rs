@@ -2,15 +2,18 @@
 //! older ones that drain.
 
 use super::{
-    Beginning,
+    InheritedState,
     offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
-    protocol::{ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted, prepared, say},
+    protocol::{
+        ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, READY, check_peer_user, expect_byte, receive_prepared,
+        send_byte,
+    },
     successor::Successor,
 };
-use crate::app::{denial, metrics::Metrics, named_socket::SocketName, service, switch::Http3};
+use crate::app::{denial, metrics::ProcessMetrics, named_socket::SocketName, service, switch::Http3Switch};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
-use litequic_base::lifecycle::{Phase, PhaseWatch};
+use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
 use litequic_net::{self as net, SocketGroup, Steering};
 use litequic_proxy::Routing;
 use litequic_quic::{Generations, IdScheme, Secrets};
@@ -42,16 +45,16 @@ pub(in crate::app) struct HandoverServer {
     listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     secrets: Arc<Secrets>,
     ids: Arc<IdScheme>,
-    metrics: Arc<Metrics>,
-    older: Vec<Older>,
+    metrics: Arc<ProcessMetrics>,
+    older: Vec<OlderProcess>,
     /// Generations of `older`, for the workers; from the offer on, all of them.
     others: Arc<Generations>,
     /// A process that takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
-    socket: Option<Socket>,
+    socket: Option<HandoverSocket>,
     /// Routes that are in maintenance.
     routing: Option<Arc<ArcSwap<Routing>>>,
-    http3: Option<Arc<Http3>>,
+    http3: Option<Arc<Http3Switch>>,
     /// Networks whose clients are denied.
     denied: Arc<DenyList>,
 }
@@ -64,7 +67,7 @@ pub(in crate::app) struct HandoverListener {
 
 impl HandoverListener {
     /// Waits until another process has taken over. Cancel safe.
-    pub(in crate::app) fn handed_over(&self) -> impl Future<Output = ()> + use<> {
+    pub(in crate::app) fn wait_for_handover(&self) -> impl Future<Output = ()> + use<> {
         let mut handed_over = self.handed_over.clone();
         async move {
             // An error means that no process can take over any more.
@@ -75,7 +78,7 @@ impl HandoverListener {
     }
 
     /// Reports whether another process has taken over, without waiting.
-    pub(in crate::app) fn whether_handed_over(&self) -> watch::Receiver<bool> {
+    pub(in crate::app) fn watch_handover(&self) -> watch::Receiver<bool> {
         self.handed_over.clone()
     }
 
@@ -86,14 +89,14 @@ impl HandoverListener {
 }
 
 /// The Unix socket of `admin.handover`.
-struct Socket {
+struct HandoverSocket {
     listener: UnixListener,
     name: SocketName,
 }
 
 /// A network that is denied, as an offer has it.
-fn offered(denied: &DeniedNetwork) -> (String, u64) {
-    (denied.network.to_string(), denial::seconds(denied.left))
+fn offered_network(denied: &DeniedNetwork) -> (String, u64) {
+    (denied.network.to_string(), denial::seconds_rounded_up(denied.left))
 }
 
 impl HandoverServer {
@@ -103,11 +106,11 @@ impl HandoverServer {
     ///
     /// Those of pipe(2).
     pub(in crate::app) fn new(
-        beginning: &mut Beginning,
+        beginning: &mut InheritedState,
         steering: Steering,
         groups: Vec<SocketGroup>,
         listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ProcessMetrics>,
     ) -> io::Result<Self> {
         let pipe = io::pipe()?;
         metrics.control.generation.set(beginning.generation.into());
@@ -131,7 +134,7 @@ impl HandoverServer {
 
     /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of
     /// `http3`.
-    pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
+    pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3Switch>) -> Self {
         Self { routing: Some(routing), http3: Some(http3), ..self }
     }
 
@@ -147,7 +150,7 @@ impl HandoverServer {
     /// Of the first group that the kernel does not steer.
     pub(in crate::app) fn steer(&self) -> Result<(), net::BindError> {
         self.groups.iter().try_for_each(|group| {
-            let failed = |source| net::BindError::Steer { address: group.address(), source };
+            let failed = |source| net::BindError::Steer { address: group.group_address(), source };
             group.steer(&self.steering, self.generation).map_err(failed)
         })
     }
@@ -158,8 +161,8 @@ impl HandoverServer {
     /// # Errors
     ///
     /// The kernel's, when there can be no socket of that name.
-    pub(in crate::app) fn bind(&mut self, path: &Path) -> io::Result<()> {
-        self.socket = Some(Socket::bind(path)?);
+    pub(in crate::app) fn bind_socket(&mut self, path: &Path) -> io::Result<()> {
+        self.socket = Some(HandoverSocket::bind_handover_socket(path)?);
         Ok(())
     }
 
@@ -168,8 +171,8 @@ impl HandoverServer {
     /// # Errors
     ///
     /// The kernel's. There is no socket then.
-    pub(in crate::app) fn publish(&mut self, path: &Path) -> io::Result<()> {
-        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.name.publish(path));
+    pub(in crate::app) fn publish_socket(&mut self, path: &Path) -> io::Result<()> {
+        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.name.rename_to(path));
         if published.is_err() {
             self.socket = None;
         }
@@ -177,19 +180,19 @@ impl HandoverServer {
     }
 
     /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
-    pub(in crate::app) fn start(self, watch: PhaseWatch) -> HandoverListener {
+    pub(in crate::app) fn spawn_server(self, watch: PhaseWatch) -> HandoverListener {
         let (sender, handed_over) = watch::channel(false);
         let mut task = JoinSet::new();
-        task.spawn(self.run(watch, sender));
+        task.spawn(self.accept_successors(watch, sender));
         HandoverListener { handed_over, _task: task }
     }
 
-    async fn run(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
+    async fn accept_successors(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
         if self.socket.is_none() {
             // No process will take them over, and clients should get a reset at once.
             self.listeners.clear();
         }
-        let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(end).collect();
+        let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(older_process_end).collect();
         self.count_older();
         // One at most: a process that did not take over, until it is gone.
         let mut leaving = FuturesUnordered::new();
@@ -202,10 +205,10 @@ impl HandoverServer {
             };
             select! {
                 biased;
-                () = watch.reached(Phase::Draining) => break,
-                Some(generation) = ends.next() => self.forget(generation),
+                () = watch.wait_for_phase(ProcessPhase::Draining) => break,
+                Some(generation) = ends.next() => self.forget_older(generation),
                 // Undoes what it may have done before it ended.
-                Some(()) = leaving.next() => self.restore(),
+                Some(()) = leaving.next() => self.steer_back(),
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
                         self.metrics.control.upgrades_failed.increment();
@@ -216,30 +219,30 @@ impl HandoverServer {
                         // A slow successor must not keep this process from draining.
                         let took_over = select! {
                             biased;
-                            () = watch.reached(Phase::Draining) => break,
-                            took_over = self.serve(&mut successor) => took_over,
+                            () = watch.wait_for_phase(ProcessPhase::Draining) => break,
+                            took_over = self.serve_successor(&mut successor) => took_over,
                         };
                         match took_over {
                             Ok(()) => {
                                 // The name is the other's.
-                                self.socket.iter_mut().for_each(|socket| socket.name.leave());
+                                self.socket.iter_mut().for_each(|socket| socket.name.disown_file());
                                 // This process stops sending notifications before the new one sends its own.
                                 let _ = handed_over.send(true);
                                 // It serves, whether or not this arrives.
-                                let _ = say(&mut successor.stream, DONE).await;
+                                let _ = send_byte(&mut successor.stream, DONE).await;
                                 break;
                             }
                             // It was offered nothing.
-                            Err(Reason::Stranger(_)) => {}
+                            Err(HandoverFailure::OtherUser(_)) => {}
                             Err(_) => {
-                                self.restore();
-                                leaving.push(successor.turn_away());
+                                self.steer_back();
+                                leaving.push(successor.evict_successor());
                             }
                         }
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accepting a connection on admin.handover failed");
-                        tokio::time::sleep(ANSWER_DEADLINE).await;
+                        tokio::time::sleep(ANSWER_TIMEOUT).await;
                     }
                 },
             }
@@ -251,8 +254,8 @@ impl HandoverServer {
     }
 
     /// Connections of older processes get no stateless resets from here.
-    fn show_older(&self) {
-        self.others.set(self.older.iter().map(Older::generation));
+    fn publish_older(&self) {
+        self.others.replace_generations(self.older.iter().map(OlderProcess::generation));
     }
 
     fn count_older(&self) {
@@ -260,88 +263,88 @@ impl HandoverServer {
     }
 
     /// An older process has ended.
-    fn forget(&mut self, generation: u8) {
+    fn forget_older(&mut self, generation: u8) {
         self.older.retain(|older| older.generation != generation);
-        self.show_older();
+        self.publish_older();
         self.count_older();
         for group in &mut self.groups {
-            group.leave(generation);
+            group.remove_process(generation);
         }
         // An address that only older processes had.
         self.groups.retain(|group| !group.generations().is_empty());
         tracing::info!(generation, "an older process ended");
-        self.restore();
+        self.steer_back();
     }
 
     /// Hands over to `successor`, or logs why not.
-    async fn serve(&self, successor: &mut Successor) -> Result<(), Reason> {
+    async fn serve_successor(&self, successor: &mut Successor) -> Result<(), HandoverFailure> {
         // It may have connections before this process gets READY; from then on it watches the others.
-        self.others.set_all();
-        let handed_over = self.hand_over(successor).await;
+        self.others.include_all();
+        let handed_over = self.hand_over_to(successor).await;
         match &handed_over {
             Ok(()) => self.metrics.control.upgrades.increment(),
             Err(reason) => {
-                self.show_older();
+                self.publish_older();
                 self.metrics.control.upgrades_failed.increment();
-                let process = successor.process();
+                let process = successor.successor_id();
                 tracing::error!(process, %reason, "a new process failed to take over; this process continues");
             }
         }
         handed_over
     }
 
-    async fn hand_over(&self, successor: &mut Successor) -> Result<(), Reason> {
-        let process = successor.process();
+    async fn hand_over_to(&self, successor: &mut Successor) -> Result<(), HandoverFailure> {
+        let process = successor.successor_id();
         let stream = &mut successor.stream;
-        is_trusted(stream)?;
+        check_peer_user(stream)?;
         tracing::info!(process, "a new process is about to take over");
-        self.make_offer(stream).await?;
-        let version_after = prepared(stream).await?;
-        say(stream, GO).await?;
-        hear(stream, READY, ANSWER_DEADLINE).await?;
+        self.send_offer(stream).await?;
+        let version_after = receive_prepared(stream).await?;
+        send_byte(stream, GO).await?;
+        expect_byte(stream, READY, ANSWER_TIMEOUT).await?;
         // A process of another PID namespace means nothing to the service manager.
         if let Some(process) = process {
-            service::main_process(process).await;
+            service::notify_main_process(process).await;
         }
         tracing::info!(process, version = env!("CARGO_PKG_VERSION"), version_after, "a new process has taken over");
         Ok(())
     }
 
-    async fn make_offer(&self, stream: &mut UnixStream) -> Result<(), Reason> {
+    async fn send_offer(&self, stream: &mut UnixStream) -> Result<(), HandoverFailure> {
         let group = |group: &SocketGroup| OfferedGroup {
             sockets: group.sockets().len(),
             generations: group.generations().iter().copied().map(OfferedGeneration::from).collect(),
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
-        let layout = self.ids.layout().shape();
+        let layout = self.ids.layout().layout_shape();
         let offer = HandoverOffer {
-            denied: self.denied.list(Instant::now()).iter().map(offered).collect(),
-            connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.mask())),
+            denied: self.denied.denied_networks(Instant::now()).iter().map(offered_network).collect(),
+            connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.issuer_mask_key())),
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),
             hears_version: true,
-            secret: self.secrets.to_hand_over().copied().map(OfferedSecret),
-            replica: Some(self.secrets.replica().name().to_owned()),
+            secret: self.secrets.handover_secret().copied().map(OfferedSecret),
+            replica: Some(self.secrets.token_replica().replica_name().to_owned()),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
-            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().words()).collect(),
-            http3: self.http3.as_ref().and_then(|http3| http3.order()),
+            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().export_orders()).collect(),
+            http3: self.http3.as_ref().and_then(|http3| http3.operator_order()),
         };
-        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
+        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());
         descriptors.extend(self.groups.iter().flat_map(SocketGroup::sockets).map(AsFd::as_fd));
         descriptors.extend(self.listeners.iter().flat_map(|(_, all)| all).map(AsFd::as_fd));
         descriptors.push(self.pipe.0.as_fd());
         descriptors.extend(self.older.iter().map(|older| older.pipe.as_fd()));
-        match timeout(ANSWER_DEADLINE, net::send(stream, &offer.encode(), &descriptors)).await {
+        match timeout(ANSWER_TIMEOUT, net::send_descriptors(stream, &offer.encode_offer(), &descriptors)).await {
             Ok(sent) => Ok(sent?),
-            Err(_) => Err(Reason::Late),
+            Err(_) => Err(HandoverFailure::TimedOut),
         }
     }
 
     /// Steers new connections of every group to this process again.
-    fn restore(&self) {
+    fn steer_back(&self) {
         if let Err(error) = self.steer() {
             tracing::error!(%error, "steering to this process failed: datagrams may go to processes that ended");
         }
@@ -350,7 +353,7 @@ impl HandoverServer {
 
 /// Resolves to an older process' generation when it has ended. `None` if its pipe cannot be waited for: its place stays
 /// taken then.
-fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
+fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + use<>> {
     let generation = older.generation;
     let reader = older.pipe.try_clone().and_then(|pipe: OwnedFd| pipe::Receiver::from_owned_fd(pipe));
     match reader {
@@ -366,10 +369,10 @@ fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
     }
 }
 
-impl Socket {
+impl HandoverSocket {
     /// Binds a socket beside `path`.
-    fn bind(path: &Path) -> io::Result<Self> {
-        let (listener, name) = SocketName::bind(path)?;
+    fn bind_handover_socket(path: &Path) -> io::Result<Self> {
+        let (listener, name) = SocketName::bind_beside(path)?;
         Ok(Self { listener: UnixListener::from_std(listener)?, name })
     }
 }

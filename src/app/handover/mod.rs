@@ -27,7 +27,7 @@ mod protocol;
 mod successor;
 mod takeover;
 
-pub(super) use beginning::Beginning;
+pub(super) use beginning::InheritedState;
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 pub(super) use protocol::HandoverError;

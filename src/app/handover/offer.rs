@@ -71,12 +71,12 @@ impl OfferedIds {
         Self { encrypted, mask, nonce, server_id }
     }
 
-    pub(super) fn shape(&self) -> ServerIdShape {
+    pub(super) fn server_id_shape(&self) -> ServerIdShape {
         let Self { encrypted, nonce, server_id, .. } = *self;
         ServerIdShape { server_id, nonce, encrypted }
     }
 
-    pub(super) fn mask(&self) -> [u32; 2] {
+    pub(super) fn mask_key(&self) -> [u32; 2] {
         self.mask
     }
 }
@@ -84,7 +84,7 @@ impl OfferedIds {
 /// The key is not shown.
 impl fmt::Debug for OfferedIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OfferedIds({:?}, ..)", self.shape())
+        write!(f, "OfferedIds({:?}, ..)", self.server_id_shape())
     }
 }
 
@@ -127,13 +127,13 @@ pub(super) enum OfferError {
 
 /// What every format has.
 #[derive(Deserialize)]
-struct Format {
+struct OfferFormat {
     format: u64,
 }
 
 /// An offer with its format.
 #[derive(Serialize)]
-struct Message<'a> {
+struct OfferMessage<'a> {
     format: u64,
     #[serde(flatten)]
     offer: &'a HandoverOffer,
@@ -141,22 +141,22 @@ struct Message<'a> {
 
 impl HandoverOffer {
     /// How many descriptors belong to it.
-    pub(super) fn descriptors(&self) -> usize {
+    pub(super) fn descriptor_count(&self) -> usize {
         let sockets: usize = self.groups.iter().map(|group| group.sockets).sum();
         let listeners: usize = self.listeners.iter().map(|listeners| listeners.count).sum();
         sockets.saturating_add(listeners).saturating_add(1 + self.older.len())
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode_offer(&self) -> Vec<u8> {
         // Every type in it has a form in JSON: serde_json has no reason to fail.
         let format = if self.connection_ids.is_some() { FORMAT } else { FORMAT_WITHOUT_SERVER_ID };
-        serde_json::to_vec(&Message { format, offer: self }).unwrap_or_default()
+        serde_json::to_vec(&OfferMessage { format, offer: self }).unwrap_or_default()
     }
 
-    pub(super) fn decode(text: &[u8]) -> Result<Self, OfferError> {
+    pub(super) fn decode_offer(text: &[u8]) -> Result<Self, OfferError> {
         match serde_json::from_slice(text).map_err(|_| OfferError::NotOne)? {
-            Format { format: FORMAT | FORMAT_WITHOUT_SERVER_ID } => {}
-            Format { format } => return Err(OfferError::Format(format)),
+            OfferFormat { format: FORMAT | FORMAT_WITHOUT_SERVER_ID } => {}
+            OfferFormat { format } => return Err(OfferError::Format(format)),
         }
         let offer: Self = serde_json::from_slice(text).map_err(|error| OfferError::Malformed(error.to_string()))?;
         if offer.groups.iter().all(OfferedGroup::is_consistent) { Ok(offer) } else { Err(OfferError::Wrong("udp")) }
@@ -266,11 +266,11 @@ mod tests {
     #[test]
     fn an_offer_has_the_bytes_that_other_versions_know() {
         for (offer, message) in [(offer(), MESSAGE), (empty(), EMPTY_MESSAGE)] {
-            assert_eq!(String::from_utf8(offer.encode()).unwrap(), message);
-            assert_eq!(HandoverOffer::decode(message.as_bytes()).unwrap(), offer);
+            assert_eq!(String::from_utf8(offer.encode_offer()).unwrap(), message);
+            assert_eq!(HandoverOffer::decode_offer(message.as_bytes()).unwrap(), offer);
         }
-        assert_eq!(HandoverOffer::decode(OLD_AND_YOUNG_MESSAGE.as_bytes()).unwrap(), empty());
-        assert_eq!(offer().descriptors(), 6 + 1 + 4 + 1 + 1);
+        assert_eq!(HandoverOffer::decode_offer(OLD_AND_YOUNG_MESSAGE.as_bytes()).unwrap(), empty());
+        assert_eq!(offer().descriptor_count(), 6 + 1 + 4 + 1 + 1);
     }
 
     /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their
@@ -283,13 +283,13 @@ mod tests {
             r#"{"format":1,"#,
             r#"{"format":2,"connection_ids":{"encrypted":false,"mask":[1,4294967295],"nonce":7,"server_id":8},"#,
         );
-        assert_eq!(String::from_utf8(offer.encode()).unwrap(), message);
-        assert_eq!(HandoverOffer::decode(message.as_bytes()).unwrap(), offer);
+        assert_eq!(String::from_utf8(offer.encode_offer()).unwrap(), message);
+        assert_eq!(HandoverOffer::decode_offer(message.as_bytes()).unwrap(), offer);
         let ids = offer.connection_ids.as_ref().unwrap();
-        assert_eq!((ids.shape(), ids.mask()), (shape, [1, 4_294_967_295]));
+        assert_eq!((ids.server_id_shape(), ids.mask_key()), (shape, [1, 4_294_967_295]));
         assert!(!format!("{offer:?}").contains("4294967295"));
         let wrong = message.replace("[1,4294967295]", "[1]");
-        assert!(matches!(HandoverOffer::decode(wrong.as_bytes()), Err(OfferError::Malformed(_))));
+        assert!(matches!(HandoverOffer::decode_offer(wrong.as_bytes()), Err(OfferError::Malformed(_))));
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         let shown = format!("{:?}", offer());
         assert!(shown.contains("OfferedSecret(..)") && !shown.contains("7, 7"), "{shown}");
         let text = MESSAGE.replace("\"secret\":", "\"secret\":\"private\",\"unknown\":");
-        let error = HandoverOffer::decode(text.as_bytes()).unwrap_err().to_string();
+        let error = HandoverOffer::decode_offer(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("`secret` is not 32 bytes") && !error.contains("private"), "{error}");
     }
 
@@ -324,7 +324,7 @@ mod tests {
             (MESSAGE.replace("\"older\":[254]", "\"older\":254"), malformed("integer `254`, expected a sequence")),
         ];
         for (text, expected) in table {
-            match (HandoverOffer::decode(text.as_bytes()).unwrap_err(), &expected) {
+            match (HandoverOffer::decode_offer(text.as_bytes()).unwrap_err(), &expected) {
                 (OfferError::Malformed(error), OfferError::Malformed(part)) => {
                     assert!(error.contains(part), "{error}: {text}");
                 }
@@ -336,11 +336,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
-            let _ = HandoverOffer::decode(&text);
-            let mut nearly = offer().encode();
+            let _ = HandoverOffer::decode_offer(&text);
+            let mut nearly = offer().encode_offer();
             let len = nearly.len();
             nearly[at % len] = byte;
-            if let Ok(offer) = HandoverOffer::decode(&nearly) {
+            if let Ok(offer) = HandoverOffer::decode_offer(&nearly) {
                 prop_assert!(offer.groups.iter().all(|group| group.sockets > 0));
             }
         }

@@ -2,11 +2,14 @@
 
 use super::HandoverError;
 use super::offer::{HandoverOffer, OfferError};
-use super::protocol::{ANSWER_DEADLINE, DONE, GO, Older, PREPARED, READY, Reason, hear, is_trusted, say, say_version};
-use crate::app::sockets::Inherited;
+use super::protocol::{
+    ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, PREPARED, READY, check_peer_user, expect_byte, send_byte,
+    send_version,
+};
+use crate::app::sockets::InheritedSockets;
 use litequic_net::{self as net, Generation, SocketGroup};
 use litequic_proxy::Maintenance;
-use litequic_quic::{Layout, Replica};
+use litequic_quic::{IdLayout, Replica};
 use litequic_telemetry::clients::{DeniedNetwork, DenyList};
 use std::{
     io::ErrorKind,
@@ -27,13 +30,13 @@ pub(in crate::app) struct Predecessor {
     /// Version of the running litequic, if it sends it.
     version: Option<String>,
     /// Whether it wants to know this process' version.
-    hears_version: bool,
+    wants_version: bool,
 }
 
 /// What it has offered.
 pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) predecessor: Predecessor,
-    pub(in crate::app) inherited: Inherited,
+    pub(in crate::app) inherited: InheritedSockets,
     /// Generation of this process.
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
@@ -41,9 +44,9 @@ pub(in crate::app) struct FoundPredecessor {
     /// The replica that its stateless reset tokens belong to. `None` of a version without replicas.
     pub(in crate::app) replica: Option<Replica>,
     /// The layout of its connection IDs, and the key of their mask, if they have one.
-    pub(in crate::app) ids: (Layout, Option<[u32; 2]>),
+    pub(in crate::app) ids: (IdLayout, Option<[u32; 2]>),
     /// The predecessor and those before it.
-    pub(in crate::app) older: Vec<Older>,
+    pub(in crate::app) older: Vec<OlderProcess>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
     /// Networks whose clients are denied there.
@@ -53,7 +56,7 @@ pub(in crate::app) struct FoundPredecessor {
 }
 
 /// A network of an offer that is denied; `None` for one that only a younger version reads.
-fn denied((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
+fn denied_network((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
     Some(DeniedNetwork { network: network.parse().ok()?, left: Duration::from_secs(*seconds) })
 }
 
@@ -67,29 +70,29 @@ impl Predecessor {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection: the other process continues.
-    pub(in crate::app) async fn find(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
+    pub(in crate::app) async fn find_running(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
         let stream = match UnixStream::connect(path).await {
             Ok(stream) => stream,
             // No socket, or one whose process is gone.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);
             }
-            Err(error) => return Err(Reason::at(path)(error.into())),
+            Err(error) => return Err(HandoverFailure::with_path(path)(error.into())),
         };
         let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0);
-        let predecessor = Self { path: path.to_owned(), stream, process, version: None, hears_version: false };
-        predecessor.offered().await.map(Some).map_err(Reason::at(path))
+        let predecessor = Self { path: path.to_owned(), stream, process, version: None, wants_version: false };
+        predecessor.receive_offer().await.map(Some).map_err(HandoverFailure::with_path(path))
     }
 
-    async fn offered(mut self) -> Result<FoundPredecessor, Reason> {
-        is_trusted(&self.stream)?;
-        let (message, descriptors) = match timeout(ANSWER_DEADLINE, net::receive(&mut self.stream)).await {
+    async fn receive_offer(mut self) -> Result<FoundPredecessor, HandoverFailure> {
+        check_peer_user(&self.stream)?;
+        let (message, descriptors) = match timeout(ANSWER_TIMEOUT, net::receive_descriptors(&mut self.stream)).await {
             Ok(received) => received?,
-            Err(_) => return Err(Reason::Late),
+            Err(_) => return Err(HandoverFailure::TimedOut),
         };
-        let offer = HandoverOffer::decode(&message)?;
+        let offer = HandoverOffer::decode_offer(&message)?;
         self.version.clone_from(&offer.version);
-        self.hears_version = offer.hears_version;
+        self.wants_version = offer.hears_version;
         tracing::info!(
             process = self.process,
             version = env!("CARGO_PKG_VERSION"),
@@ -97,7 +100,7 @@ impl Predecessor {
             path = %self.path.display(),
             "taking over from the running process"
         );
-        if descriptors.len() != offer.descriptors() {
+        if descriptors.len() != offer.descriptor_count() {
             return Err(OfferError::Wrong("descriptors").into());
         }
         let mut descriptors = descriptors.into_iter();
@@ -105,42 +108,44 @@ impl Predecessor {
         for group in offer.groups {
             let sockets = descriptors.by_ref().take(group.sockets).map(UdpSocket::from).collect();
             let generations = group.generations.into_iter().map(Generation::from).collect();
-            groups.push(SocketGroup::adopt(sockets, generations).map_err(|_| OfferError::Wrong("udp"))?);
+            groups.push(SocketGroup::from_sockets(sockets, generations).map_err(|_| OfferError::Wrong("udp"))?);
         }
         let mut listeners = Vec::new();
         for one in offer.listeners {
             listeners.push((one.address, descriptors.by_ref().take(one.count).map(TcpListener::from).collect()));
         }
         let generations = [offer.generation].into_iter().chain(offer.older);
-        let older: Vec<Older> =
-            generations.zip(descriptors).map(|(generation, pipe): (u8, OwnedFd)| Older { generation, pipe }).collect();
+        let older: Vec<OlderProcess> = generations
+            .zip(descriptors)
+            .map(|(generation, pipe): (u8, OwnedFd)| OlderProcess { generation, pipe })
+            .collect();
         let generation = (1..=u8::MAX)
             .map(|more| offer.generation.wrapping_add(more))
             .find(|number| older.iter().all(|older| older.generation != *number))
             .ok_or(OfferError::Wrong("older"))?;
         Ok(FoundPredecessor {
             predecessor: self,
-            inherited: Inherited { groups, listeners },
+            inherited: InheritedSockets { groups, listeners },
             generation,
             secret: offer.secret.map(|secret| secret.0),
-            replica: offer.replica.map(Replica::named),
-            ids: offer
-                .connection_ids
-                .map_or_else(Default::default, |ids| (Layout::new(Some(ids.shape())), Some(ids.mask()))),
+            replica: offer.replica.map(Replica::with_name),
+            ids: offer.connection_ids.map_or_else(Default::default, |ids| {
+                (IdLayout::new(Some(ids.server_id_shape())), Some(ids.mask_key()))
+            }),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
-            denied: DenyList::of(offer.denied.iter().filter_map(denied), Instant::now()),
+            denied: DenyList::from_networks(offer.denied.iter().filter_map(denied_network), Instant::now()),
             http3: offer.http3,
         })
     }
 
     /// The error of a process whose connection IDs have the layout `own`, not `layout` as those of the running one.
-    pub(in crate::app) fn has_another_layout(&self, layout: Layout, own: Layout) -> HandoverError {
-        Reason::at(&self.path)(Reason::Layout(layout, own))
+    pub(in crate::app) fn layout_error(&self, layout: IdLayout, own: IdLayout) -> HandoverError {
+        HandoverFailure::with_path(&self.path)(HandoverFailure::Layout(layout, own))
     }
 
     /// The number of the running process. `None` in another PID namespace.
-    pub(in crate::app) fn process(&self) -> Option<i32> {
+    pub(in crate::app) fn process_id(&self) -> Option<i32> {
         self.process
     }
 
@@ -149,21 +154,21 @@ impl Predecessor {
     /// # Errors
     ///
     /// [`HandoverError`]: the other process goes on.
-    pub(in crate::app) async fn give_way(&mut self) -> Result<(), HandoverError> {
+    pub(in crate::app) async fn wait_for_go(&mut self) -> Result<(), HandoverError> {
         let turn = async {
-            if self.hears_version {
-                say_version(&mut self.stream, env!("CARGO_PKG_VERSION")).await?;
+            if self.wants_version {
+                send_version(&mut self.stream, env!("CARGO_PKG_VERSION")).await?;
             }
-            say(&mut self.stream, PREPARED).await?;
-            hear(&mut self.stream, GO, ANSWER_DEADLINE).await?;
+            send_byte(&mut self.stream, PREPARED).await?;
+            expect_byte(&mut self.stream, GO, ANSWER_TIMEOUT).await?;
             // A process that was stopped in between may have timed out since.
             match self.stream.try_read(&mut [0]) {
-                Ok(1..) => Err(Reason::Refused),
+                Ok(1..) => Err(HandoverFailure::Refused),
                 // Its end, after GO, leaves everything to this one.
                 Ok(0) | Err(_) => Ok(()),
             }
         };
-        turn.await.map_err(Reason::at(&self.path))
+        turn.await.map_err(HandoverFailure::with_path(&self.path))
     }
 
     /// Reports that this process serves, and waits until the other one has notified the service manager. If it has
@@ -172,13 +177,13 @@ impl Predecessor {
     /// # Errors
     ///
     /// [`HandoverError`]: this process was too slow, and the other one continues.
-    pub(in crate::app) async fn let_go(&mut self) -> Result<(), HandoverError> {
+    pub(in crate::app) async fn confirm_ready(&mut self) -> Result<(), HandoverError> {
         let end = async {
-            say(&mut self.stream, READY).await?;
-            hear(&mut self.stream, DONE, ANSWER_DEADLINE).await
+            send_byte(&mut self.stream, READY).await?;
+            expect_byte(&mut self.stream, DONE, ANSWER_TIMEOUT).await
         };
         match end.await {
-            Err(refused @ Reason::Refused) => return Err(Reason::at(&self.path)(refused)),
+            Err(refused @ HandoverFailure::Refused) => return Err(HandoverFailure::with_path(&self.path)(refused)),
             Err(error) => tracing::warn!(%error, "the previous process ended during the takeover"),
             Ok(()) => {}
         }

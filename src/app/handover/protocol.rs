@@ -1,7 +1,7 @@
 //! The messages between the two processes, and how they fail.
 
 use super::offer::OfferError;
-use litequic_quic::Layout;
+use litequic_quic::IdLayout;
 use std::{
     io,
     os::fd::OwnedFd,
@@ -28,78 +28,78 @@ pub(super) const DONE: u8 = b'D';
 pub(super) const REFUSED: u8 = b'N';
 
 /// How long a new process may take from the offer to its workers' start.
-const PREPARE_DEADLINE: Duration = Duration::from_secs(60);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the other side may take to send its next message, when it has nothing to do before.
-pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a new process cannot take over. The old one goes on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot take over from the process at admin.handover = {path:?}: {reason}")]
 pub struct HandoverError {
     path: PathBuf,
-    reason: Reason,
+    reason: HandoverFailure,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Reason {
+pub(super) enum HandoverFailure {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("cannot use its offer: {0}")]
     Offer(#[from] OfferError),
     #[error("its connection IDs have another layout ({0}; this configuration has {1}): restart")]
-    Layout(Layout, Layout),
+    Layout(IdLayout, IdLayout),
     #[error("it runs as user {0}, which is neither this process' user nor root")]
-    Stranger(u32),
+    OtherUser(u32),
     #[error("it did not answer in time")]
-    Late,
+    TimedOut,
     #[error("it sent an unexpected message")]
-    Word,
+    UnexpectedMessage,
     #[error("it timed out, and continues to serve")]
     Refused,
 }
 
-impl Reason {
-    pub(super) fn at(path: &Path) -> impl Fn(Self) -> HandoverError {
+impl HandoverFailure {
+    pub(super) fn with_path(path: &Path) -> impl Fn(Self) -> HandoverError {
         let path = path.to_owned();
         move |reason| HandoverError { path: path.clone(), reason }
     }
 }
 
 /// A process that drains. Its pipe ends when it does.
-pub(crate) struct Older {
+pub(crate) struct OlderProcess {
     pub(super) generation: u8,
     pub(super) pipe: OwnedFd,
 }
 
-impl Older {
+impl OlderProcess {
     pub(super) fn generation(&self) -> u8 {
         self.generation
     }
 }
 
-pub(super) async fn say(stream: &mut UnixStream, word: u8) -> Result<(), Reason> {
+pub(super) async fn send_byte(stream: &mut UnixStream, word: u8) -> Result<(), HandoverFailure> {
     // It waits for one that reads nothing alone.
-    Ok(timeout(ANSWER_DEADLINE, stream.write_all(&[word])).await.map_err(|_| Reason::Late)??)
+    Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&[word])).await.map_err(|_| HandoverFailure::TimedOut)??)
 }
 
-pub(super) async fn hear(stream: &mut UnixStream, word: u8, deadline: Duration) -> Result<(), Reason> {
-    let heard = timeout(deadline, stream.read_u8()).await.map_err(|_| Reason::Late)??;
+pub(super) async fn expect_byte(stream: &mut UnixStream, word: u8, deadline: Duration) -> Result<(), HandoverFailure> {
+    let heard = timeout(deadline, stream.read_u8()).await.map_err(|_| HandoverFailure::TimedOut)??;
     match heard {
-        REFUSED => Err(Reason::Refused),
+        REFUSED => Err(HandoverFailure::Refused),
         heard if heard == word => Ok(()),
-        _ => Err(Reason::Word),
+        _ => Err(HandoverFailure::UnexpectedMessage),
     }
 }
 
-pub(super) async fn say_version(stream: &mut UnixStream, version: &str) -> Result<(), Reason> {
+pub(super) async fn send_version(stream: &mut UnixStream, version: &str) -> Result<(), HandoverFailure> {
     let version = version.get(..usize::from(u8::MAX)).unwrap_or(version);
     let Ok(length) = u8::try_from(version.len()) else { return Ok(()) };
     let said = [&[VERSION, length], version.as_bytes()].concat();
-    Ok(timeout(ANSWER_DEADLINE, stream.write_all(&said)).await.map_err(|_| Reason::Late)??)
+    Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&said)).await.map_err(|_| HandoverFailure::TimedOut)??)
 }
 
 /// Waits for PREPARED. Returns the version that came before it, if one did.
-pub(super) async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, Reason> {
+pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<Option<String>, HandoverFailure> {
     let heard = async {
         let mut version = None;
         loop {
@@ -112,17 +112,21 @@ pub(super) async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, 
                     text.retain(u8::is_ascii_graphic);
                     version = Some(String::from_utf8_lossy(&text).into_owned());
                 }
-                _ => return Err(Reason::Word),
+                _ => return Err(HandoverFailure::UnexpectedMessage),
             }
         }
     };
-    timeout(PREPARE_DEADLINE, heard).await.map_err(|_| Reason::Late)?
+    timeout(PREPARE_TIMEOUT, heard).await.map_err(|_| HandoverFailure::TimedOut)?
 }
 
 /// Whether the process at the other end may get the secret and the sockets: it is of the same user, or root's.
-pub(super) fn is_trusted(stream: &UnixStream) -> Result<(), Reason> {
+pub(super) fn check_peer_user(stream: &UnixStream) -> Result<(), HandoverFailure> {
     let other = stream.peer_cred()?.uid();
-    if other == 0 || other == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(Reason::Stranger(other)) }
+    if other == 0 || other == rustix::process::geteuid().as_raw() {
+        Ok(())
+    } else {
+        Err(HandoverFailure::OtherUser(other))
+    }
 }
 
 #[cfg(test)]
@@ -143,12 +147,12 @@ mod tests {
             let (mut new, mut old) = UnixStream::pair().unwrap();
             new.write_all(said).await.unwrap();
             drop(new);
-            let heard = prepared(&mut old).await.ok();
+            let heard = receive_prepared(&mut old).await.ok();
             assert_eq!(heard, expected.map(|version| version.map(str::to_owned)), "{said:?}");
         }
         let (mut new, mut old) = UnixStream::pair().unwrap();
-        say_version(&mut new, "10.20.30-rc.1").await.unwrap();
-        say(&mut new, PREPARED).await.unwrap();
-        assert_eq!(prepared(&mut old).await.unwrap().as_deref(), Some("10.20.30-rc.1"));
+        send_version(&mut new, "10.20.30-rc.1").await.unwrap();
+        send_byte(&mut new, PREPARED).await.unwrap();
+        assert_eq!(receive_prepared(&mut old).await.unwrap().as_deref(), Some("10.20.30-rc.1"));
     }
 }

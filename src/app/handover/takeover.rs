@@ -1,18 +1,18 @@
 //! How a process begins to serve: its handover server for the process after it, and the moment from which packets
 //! and connections come to it.
 
-use super::beginning::Beginning;
+use super::beginning::InheritedState;
 use super::keeper::{HandoverListener, HandoverServer};
 use super::predecessor::Predecessor;
-use crate::app::metrics::Metrics;
-use crate::app::sockets::Sockets;
+use crate::app::metrics::ProcessMetrics;
+use crate::app::sockets::ProcessSockets;
 use crate::app::start_error::StartError;
-use litequic_base::lifecycle::{Lifecycle, Phase, panic_if_asked};
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
 use litequic_config::Config;
 use litequic_net::{Steering, SteeringMask};
 use std::sync::Arc;
 
-impl Beginning {
+impl InheritedState {
     /// The handover server of `sockets` for the process after this one.
     ///
     /// # Errors
@@ -20,20 +20,20 @@ impl Beginning {
     /// [`StartError::Pipe`]
     pub(in crate::app) fn handover_server(
         &mut self,
-        sockets: Sockets,
-        metrics: &Arc<Metrics>,
+        sockets: ProcessSockets,
+        metrics: &Arc<ProcessMetrics>,
     ) -> Result<HandoverServer, StartError> {
         // At most 20 bytes.
         let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
         let layout = self.ids.layout();
-        let hashed = layout.hashed().map(|hashed| byte(hashed.start)..byte(hashed.end));
+        let hashed = layout.hashed_range().map(|hashed| byte(hashed.start)..byte(hashed.end));
         let steering = Steering {
             id_len: byte(layout.id_len()),
             first_byte: layout.first_byte(),
             issuer_offset: byte(layout.issuer_offset()),
-            mask: hashed.map(|hashed| SteeringMask { key: self.ids.mask(), hashed }),
+            mask: hashed.map(|hashed| SteeringMask { key: self.ids.issuer_mask_key(), hashed }),
         };
-        let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
+        let ProcessSockets { groups, tcp, redirects, admin, probes, .. } = sockets;
         let operator = [admin, probes].into_iter().flatten();
         let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
         let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
@@ -54,8 +54,8 @@ pub(in crate::app) async fn take_over(
 ) -> Result<HandoverListener, StartError> {
     let path = config.admin.handover.as_ref();
     let failed = |source| StartError::Handover { path: path.cloned().unwrap_or_default(), source };
-    path.map_or(Ok(()), |path| server.bind(path)).map_err(failed)?;
-    let publish = |server: &mut HandoverServer| path.map_or(Ok(()), |path| server.publish(path)).map_err(failed);
+    path.map_or(Ok(()), |path| server.bind_socket(path)).map_err(failed)?;
+    let publish = |server: &mut HandoverServer| path.map_or(Ok(()), |path| server.publish_socket(path)).map_err(failed);
     match predecessor {
         None => {
             if let Err(error) = server.steer() {
@@ -65,19 +65,19 @@ pub(in crate::app) async fn take_over(
                 );
             }
             publish(&mut server)?;
-            lifecycle.advance(Phase::Ready);
+            lifecycle.advance_phase(ProcessPhase::Ready);
         }
         Some(predecessor) => {
-            predecessor.give_way().await?;
-            panic_if_asked("takeover");
+            predecessor.wait_for_go().await?;
+            panic_if_requested("takeover");
             server.steer()?;
-            lifecycle.advance(Phase::Ready);
-            predecessor.let_go().await?;
+            lifecycle.advance_phase(ProcessPhase::Ready);
+            predecessor.confirm_ready().await?;
             if let Err(error) = publish(&mut server) {
                 // It serves, and the one before is on its way out.
                 tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }
         }
     }
-    Ok(server.start(lifecycle.watch()))
+    Ok(server.spawn_server(lifecycle.watch_phase()))
 }

@@ -20,31 +20,31 @@ use tokio::{
 
 /// How long to wait for a service manager that is behind, so that a moment's load loses no notification that it needs.
 /// The control thread is blocked meanwhile.
-const PATIENCE: Duration = Duration::from_millis(200);
+const SEND_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the notification of the service's main process is repeated.
-const PERSISTENCE: Duration = Duration::from_secs(5);
+const MAIN_PROCESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between two notifications.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The service is up: units that wait for it may start.
-pub(crate) fn ready() {
-    tell(&[NotifyState::Ready, NotifyState::Status("serving")], PATIENCE);
+pub(crate) fn notify_ready() {
+    send_states(&[NotifyState::Ready, NotifyState::Status("serving")], SEND_TIMEOUT);
 }
 
 /// A reload has begun. To be followed by [`ready`], whatever comes of it.
-pub(crate) fn reloading() {
+pub(crate) fn notify_reloading() {
     // With the time at which it began, by which systemd knows that it is the reload it asked for (Type=notify-reload).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => {
-            tell(&[NotifyState::Reloading, now], PATIENCE);
+            send_states(&[NotifyState::Reloading, now], SEND_TIMEOUT);
         }
         Err(error) => tracing::warn!(%error, "cannot notify the service manager of a reload"),
     }
 }
 
 /// The end has begun.
-pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("draining")], PATIENCE);
+pub(crate) fn notify_stopping() {
+    send_states(&[NotifyState::Stopping, NotifyState::Status("draining")], SEND_TIMEOUT);
 }
 
 /// The service's main process is now that one. Repeated until a manager that is behind has taken it, for
@@ -53,73 +53,73 @@ pub(crate) fn stopping() {
 /// # Cancel safety
 ///
 /// Dropping the future leaves it sent or not.
-pub(crate) async fn main_process(process: u32) {
+pub(crate) async fn notify_main_process(process: u32) {
     let said = async {
-        while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Notified::Later {
+        while send_states(&[NotifyState::MainPid(process)], Duration::ZERO) == NotifyOutcome::QueueFull {
             sleep(RETRY_DELAY).await;
         }
     };
-    if timeout(PERSISTENCE, said).await.is_err() {
+    if timeout(MAIN_PROCESS_TIMEOUT, said).await.is_err() {
         tracing::error!(process, "cannot notify the service manager of the new main process");
     }
 }
 
 /// Sends watchdog notifications as often as the service manager wants them, as long as every worker's loop turns, and
 /// until another process has taken over, which then sends its own. Without a watchdog it returns at once.
-pub(crate) async fn watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: impl Future<Output = ()>) {
+pub(crate) async fn run_watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: impl Future<Output = ()>) {
     select! {
         () = handed_over => {}
-        () = show_life(heartbeats) => {}
+        () = ping_watchdog(heartbeats) => {}
     }
 }
 
-async fn show_life(heartbeats: Vec<Arc<Heartbeat>>) {
+async fn ping_watchdog(heartbeats: Vec<Arc<Heartbeat>>) {
     let Some(deadline) = sd_notify::watchdog_enabled().filter(|deadline| !deadline.is_zero()) else { return };
     // As sd_watchdog_enabled(3) recommends.
     let mut ticks = interval(deadline / 2);
     loop {
         ticks.tick().await;
-        let running = timers::running_for();
-        if turns(heartbeats.iter().map(|heartbeat| heartbeat.age().min(running))) {
+        let running = timers::time_since_suspension();
+        if no_worker_hangs(heartbeats.iter().map(|heartbeat| heartbeat.unresponsive_time().min(running))) {
             // There is another one soon.
-            tell(&[NotifyState::Watchdog], Duration::ZERO);
+            send_states(&[NotifyState::Watchdog], Duration::ZERO);
         }
     }
 }
 
 /// Whether no worker hangs, by how long ago each one's last tick was.
-fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
+fn no_worker_hangs(ages: impl IntoIterator<Item = Duration>) -> bool {
     ages.into_iter().all(|age| age < WORKER_DEADLINE)
 }
 
 /// The outcome of a notification.
 #[derive(Debug, PartialEq, Eq)]
-enum Notified {
+enum NotifyOutcome {
     /// The notification was sent, or there is no service manager.
     Sent,
     /// The manager's queue is full.
-    Later,
+    QueueFull,
 }
 
 /// Sends `states` to the socket that `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
-fn tell(states: &[NotifyState<'_>], patience: Duration) -> Notified {
+fn send_states(states: &[NotifyState<'_>], patience: Duration) -> NotifyOutcome {
     /// Whether a failure was logged.
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static FAILURE_LOGGED: AtomicBool = AtomicBool::new(false);
 
-    let Some(to) = env::var_os("NOTIFY_SOCKET") else { return Notified::Sent };
+    let Some(to) = env::var_os("NOTIFY_SOCKET") else { return NotifyOutcome::Sent };
     let message: String = states.iter().map(|state| format!("{state}\n")).collect();
-    match notify::send(&to, message.as_bytes(), patience) {
-        Ok(()) => SAID.store(false, Relaxed),
+    match notify::send_notification(&to, message.as_bytes(), patience) {
+        Ok(()) => FAILURE_LOGGED.store(false, Relaxed),
         Err(error) => {
-            if !SAID.swap(true, Relaxed) {
+            if !FAILURE_LOGGED.swap(true, Relaxed) {
                 tracing::warn!(%error, lost = message.trim_end(), "cannot notify the service manager");
             }
             if error.kind() == io::ErrorKind::WouldBlock {
-                return Notified::Later;
+                return NotifyOutcome::QueueFull;
             }
         }
     }
-    Notified::Sent
+    NotifyOutcome::Sent
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn one_worker_that_hangs_is_enough_to_be_silent() {
         let well = Duration::from_millis(700);
-        assert!(turns([well, well]));
-        assert!(!turns([well, WORKER_DEADLINE]));
+        assert!(no_worker_hangs([well, well]));
+        assert!(!no_worker_hangs([well, WORKER_DEADLINE]));
     }
 }

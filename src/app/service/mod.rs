@@ -3,4 +3,4 @@
 mod manager;
 mod notify;
 
-pub(super) use manager::{main_process, ready, reloading, stopping, watchdog};
+pub(super) use manager::{notify_main_process, notify_ready, notify_reloading, notify_stopping, run_watchdog};

@@ -21,7 +21,7 @@ use std::{
 ///
 /// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all
 /// that time; others of unix(7), as for an address without a listener.
-pub(super) fn send(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
+pub(super) fn send_notification(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(to),
@@ -51,7 +51,7 @@ mod tests {
             (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into()),
         ];
         for (socket, to) in table {
-            send(&to, b"READY=1\n", Duration::from_secs(1)).unwrap();
+            send_notification(&to, b"READY=1\n", Duration::from_secs(1)).unwrap();
             let mut bytes = [0; 64];
             let len = socket.recv(&mut bytes).unwrap();
             assert_eq!(&bytes[..len], b"READY=1\n");
@@ -63,7 +63,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let _unread = UnixDatagram::bind(&path).unwrap();
-        let tell = |patience| send(path.as_os_str(), b"WATCHDOG=1\n", patience);
+        let tell = |patience| send_notification(path.as_os_str(), b"WATCHDOG=1\n", patience);
         let error = (0..1_000_000).find_map(|_| tell(Duration::ZERO).err()).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(tell(Duration::from_millis(1)).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn an_address_without_a_listener_is_an_error() {
         for to in ["/nowhere/notify", "@litequic test: no listener", "", "vsock:2:1234"] {
-            assert!(send(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
+            assert!(send_notification(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
         }
     }
 }

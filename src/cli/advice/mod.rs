@@ -4,4 +4,4 @@
 mod system;
 mod trouble;
 
-pub(super) use trouble::{Command, with_advice};
+pub(super) use trouble::{AdvisedCommand, with_advice};

@@ -16,11 +16,11 @@ use std::{
 };
 
 /// Bytes of a table that are read: some 100,000 sockets.
-const MAX_TABLE: u64 = 16 << 20;
+const MAX_TABLE_BYTES: u64 = 16 << 20;
 /// How long the search for a process may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Characters of a process's name (TASK_COMM_LEN).
-const MAX_NAME: usize = 16;
+const MAX_NAME_CHARS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketProtocol {
@@ -30,7 +30,7 @@ pub(super) enum SocketProtocol {
 
 /// An address that is to be bound.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Socket {
+pub(super) struct WantedSocket {
     pub(super) protocol: SocketProtocol,
     pub(super) address: SocketAddr,
 }
@@ -48,7 +48,7 @@ pub(super) struct PortHolder {
 
 /// A row of a table of sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct SocketRow {
     address: SocketAddr,
     listens: bool,
     user: u32,
@@ -56,16 +56,16 @@ struct Row {
 }
 
 /// Who has the address of `wanted` in this network namespace, as far as it can be seen.
-pub(super) fn holder(wanted: Socket) -> Option<PortHolder> {
-    let rows = rows(wanted.protocol);
-    let taken = |row: &&Row| row.inode != 0 && conflicts(row.address, wanted.address);
+pub(super) fn find_port_holder(wanted: WantedSocket) -> Option<PortHolder> {
+    let rows = socket_rows(wanted.protocol);
+    let taken = |row: &&SocketRow| row.inode != 0 && addresses_conflict(row.address, wanted.address);
     let row = rows.iter().filter(taken).max_by_key(|row| row.listens)?;
-    Some(PortHolder { process: process_of(row.inode), user: user_name(row.user), listens: row.listens })
+    Some(PortHolder { process: find_socket_process(row.inode), user: user_name(row.user), listens: row.listens })
 }
 
 /// All sockets of this network namespace. `/proc/net` would be a link to the same place, which a service without other
 /// processes' entries lacks.
-fn rows(protocol: SocketProtocol) -> Vec<Row> {
+fn socket_rows(protocol: SocketProtocol) -> Vec<SocketRow> {
     let system = ExplicitSystemInfo {
         boot_time_secs: 0,
         ticks_per_second: 0,
@@ -73,14 +73,14 @@ fn rows(protocol: SocketProtocol) -> Vec<Row> {
         is_little_endian: cfg!(target_endian = "little"),
     };
     let table = |name: &str| {
-        File::open(Path::new("/proc/self/net").join(name)).map(|file| BufReader::new(file.take(MAX_TABLE)))
+        File::open(Path::new("/proc/self/net").join(name)).map(|file| BufReader::new(file.take(MAX_TABLE_BYTES)))
     };
     match protocol {
         SocketProtocol::Tcp => ["tcp", "tcp6"]
             .into_iter()
             .filter_map(|name| TcpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
             .flat_map(|TcpNetEntries(all)| all)
-            .map(|row| Row {
+            .map(|row| SocketRow {
                 address: row.local_address,
                 listens: row.state == TcpState::Listen,
                 user: row.uid,
@@ -91,7 +91,7 @@ fn rows(protocol: SocketProtocol) -> Vec<Row> {
             .into_iter()
             .filter_map(|name| UdpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
             .flat_map(|UdpNetEntries(all)| all)
-            .map(|row| Row {
+            .map(|row| SocketRow {
                 address: row.local_address,
                 listens: row.remote_address.port() == 0,
                 user: row.uid,
@@ -102,7 +102,7 @@ fn rows(protocol: SocketProtocol) -> Vec<Row> {
 }
 
 /// Whether a socket at `one` keeps another from `other` (ip(7), ipv6(7)).
-fn conflicts(one: SocketAddr, other: SocketAddr) -> bool {
+fn addresses_conflict(one: SocketAddr, other: SocketAddr) -> bool {
     let (first, second) = (one.ip().to_canonical(), other.ip().to_canonical());
     let includes = |any: IpAddr, ip: IpAddr| any.is_unspecified() && (any.is_ipv6() || ip.is_ipv4());
     one.port() == other.port() && (first == second || includes(first, second) || includes(second, first))
@@ -110,23 +110,23 @@ fn conflicts(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// The process with the lowest number that has the socket `inode` open: of a server with workers, the one that started
 /// them.
-fn process_of(inode: u64) -> Option<(u32, String)> {
+fn find_socket_process(inode: u64) -> Option<(u32, String)> {
     let began = Instant::now();
     let link = format!("socket:[{inode}]");
     let mut processes: Vec<u32> = fs::read_dir("/proc")
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .take_while(|_: &u32| began.elapsed() < PATIENCE)
+        .take_while(|_: &u32| began.elapsed() < SEARCH_TIMEOUT)
         .collect();
     processes.sort_unstable();
-    let process = processes.into_iter().take_while(|_| began.elapsed() < PATIENCE).find(|process| {
+    let process = processes.into_iter().take_while(|_| began.elapsed() < SEARCH_TIMEOUT).find(|process| {
         let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
         open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
             .any(|target| target.as_os_str().as_bytes() == link.as_bytes())
     })?;
     let name = fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
     // Any process chooses its name, and it is printed on a terminal.
-    let name = String::from_utf8_lossy(&name).chars().filter(char::is_ascii_graphic).take(MAX_NAME).collect();
+    let name = String::from_utf8_lossy(&name).chars().filter(char::is_ascii_graphic).take(MAX_NAME_CHARS).collect();
     Some((process, name))
 }
 
@@ -141,7 +141,7 @@ pub(super) fn local_addresses() -> Vec<IpAddr> {
         let mut text = String::new();
         let file = File::open(Path::new("/proc/self/net").join(name));
         // Without the file no address is known.
-        let _ = file.map(|file| file.take(MAX_TABLE).read_to_string(&mut text));
+        let _ = file.map(|file| file.take(MAX_TABLE_BYTES).read_to_string(&mut text));
         text
     };
     let v6 = v6_addresses(&read("if_inet6")).into_iter().map(IpAddr::V6);
@@ -187,18 +187,18 @@ mod tests {
         let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
         let (tcp_address, udp_address) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
         for (protocol, address) in [(SocketProtocol::Tcp, tcp_address), (SocketProtocol::Udp, udp_address)] {
-            let holder = holder(Socket { protocol, address }).unwrap();
+            let holder = find_port_holder(WantedSocket { protocol, address }).unwrap();
             assert_eq!((holder.process.as_ref().unwrap().0, holder.listens), (own, true), "{holder:?}");
             assert_eq!(holder.user, user_name(rustix::process::geteuid().as_raw()));
         }
         let wildcard = SocketAddr::from((Ipv4Addr::UNSPECIFIED, tcp_address.port()));
-        assert!(holder(Socket { protocol: SocketProtocol::Tcp, address: wildcard }).is_some());
+        assert!(find_port_holder(WantedSocket { protocol: SocketProtocol::Tcp, address: wildcard }).is_some());
         // A connection, whose listener is gone.
         let stream = TcpStream::connect(tcp_address).unwrap();
         let _accepted = tcp.accept().unwrap();
         drop(tcp);
         let address = stream.local_addr().unwrap();
-        let connection = holder(Socket { protocol: SocketProtocol::Tcp, address }).unwrap();
+        let connection = find_port_holder(WantedSocket { protocol: SocketProtocol::Tcp, address }).unwrap();
         assert_eq!((connection.process.unwrap().0, connection.listens), (own, false));
     }
 
@@ -214,7 +214,11 @@ mod tests {
             ("127.0.0.1:443", "127.0.0.1:8443", false),
         ] {
             let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
-            assert_eq!((conflicts(one, other), conflicts(other, one)), (expected, expected), "{one} {other}");
+            assert_eq!(
+                (addresses_conflict(one, other), addresses_conflict(other, one)),
+                (expected, expected),
+                "{one} {other}"
+            );
         }
     }
 

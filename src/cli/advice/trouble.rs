@@ -1,6 +1,6 @@
 //! An address that cannot be bound, and the advice for it.
 
-use super::system::{self, PortHolder, Socket, SocketProtocol};
+use super::system::{self, PortHolder, SocketProtocol, WantedSocket};
 use crate::app::StartError;
 use litequic_config::Config;
 use litequic_net::{BindError, ListenError};
@@ -10,23 +10,25 @@ use std::{
 };
 
 /// Ports below this one need a right, unless the system has another boundary.
-const PRIVILEGED: u16 = 1024;
+const DEFAULT_UNPRIVILEGED_START: u16 = 1024;
 /// Addresses of this machine that are listed.
 const MAX_ADDRESSES: usize = 8;
 /// The program's own name, as the kernel shows it.
-const SELF: &str = "litequic";
+const OWN_NAME: &str = "litequic";
 
 /// The command that was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum AdvisedCommand {
     Run,
     Demo,
 }
 
 /// `error` with the advice that the system at hand allows, a line each.
-pub(crate) fn with_advice(error: &StartError, config: &Config, command: Command) -> String {
+pub(crate) fn with_advice(error: &StartError, config: &Config, command: AdvisedCommand) -> String {
     let mut text = error.to_string();
-    for line in Trouble::of(error, config).map_or_else(Vec::new, |trouble| trouble.advice(command)) {
+    for line in
+        BindFailure::from_start_error(error, config).map_or_else(Vec::new, |trouble| trouble.advice_lines(command))
+    {
         text.push_str("\n  ");
         text.push_str(&line);
     }
@@ -34,7 +36,7 @@ pub(crate) fn with_advice(error: &StartError, config: &Config, command: Command)
 }
 
 /// An address that cannot be bound.
-struct Trouble<'e> {
+struct BindFailure<'e> {
     protocol: SocketProtocol,
     /// The key that names the address.
     key: &'static str,
@@ -42,8 +44,8 @@ struct Trouble<'e> {
     error: &'e io::Error,
 }
 
-impl<'e> Trouble<'e> {
-    fn of(error: &'e StartError, config: &Config) -> Option<Self> {
+impl<'e> BindFailure<'e> {
+    fn from_start_error(error: &'e StartError, config: &Config) -> Option<Self> {
         let (protocol, key, address, error) = match error {
             StartError::Bind(BindError::Bind { address, source }) => {
                 (SocketProtocol::Udp, "listen.udp", address, source)
@@ -58,16 +60,20 @@ impl<'e> Trouble<'e> {
         Some(Self { protocol, key, address: *address, error })
     }
 
-    fn advice(&self, command: Command) -> Vec<String> {
+    fn advice_lines(&self, command: AdvisedCommand) -> Vec<String> {
         let port = self.address.port();
         match self.error.kind() {
-            ErrorKind::AddrInUse => {
-                self.held(system::holder(Socket { protocol: self.protocol, address: self.address }).as_ref(), command)
-            }
+            ErrorKind::AddrInUse => self.port_in_use_advice(
+                system::find_port_holder(WantedSocket { protocol: self.protocol, address: self.address }).as_ref(),
+                command,
+            ),
             ErrorKind::PermissionDenied => {
-                vec![forbidden(port, system::unprivileged_port_start().unwrap_or(PRIVILEGED))]
+                vec![privileged_port_advice(
+                    port,
+                    system::unprivileged_port_start().unwrap_or(DEFAULT_UNPRIVILEGED_START),
+                )]
             }
-            ErrorKind::AddrNotAvailable => vec![not_local(self.address, &system::local_addresses())],
+            ErrorKind::AddrNotAvailable => vec![local_address_advice(self.address, &system::local_addresses())],
             _ if self.error.raw_os_error() == Some(libc::EAFNOSUPPORT) && self.address.is_ipv6() => {
                 vec![format!("this system has no IPv6: 0.0.0.0:{port}")]
             }
@@ -76,7 +82,7 @@ impl<'e> Trouble<'e> {
     }
 
     /// What to do about the process that has the address.
-    fn held(&self, holder: Option<&PortHolder>, command: Command) -> Vec<String> {
+    fn port_in_use_advice(&self, holder: Option<&PortHolder>, command: AdvisedCommand) -> Vec<String> {
         let whose = match holder {
             Some(PortHolder { process: Some((process, name)), listens, .. }) => {
                 format!("{name} (process {process}) {}", if *listens { "listens there" } else { "uses that port" })
@@ -87,9 +93,9 @@ impl<'e> Trouble<'e> {
             ),
             None => "which process listens there: ss -lntup, as root".into(),
         };
-        let is_litequic = holder.and_then(|holder| holder.process.as_ref()).is_some_and(|(_, name)| name == SELF);
+        let is_litequic = holder.and_then(|holder| holder.process.as_ref()).is_some_and(|(_, name)| name == OWN_NAME);
         let next = match (self.key, command) {
-            (_, Command::Demo) => "at a free port: litequic demo --listen 127.0.0.1:0".into(),
+            (_, AdvisedCommand::Demo) => "at a free port: litequic demo --listen 127.0.0.1:0".into(),
             _ if is_litequic => {
                 "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md".into()
             }
@@ -106,7 +112,7 @@ impl<'e> Trouble<'e> {
     }
 }
 
-fn forbidden(port: u16, unprivileged: u16) -> String {
+fn privileged_port_advice(port: u16, unprivileged: u16) -> String {
     if port < unprivileged {
         format!(
             "ports below {unprivileged} need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
@@ -117,7 +123,7 @@ fn forbidden(port: u16, unprivileged: u16) -> String {
     }
 }
 
-fn not_local(address: SocketAddr, local: &[IpAddr]) -> String {
+fn local_address_advice(address: SocketAddr, local: &[IpAddr]) -> String {
     let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
     let all = format!("all of them: {any}:{}", address.port());
     // Those of the same family first.
@@ -134,9 +140,9 @@ fn not_local(address: SocketAddr, local: &[IpAddr]) -> String {
 mod tests {
     use super::*;
 
-    fn trouble<'e>(key: &'static str, error: &'e io::Error) -> Trouble<'e> {
+    fn trouble<'e>(key: &'static str, error: &'e io::Error) -> BindFailure<'e> {
         let protocol = if key == "listen.udp" { SocketProtocol::Udp } else { SocketProtocol::Tcp };
-        Trouble { protocol, key, address: ([0, 0, 0, 0], 443).into(), error }
+        BindFailure { protocol, key, address: ([0, 0, 0, 0], 443).into(), error }
     }
 
     #[test]
@@ -149,19 +155,24 @@ mod tests {
         let beside =
             "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; docs/how-to/add-http3-beside-nginx.md";
         for (key, holder, command, expected) in [
-            ("listen.tcp", Some(named("nginx")), Command::Run, ["nginx (process 812) listens there", beside]),
+            ("listen.tcp", Some(named("nginx")), AdvisedCommand::Run, ["nginx (process 812) listens there", beside]),
             (
                 "listen.tcp",
                 Some(hidden.clone()),
-                Command::Run,
+                AdvisedCommand::Run,
                 ["a process of the user www-data listens there (as root: ss -lntup)", beside],
             ),
-            ("listen.tcp", None, Command::Run, ["which process listens there: ss -lntup, as root", beside]),
-            ("listen.udp", Some(named(SELF)), Command::Run, ["litequic (process 812) listens there", upgrade]),
+            ("listen.tcp", None, AdvisedCommand::Run, ["which process listens there: ss -lntup, as root", beside]),
+            (
+                "listen.udp",
+                Some(named(OWN_NAME)),
+                AdvisedCommand::Run,
+                ["litequic (process 812) listens there", upgrade],
+            ),
             (
                 "listen.udp",
                 Some(named("nginx")),
-                Command::Run,
+                AdvisedCommand::Run,
                 [
                     "nginx (process 812) listens there",
                     "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]",
@@ -170,23 +181,23 @@ mod tests {
             (
                 "listen.redirect",
                 Some(named("caddy")),
-                Command::Run,
+                AdvisedCommand::Run,
                 ["caddy (process 812) listens there", "to leave plain HTTP to it: no redirect below [listen]"],
             ),
             (
                 "admin.listen",
                 Some(passing),
-                Command::Run,
+                AdvisedCommand::Run,
                 ["curl (process 7) uses that port", "to leave it there: another port in admin.listen"],
             ),
             (
                 "listen.udp",
-                Some(named(SELF)),
-                Command::Demo,
+                Some(named(OWN_NAME)),
+                AdvisedCommand::Demo,
                 ["litequic (process 812) listens there", "at a free port: litequic demo --listen 127.0.0.1:0"],
             ),
         ] {
-            assert_eq!(trouble(key, &error).held(holder.as_ref(), command), expected, "{key} {holder:?}");
+            assert_eq!(trouble(key, &error).port_in_use_advice(holder.as_ref(), command), expected, "{key} {holder:?}");
         }
     }
 
@@ -194,10 +205,10 @@ mod tests {
     fn a_port_that_is_forbidden_names_the_right_that_is_missing() {
         let expected = "ports below 1024 need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
                         docs/how-to/listen-on-port-443.md";
-        assert_eq!(forbidden(443, 1024), expected);
+        assert_eq!(privileged_port_advice(443, 1024), expected);
         let expected = "the port needs no right: SELinux, AppArmor or a filter of system calls refuses it";
-        assert_eq!(forbidden(8443, 1024), expected);
-        assert_eq!(forbidden(443, 80), expected);
+        assert_eq!(privileged_port_advice(8443, 1024), expected);
+        assert_eq!(privileged_port_advice(443, 80), expected);
     }
 
     #[test]
@@ -205,9 +216,9 @@ mod tests {
         let local: Vec<IpAddr> = ["::1", "127.0.0.1", "192.0.2.7"].iter().map(|ip| ip.parse().unwrap()).collect();
         let v4: SocketAddr = "198.51.100.1:443".parse().unwrap();
         let expected = "this machine has 127.0.0.1, 192.0.2.7, ::1; all of them: 0.0.0.0:443";
-        assert_eq!(not_local(v4, &local), expected);
-        assert_eq!(not_local("[2001:db8::1]:443".parse().unwrap(), &[]), "all of them: [::]:443");
+        assert_eq!(local_address_advice(v4, &local), expected);
+        assert_eq!(local_address_advice("[2001:db8::1]:443".parse().unwrap(), &[]), "all of them: [::]:443");
         let many: Vec<IpAddr> = (0..10).map(|last| IpAddr::from([10, 0, 0, last])).collect();
-        assert!(not_local(v4, &many).contains("10.0.0.7 and 2 more; "));
+        assert!(local_address_advice(v4, &many).contains("10.0.0.7 and 2 more; "));
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The list, from `/status`.
-pub(super) fn render(status: &Status, now: SystemTime) -> String {
+pub(super) fn render_acme(status: &Status, now: SystemTime) -> String {
     let Some(hosts) = &status.acme else {
         return "no certificate is obtained by ACME: the configuration has no [[acme]]\n".into();
     };
@@ -17,7 +17,7 @@ pub(super) fn render(status: &Status, now: SystemTime) -> String {
         let mut line = format!("{}  {}", word(&host.host), word(&host.state));
         // A String takes everything.
         if let Some(expires) = host.expires {
-            let _ = write!(line, ", expires {}", date(expires));
+            let _ = write!(line, ", expires {}", http_date(expires));
         }
         let next = UNIX_EPOCH.checked_add(Duration::from_secs(host.next.unwrap_or_default()));
         let step = if host.resumes == Some(true) { "continues its order" } else { "is ordered" };
@@ -39,7 +39,7 @@ pub(super) fn render(status: &Status, now: SystemTime) -> String {
     text
 }
 
-fn date(seconds: u64) -> String {
+fn http_date(seconds: u64) -> String {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map_or_else(String::new, httpdate::fmt_http_date)
 }
 
@@ -58,11 +58,11 @@ mod tests {
               "attempts": 2, "problem": "no TXT record", "directory": "https://ca.test/", "record": "x IN TXT \"y\"" },
         ] });
         assert_eq!(
-            render(&serde_json::from_value(status).unwrap(), now),
+            render_acme(&serde_json::from_value(status).unwrap(), now),
             "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; is ordered in 1day 1h, from https://ca.test/\n\
              *.b.test  missing; continues its order now, from https://ca.test/\n  \
              2 attempts failed: no TXT record\n  TXT record: x IN TXT \"y\"\n"
         );
-        assert!(render(&Status::default(), now).contains("no [[acme]]"));
+        assert!(render_acme(&Status::default(), now).contains("no [[acme]]"));
     }
 }

@@ -1,19 +1,19 @@
 //! `/clients` as a table of text. Pure.
 
-use super::status::{bytes, clean, grouped};
+use super::status::{bytes_text, grouped_number, strip_controls};
 use litequic_admin::{ClientList, ClientStatus, Nullable};
 
 /// Names of the columns. All but the first two are aligned right.
 const COLUMNS: [&str; 10] =
     ["CLIENT", "PROTOCOL", "SINCE", "OPEN", "SENT/S", "SENT", "RECEIVED", "RTT", "LOSS", "PACKETS/ACK"];
 /// Columns that are aligned left.
-const LEFT: usize = 2;
+const LEFT_COLUMNS: usize = 2;
 /// A value that is unknown, or that the connection does not have.
 const UNKNOWN: &str = "-";
 
 /// The table, and a line with the sums.
-pub(super) fn render(list: &ClientList) -> String {
-    let rows: Vec<[String; 10]> = list.clients.iter().map(row).collect();
+pub(super) fn render_clients(list: &ClientList) -> String {
+    let rows: Vec<[String; 10]> = list.clients.iter().map(client_row).collect();
     let widths = COLUMNS.iter().enumerate().map(|(column, name)| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([name.len()]).max().unwrap_or_default()
@@ -21,23 +21,23 @@ pub(super) fn render(list: &ClientList) -> String {
     let widths: Vec<usize> = widths.collect();
     let line = |cells: &[String]| {
         let cells = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            ..LEFT => format!("{cell:<width$}"),
+            ..LEFT_COLUMNS => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let head = line(&COLUMNS.map(str::to_owned));
-    head + &rows.iter().map(|row| line(row)).collect::<String>() + &sums(list)
+    head + &rows.iter().map(|row| line(row)).collect::<String>() + &sums_line(list)
 }
 
-fn sums(list: &ClientList) -> String {
-    let number = |count: Option<u64>| count.map_or(UNKNOWN.into(), grouped);
+fn sums_line(list: &ClientList) -> String {
+    let number = |count: Option<u64>| count.map_or(UNKNOWN.into(), grouped_number);
     let mut line = format!("{} of {} connections", list.clients.len(), number(list.selected));
     if list.selected != list.connections {
         line += &format!(" that are selected, of {} in all", number(list.connections));
     }
     if let Some(handshakes) = list.handshakes.filter(|handshakes| *handshakes > 0) {
-        line += &format!(" ({} in a handshake)", grouped(handshakes));
+        line += &format!(" ({} in a handshake)", grouped_number(handshakes));
     }
     line.push('\n');
     match list.older_processes {
@@ -47,38 +47,38 @@ fn sums(list: &ClientList) -> String {
     }
 }
 
-fn row(client: &ClientStatus) -> [String; 10] {
-    let text = |text: &Option<String>| text.as_deref().map_or(UNKNOWN.into(), clean);
-    let size = |size: Option<u64>| size.map_or(UNKNOWN.into(), |size| bytes(size as f64));
+fn client_row(client: &ClientStatus) -> [String; 10] {
+    let text = |text: &Option<String>| text.as_deref().map_or(UNKNOWN.into(), strip_controls);
+    let size = |size: Option<u64>| size.map_or(UNKNOWN.into(), |size| bytes_text(size as f64));
     [
         text(&client.client),
         text(&client.protocol),
-        client.age.map_or(UNKNOWN.into(), age),
-        client.open.map_or(UNKNOWN.into(), grouped),
+        client.age.map_or(UNKNOWN.into(), age_text),
+        client.open.map_or(UNKNOWN.into(), grouped_number),
         match client.sent_rate {
             Some(0) => "0".into(),
-            Some(rate) => format!("{}/s", bytes(rate as f64)),
+            Some(rate) => format!("{}/s", bytes_text(rate as f64)),
             None => UNKNOWN.into(),
         },
         size(client.sent),
         size(client.received),
-        number(&client.rtt, round_trip),
-        number(&client.loss, |loss| format!("{:.1} %", loss * 100.0)),
-        number(&client.packets_per_ack, |packets| format!("{packets:.1}")),
+        number_text(&client.rtt, round_trip_text),
+        number_text(&client.loss, |loss| format!("{:.1} %", loss * 100.0)),
+        number_text(&client.packets_per_ack, |packets| format!("{packets:.1}")),
     ]
 }
 
-fn number(value: &Nullable<f64>, show: impl Fn(f64) -> String) -> String {
-    value.value().map_or(UNKNOWN.into(), |value| show(*value))
+fn number_text(value: &Nullable<f64>, show: impl Fn(f64) -> String) -> String {
+    value.known_value().map_or(UNKNOWN.into(), |value| show(*value))
 }
 
-fn round_trip(seconds: f64) -> String {
+fn round_trip_text(seconds: f64) -> String {
     let milliseconds = seconds * 1e3;
     if milliseconds < 9.95 { format!("{milliseconds:.1} ms") } else { format!("{milliseconds:.0} ms") }
 }
 
 /// Seconds, by the largest unit.
-fn age(seconds: f64) -> String {
+fn age_text(seconds: f64) -> String {
     match seconds.max(0.0) {
         seconds @ ..60.0 => format!("{}s", seconds.floor()),
         seconds @ ..3_600.0 => format!("{}m", (seconds / 60.0).floor()),
@@ -122,7 +122,7 @@ CLIENT                PROTOCOL  SINCE  OPEN   SENT/S    SENT  RECEIVED     RTT  
                 })
                 .collect()
         };
-        let shown = render(&list);
+        let shown = render_clients(&list);
         assert_eq!(columns(&shown), columns(expected), "{shown}");
         let lengths: Vec<usize> = shown.lines().take(4).map(|line| line.chars().count()).collect();
         assert!(lengths.iter().all(|length| *length == lengths[0]), "aligned:\n{shown}");
@@ -131,7 +131,7 @@ CLIENT                PROTOCOL  SINCE  OPEN   SENT/S    SENT  RECEIVED     RTT  
     #[test]
     fn the_last_lines_say_what_is_not_in_the_list() {
         let sums = |selected: u64, handshakes: u64, older: u64| {
-            sums(&list(
+            sums_line(&list(
                 json!({ "clients": [], "selected": selected, "connections": 7, "handshakes": handshakes, "older_processes": older }),
             ))
         };

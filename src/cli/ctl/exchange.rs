@@ -2,7 +2,7 @@
 
 use super::{
     failure::CtlFailure,
-    place::{self, AdminPlace, FoundAdmin},
+    place::{self, AdminAddress, FoundAdmin},
 };
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -17,7 +17,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// More than any answer has.
-const MAX_ANSWER: usize = 16 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// A whole answer.
 pub(super) struct AdminAnswer {
@@ -29,7 +29,7 @@ pub(super) struct AdminAnswer {
 
 impl AdminAnswer {
     /// Whether a litequic of any version refuses the token.
-    pub(super) fn is_about_the_token(&self) -> bool {
+    pub(super) fn is_token_refused(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
     }
 }
@@ -48,18 +48,18 @@ pub(super) enum NoAnswer {
 
 impl NoAnswer {
     /// The failure, in words.
-    pub(super) fn failure(self, found: &FoundAdmin) -> CtlFailure {
+    pub(super) fn into_ctl_failure(self, found: &FoundAdmin) -> CtlFailure {
         let place = &found.place;
         match self {
-            Self::NotReached(error) => place.failure(&error),
-            Self::NotLitequic => place::not_litequic(place, &found.missed),
+            Self::NotReached(error) => place.connect_failure(&error),
+            Self::NotLitequic => place::not_litequic_failure(place, &found.missed),
             Self::Closed => CtlFailure::unavailable(place, "the connection was closed without an answer"),
             Self::Cut(error) => CtlFailure::unavailable(place, error),
         }
     }
 
     /// The reason for an exchange that failed before a response was there.
-    pub(super) fn before_a_response(error: &hyper::Error) -> Self {
+    pub(super) fn from_hyper_error(error: &hyper::Error) -> Self {
         // Bytes that are no HTTP/1.1, such as an alert of TLS.
         if error.is_parse() || error.is_parse_too_large() {
             return Self::NotLitequic;
@@ -75,48 +75,48 @@ impl NoAnswer {
 }
 
 /// A request for a resource, with `order` as its query.
-pub(super) fn request(
-    place: &AdminPlace,
+pub(super) fn build_request(
+    place: &AdminAddress,
     method: Method,
     path: &str,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<Request<Empty<Bytes>>, NoAnswer> {
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
-    let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host_header());
     if let Some(token) = token.filter(|_| place.takes_token()) {
-        request = request.header(header::AUTHORIZATION, token.authorization());
+        request = request.header(header::AUTHORIZATION, token.authorization_value());
     }
     request.body(Empty::new()).map_err(|error| NoAnswer::Cut(error.to_string()))
 }
 
 /// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
-pub(super) fn connection_failed(error: &hyper::Error) -> NoAnswer {
-    match NoAnswer::before_a_response(error) {
+pub(super) fn connection_error(error: &hyper::Error) -> NoAnswer {
+    match NoAnswer::from_hyper_error(error) {
         NoAnswer::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => NoAnswer::NotLitequic,
         other => other,
     }
 }
 
 /// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
-pub(super) async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<AdminAnswer, NoAnswer>
+pub(super) async fn exchange_answer<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<AdminAnswer, NoAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| NoAnswer::before_a_response(&error);
+    let failed = |error: hyper::Error| NoAnswer::from_hyper_error(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
         let server = answer.headers().get(header::SERVER);
-        let is_signed = server.is_some_and(|server| server == admin::SERVER);
-        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
+        let is_signed = server.is_some_and(|server| server == admin::SERVER_FIELD);
+        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER_BYTES as u64;
         if !is_signed && (server.is_some() || is_too_long) {
             return Err(NoAnswer::NotLitequic);
         }
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => NoAnswer::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
+            Some(_) => NoAnswer::Cut(format!("the answer has more than {} MiB", MAX_ANSWER_BYTES >> 20)),
             None => NoAnswer::Cut(format!("the answer was cut off: {error}")),
         });
         Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed })
@@ -128,13 +128,13 @@ where
         answer = &mut answer => match answer {
             // The connection ends, and knows why.
             Err(NoAnswer::Closed) => {
-                Err(connection.await.err().map_or(NoAnswer::Closed, |error| connection_failed(&error)))
+                Err(connection.await.err().map_or(NoAnswer::Closed, |error| connection_error(&error)))
             }
             other => other,
         },
         ended = &mut connection => match ended {
             Ok(()) => answer.await,
-            Err(error) => Err(connection_failed(&error)),
+            Err(error) => Err(connection_error(&error)),
         },
     }
 }

@@ -1,6 +1,6 @@
 //! Why `litequic ctl` has nothing to print.
 
-use crate::cli::exit::{Exit, fail};
+use crate::cli::exit::{Exit, exit_with_error};
 use std::{fmt::Display, process::ExitCode};
 
 /// Why there is nothing to print.
@@ -14,7 +14,7 @@ impl CtlFailure {
         Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
     }
 
-    pub(super) fn exit(&self) -> ExitCode {
-        fail(self.exit, &self.why)
+    pub(super) fn print_and_exit(&self) -> ExitCode {
+        exit_with_error(self.exit, &self.why)
     }
 }

@@ -14,20 +14,20 @@ use std::{
 use tokio::net::{TcpStream, UnixStream};
 
 /// Where `admin.listen` is in examples and packages: tried where no socket answers.
-const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
 /// What a place looks like, for messages.
 const EXPECTED: &str = "a path, ADDRESS:PORT, :PORT, localhost:PORT or http://ADDRESS:PORT";
 
 /// Where a litequic answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum AdminPlace {
+pub(super) enum AdminAddress {
     /// The socket of `admin.socket`.
     Socket(PathBuf),
     /// `admin.listen`: host and port.
     Tcp(String),
 }
 
-impl FromStr for AdminPlace {
+impl FromStr for AdminAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -50,7 +50,7 @@ impl FromStr for AdminPlace {
         let is_bracketed = host.starts_with('[') && host.ends_with(']');
         match host {
             _ if !is_number => Err(format!("not a port; expected {EXPECTED}")),
-            "" => Ok(Self::Tcp(format!("{}:{port}", USUAL.ip()))),
+            "" => Ok(Self::Tcp(format!("{}:{port}", DEFAULT_ADDRESS.ip()))),
             _ if host.contains(':') && !is_bracketed => Err("an IPv6 address needs brackets: [::1]:9443".into()),
             _ if is_bracketed && authority.parse::<SocketAddr>().is_err() => Err("not an IPv6 address".into()),
             _ => Ok(Self::Tcp(authority.into())),
@@ -58,7 +58,7 @@ impl FromStr for AdminPlace {
     }
 }
 
-impl fmt::Display for AdminPlace {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -73,11 +73,11 @@ pub(super) enum AdminConnection {
     Tcp(TcpStream),
 }
 
-impl AdminPlace {
+impl AdminAddress {
     /// # Errors
     ///
     /// The kernel's, or those of a name lookup.
-    pub(super) async fn connect(&self) -> io::Result<AdminConnection> {
+    pub(super) async fn connect_admin(&self) -> io::Result<AdminConnection> {
         match self {
             Self::Socket(path) => UnixStream::connect(path).await.map(AdminConnection::Unix),
             Self::Tcp(authority) => TcpStream::connect(authority).await.map(AdminConnection::Tcp),
@@ -85,7 +85,7 @@ impl AdminPlace {
     }
 
     /// `Host` of a request.
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host_header(&self) -> &str {
         match self {
             Self::Socket(_) => "localhost",
             Self::Tcp(authority) => authority,
@@ -99,22 +99,22 @@ impl AdminPlace {
     }
 
     /// Why there was no connection to this place, with what to do.
-    pub(super) fn failure(&self, error: &io::Error) -> CtlFailure {
-        not_found(&[Missed { place: self.clone(), kind: error.kind(), why: why(error) }])
+    pub(super) fn connect_failure(&self, error: &io::Error) -> CtlFailure {
+        not_found_failure(&[FailedAttempt { place: self.clone(), kind: error.kind(), why: short_reason(error) }])
     }
 }
 
 /// A place where no litequic answered.
-pub(super) struct Missed {
-    place: AdminPlace,
+pub(super) struct FailedAttempt {
+    place: AdminAddress,
     kind: ErrorKind,
     why: String,
 }
 
 /// A place, and those that were tried before it.
 pub(super) struct FoundAdmin {
-    pub(super) place: AdminPlace,
-    pub(super) missed: Vec<Missed>,
+    pub(super) place: AdminAddress,
+    pub(super) missed: Vec<FailedAttempt>,
 }
 
 /// Looks for a running litequic: at `sockets`, then at the usual `admin.listen`.
@@ -122,7 +122,7 @@ pub(super) struct FoundAdmin {
 /// # Errors
 ///
 /// There is none, there are several, or this user may not reach it.
-pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure> {
+pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure> {
     let (mut found, mut missed) = (Vec::new(), Vec::new());
     for path in sockets {
         match UnixStream::connect(&path).await {
@@ -130,7 +130,11 @@ pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure
             // It accepts nothing at present: requests say so.
             Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
             Err(error) => {
-                missed.push(Missed { place: AdminPlace::Socket(path), kind: error.kind(), why: why(&error) });
+                missed.push(FailedAttempt {
+                    place: AdminAddress::Socket(path),
+                    kind: error.kind(),
+                    why: short_reason(&error),
+                });
             }
         }
     }
@@ -144,20 +148,20 @@ pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure
         return Err(CtlFailure { exit: Exit::Usage, why: text });
     }
     if let Some((path, _)) = found.pop() {
-        return Ok(FoundAdmin { place: AdminPlace::Socket(path), missed });
+        return Ok(FoundAdmin { place: AdminAddress::Socket(path), missed });
     }
-    let usual = AdminPlace::Tcp(USUAL.to_string());
-    match usual.connect().await {
+    let usual = AdminAddress::Tcp(DEFAULT_ADDRESS.to_string());
+    match usual.connect_admin().await {
         Ok(_) => Ok(FoundAdmin { place: usual, missed }),
         Err(error) => {
-            missed.push(Missed { place: usual, kind: error.kind(), why: why(&error) });
-            Err(not_found(&missed))
+            missed.push(FailedAttempt { place: usual, kind: error.kind(), why: short_reason(&error) });
+            Err(not_found_failure(&missed))
         }
     }
 }
 
 /// The reason why a place was not reached, in few words.
-fn why(error: &io::Error) -> String {
+fn short_reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such file".into(),
         ErrorKind::ConnectionRefused => "nothing listens".into(),
@@ -167,13 +171,17 @@ fn why(error: &io::Error) -> String {
 }
 
 /// No litequic was found at any of `missed`.
-fn not_found(missed: &[Missed]) -> CtlFailure {
+fn not_found_failure(missed: &[FailedAttempt]) -> CtlFailure {
     let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
-        (AdminPlace::Socket(path), ErrorKind::PermissionDenied) => Some(path),
+        (AdminAddress::Socket(path), ErrorKind::PermissionDenied) => Some(path),
         _ => None,
     });
     if let Some(path) = denied {
-        return forbidden(path, owner(path).map(user_name), &user_name(rustix::process::geteuid().as_raw()));
+        return forbidden_failure(
+            path,
+            socket_owner(path).map(user_name),
+            &user_name(rustix::process::geteuid().as_raw()),
+        );
     }
     let tried: Vec<_> = missed.iter().map(|missed| format!("not at {} ({})", missed.place, missed.why)).collect();
     let why = format!(
@@ -184,7 +192,7 @@ fn not_found(missed: &[Missed]) -> CtlFailure {
     CtlFailure { exit: Exit::Unavailable, why }
 }
 
-fn forbidden(path: &Path, owner: Option<String>, user: &str) -> CtlFailure {
+fn forbidden_failure(path: &Path, owner: Option<String>, user: &str) -> CtlFailure {
     let (path, command) = (path.display(), "litequic ctl status");
     let why = match owner {
         Some(owner) if owner == "root" => {
@@ -199,15 +207,15 @@ fn forbidden(path: &Path, owner: Option<String>, user: &str) -> CtlFailure {
 }
 
 /// The owner of the socket at `path`, or of the directory that hides it.
-fn owner(path: &Path) -> Option<u32> {
+fn socket_owner(path: &Path) -> Option<u32> {
     path.ancestors().find_map(|path| fs::metadata(path).ok()).map(|found| found.uid())
 }
 
 /// What answers at `place` is not a litequic; others were `missed` before.
-pub(super) fn not_litequic(place: &AdminPlace, missed: &[Missed]) -> CtlFailure {
+pub(super) fn not_litequic_failure(place: &AdminAddress, missed: &[FailedAttempt]) -> CtlFailure {
     let mut why = format!("{place} answers, but is not litequic");
     if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
-        return not_found(missed);
+        return not_found_failure(missed);
     }
     for missed in missed {
         // Writing to a String cannot fail.
@@ -222,8 +230,8 @@ mod tests {
 
     #[test]
     fn a_place_is_a_path_or_an_address() {
-        let tcp = |authority: &str| Ok(AdminPlace::Tcp(authority.into()));
-        let socket = |path: &str| Ok(AdminPlace::Socket(path.into()));
+        let tcp = |authority: &str| Ok(AdminAddress::Tcp(authority.into()));
+        let socket = |path: &str| Ok(AdminAddress::Socket(path.into()));
         let expected = |problem: &str| Err(format!("{problem}; expected {EXPECTED}"));
         for (text, place) in [
             ("127.0.0.1:9443", tcp("127.0.0.1:9443")),
@@ -248,13 +256,14 @@ mod tests {
             ("::1:9443", Err("an IPv6 address needs brackets: [::1]:9443".into())),
             ("[::x]:9443", Err("not an IPv6 address".into())),
         ] {
-            assert_eq!(text.parse::<AdminPlace>(), place, "{text}");
+            assert_eq!(text.parse::<AdminAddress>(), place, "{text}");
         }
     }
 
     #[test]
     fn a_forbidden_socket_says_whose_it_is() {
-        let why = |owner: Option<&str>| forbidden(Path::new("/run/a.sock"), owner.map(str::to_owned), "alice").why;
+        let why =
+            |owner: Option<&str>| forbidden_failure(Path::new("/run/a.sock"), owner.map(str::to_owned), "alice").why;
         let expected = "/run/a.sock: permission denied: it is for user litequic and root, and this is user alice\n  \
                         sudo litequic ctl status";
         assert_eq!(why(Some("litequic")), expected);

@@ -1,12 +1,12 @@
 //! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
 
 use super::{
-    exchange::{NoAnswer, connection_failed, request},
+    exchange::{NoAnswer, build_request, connection_error},
     failure::CtlFailure,
     place::{AdminConnection, FoundAdmin},
-    status::grouped,
+    status::grouped_number,
 };
-use crate::cli::exit::{Exit, fail, print};
+use crate::cli::exit::{Exit, exit_with_error, print_stdout};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Empty};
@@ -26,67 +26,67 @@ use tokio::{
 };
 
 /// How long a litequic may take until the first byte of its answer, and for the last ones after the time of the log.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A record's first byte (RFC 7464 §2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
 /// What is before the number of a record's log.
-const GROUP: &[u8] = b"\"group_id\":\"";
+const GROUP_ID_KEY: &[u8] = b"\"group_id\":\"";
 /// Permissions of files: a log has clients' addresses.
-const MODE: u32 = 0o600;
+const FILE_MODE: u32 = 0o600;
 
 /// Has the litequic at `found` log connections by `order`, and writes to `out`, or standard output.
-pub(super) async fn record(
+pub(super) async fn record_logs(
     found: &FoundAdmin,
     order: &QlogOrder,
     token: Option<&Token>,
     out: Option<PathBuf>,
 ) -> ExitCode {
-    let mut logs = Logs::new(out);
+    let mut logs = QlogOutputs::new(out);
     if let Some(path) = logs.path.as_deref().filter(|path| path.exists()) {
-        return fail(Exit::Output, format_args!("{} exists already", path.display()));
+        return exit_with_error(Exit::Output, format_args!("{} exists already", path.display()));
     }
     let asked = async {
-        let request = request(&found.place, Method::POST, "/qlog", Some(&order.to_string()), token)?;
-        match found.place.connect().await {
-            Ok(AdminConnection::Unix(stream)) => exchange(stream, request, order, &mut logs).await,
-            Ok(AdminConnection::Tcp(stream)) => exchange(stream, request, order, &mut logs).await,
+        let request = build_request(&found.place, Method::POST, "/qlog", Some(&order.to_string()), token)?;
+        match found.place.connect_admin().await {
+            Ok(AdminConnection::Unix(stream)) => receive_logs(stream, request, order, &mut logs).await,
+            Ok(AdminConnection::Tcp(stream)) => receive_logs(stream, request, order, &mut logs).await,
             Err(error) => Err(NoAnswer::NotReached(error)),
         }
     };
     match asked.await {
-        Ok(Ok(())) => logs.report(),
-        Ok(Err(failure)) => failure.exit(),
-        Err(unanswered) => unanswered.failure(found).exit(),
+        Ok(Ok(())) => logs.print_summary(),
+        Ok(Err(failure)) => failure.print_and_exit(),
+        Err(unanswered) => unanswered.into_ctl_failure(found).print_and_exit(),
     }
 }
 
 /// Sends `request`, and writes the answer to `logs`.
-async fn exchange<S>(
+async fn receive_logs<S>(
     stream: S,
     request: Request<Empty<Bytes>>,
     order: &QlogOrder,
-    logs: &mut Logs,
+    logs: &mut QlogOutputs,
 ) -> Result<Result<(), CtlFailure>, NoAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| NoAnswer::before_a_response(&error);
+    let failed = |error: hyper::Error| NoAnswer::from_hyper_error(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let connection = tokio::spawn(connection);
-    let answer = timeout(PATIENCE, sender.send_request(request)).await;
+    let answer = timeout(ANSWER_TIMEOUT, sender.send_request(request)).await;
     let answer = match answer {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
             return Err(match connection.await {
-                Ok(Err(error)) => connection_failed(&error),
-                _ => NoAnswer::before_a_response(&error),
+                Ok(Err(error)) => connection_error(&error),
+                _ => NoAnswer::from_hyper_error(&error),
             });
         }
-        Err(_) => return Err(NoAnswer::Cut(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => return Err(NoAnswer::Cut(format!("no answer within {ANSWER_TIMEOUT:?}"))),
     };
     let (head, mut body) = answer.into_parts();
     if !head.status.is_success() {
-        let text = timeout(PATIENCE, body.collect()).await.ok().and_then(Result::ok);
+        let text = timeout(ANSWER_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
         let text = text.map(|text| String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned());
         let why = text.filter(|text| !text.is_empty()).unwrap_or_else(|| head.status.to_string());
         return Ok(Err(CtlFailure { exit: Exit::Status, why }));
@@ -98,7 +98,7 @@ where
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| NoAnswer::Cut(format!("the log was cut off: {error}")))?;
             if let Some(lines) = frame.data_ref()
-                && let Err(failure) = logs.add(lines)
+                && let Err(failure) = logs.write_lines(lines)
             {
                 return Ok(Err(failure));
             }
@@ -106,52 +106,52 @@ where
         Ok(Ok(()))
     };
     let late = |_| NoAnswer::Cut("the log did not end in time".into());
-    timeout(order.time + PATIENCE, reading).await.map_err(late)?
+    timeout(order.time + ANSWER_TIMEOUT, reading).await.map_err(late)?
 }
 
 /// The logs of an answer.
-struct Logs {
+struct QlogOutputs {
     /// The first one's file; none for standard output.
     path: Option<PathBuf>,
     /// The beginning of a record that is not complete yet.
-    rest: Vec<u8>,
-    logs: Vec<Log>,
+    incomplete: Vec<u8>,
+    logs: Vec<QlogOutput>,
 }
 
-struct Log {
+struct QlogOutput {
     out: Box<dyn Write>,
     path: Option<PathBuf>,
     events: u64,
     is_complete: bool,
 }
 
-impl Logs {
+impl QlogOutputs {
     fn new(path: Option<PathBuf>) -> Self {
-        Self { path, rest: Vec::new(), logs: Vec::new() }
+        Self { path, incomplete: Vec::new(), logs: Vec::new() }
     }
 
     /// Writes the records in `lines`, and in what is left of the ones before.
-    fn add(&mut self, lines: &[u8]) -> Result<(), CtlFailure> {
-        let mut all = std::mem::take(&mut self.rest);
+    fn write_lines(&mut self, lines: &[u8]) -> Result<(), CtlFailure> {
+        let mut all = std::mem::take(&mut self.incomplete);
         all.extend_from_slice(lines);
         let mut rest = all.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (record, more) = rest.split_at(end + 1);
             rest = more;
-            let number = number(record).unwrap_or(1);
-            self.log(number)?.add(record)?;
+            let number = log_number(record).unwrap_or(1);
+            self.output_for(number)?.write_record(record)?;
         }
-        self.rest = rest.to_vec();
-        self.logs.iter_mut().try_for_each(|log| log.out.flush().map_err(|error| log.failure(&error)))
+        self.incomplete = rest.to_vec();
+        self.logs.iter_mut().try_for_each(|log| log.out.flush().map_err(|error| log.write_failure(&error)))
     }
 
     /// The log of this number, from 1 on: they begin in their order.
-    fn log(&mut self, number: usize) -> Result<&mut Log, CtlFailure> {
+    fn output_for(&mut self, number: usize) -> Result<&mut QlogOutput, CtlFailure> {
         while self.logs.len() < number {
-            let path = self.path.as_deref().map(|path| numbered(path, self.logs.len() + 1));
+            let path = self.path.as_deref().map(|path| numbered_path(path, self.logs.len() + 1));
             let log = match &path {
-                Some(path) => Log::create(path)?,
-                None => Log { out: Box::new(io::stdout()), path: None, events: 0, is_complete: false },
+                Some(path) => QlogOutput::create_file(path)?,
+                None => QlogOutput { out: Box::new(io::stdout()), path: None, events: 0, is_complete: false },
             };
             self.logs.push(log);
         }
@@ -160,56 +160,56 @@ impl Logs {
     }
 
     /// Prints what was written where.
-    fn report(&self) -> ExitCode {
-        let line = |log: &Log| {
+    fn print_summary(&self) -> ExitCode {
+        let line = |log: &QlogOutput| {
             let path = log.path.as_ref()?.display();
-            Some(format!("{path}: {} events\n", grouped(log.events)))
+            Some(format!("{path}: {} events\n", grouped_number(log.events)))
         };
         let lines: String = self.logs.iter().filter_map(line).collect();
         if !self.logs.iter().all(|log| log.is_complete) {
-            return fail(Exit::Unavailable, format_args!("the log was cut off\n{lines}"));
+            return exit_with_error(Exit::Unavailable, format_args!("the log was cut off\n{lines}"));
         }
         if self.logs.is_empty() {
-            return fail(Exit::Status, "no connection has begun");
+            return exit_with_error(Exit::Status, "no connection has begun");
         }
-        print(lines.as_bytes())
+        print_stdout(lines.as_bytes())
     }
 }
 
-impl Log {
-    fn create(path: &Path) -> Result<Self, CtlFailure> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+impl QlogOutput {
+    fn create_file(path: &Path) -> Result<Self, CtlFailure> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
         let file: File =
             file.map_err(|error| CtlFailure { exit: Exit::Output, why: format!("{}: {error}", path.display()) })?;
         Ok(Self { out: Box::new(io::BufWriter::new(file)), path: Some(path.into()), events: 0, is_complete: false })
     }
 
-    fn add(&mut self, record: &[u8]) -> Result<(), CtlFailure> {
+    fn write_record(&mut self, record: &[u8]) -> Result<(), CtlFailure> {
         self.events += 1;
-        self.is_complete |= record.windows(LAST.len()).any(|part| part == LAST);
-        self.out.write_all(record).map_err(|error| self.failure(&error))
+        self.is_complete |= record.windows(LAST_EVENT.len()).any(|part| part == LAST_EVENT);
+        self.out.write_all(record).map_err(|error| self.write_failure(&error))
     }
 
-    fn failure(&self, error: &io::Error) -> CtlFailure {
+    fn write_failure(&self, error: &io::Error) -> CtlFailure {
         let place = self.path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string());
         CtlFailure { exit: Exit::Output, why: format!("{place}: {error}") }
     }
 }
 
 /// In the last record of each log.
-const LAST: &[u8] = b"\"name\":\"litequic:log_ended\"";
+const LAST_EVENT: &[u8] = b"\"name\":\"litequic:log_ended\"";
 
 /// The number of a record's log.
-fn number(record: &[u8]) -> Option<usize> {
+fn log_number(record: &[u8]) -> Option<usize> {
     let record = record.strip_prefix(&[RECORD_SEPARATOR])?;
-    let at = record.windows(GROUP.len()).position(|part| part == GROUP)?;
-    let digits = record.get(at + GROUP.len()..)?.iter().take_while(|byte| byte.is_ascii_digit());
+    let at = record.windows(GROUP_ID_KEY.len()).position(|part| part == GROUP_ID_KEY)?;
+    let digits = record.get(at + GROUP_ID_KEY.len()..)?.iter().take_while(|byte| byte.is_ascii_digit());
     let number = digits.fold(0_usize, |number, digit| number * 10 % 1_000 + usize::from(digit - b'0'));
-    (1..=QlogOrder::MAX_CONNECTIONS).contains(&number).then_some(number)
+    (1..=QlogOrder::MAX_LOGGED_CONNECTIONS).contains(&number).then_some(number)
 }
 
 /// `path` for the log of this number: `a.sqlog`, `a-2.sqlog` and so on.
-fn numbered(path: &Path, number: usize) -> PathBuf {
+fn numbered_path(path: &Path, number: usize) -> PathBuf {
     if number == 1 {
         return path.into();
     }
@@ -227,7 +227,7 @@ mod tests {
     fn records_of_several_logs_are_sorted_into_files_of_the_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sqlog");
-        let mut logs = Logs::new(Some(path.clone()));
+        let mut logs = QlogOutputs::new(Some(path.clone()));
         let header = |number| format!("\u{1e}{{\"trace\":{{\"common_fields\":{{\"group_id\":\"{number}\"}}}}}}\n");
         let event = |number, text: &str| format!("\u{1e}{{\"group_id\":\"{number}\",\"name\":\"{text}\"}}\n");
         let all = [
@@ -240,15 +240,15 @@ mod tests {
             event(2, "litequic:log_ended"),
         ];
         for byte in all.concat().as_bytes() {
-            logs.add(&[*byte]).map_err(|failure| failure.why).unwrap();
+            logs.write_lines(&[*byte]).map_err(|failure| failure.why).unwrap();
         }
-        assert_eq!(logs.report(), ExitCode::SUCCESS);
+        assert_eq!(logs.print_summary(), ExitCode::SUCCESS);
         let first = fs::read_to_string(&path).unwrap();
         assert_eq!(first, [&all[0], &all[1], &all[4], &all[5]].map(String::as_str).concat());
         let second = directory.path().join("a-2.sqlog");
         assert_eq!(fs::read_to_string(&second).unwrap(), [&all[2], &all[3], &all[6]].map(String::as_str).concat());
-        assert_eq!(fs::metadata(second).unwrap().permissions().mode() & 0o777, MODE);
+        assert_eq!(fs::metadata(second).unwrap().permissions().mode() & 0o777, FILE_MODE);
         // One that is there is not overwritten.
-        assert!(Logs::new(Some(path)).add(header(1).as_bytes()).is_err());
+        assert!(QlogOutputs::new(Some(path)).write_lines(header(1).as_bytes()).is_err());
     }
 }

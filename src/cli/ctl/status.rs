@@ -12,11 +12,11 @@ use std::{
 /// Columns of the screen.
 const WIDTH: usize = 80;
 /// Rows of a table; of what is left out the last row says how many there are.
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 /// Bytes of a version, which messages repeat.
-const MAX_VERSION: usize = 40;
+const MAX_VERSION_BYTES: usize = 40;
 /// Seconds without a turn from which on a worker counts as hung, as in `/healthz`.
-const HANGS: f64 = 5.0;
+const HANG_SECONDS: f64 = 5.0;
 /// Limits that any large transfer reaches: the sender waits, and nothing is lost.
 const FLOW_CONTROL: &[&str] =
     &["stream_receive_buffer", "connection_receive_buffer", "worker_receive_buffer", "send_buffer", "max_streams"];
@@ -27,7 +27,7 @@ const LAST_SECOND: f64 = 253_402_300_799.0;
 
 /// What every version's status has.
 #[derive(Deserialize)]
-struct Sign {
+struct StatusSignature {
     version: String,
     #[serde(rename = "phase")]
     _phase: String,
@@ -36,23 +36,23 @@ struct Sign {
 }
 
 /// The version of the litequic that answered `body` to a request for its status; `None` if it is not a status.
-pub(super) fn version(body: &[u8]) -> Option<String> {
-    let Sign { version, .. } = serde_json::from_slice(body).ok()?;
-    let is_short = version.len() <= MAX_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
+pub(super) fn status_version(body: &[u8]) -> Option<String> {
+    let StatusSignature { version, .. } = serde_json::from_slice(body).ok()?;
+    let is_short = version.len() <= MAX_VERSION_BYTES && version.bytes().all(|byte| byte.is_ascii_graphic());
     is_short.then_some(version)
 }
 
 /// The screen for the answer `now`. Rates are computed from the answer `before`, of the same process.
-pub(super) fn render(now: &Status, before: Option<&Status>, colour: bool) -> String {
-    let look = Look { now, before: before.filter(|before| is_same_process(before, now)) };
+pub(super) fn render_status(now: &Status, before: Option<&Status>, colour: bool) -> String {
+    let look = StatusView { now, before: before.filter(|before| is_same_process(before, now)) };
     let mut screen = Screen { text: String::new(), colour };
-    look.head(&mut screen);
-    look.traffic(&mut screen);
-    look.routes(&mut screen);
-    look.origins(&mut screen);
-    look.certificates(&mut screen);
-    look.limits(&mut screen);
-    look.configuration(&mut screen);
+    look.add_summary(&mut screen);
+    look.add_traffic(&mut screen);
+    look.add_routes(&mut screen);
+    look.add_origins(&mut screen);
+    look.add_certificates(&mut screen);
+    look.add_limits(&mut screen);
+    look.add_configuration(&mut screen);
     screen.text
 }
 
@@ -60,144 +60,166 @@ pub(super) fn render(now: &Status, before: Option<&Status>, colour: bool) -> Str
 fn is_same_process(before: &Status, now: &Status) -> bool {
     before.generation == now.generation
         && before.uptime.zip(now.uptime).is_none_or(|(before, now)| before <= now)
-        && metric(before, "connections").zip(metric(now, "connections")).is_none_or(|(before, now)| before <= now)
+        && metric_value(before, "connections")
+            .zip(metric_value(now, "connections"))
+            .is_none_or(|(before, now)| before <= now)
 }
 
 /// Two answers.
-struct Look<'a> {
+struct StatusView<'a> {
     now: &'a Status,
     before: Option<&'a Status>,
 }
 
-impl<'a> Look<'a> {
-    fn head(&self, screen: &mut Screen) {
+impl<'a> StatusView<'a> {
+    fn add_summary(&self, screen: &mut Screen) {
         let now = self.now;
         // By its name in the answer.
         let phase = now.phase.map_or(UNKNOWN.into(), |phase| format!("{phase:?}").to_lowercase());
         let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
         let mut parts = vec![
-            Part::of("litequic ").toned(Tone::Strong),
-            Part::of(text(now.version.as_deref())).toned(Tone::Strong),
-            Part::of("  "),
-            Part::of(phase).toned(tone),
-            Part::of(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration))),
+            StyledText::unstyled("litequic ").with_tone(Tone::Strong),
+            StyledText::unstyled(text_or_dash(now.version.as_deref())).with_tone(Tone::Strong),
+            StyledText::unstyled("  "),
+            StyledText::unstyled(phase).with_tone(tone),
+            StyledText::unstyled(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration_text))),
         ];
         if let Some(generation) = now.generation.filter(|generation| *generation > 0) {
-            parts.push(Part::of(format!("  generation {generation}")));
+            parts.push(StyledText::unstyled(format!("  generation {generation}")));
         }
         if let Some(older) = now.older_processes.filter(|older| *older > 0) {
-            parts.push(Part::of(format!("  older processes: {older}")).toned(Tone::Warning));
+            parts.push(StyledText::unstyled(format!("  older processes: {older}")).with_tone(Tone::Warning));
         }
-        screen.line(parts);
+        screen.add_line(parts);
         for problem in &now.problems {
-            for (row, line) in wrapped(&text(Some(problem))).iter().take(MOST_ROWS).enumerate() {
+            for (row, line) in wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
                 let mark = if row == 0 { "! " } else { "  " };
-                screen.line(vec![Part::of(format!("{mark}{line}")).toned(Tone::Bad)]);
+                screen.add_line(vec![StyledText::unstyled(format!("{mark}{line}")).with_tone(Tone::Bad)]);
             }
         }
 
         let workers = &now.workers;
-        let mut parts = vec![Part::of(format!("workers {}  ", workers.len()))];
-        let hanging: Vec<String> = workers.iter().filter(|worker| hangs(worker)).map(hanging).collect();
+        let mut parts = vec![StyledText::unstyled(format!("workers {}  ", workers.len()))];
+        let hanging: Vec<String> = workers.iter().filter(|worker| is_hanging(worker)).map(hang_text).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
-            (true, _) => Part::of(UNKNOWN),
-            (false, []) => Part::of("all respond").toned(Tone::Good),
-            (false, _) => Part::of(hanging.join(", ")).toned(Tone::Bad),
+            (true, _) => StyledText::unstyled(UNKNOWN),
+            (false, []) => StyledText::unstyled("all respond").with_tone(Tone::Good),
+            (false, _) => StyledText::unstyled(hanging.join(", ")).with_tone(Tone::Bad),
         });
-        let cpu = self.rate_of(|status| status.process.cpu_seconds);
+        let cpu = self.rate_of_value(|status| status.process.cpu_seconds);
         let cpu = cpu.map_or(UNKNOWN.into(), |cores| format!("{:.0} % of a core", cores * 100.0));
-        parts.push(Part::of(format!("  CPU {cpu}")));
-        let resident = float(now.process.resident_bytes).map_or(UNKNOWN.into(), bytes);
-        parts.push(Part::of(format!("  in RAM {resident}")));
-        parts.push(Part::of(format!("  open files {}", count(float(now.process.open_files)))));
-        screen.line(parts);
+        parts.push(StyledText::unstyled(format!("  CPU {cpu}")));
+        let resident = to_float(now.process.resident_bytes).map_or(UNKNOWN.into(), bytes_text);
+        parts.push(StyledText::unstyled(format!("  in RAM {resident}")));
+        parts.push(StyledText::unstyled(format!("  open files {}", count_text(to_float(now.process.open_files)))));
+        screen.add_line(parts);
 
-        let (used, limit) = (float(now.memory.used), float(now.memory.limit));
+        let (used, limit) = (to_float(now.memory.used), to_float(now.memory.limit));
         let mut parts = match limit {
             Some(limit) if limit > 0.0 => {
-                let step = text(now.memory.step.as_deref());
+                let step = text_or_dash(now.memory.step.as_deref());
                 let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
-                let used = used.map_or(UNKNOWN.into(), bytes);
-                vec![Part::of(format!("memory {used} of {}: ", bytes(limit))), Part::of(step).toned(tone)]
+                let used = used.map_or(UNKNOWN.into(), bytes_text);
+                vec![
+                    StyledText::unstyled(format!("memory {used} of {}: ", bytes_text(limit))),
+                    StyledText::unstyled(step).with_tone(tone),
+                ]
             }
-            Some(_) => vec![Part::of("memory without a limit")],
-            None => vec![Part::of(format!("memory {UNKNOWN}"))],
+            Some(_) => vec![StyledText::unstyled("memory without a limit")],
+            None => vec![StyledText::unstyled(format!("memory {UNKNOWN}"))],
         };
-        parts.push(Part::of("  HTTP/3 "));
-        parts.push(self.http3());
-        screen.line(parts);
+        parts.push(StyledText::unstyled("  HTTP/3 "));
+        parts.push(self.http3_state());
+        screen.add_line(parts);
 
-        if let Some(traces) = now.traces.value() {
-            let to = Part::of(format!("traces to {}: ", text(traces.endpoint.as_deref())));
-            let state = match (traces.problem.value(), traces.accepted_at.value()) {
+        if let Some(traces) = now.traces.known_value() {
+            let to = StyledText::unstyled(format!("traces to {}: ", text_or_dash(traces.endpoint.as_deref())));
+            let state = match (traces.problem.known_value(), traces.accepted_at.known_value()) {
                 (Some(_), Some(at)) => {
-                    Part::of(format!("failing, accepted last {}", time(Some(*at as f64)))).toned(Tone::Bad)
+                    StyledText::unstyled(format!("failing, accepted last {}", time_text(Some(*at as f64))))
+                        .with_tone(Tone::Bad)
                 }
-                (Some(_), None) => Part::of("failing, none accepted yet").toned(Tone::Bad),
-                (None, Some(at)) => Part::of(format!("accepted {}", time(Some(*at as f64)))).toned(Tone::Good),
-                (None, None) => Part::of("none accepted yet"),
+                (Some(_), None) => StyledText::unstyled("failing, none accepted yet").with_tone(Tone::Bad),
+                (None, Some(at)) => {
+                    StyledText::unstyled(format!("accepted {}", time_text(Some(*at as f64)))).with_tone(Tone::Good)
+                }
+                (None, None) => StyledText::unstyled("none accepted yet"),
             };
-            screen.line(vec![to, state]);
+            screen.add_line(vec![to, state]);
         }
 
         let target = |one: &MaintenanceStatus| match &one.target {
             Nullable::Null => "all routes".to_owned(),
-            target => text(target.value().map(String::as_str)),
+            target => text_or_dash(target.known_value().map(String::as_str)),
         };
         if let Some(denied) = now.denied_networks.filter(|denied| *denied > 0) {
             let networks = if denied == 1 { "network" } else { "networks" };
-            screen
-                .line(vec![Part::of(format!("{denied} {networks} denied: litequic ctl denied")).toned(Tone::Warning)]);
+            screen.add_line(vec![
+                StyledText::unstyled(format!("{denied} {networks} denied: litequic ctl denied"))
+                    .with_tone(Tone::Warning),
+            ]);
         }
         let maintenance: Vec<String> = now.maintenance.iter().map(target).collect();
         if !maintenance.is_empty() {
-            screen.line(vec![Part::of(format!("in maintenance: {}", maintenance.join(", "))).toned(Tone::Warning)]);
+            screen.add_line(vec![
+                StyledText::unstyled(format!("in maintenance: {}", maintenance.join(", "))).with_tone(Tone::Warning),
+            ]);
         }
     }
 
     /// Whether HTTP/3 is served, and by what.
-    fn http3(&self) -> Part {
+    fn http3_state(&self) -> StyledText {
         match (self.now.http3.on, self.now.http3.configured) {
-            (Some(true), Some(false)) => Part::of("on by litequic ctl").toned(Tone::Warning),
-            (Some(true), _) => Part::of("on").toned(Tone::Good),
-            (Some(false), Some(true)) => Part::of("off by litequic ctl").toned(Tone::Bad),
-            (Some(false), Some(false)) => Part::of("off by listen.http3").toned(Tone::Warning),
-            (Some(false), None) => Part::of("off").toned(Tone::Bad),
-            (None, _) => Part::of(UNKNOWN),
+            (Some(true), Some(false)) => StyledText::unstyled("on by litequic ctl").with_tone(Tone::Warning),
+            (Some(true), _) => StyledText::unstyled("on").with_tone(Tone::Good),
+            (Some(false), Some(true)) => StyledText::unstyled("off by litequic ctl").with_tone(Tone::Bad),
+            (Some(false), Some(false)) => StyledText::unstyled("off by listen.http3").with_tone(Tone::Warning),
+            (Some(false), None) => StyledText::unstyled("off").with_tone(Tone::Bad),
+            (None, _) => StyledText::unstyled(UNKNOWN),
         }
     }
 
-    fn traffic(&self, screen: &mut Screen) {
-        screen.heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("a second", 12)]);
-        let open_over_tcp = || count(self.metric("tcp_connections_open"));
+    fn add_traffic(&self, screen: &mut Screen) {
+        screen.add_heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("a second", 12)]);
+        let open_over_tcp = || count_text(self.current_metric("tcp_connections_open"));
         for (name, open, connections, protocol) in [
-            ("HTTP/3", count(self.metric("connections_open")), "connections".to_owned(), "h3"),
+            ("HTTP/3", count_text(self.current_metric("connections_open")), "connections".to_owned(), "h3"),
             ("HTTP/2", String::new(), "tcp_connections{protocol=\"h2\"}".into(), "h2"),
             ("HTTP/1.1", String::new(), "tcp_connections{protocol=\"h1\"}".into(), "h1"),
         ] {
             let requests = format!("requests{{protocol=\"{protocol}\"}}");
-            screen.line(vec![
-                Part::of(name).wide(-14),
-                Part::of(open).wide(10),
-                Part::of(count(self.metric(&connections))).wide(15),
-                Part::of(count(self.metric(&requests))).wide(15),
-                Part::of(rate(self.rate(&requests))).wide(12),
+            screen.add_line(vec![
+                StyledText::unstyled(name).with_width(-14),
+                StyledText::unstyled(open).with_width(10),
+                StyledText::unstyled(count_text(self.current_metric(&connections))).with_width(15),
+                StyledText::unstyled(count_text(self.current_metric(&requests))).with_width(15),
+                StyledText::unstyled(rate_text(self.metric_rate(&requests))).with_width(12),
             ]);
         }
-        screen.line(vec![Part::of("both over TCP").wide(-14), Part::of(open_over_tcp()).wide(10)]);
-        let speed = |name: &str| self.rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes(rate)));
-        let failing = self.rate("responses{class=\"5xx\"}");
+        screen.add_line(vec![
+            StyledText::unstyled("both over TCP").with_width(-14),
+            StyledText::unstyled(open_over_tcp()).with_width(10),
+        ]);
+        let speed =
+            |name: &str| self.metric_rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes_text(rate)));
+        let failing = self.metric_rate("responses{class=\"5xx\"}");
         let tone = if failing.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain };
-        screen.line(vec![
-            Part::of(format!("requests open {}", count(self.metric("requests_open")))),
-            Part::of(format!("  to clients {}", speed("response_body_bytes"))),
-            Part::of(format!("  from clients {}  ", speed("request_body_bytes"))),
-            Part::of(format!("5xx {}/s", rate(failing))).toned(tone),
+        screen.add_line(vec![
+            StyledText::unstyled(format!("requests open {}", count_text(self.current_metric("requests_open")))),
+            StyledText::unstyled(format!("  to clients {}", speed("response_body_bytes"))),
+            StyledText::unstyled(format!("  from clients {}  ", speed("request_body_bytes"))),
+            StyledText::unstyled(format!("5xx {}/s", rate_text(failing))).with_tone(tone),
         ]);
     }
 
-    fn routes(&self, screen: &mut Screen) {
-        screen.heading(&[("route", -34), ("responses", 12), ("a second", 10), ("to clients", 12), ("a second", 12)]);
+    fn add_routes(&self, screen: &mut Screen) {
+        screen.add_heading(&[
+            ("route", -34),
+            ("responses", 12),
+            ("a second", 10),
+            ("to clients", 12),
+            ("a second", 12),
+        ]);
         let in_maintenance = self.now.maintenance.iter().flat_map(|one| &one.routes);
         // As metrics name it.
         let in_maintenance: BTreeSet<String> = in_maintenance.map(|name| name.replace(['"', '\\'], "_")).collect();
@@ -205,73 +227,78 @@ impl<'a> Look<'a> {
         let row = |(name, responses): (&'a str, f64)| {
             let sent = format!("route_response_body_bytes{{route=\"{name}\"}}");
             let before = responses_before.get(name);
-            Route {
+            RouteRow {
                 name,
                 is_in_maintenance: in_maintenance.contains(name),
                 responses,
-                responses_a_second: before.and_then(|before| self.a_second(responses, *before)),
-                sent: self.metric(&sent),
-                sent_a_second: self.rate(&sent),
+                responses_a_second: before.and_then(|before| self.per_second(responses, *before)),
+                sent: self.current_metric(&sent),
+                sent_a_second: self.metric_rate(&sent),
             }
         };
-        let mut routes: Vec<Route<'_>> = responses_by_route(self.now).into_iter().map(row).collect();
-        if routes.len() > MOST_ROWS {
+        let mut routes: Vec<RouteRow<'_>> = responses_by_route(self.now).into_iter().map(row).collect();
+        if routes.len() > MAX_ROWS {
             // Those in maintenance, then those with the most bytes now, then ever.
             routes.sort_by(|one, other| {
-                let now = |route: &Route<'_>| route.sent_a_second.unwrap_or(0.0);
-                let ever = |route: &Route<'_>| route.sent.unwrap_or(0.0);
+                let now = |route: &RouteRow<'_>| route.sent_a_second.unwrap_or(0.0);
+                let ever = |route: &RouteRow<'_>| route.sent.unwrap_or(0.0);
                 let first = other.is_in_maintenance.cmp(&one.is_in_maintenance);
                 first.then(now(other).total_cmp(&now(one))).then(ever(other).total_cmp(&ever(one)))
             });
         }
-        screen.rows(&routes, Route::parts);
+        screen.add_rows(&routes, RouteRow::row_parts);
     }
 
-    fn origins(&self, screen: &mut Screen) {
-        screen.heading(&[("origin", -14), ("server", -30), ("state", -36)]);
+    fn add_origins(&self, screen: &mut Screen) {
+        screen.add_heading(&[("origin", -14), ("server", -30), ("state", -36)]);
         let workers = self.now.workers.len();
         // Problems come first, if not all are shown.
-        let mut servers: Vec<_> = self.now.origins.iter().map(|server| (server, state(server, workers))).collect();
-        if servers.len() > MOST_ROWS {
+        let mut servers: Vec<_> =
+            self.now.origins.iter().map(|server| (server, server_state(server, workers))).collect();
+        if servers.len() > MAX_ROWS {
             servers.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
         }
-        screen.rows(&servers, |(server, (state, tone))| {
+        screen.add_rows(&servers, |(server, (state, tone))| {
             vec![
-                Part::of(text(server.name.as_deref())).wide(-14),
-                Part::of(text(server.address.as_deref())).wide(-30),
-                Part::of(state.clone()).wide(-36).toned(*tone),
+                StyledText::unstyled(text_or_dash(server.name.as_deref())).with_width(-14),
+                StyledText::unstyled(text_or_dash(server.address.as_deref())).with_width(-30),
+                StyledText::unstyled(state.clone()).with_width(-36).with_tone(*tone),
             ]
         });
     }
 
-    fn certificates(&self, screen: &mut Screen) {
-        screen.heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
+    fn add_certificates(&self, screen: &mut Screen) {
+        screen.add_heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
         let now = self.now.time;
-        let mut all: Vec<_> = self.now.certificates.iter().map(|one| (one, validity(one, now))).collect();
-        if all.len() > MOST_ROWS {
+        let mut all: Vec<_> = self.now.certificates.iter().map(|one| (one, certificate_validity(one, now))).collect();
+        if all.len() > MAX_ROWS {
             all.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
         }
-        screen.rows(&all, |(certificate, (state, tone))| {
-            let names: Vec<String> = certificate.names.iter().map(|name| text(Some(name))).collect();
-            let algorithm = certificate.algorithm.as_deref().map(|algorithm| format!("{}: ", text(Some(algorithm))));
+        screen.add_rows(&all, |(certificate, (state, tone))| {
+            let names: Vec<String> = certificate.names.iter().map(|name| text_or_dash(Some(name))).collect();
+            let algorithm =
+                certificate.algorithm.as_deref().map(|algorithm| format!("{}: ", text_or_dash(Some(algorithm))));
             let algorithm = algorithm.unwrap_or_default();
-            let left = float(certificate.expires).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
+            let left = to_float(certificate.expires).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
             vec![
-                Part::of(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
-                Part::of(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor()))).wide(10).toned(*tone),
-                Part::of("  "),
-                Part::of(state.clone()).wide(-24).toned(*tone),
+                StyledText::unstyled(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") })
+                    .with_width(-44),
+                StyledText::unstyled(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
+                    .with_width(10)
+                    .with_tone(*tone),
+                StyledText::unstyled("  "),
+                StyledText::unstyled(state.clone()).with_width(-24).with_tone(*tone),
             ]
         });
     }
 
     /// The limits and timeouts that were reached; flow control, which slows large transfers down, comes last.
-    fn limits(&self, screen: &mut Screen) {
+    fn add_limits(&self, screen: &mut Screen) {
         let reached = |family: &str, name: &str| {
             let prefix = format!("{family}{{");
-            let all = metrics(self.now).filter(|(key, count)| key.starts_with(&prefix) && *count > 0.0);
+            let all = metric_values(self.now).filter(|(key, count)| key.starts_with(&prefix) && *count > 0.0);
             let named = |key: &str| {
-                let label = label(key);
+                let label = only_label(key);
                 let name = if FLOW_CONTROL.contains(&&*label) { "flow control" } else { name };
                 format!("{name} {label}")
             };
@@ -281,78 +308,84 @@ impl<'a> Look<'a> {
         all.extend(reached("timeouts", "timeout"));
         if all.is_empty() {
             let known = self.now.metrics.is_some();
-            screen.blank();
-            screen
-                .line(vec![Part::of(format!("limits and timeouts reached: {}", if known { "none" } else { UNKNOWN }))]);
+            screen.add_blank();
+            screen.add_line(vec![StyledText::unstyled(format!(
+                "limits and timeouts reached: {}",
+                if known { "none" } else { UNKNOWN }
+            ))]);
             return;
         }
-        screen.heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
+        screen.add_heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
         // The one that is reached most often now, then ever.
         all.sort_by(|(one, first, once), (other, second, twice)| {
             let kinds = is_flow_control(first).cmp(&is_flow_control(second));
-            let rates = self.rate(other).unwrap_or(0.0).total_cmp(&self.rate(one).unwrap_or(0.0));
+            let rates = self.metric_rate(other).unwrap_or(0.0).total_cmp(&self.metric_rate(one).unwrap_or(0.0));
             kinds.then(rates).then(twice.total_cmp(once))
         });
-        screen.rows(&all, |(key, name, reached)| {
-            let now = self.rate(key);
+        screen.add_rows(&all, |(key, name, reached)| {
+            let now = self.metric_rate(key);
             let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(name);
             let tone = if is_reached_now { Tone::Warning } else { Tone::Plain };
             vec![
-                Part::of(name.clone()).wide(-44),
-                Part::of(count(Some(*reached))).wide(15),
-                Part::of(rate(now)).wide(12).toned(tone),
+                StyledText::unstyled(name.clone()).with_width(-44),
+                StyledText::unstyled(count_text(Some(*reached))).with_width(15),
+                StyledText::unstyled(rate_text(now)).with_width(12).with_tone(tone),
             ]
         });
     }
 
-    fn configuration(&self, screen: &mut Screen) {
-        screen.blank();
+    fn add_configuration(&self, screen: &mut Screen) {
+        screen.add_blank();
         let of = &self.now.configuration;
-        let read = time(float(of.read));
-        screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.version.as_deref())))]);
-        if let Some(since) = float(of.refused_since).filter(|since| *since > 0.0) {
-            let refused = format!("the configuration file has been rejected since {}", time(Some(since)));
-            screen.line(vec![Part::of(refused).toned(Tone::Bad)]);
+        let read = time_text(to_float(of.read));
+        screen.add_line(vec![StyledText::unstyled(format!(
+            "configuration {}, read {read}",
+            text_or_dash(of.version.as_deref())
+        ))]);
+        if let Some(since) = to_float(of.refused_since).filter(|since| *since > 0.0) {
+            let refused = format!("the configuration file has been rejected since {}", time_text(Some(since)));
+            screen.add_line(vec![StyledText::unstyled(refused).with_tone(Tone::Bad)]);
         }
         match &self.now.last_reload {
-            Nullable::Null => screen.line(vec![Part::of("last reload: none yet")]),
+            Nullable::Null => screen.add_line(vec![StyledText::unstyled("last reload: none yet")]),
             Nullable::Value(last) => {
-                let result = text(last.result.as_deref());
-                let (at, by) = (time(float(last.at)), text(last.by.as_deref()));
+                let result = text_or_dash(last.result.as_deref());
+                let (at, by) = (time_text(to_float(last.at)), text_or_dash(last.by.as_deref()));
                 let (outcome, tone) = match (result.as_str(), last.lines.as_slice()) {
                     ("ok", []) => ("ok, nothing has changed".to_owned(), Tone::Good),
                     ("ok", _) => ("taken".into(), Tone::Good),
                     _ => (result, Tone::Bad),
                 };
-                let head = Part::of(format!("last reload {at} by {by}: "));
-                screen.line(vec![head, Part::of(outcome).toned(tone)]);
-                let pieces: Vec<String> = last.lines.iter().flat_map(|line| pieces(&text(Some(line)))).collect();
-                for piece in pieces.iter().take(MOST_ROWS) {
-                    screen.line(vec![Part::of("  "), Part::of(piece.clone())]);
+                let head = StyledText::unstyled(format!("last reload {at} by {by}: "));
+                screen.add_line(vec![head, StyledText::unstyled(outcome).with_tone(tone)]);
+                let pieces: Vec<String> =
+                    last.lines.iter().flat_map(|line| split_to_width(&text_or_dash(Some(line)))).collect();
+                for piece in pieces.iter().take(MAX_ROWS) {
+                    screen.add_line(vec![StyledText::unstyled("  "), StyledText::unstyled(piece.clone())]);
                 }
-                if last.left_out.is_some_and(|left_out| left_out > 0) || pieces.len() > MOST_ROWS {
-                    screen.line(vec![Part::of("  and more: see the log").toned(Tone::Dim)]);
+                if last.left_out.is_some_and(|left_out| left_out > 0) || pieces.len() > MAX_ROWS {
+                    screen.add_line(vec![StyledText::unstyled("  and more: see the log").with_tone(Tone::Dim)]);
                 }
             }
-            Nullable::Unknown => screen.line(vec![Part::of(format!("last reload: {UNKNOWN}"))]),
+            Nullable::Unknown => screen.add_line(vec![StyledText::unstyled(format!("last reload: {UNKNOWN}"))]),
         }
     }
 
-    fn metric(&self, name: &str) -> Option<f64> {
-        metric(self.now, name)
+    fn current_metric(&self, name: &str) -> Option<f64> {
+        metric_value(self.now, name)
     }
 
-    fn rate(&self, name: &str) -> Option<f64> {
-        self.rate_of(|status| metric(status, name))
+    fn metric_rate(&self, name: &str) -> Option<f64> {
+        self.rate_of_value(|status| metric_value(status, name))
     }
 
     /// How much more `read` finds a second.
-    fn rate_of(&self, read: impl Fn(&'a Status) -> Option<f64>) -> Option<f64> {
-        self.a_second(read(self.now)?, read(self.before?)?)
+    fn rate_of_value(&self, read: impl Fn(&'a Status) -> Option<f64>) -> Option<f64> {
+        self.per_second(read(self.now)?, read(self.before?)?)
     }
 
     /// How much more a second `now` is than what was `before`.
-    fn a_second(&self, now: f64, before: f64) -> Option<f64> {
+    fn per_second(&self, now: f64, before: f64) -> Option<f64> {
         let seconds = self.now.time? - self.before?.time?;
         let more = now - before;
         (seconds > 0.0 && more >= 0.0).then(|| more / seconds)
@@ -360,7 +393,7 @@ impl<'a> Look<'a> {
 }
 
 /// A row of the routes' table.
-struct Route<'a> {
+struct RouteRow<'a> {
     name: &'a str,
     is_in_maintenance: bool,
     responses: f64,
@@ -370,22 +403,22 @@ struct Route<'a> {
     sent_a_second: Option<f64>,
 }
 
-impl Route<'_> {
-    fn parts(&self) -> Vec<Part> {
+impl RouteRow<'_> {
+    fn row_parts(&self) -> Vec<StyledText> {
         const NAME: usize = 33;
         const MARK: &str = " (maintenance)";
-        let name = clean(self.name);
+        let name = strip_controls(self.name);
         let (name, tone) = match self.is_in_maintenance {
-            true => (cut(&name, NAME - MARK.len()) + MARK, Tone::Warning),
+            true => (shorten_to(&name, NAME - MARK.len()) + MARK, Tone::Warning),
             false => (name, Tone::Plain),
         };
-        let speed = self.sent_a_second.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes(sent)));
+        let speed = self.sent_a_second.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes_text(sent)));
         vec![
-            Part::of(name).wide(-34).toned(tone),
-            Part::of(count(Some(self.responses))).wide(12),
-            Part::of(rate(self.responses_a_second)).wide(10),
-            Part::of(self.sent.map_or(UNKNOWN.into(), bytes)).wide(12),
-            Part::of(speed).wide(12),
+            StyledText::unstyled(name).with_width(-34).with_tone(tone),
+            StyledText::unstyled(count_text(Some(self.responses))).with_width(12),
+            StyledText::unstyled(rate_text(self.responses_a_second)).with_width(10),
+            StyledText::unstyled(self.sent.map_or(UNKNOWN.into(), bytes_text)).with_width(12),
+            StyledText::unstyled(speed).with_width(12),
         ]
     }
 }
@@ -393,7 +426,7 @@ impl Route<'_> {
 /// Responses of each route, over all protocols and classes.
 fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
     let mut routes = BTreeMap::new();
-    for (key, responses) in metrics(status) {
+    for (key, responses) in metric_values(status) {
         let labels = key.strip_prefix("route_responses{route=\"");
         if let Some((name, _)) = labels.and_then(|labels| labels.rsplit_once("\",protocol=\"")) {
             *routes.entry(name).or_insert(0.0) += responses;
@@ -403,9 +436,9 @@ fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
 }
 
 /// The state of an origin's server.
-fn state(server: &OriginStatus, workers: usize) -> (String, Tone) {
-    if let Some(problem) = server.problem.value() {
-        return (clean(problem), Tone::Bad);
+fn server_state(server: &OriginStatus, workers: usize) -> (String, Tone) {
+    if let Some(problem) = server.problem.known_value() {
+        return (strip_controls(problem), Tone::Bad);
     }
     match server.ejected_by {
         Some(ejected) if ejected > 0 => (format!("ejected by {ejected} of {workers} workers"), Tone::Warning),
@@ -418,11 +451,11 @@ fn state(server: &OriginStatus, workers: usize) -> (String, Tone) {
 }
 
 /// The state of a certificate at `now`: a warning only once its renewal is overdue.
-fn validity(certificate: &CertificateStatus, now: Option<f64>) -> (String, Tone) {
+fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (String, Tone) {
     if let [warning, ..] = certificate.warnings.as_slice() {
-        return (text(Some(warning)), Tone::Bad);
+        return (text_or_dash(Some(warning)), Tone::Bad);
     }
-    match (float(certificate.expires), float(certificate.renew_by), now) {
+    match (to_float(certificate.expires), to_float(certificate.renew_by), now) {
         (Some(expires), _, Some(now)) if expires <= now => ("expired".into(), Tone::Bad),
         (_, Some(renew_by), Some(now)) if renew_by <= now => ("renewal is overdue".into(), Tone::Warning),
         (Some(_), _, Some(_)) => ("valid".into(), Tone::Good),
@@ -435,54 +468,54 @@ fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
 }
 
-fn hangs(worker: &WorkerStatus) -> bool {
-    worker.seconds_since_turn.is_some_and(|seconds| seconds > HANGS)
+fn is_hanging(worker: &WorkerStatus) -> bool {
+    worker.seconds_since_turn.is_some_and(|seconds| seconds > HANG_SECONDS)
 }
 
-fn hanging(worker: &WorkerStatus) -> String {
+fn hang_text(worker: &WorkerStatus) -> String {
     let seconds = worker.seconds_since_turn.unwrap_or(0.0);
-    format!("worker {} has hung for {seconds:.1} s", count(float(worker.worker)))
+    format!("worker {} has hung for {seconds:.1} s", count_text(to_float(worker.worker)))
 }
 
-fn metrics(status: &Status) -> impl Iterator<Item = (&str, f64)> {
+fn metric_values(status: &Status) -> impl Iterator<Item = (&str, f64)> {
     let samples = status.metrics.iter().flat_map(|Samples(samples)| samples);
     samples.map(|(name, value)| (name.as_str(), *value as f64))
 }
 
-fn metric(status: &Status, name: &str) -> Option<f64> {
-    float(status.metrics.as_ref()?.0.get(name).copied())
+fn metric_value(status: &Status, name: &str) -> Option<f64> {
+    to_float(status.metrics.as_ref()?.0.get(name).copied())
 }
 
 /// The value of a metric's only label.
-fn label(key: &str) -> String {
+fn only_label(key: &str) -> String {
     let value = key.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map_or(key, |(value, _)| value);
-    clean(value)
+    strip_controls(value)
 }
 
-fn float(value: Option<u64>) -> Option<f64> {
+fn to_float(value: Option<u64>) -> Option<f64> {
     value.map(|value| value as f64)
 }
 
-fn text(value: Option<&str>) -> String {
-    value.filter(|text| !text.is_empty()).map_or(UNKNOWN.into(), clean)
+fn text_or_dash(value: Option<&str>) -> String {
+    value.filter(|text| !text.is_empty()).map_or(UNKNOWN.into(), strip_controls)
 }
 
 /// Without characters that a terminal would interpret.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn strip_controls(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 /// A whole number, in groups of three digits.
-fn count(value: Option<f64>) -> String {
-    value.map_or(UNKNOWN.into(), |value| in_groups(&format!("{value:.0}")))
+fn count_text(value: Option<f64>) -> String {
+    value.map_or(UNKNOWN.into(), |value| group_digits(&format!("{value:.0}")))
 }
 
 /// A whole number, in groups of three digits.
-pub(super) fn grouped(value: u64) -> String {
-    in_groups(&value.to_string())
+pub(super) fn grouped_number(value: u64) -> String {
+    group_digits(&value.to_string())
 }
 
-fn in_groups(digits: &str) -> String {
+fn group_digits(digits: &str) -> String {
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (place, digit) in digits.chars().enumerate() {
         let left = digits.len() - place;
@@ -494,11 +527,11 @@ fn in_groups(digits: &str) -> String {
     grouped
 }
 
-fn rate(value: Option<f64>) -> String {
+fn rate_text(value: Option<f64>) -> String {
     value.map_or(UNKNOWN.into(), |value| format!("{value:.1}"))
 }
 
-pub(super) fn bytes(mut value: f64) -> String {
+pub(super) fn bytes_text(mut value: f64) -> String {
     let mut units = ["B", "kB", "MB", "GB", "TB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
     // What would be shown as 1000 is 1 of the next.
@@ -511,7 +544,7 @@ pub(super) fn bytes(mut value: f64) -> String {
 }
 
 /// Seconds, by the two largest units.
-fn duration(seconds: f64) -> String {
+fn duration_text(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
     match (days, hours, minutes) {
@@ -523,7 +556,7 @@ fn duration(seconds: f64) -> String {
 }
 
 /// Seconds since the Unix epoch.
-fn time(seconds: Option<f64>) -> String {
+fn time_text(seconds: Option<f64>) -> String {
     let seconds = seconds.filter(|seconds| (1.0..=LAST_SECOND).contains(seconds));
     let time = seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?));
     time.map_or(UNKNOWN.into(), |time| {
@@ -545,7 +578,7 @@ enum Tone {
 
 impl Tone {
     /// ECMA-48 §8.3.117 (SGR).
-    const fn code(self) -> &'static str {
+    const fn escape_code(self) -> &'static str {
         match self {
             Self::Plain => "",
             Self::Strong => "\x1b[1m",
@@ -558,26 +591,28 @@ impl Tone {
 }
 
 /// A piece of a line.
-struct Part {
+struct StyledText {
     text: String,
     tone: Tone,
 }
 
-impl Part {
-    fn of(text: impl Into<String>) -> Self {
+impl StyledText {
+    fn unstyled(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: Tone::Plain }
     }
 
-    fn toned(self, tone: Tone) -> Self {
+    fn with_tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
     }
 
     /// Pads the text to `columns` columns: aligned right, or left if the number is negative. A left one has a blank
     /// behind it.
-    fn wide(self, columns: isize) -> Self {
+    fn with_width(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
         let text = match columns {
-            ..0 => format!("{:<width$} ", cut(&self.text, width.saturating_sub(1)), width = width.saturating_sub(1)),
+            ..0 => {
+                format!("{:<width$} ", shorten_to(&self.text, width.saturating_sub(1)), width = width.saturating_sub(1))
+            }
             0.. => format!("{:>width$}", self.text),
         };
         Self { text, ..self }
@@ -585,13 +620,13 @@ impl Part {
 }
 
 /// `text` in pieces that fit into a line with an indentation of two.
-fn pieces(text: &str) -> Vec<String> {
+fn split_to_width(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars.chunks(WIDTH - 2).map(|piece| piece.iter().collect()).collect()
 }
 
 /// The words of `text` in lines that fit with an indentation of two.
-fn wrapped(text: &str) -> Vec<String> {
+fn wrap_words(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -599,14 +634,14 @@ fn wrapped(text: &str) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.extend(pieces(word)),
+            _ => lines.extend(split_to_width(word)),
         }
     }
     lines
 }
 
 /// The first `width` characters; where there are more, `…` is the last.
-fn cut(text: &str, width: usize) -> String {
+fn shorten_to(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
@@ -622,19 +657,19 @@ struct Screen {
 }
 
 impl Screen {
-    fn blank(&mut self) {
+    fn add_blank(&mut self) {
         self.text.push('\n');
     }
 
-    fn line(&mut self, parts: Vec<Part>) {
+    fn add_line(&mut self, parts: Vec<StyledText>) {
         let mut left = WIDTH;
         let last = parts.len().saturating_sub(1);
-        for (place, Part { text, tone }) in parts.into_iter().enumerate() {
+        for (place, StyledText { text, tone }) in parts.into_iter().enumerate() {
             let text = if place == last { text.trim_end() } else { &text };
-            let shown = cut(text, left);
+            let shown = shorten_to(text, left);
             left -= shown.chars().count();
             // Writing to a String cannot fail.
-            let _ = match tone.code() {
+            let _ = match tone.escape_code() {
                 code if self.colour && !code.is_empty() && !shown.is_empty() => {
                     write!(self.text, "{code}{shown}\x1b[0m")
                 }
@@ -650,20 +685,25 @@ impl Screen {
     }
 
     /// The head of a table: names, and columns as [`Part::wide`] takes them.
-    fn heading(&mut self, columns: &[(&str, isize)]) {
-        self.blank();
-        self.line(columns.iter().map(|(name, width)| Part::of(*name).wide(*width).toned(Tone::Dim)).collect());
+    fn add_heading(&mut self, columns: &[(&str, isize)]) {
+        self.add_blank();
+        self.add_line(
+            columns
+                .iter()
+                .map(|(name, width)| StyledText::unstyled(*name).with_width(*width).with_tone(Tone::Dim))
+                .collect(),
+        );
     }
 
     /// A table's rows, as far as there is room.
-    fn rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<Part>) {
+    fn add_rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<StyledText>) {
         if all.is_empty() {
-            self.line(vec![Part::of(UNKNOWN)]);
+            self.add_line(vec![StyledText::unstyled(UNKNOWN)]);
         }
-        all.iter().take(MOST_ROWS).for_each(|one| self.line(row(one)));
-        if all.len() > MOST_ROWS {
-            let more = format!("and {} more: --json has all", all.len() - MOST_ROWS);
-            self.line(vec![Part::of(more).toned(Tone::Dim)]);
+        all.iter().take(MAX_ROWS).for_each(|one| self.add_line(row(one)));
+        if all.len() > MAX_ROWS {
+            let more = format!("and {} more: --json has all", all.len() - MAX_ROWS);
+            self.add_line(vec![StyledText::unstyled(more).with_tone(Tone::Dim)]);
         }
     }
 }

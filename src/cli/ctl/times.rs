@@ -2,22 +2,22 @@
 //! zone and the clock that `local` reads.
 
 use jiff::{Timestamp, tz::TimeZone};
-use litequic_admin::UNCHANGED_SINCE;
+use litequic_admin::UNCHANGED_PREFIX;
 
 /// The answer to a reload, with its time in the zone that `TZ` or `/etc/localtime` names.
-pub(super) fn local(answer: &[u8]) -> String {
-    shown(&String::from_utf8_lossy(answer), &TimeZone::try_system().unwrap_or(TimeZone::UTC), Timestamp::now())
+pub(super) fn with_local_time(answer: &[u8]) -> String {
+    with_time_in(&String::from_utf8_lossy(answer), &TimeZone::try_system().unwrap_or(TimeZone::UTC), Timestamp::now())
 }
 
 /// `answer` with its time in `zone`: without the date, if that is the date of `now`.
-fn shown(answer: &str, zone: &TimeZone, now: Timestamp) -> String {
-    let parts = answer.strip_prefix(UNCHANGED_SINCE).and_then(|rest| rest.split_once(','));
+fn with_time_in(answer: &str, zone: &TimeZone, now: Timestamp) -> String {
+    let parts = answer.strip_prefix(UNCHANGED_PREFIX).and_then(|rest| rest.split_once(','));
     let Some((time, rest)) = parts.and_then(|(time, rest)| Some((time.parse::<Timestamp>().ok()?, rest))) else {
         return answer.to_owned();
     };
     let (time, now) = (zone.to_datetime(time), zone.to_datetime(now));
     let format = if time.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
-    format!("{UNCHANGED_SINCE}{},{rest}", time.strftime(format))
+    format!("{UNCHANGED_PREFIX}{},{rest}", time.strftime(format))
 }
 
 #[cfg(test)]
@@ -38,12 +38,12 @@ mod tests {
             ("", ""),
         ] {
             let answer = format!("nothing has changed since {time}, {rest}");
-            assert_eq!(shown(&answer, &berlin, now), format!("nothing has changed since {expected}, {rest}"));
+            assert_eq!(with_time_in(&answer, &berlin, now), format!("nothing has changed since {expected}, {rest}"));
         }
         for answer in
             ["nothing has changed\n", "nothing has changed since 2026-11-26T09:41:03Z", "", "limits.a: 1 → 2\n"]
         {
-            assert_eq!(shown(answer, &berlin, now), answer);
+            assert_eq!(with_time_in(answer, &berlin, now), answer);
         }
     }
 }

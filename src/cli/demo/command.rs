@@ -1,15 +1,18 @@
 //! Runs the demo: its origin, its certificate, litequic in front of it, and what is printed.
 
 use super::{meter::Meter, origin::DemoOrigin, printer::Printer};
-use crate::app::{self, OpenFiles, Options};
+use crate::app::{self, OpenFilesLimit, StartOptions};
 use crate::cli::{
-    advice::{Command, with_advice},
-    exit::{Exit, fail},
-    run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
+    advice::{AdvisedCommand, with_advice},
+    exit::{Exit, exit_with_error},
+    run::{
+        LogArguments, ProcessSignals, control_runtime, parse_origin as origin_address, serve_until_signal,
+        try_raise_open_files,
+    },
 };
 use clap::Args;
-use litequic_config::{Config, Level, Log, LogFormat, OriginAddress, listen_address};
-use litequic_tls::{CertificateStore, SelfSigned, self_signed};
+use litequic_config::{Config, LogConfig, LogFormat, LogSeverity, OriginAddress, parse_listen_address};
+use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
 use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -19,9 +22,9 @@ use std::{
 
 /// Arguments of `litequic demo`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct DemoArguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = parse_listen_address)]
     listen: SocketAddr,
     /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or
     /// unix:/PATH.
@@ -32,64 +35,69 @@ pub struct Arguments {
 }
 
 /// Serves until Ctrl-C.
-pub fn run(arguments: Arguments) -> ExitCode {
-    let log = Log { level: Level::Warn, format: LogFormat::Auto };
-    let log = match arguments.log.start(&log) {
+pub fn run_demo(arguments: DemoArguments) -> ExitCode {
+    let log = LogConfig { level: LogSeverity::Warn, format: LogFormat::Auto };
+    let log = match arguments.log.start_log(&log) {
         Ok(log) => log,
-        Err(error) => return fail(Exit::from(&error), error),
+        Err(error) => return exit_with_error(Exit::from(&error), error),
     };
-    raise_limit();
-    let options = Options { log: log.metrics(), ..Options::default() };
+    try_raise_open_files();
+    let options = StartOptions { log: log.log_metrics(), ..StartOptions::default() };
     match control_runtime() {
-        Ok(runtime) => runtime.block_on(demonstrate(arguments, options)),
-        Err(error) => fail(Exit::Software, error),
+        Ok(runtime) => runtime.block_on(serve_demo(arguments, options)),
+        Err(error) => exit_with_error(Exit::Software, error),
     }
 }
 
-async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
-    let signals = match Signals::new() {
+async fn serve_demo(arguments: DemoArguments, options: StartOptions) -> ExitCode {
+    let signals = match ProcessSignals::new() {
         Ok(signals) => signals,
-        Err(error) => return fail(Exit::Software, error),
+        Err(error) => return exit_with_error(Exit::Software, error),
     };
     let (origin, embedded) = match arguments.origin {
         Some(origin) => (origin, None),
-        None => match DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await {
+        None => match DemoOrigin::bind_origin((Ipv4Addr::LOCALHOST, 0).into()).await {
             Ok((address, serving)) => {
                 let host = address.ip().to_string();
                 (OriginAddress::Tcp { host, port: address.port() }, Some(tokio::spawn(serving)))
             }
-            Err(error) => return fail(Exit::Unavailable, format!("cannot start the demo's origin: {error}")),
+            Err(error) => {
+                return exit_with_error(Exit::Unavailable, format!("cannot start the demo's origin: {error}"));
+            }
         },
     };
-    let certificate = match self_signed(["localhost", "127.0.0.1", "::1"]) {
+    let certificate = match make_self_signed(["localhost", "127.0.0.1", "::1"]) {
         Ok(certificate) => certificate,
-        Err(error) => return fail(Exit::Software, format!("cannot create a certificate: {error}")),
+        Err(error) => return exit_with_error(Exit::Software, format!("cannot create a certificate: {error}")),
     };
-    let store = match certificate.certificate() {
+    let store = match certificate.to_loaded_certificate() {
         Ok(certificate) => CertificateStore::new(certificate, []),
-        Err(error) => return fail(Exit::Software, error),
+        Err(error) => return exit_with_error(Exit::Software, error),
     };
-    let mut config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    let mut config = Config::with_defaults(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
     // The status page, at a free port.
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     // The embedded origin has the other ends of the connections.
-    let open_files = if embedded.is_some() { OpenFiles::Shared } else { OpenFiles::InForce };
-    let options = Options { open_files, ..options };
-    let printer = match Printer::start() {
+    let open_files = if embedded.is_some() { OpenFilesLimit::Shared } else { OpenFilesLimit::InForce };
+    let options = StartOptions { open_files, ..options };
+    let printer = match Printer::start_printer() {
         Ok(printer) => printer,
-        Err(error) => return fail(Exit::Software, format!("cannot start a thread: {error}")),
+        Err(error) => return exit_with_error(Exit::Software, format!("cannot start a thread: {error}")),
     };
     let metered = printer.clone();
-    let running = match app::start(&config, store, options, move |proxy| Meter::new(proxy, metered.clone())).await {
+    let running = match app::start_litequic(&config, store, options, move |proxy| Meter::new(proxy, metered.clone()))
+        .await
+    {
         Ok(running) => running,
-        Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Demo)),
+        Err(error) => return exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Demo)),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    printer.print(
-        welcome(address, &origin, embedded.is_some(), &certificate) + &next_steps(embedded.is_some(), running.admin),
+    printer.print_text(
+        welcome_text(address, &origin, embedded.is_some(), &certificate)
+            + &next_steps_text(embedded.is_some(), running.admin),
     );
-    let exit = serve(running, signals).await;
-    printer.finish();
+    let exit = serve_until_signal(running, signals).await;
+    printer.wait_until_printed();
     if let Some(serving) = embedded {
         serving.abort();
     }
@@ -97,7 +105,7 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
 }
 
 /// What to try, ready to be copied.
-fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certificate: &SelfSigned) -> String {
+fn welcome_text(address: SocketAddr, origin: &OriginAddress, embedded: bool, certificate: &SelfSigned) -> String {
     let port = address.port();
     let reached = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -129,7 +137,7 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
 }
 
 /// What to do after the demo, and what follows on the screen.
-fn next_steps(embedded: bool, admin: Option<SocketAddr>) -> String {
+fn next_steps_text(embedded: bool, admin: Option<SocketAddr>) -> String {
     let mut text = "Next steps:\n".to_owned();
     if embedded {
         text += "  your own server:     litequic demo --origin http://127.0.0.1:8080\n";

@@ -19,15 +19,15 @@ use std::{
 
 /// Quiet time after which a burst is over. A browser parses a page before it requests the images, and what was handed
 /// to QUIC is sent within this time.
-const QUIET: Duration = Duration::from_millis(150);
+const BURST_GAP: Duration = Duration::from_millis(150);
 /// Duration of a burst from which on a line is printed though requests are open: of a page that never stops.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_BURST: Duration = Duration::from_secs(5);
 
 /// A proxy whose requests are metered.
 pub(super) struct Meter {
     proxy: Proxy,
     printer: Printer,
-    burst: Rc<RefCell<Burst>>,
+    burst: Rc<RefCell<RequestBurst>>,
 }
 
 impl Meter {
@@ -38,14 +38,14 @@ impl Meter {
 
 impl Handler for Meter {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let mut reading = Reading::new(&exchange, &self.burst, self.printer.clone());
+        let mut reading = MeteredRequest::new(&exchange, &self.burst, self.printer.clone());
         let response = self.proxy.handle(exchange).await?;
         let Response { status, fields, body } = response;
         reading.status = Some(status);
         // A tunnel's bytes do not pass here: the figure ends with its beginning.
         let body = match body.into_tunnel() {
-            Ok(tunnel) => Body::tunnel(tunnel),
-            Err(body) => Body::stream(Metered { body, reading }),
+            Ok(tunnel) => Body::from_tunnel(tunnel),
+            Err(body) => Body::from_stream(MeteredBody { body, reading }),
         };
         Ok(Response { status, fields, body })
     }
@@ -57,7 +57,7 @@ impl Handler for Meter {
 
 /// The requests of a worker since the last line.
 #[derive(Debug, Default)]
-struct Burst {
+struct RequestBurst {
     /// Requests being served.
     open: usize,
     /// Requests that have ended.
@@ -72,15 +72,15 @@ struct Burst {
     until: Option<Instant>,
 }
 
-impl Burst {
+impl RequestBurst {
     /// A request begins at `now`, at which the thread has used `cpu`.
-    fn begin(&mut self, now: Instant, cpu: Duration) {
+    fn begin_request(&mut self, now: Instant, cpu: Duration) {
         self.open += 1;
         self.began.get_or_insert((now, cpu));
     }
 
     /// A request ends at `now`: its method, target and status are `request`.
-    fn end(&mut self, now: Instant, request: String, bytes: u64) {
+    fn end_request(&mut self, now: Instant, request: String, bytes: u64) {
         self.open = self.open.saturating_sub(1);
         self.ended += 1;
         self.bytes += bytes;
@@ -89,10 +89,10 @@ impl Burst {
     }
 
     /// The line of what has ended, if the burst is over at `now`, or lasts too long. The next one begins then.
-    fn line(&mut self, now: Instant, cpu: Duration) -> Option<String> {
+    fn take_summary(&mut self, now: Instant, cpu: Duration) -> Option<String> {
         let ((began, before), until) = (self.began?, self.until?);
-        let is_over = self.open == 0 && now.duration_since(until) >= QUIET;
-        if !is_over && now.duration_since(began) < LONGEST {
+        let is_over = self.open == 0 && now.duration_since(until) >= BURST_GAP;
+        if !is_over && now.duration_since(began) < MAX_BURST {
             return None;
         }
         let cpu_spent = cpu.saturating_sub(before).as_secs_f64() * 1e3;
@@ -104,7 +104,7 @@ impl Burst {
                 self.ended,
                 if self.ended == 1 { "" } else { "s" },
                 until.duration_since(began).as_secs_f64(),
-                size(self.bytes),
+                size_text(self.bytes),
                 cpu_spent / f64::from(self.ended),
             )
         };
@@ -115,24 +115,24 @@ impl Burst {
 }
 
 /// `bytes` in the largest decimal unit that leaves a whole number above 0.
-fn size(bytes: u64) -> String {
+fn size_text(bytes: u64) -> String {
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"), (1, "bytes")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
     format!("{} {name}", bytes / unit)
 }
 
 /// A request, which has ended when this is dropped.
-struct Reading {
+struct MeteredRequest {
     request: String,
     status: Option<StatusCode>,
     bytes: u64,
-    burst: Rc<RefCell<Burst>>,
+    burst: Rc<RefCell<RequestBurst>>,
     printer: Printer,
 }
 
-impl Reading {
-    fn new(exchange: &Exchange, burst: &Rc<RefCell<Burst>>, printer: Printer) -> Self {
-        burst.borrow_mut().begin(Instant::now(), thread_cpu_time().unwrap_or_default());
+impl MeteredRequest {
+    fn new(exchange: &Exchange, burst: &Rc<RefCell<RequestBurst>>, printer: Printer) -> Self {
+        burst.borrow_mut().begin_request(Instant::now(), thread_cpu_time().unwrap_or_default());
         let head = &exchange.request.head;
         Self {
             request: format!("{} {}", head.method, head.path_and_query()),
@@ -144,30 +144,30 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for MeteredRequest {
     fn drop(&mut self) {
         let status = self.status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
         let request = format!("{} {status}", self.request);
-        self.burst.borrow_mut().end(Instant::now(), request, self.bytes);
+        self.burst.borrow_mut().end_request(Instant::now(), request, self.bytes);
         let (burst, printer) = (Rc::clone(&self.burst), self.printer.clone());
         // Detached on purpose: it ends by itself, or with the worker.
         tokio::task::spawn_local(async move {
-            tokio::time::sleep(QUIET).await;
-            let line = burst.borrow_mut().line(Instant::now(), thread_cpu_time().unwrap_or_default());
+            tokio::time::sleep(BURST_GAP).await;
+            let line = burst.borrow_mut().take_summary(Instant::now(), thread_cpu_time().unwrap_or_default());
             if let Some(line) = line {
-                printer.print(line);
+                printer.print_text(line);
             }
         });
     }
 }
 
 /// A response's body, counted.
-struct Metered {
+struct MeteredBody {
     body: Body,
-    reading: Reading,
+    reading: MeteredRequest,
 }
 
-impl HttpBody for Metered {
+impl HttpBody for MeteredBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -198,41 +198,41 @@ mod tests {
 
     #[test]
     fn a_request_by_itself_has_a_line_with_its_name() {
-        let (mut burst, start) = (Burst::default(), Instant::now());
-        burst.begin(start, ms(100));
-        burst.end(start + ms(10), "GET / 200".into(), 4321);
-        assert_eq!(burst.line(start + ms(11), ms(101)), None, "another may follow");
-        let line = burst.line(start + ms(10) + QUIET, ms(103));
+        let (mut burst, start) = (RequestBurst::default(), Instant::now());
+        burst.begin_request(start, ms(100));
+        burst.end_request(start + ms(10), "GET / 200".into(), 4321);
+        assert_eq!(burst.take_summary(start + ms(11), ms(101)), None, "another may follow");
+        let line = burst.take_summary(start + ms(10) + BURST_GAP, ms(103));
         assert_eq!(line.as_deref(), Some("GET / 200: 4321 bytes, 3.00 ms of CPU\n"));
-        assert_eq!(burst.line(start + ms(1000), ms(200)), None, "it is printed once");
+        assert_eq!(burst.take_summary(start + ms(1000), ms(200)), None, "it is printed once");
     }
 
     #[test]
     fn requests_that_overlap_or_follow_at_once_share_a_line() {
-        let (mut burst, start) = (Burst::default(), Instant::now());
-        burst.begin(start, ms(0));
-        burst.end(start + ms(20), "GET / 200".into(), 2000);
+        let (mut burst, start) = (RequestBurst::default(), Instant::now());
+        burst.begin_request(start, ms(0));
+        burst.end_request(start + ms(20), "GET / 200".into(), 2000);
         for n in 0..25 {
-            burst.begin(start + ms(100 + n), ms(9));
+            burst.begin_request(start + ms(100 + n), ms(9));
         }
-        assert_eq!(burst.line(start + ms(200), ms(20)), None, "25 are open");
+        assert_eq!(burst.take_summary(start + ms(200), ms(20)), None, "25 are open");
         for n in 0..25 {
-            burst.end(start + ms(256 + n), "GET /image 200".into(), 6000);
+            burst.end_request(start + ms(256 + n), "GET /image 200".into(), 6000);
         }
-        let line = burst.line(start + ms(280) + QUIET, ms(31));
+        let line = burst.take_summary(start + ms(280) + BURST_GAP, ms(31));
         assert_eq!(line.as_deref(), Some("26 requests in 0.28 s, 152 KB: 31 ms of CPU, 1.2 ms each\n"));
     }
 
     #[test]
     fn a_burst_that_does_not_end_is_printed_in_parts() {
-        let (mut burst, start) = (Burst::default(), Instant::now());
-        burst.begin(start, ms(0));
-        burst.begin(start, ms(0));
-        burst.end(start + LONGEST, "GET / 200".into(), 10);
-        let line = burst.line(start + LONGEST, ms(50)).unwrap();
+        let (mut burst, start) = (RequestBurst::default(), Instant::now());
+        burst.begin_request(start, ms(0));
+        burst.begin_request(start, ms(0));
+        burst.end_request(start + MAX_BURST, "GET / 200".into(), 10);
+        let line = burst.take_summary(start + MAX_BURST, ms(50)).unwrap();
         assert_eq!(line, "1 request in 5.00 s, 10 bytes: 50 ms of CPU, 50.0 ms each\n");
-        burst.end(start + LONGEST + ms(5), "GET /b 200".into(), 7);
-        let line = burst.line(start + LONGEST + ms(5) + QUIET, ms(52));
+        burst.end_request(start + MAX_BURST + ms(5), "GET /b 200".into(), 7);
+        let line = burst.take_summary(start + MAX_BURST + ms(5) + BURST_GAP, ms(52));
         assert_eq!(line.as_deref(), Some("GET /b 200: 7 bytes, 2.00 ms of CPU\n"));
     }
 
@@ -246,7 +246,7 @@ mod tests {
             (1_000_000, "1 MB"),
             (u64::MAX, "18446744073 GB"),
         ] {
-            assert_eq!(size(bytes), expected);
+            assert_eq!(size_text(bytes), expected);
         }
     }
 }

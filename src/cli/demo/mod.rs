@@ -5,4 +5,4 @@ mod meter;
 pub mod origin;
 mod printer;
 
-pub use command::{Arguments, run};
+pub use command::{DemoArguments, run_demo};

@@ -23,7 +23,7 @@ mod bytes;
 mod page;
 mod wire;
 
-use answer::answer;
+use answer::answer_request;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{io, net::SocketAddr, time::Duration};
@@ -32,7 +32,7 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
-use wire::Wire;
+use wire::InjectingStream;
 
 /// Connections at a time; further ones wait in the kernel's backlog. More than the workers' pools of a demo open.
 const MAX_CONNECTIONS: usize = 1024;
@@ -57,13 +57,15 @@ impl DemoOrigin {
     /// # Errors
     ///
     /// The kernel's, when the address cannot be bound.
-    pub async fn bind(address: SocketAddr) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + 'static)> {
+    pub async fn bind_origin(
+        address: SocketAddr,
+    ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + 'static)> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok((address, Self { listener }.serve()))
+        Ok((address, Self { listener }.serve_connections()))
     }
 
-    async fn serve(self) {
+    async fn serve_connections(self) {
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
@@ -72,7 +74,7 @@ impl DemoOrigin {
                 _ = connections.join_next(), if !room => {}
                 accepted = self.listener.accept(), if room => match accepted {
                     Ok((stream, _)) => {
-                        connections.spawn(connection(stream));
+                        connections.spawn(serve_client(stream));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the demo's origin failed to accept a connection");
@@ -84,11 +86,11 @@ impl DemoOrigin {
     }
 }
 
-async fn connection(stream: TcpStream) {
+async fn serve_client(stream: TcpStream) {
     // Small answers leave at once; without it the kernel waits for an acknowledgement first.
     let _ = stream.set_nodelay(true);
-    let (wire, ahead) = Wire::new(stream);
-    let service = service_fn(move |request| answer(request, ahead.clone()));
+    let (wire, ahead) = InjectingStream::new(stream);
+    let service = service_fn(move |request| answer_request(request, ahead.clone()));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)

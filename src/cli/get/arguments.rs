@@ -1,6 +1,6 @@
 //! The arguments of `litequic get`.
 
-use super::values::{self, Data, HeaderField, Resolve};
+use super::values::{self, AddressOverride, HeaderField, UploadData};
 use super::write_out::{self, WriteOutTemplate};
 use clap::Args;
 use http::{Method, Uri};
@@ -18,20 +18,20 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 
 /// Arguments of `litequic get`.
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::help()))]
-pub struct Arguments {
+#[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::variables_help()))]
+pub struct GetArguments {
     /// https://HOST[:PORT][/PATH]; `https://` may be left out
-    #[arg(value_name = "URL", value_parser = values::url)]
+    #[arg(value_name = "URL", value_parser = values::parse_url)]
     pub(super) url: Uri,
     /// The method; without it GET, HEAD with --head, POST with --data, PUT with --upload-file.
-    #[arg(long, short = 'X', value_name = "METHOD", value_parser = values::method)]
+    #[arg(long, short = 'X', value_name = "METHOD", value_parser = values::parse_method)]
     pub(super) request: Option<Method>,
     /// A field of the request, such as "Accept: text/html"; Host replaces the URL's. May be given several times.
-    #[arg(long, short = 'H', value_name = "FIELD", value_parser = values::field)]
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = values::parse_header_field)]
     pub(super) header: Vec<HeaderField>,
     /// Send this text, or the file FILE for @FILE, as it is. The type is a form's unless --header says another.
-    #[arg(long, short = 'd', value_name = "DATA", value_parser = values::data, conflicts_with_all = ["upload_file", "head"])]
-    pub(super) data: Option<Data>,
+    #[arg(long, short = 'd', value_name = "DATA", value_parser = values::parse_data, conflicts_with_all = ["upload_file", "head"])]
+    pub(super) data: Option<UploadData>,
     /// Send this file while it is read; - is standard input.
     #[arg(long, short = 'T', value_name = "FILE", conflicts_with = "head")]
     pub(super) upload_file: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct Arguments {
     pub(super) output: Option<PathBuf>,
     /// After each request print this to standard output, with variables such as %{http_code} or %{time_total}, see
     /// below; @FILE is read from a file.
-    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read)]
+    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read_template)]
     pub(super) write_out: Option<WriteOutTemplate>,
     /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and
     /// response.
@@ -68,13 +68,13 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     pub(super) client_key: Option<PathBuf>,
     /// Reach HOST:PORT at this address, as curl's --resolve does.
-    #[arg(long, value_name = "HOST:PORT:ADDRESS", value_parser = values::resolve)]
-    pub(super) resolve: Vec<Resolve>,
+    #[arg(long, value_name = "HOST:PORT:ADDRESS", value_parser = values::parse_resolve)]
+    pub(super) resolve: Vec<AddressOverride>,
     /// How long lookup and handshake may take together, with all addresses of the name.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::parse_timeout)]
     pub(super) connect_timeout: Duration,
     /// How long each request may take, the first with its connection; 0 is no limit.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::parse_timeout)]
     pub(super) timeout: Duration,
     /// Write TLS secrets to the file that SSLKEYLOGFILE names.
     #[arg(long)]

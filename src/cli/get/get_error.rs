@@ -3,7 +3,7 @@
 use crate::cli::exit::Exit;
 use litequic_http3::client::ClientError;
 use litequic_quic::ConnectError;
-use litequic_tls::{Distrust, TrustError};
+use litequic_tls::{CertificateRejection, TrustError};
 use std::{io, net::SocketAddr, time::Duration};
 
 /// Why there is no response.
@@ -27,7 +27,7 @@ pub(super) enum GetError {
         "the certificate of {host} at {address} is not trusted: {reason}\n\
          --ca FILE trusts the certificates in FILE, --insecure accepts any"
     )]
-    Certificate { host: String, address: SocketAddr, reason: Distrust },
+    Certificate { host: String, address: SocketAddr, reason: CertificateRejection },
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("cannot read {from}: {source}")]

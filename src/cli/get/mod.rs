@@ -10,5 +10,5 @@ mod values;
 mod verbose;
 mod write_out;
 
-pub use arguments::Arguments;
-pub use fetch::run;
+pub use arguments::GetArguments;
+pub use fetch::run_get;

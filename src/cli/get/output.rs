@@ -13,9 +13,9 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Bytes that are gathered before they are handed over.
-const GATHERED: usize = 64 * 1024;
+const FLUSH_SIZE: usize = 64 * 1024;
 /// Pieces in the thread's queue: a full queue stops reading the stream, and so the server.
-const PIECES: usize = 4;
+const MAX_QUEUED_PIECES: usize = 4;
 
 /// Header and body to standard output, or the body alone to a file.
 pub(super) struct ResponseOutput {
@@ -31,7 +31,7 @@ const STDOUT: &str = "standard output";
 
 impl ResponseOutput {
     /// To `file`, or to standard output. With `headers` they are written, too, as they are where no file was named.
-    pub(super) fn open(file: Option<&PathBuf>, headers: bool) -> Result<Self, GetError> {
+    pub(super) fn open_output(file: Option<&PathBuf>, headers: bool) -> Result<Self, GetError> {
         let named = file.filter(|file| file.as_os_str() != "-");
         let name = named.map_or_else(|| STDOUT.into(), |file| file.display().to_string());
         let failed = |source| GetError::Output { to: name.clone(), source };
@@ -39,8 +39,9 @@ impl ResponseOutput {
             Some(file) => Box::new(File::create(file).map_err(failed)?),
             None => Box::new(io::stdout()),
         };
-        let (pieces, received) = mpsc::channel(PIECES);
-        let writer = thread::Builder::new().name("output".into()).spawn(move || write(to, received)).map_err(failed)?;
+        let (pieces, received) = mpsc::channel(MAX_QUEUED_PIECES);
+        let writer =
+            thread::Builder::new().name("output".into()).spawn(move || write_pieces(to, received)).map_err(failed)?;
         Ok(Self {
             pieces: Some(pieces),
             writer: Some(writer),
@@ -56,41 +57,41 @@ impl ResponseOutput {
         self.to_file
     }
 
-    pub(super) async fn head(&mut self, response: &Response<()>) -> Result<(), GetError> {
+    pub(super) async fn write_response_head(&mut self, response: &Response<()>) -> Result<(), GetError> {
         if !self.headers {
             return Ok(());
         }
         self.gathered.extend_from_slice(format!("HTTP/3 {}\n", response.status()).as_bytes());
-        self.fields(response.headers());
-        self.write(b"\n").await
+        self.gather_fields(response.headers());
+        self.write_bytes(b"\n").await
     }
 
-    pub(super) async fn trailers(&mut self, trailers: &HeaderMap) -> Result<(), GetError> {
+    pub(super) async fn write_trailers(&mut self, trailers: &HeaderMap) -> Result<(), GetError> {
         if !self.headers {
             return Ok(());
         }
         self.gathered.extend_from_slice(b"\n");
-        self.fields(trailers);
-        self.write(b"").await
+        self.gather_fields(trailers);
+        self.write_bytes(b"").await
     }
 
-    fn fields(&mut self, fields: &HeaderMap) {
+    fn gather_fields(&mut self, fields: &HeaderMap) {
         for (name, value) in fields {
             self.gathered.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
         }
     }
 
     /// Waits while the reader is behind.
-    pub(super) async fn write(&mut self, data: &[u8]) -> Result<(), GetError> {
+    pub(super) async fn write_bytes(&mut self, data: &[u8]) -> Result<(), GetError> {
         if self.gathered.is_empty() {
-            self.gathered.reserve(GATHERED);
+            self.gathered.reserve(FLUSH_SIZE);
         }
         self.gathered.extend_from_slice(data);
-        if self.gathered.len() >= GATHERED { self.flush().await } else { Ok(()) }
+        if self.gathered.len() >= FLUSH_SIZE { self.flush_gathered().await } else { Ok(()) }
     }
 
     /// Flushes everything so far.
-    pub(super) async fn flush(&mut self) -> Result<(), GetError> {
+    pub(super) async fn flush_gathered(&mut self) -> Result<(), GetError> {
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -98,17 +99,17 @@ impl ResponseOutput {
         match &self.pieces {
             Some(pieces) if pieces.send(piece).await.is_ok() => Ok(()),
             // The thread has ended, and returns why.
-            _ => self.end(),
+            _ => self.join_writer(),
         }
     }
 
     /// Waits until all that was flushed is written. To be called outside a runtime: it blocks as long as the reader
     /// pauses.
-    pub(super) fn finish(mut self) -> Result<(), GetError> {
-        self.end()
+    pub(super) fn finish_output(mut self) -> Result<(), GetError> {
+        self.join_writer()
     }
 
-    fn end(&mut self) -> Result<(), GetError> {
+    fn join_writer(&mut self) -> Result<(), GetError> {
         self.pieces = None;
         let outcome = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
@@ -119,7 +120,7 @@ impl ResponseOutput {
     }
 }
 
-fn write(mut to: Box<dyn Write + Send>, mut pieces: mpsc::Receiver<Bytes>) -> io::Result<()> {
+fn write_pieces(mut to: Box<dyn Write + Send>, mut pieces: mpsc::Receiver<Bytes>) -> io::Result<()> {
     while let Some(piece) = pieces.blocking_recv() {
         to.write_all(&piece)?;
         to.flush()?;
@@ -128,7 +129,7 @@ fn write(mut to: Box<dyn Write + Send>, mut pieces: mpsc::Receiver<Bytes>) -> io
 }
 
 /// Writes `text` to standard output, to which nothing else goes meanwhile.
-pub(super) fn print(text: &str) -> Result<(), GetError> {
+pub(super) fn print_to_stdout(text: &str) -> Result<(), GetError> {
     let mut stdout = io::stdout();
     let outcome = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     outcome.map_err(|source| GetError::Output { to: STDOUT.into(), source })

@@ -1,9 +1,9 @@
 //! The request that the command line describes. Pure.
 
-use super::Arguments;
+use super::GetArguments;
 use super::get_error::GetError;
 use super::upload::UploadSource;
-use super::values::{Data, HeaderField};
+use super::values::{HeaderField, UploadData};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Uri, header,
     uri::{Authority, Parts},
@@ -12,10 +12,10 @@ use http::{
 /// The port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
 /// The type of curl's `--data`.
-const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
+const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
 /// The server that the URL names: the host without brackets, and the port.
-pub(super) fn server(url: &Uri) -> Result<(&str, u16), GetError> {
+pub(super) fn server_of_url(url: &Uri) -> Result<(&str, u16), GetError> {
     let wrong = || GetError::Url(url.to_string());
     if url.scheme_str() != Some("https") {
         return Err(wrong());
@@ -25,21 +25,22 @@ pub(super) fn server(url: &Uri) -> Result<(&str, u16), GetError> {
 }
 
 /// Where the body comes from.
-pub(super) fn source(arguments: &Arguments) -> UploadSource {
+pub(super) fn upload_source(arguments: &GetArguments) -> UploadSource {
     match (&arguments.data, &arguments.upload_file) {
-        (Some(Data::Text(text)), _) => UploadSource::Text(text.clone()),
-        (Some(Data::File(file)), _) | (None, Some(file)) => UploadSource::file(file),
+        (Some(UploadData::Text(text)), _) => UploadSource::Text(text.clone()),
+        (Some(UploadData::File(file)), _) | (None, Some(file)) => UploadSource::from_path(file),
         (None, None) => UploadSource::Nothing,
     }
 }
 
 /// The request, but for the length of its body. `Host` becomes `:authority`.
-pub(super) fn request(arguments: &Arguments) -> Result<Request<()>, GetError> {
+pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request<()>, GetError> {
     let mut headers = HeaderMap::new();
     let mut url = arguments.url.clone();
     for HeaderField(name, value) in &arguments.header {
         if name == header::HOST {
-            url = at(&url, value).ok_or_else(|| GetError::Host(String::from_utf8_lossy(value.as_bytes()).into()))?;
+            url = with_authority(&url, value)
+                .ok_or_else(|| GetError::Host(String::from_utf8_lossy(value.as_bytes()).into()))?;
         } else {
             headers.append(name, value.clone());
         }
@@ -51,7 +52,7 @@ pub(super) fn request(arguments: &Arguments) -> Result<Request<()>, GetError> {
         (false, None, None) => Method::GET,
     };
     if arguments.data.is_some() && !headers.contains_key(header::CONTENT_TYPE) {
-        headers.insert(header::CONTENT_TYPE, FORM);
+        headers.insert(header::CONTENT_TYPE, FORM_TYPE);
     }
     let mut request = Request::new(());
     *request.method_mut() = arguments.request.clone().unwrap_or(default);
@@ -61,7 +62,7 @@ pub(super) fn request(arguments: &Arguments) -> Result<Request<()>, GetError> {
 }
 
 /// `url` with another authority.
-fn at(url: &Uri, host: &HeaderValue) -> Option<Uri> {
+fn with_authority(url: &Uri, host: &HeaderValue) -> Option<Uri> {
     let authority = Authority::try_from(host.as_bytes()).ok()?;
     let mut parts: Parts = url.clone().into_parts();
     parts.authority = Some(authority);
@@ -82,14 +83,15 @@ mod tests {
             ("/a", None),
             ("example.com", None),
         ] {
-            assert_eq!(server(&url.parse().unwrap()).ok(), expected, "{url}");
+            assert_eq!(server_of_url(&url.parse().unwrap()).ok(), expected, "{url}");
         }
     }
 
     #[test]
     fn a_host_that_is_given_replaces_the_urls() {
         let url = Uri::from_static("https://127.0.0.1:8443/a?b");
-        let host = |value: &'static str| at(&url, &HeaderValue::from_static(value)).map(|uri| uri.to_string());
+        let host =
+            |value: &'static str| with_authority(&url, &HeaderValue::from_static(value)).map(|uri| uri.to_string());
         assert_eq!(host("example.com").as_deref(), Some("https://example.com/a?b"));
         assert_eq!(host("a b"), None);
     }

@@ -14,9 +14,9 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Bytes that are read at once.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 /// Pieces that wait to be sent. What QUIC has in flight is bounded by s2n-quic.
-const PIECES: usize = 2;
+const MAX_QUEUED_PIECES: usize = 2;
 
 /// Where a body comes from.
 #[derive(Debug, Clone)]
@@ -31,32 +31,32 @@ pub(super) enum UploadSource {
 pub(super) struct UploadBody {
     /// Length of the body, where it is known.
     pub(super) length: Option<u64>,
-    pieces: Pieces,
+    pieces: BodyPieces,
     name: String,
 }
 
-enum Pieces {
-    Here(Bytes),
+enum BodyPieces {
+    InMemory(Bytes),
     Read(mpsc::Receiver<io::Result<Bytes>>),
 }
 
 impl UploadSource {
     /// A file, or standard input for `-`.
-    pub(super) fn file(path: &Path) -> Self {
+    pub(super) fn from_path(path: &Path) -> Self {
         if path.as_os_str() == "-" { Self::StandardInput } else { Self::File(path.into()) }
     }
 
     /// Begins to read.
-    pub(super) fn open(&self) -> Result<UploadBody, GetError> {
+    pub(super) fn open_body(&self) -> Result<UploadBody, GetError> {
         let name = match self {
             Self::File(path) => path.display().to_string(),
             Self::StandardInput | Self::Nothing | Self::Text(_) => "standard input".into(),
         };
         let opened = match self {
-            Self::Nothing => Ok((None, Pieces::Here(Bytes::new()))),
-            Self::Text(text) => Ok((Some(text.len() as u64), Pieces::Here(text.clone()))),
-            Self::StandardInput => read(io::stdin(), None).map(|pieces| (None, Pieces::Read(pieces))),
-            Self::File(path) => file(path),
+            Self::Nothing => Ok((None, BodyPieces::InMemory(Bytes::new()))),
+            Self::Text(text) => Ok((Some(text.len() as u64), BodyPieces::InMemory(text.clone()))),
+            Self::StandardInput => spawn_reader(io::stdin(), None).map(|pieces| (None, BodyPieces::Read(pieces))),
+            Self::File(path) => open_file(path),
         };
         match opened {
             Ok((length, pieces)) => Ok(UploadBody { length, pieces, name }),
@@ -65,7 +65,7 @@ impl UploadSource {
     }
 }
 
-fn file(path: &Path) -> io::Result<(Option<u64>, Pieces)> {
+fn open_file(path: &Path) -> io::Result<(Option<u64>, BodyPieces)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_dir() {
@@ -73,16 +73,19 @@ fn file(path: &Path) -> io::Result<(Option<u64>, Pieces)> {
     }
     // A pipe or a device has no length.
     let length = metadata.is_file().then_some(metadata.len());
-    Ok((length, Pieces::Read(read(file, length)?)))
+    Ok((length, BodyPieces::Read(spawn_reader(file, length)?)))
 }
 
 /// Reads `from` to its end, or `length` bytes of it, of which none may be missing.
-fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
-    let (pieces, received) = mpsc::channel(PIECES);
+fn spawn_reader(
+    from: impl Read + Send + 'static,
+    length: Option<u64>,
+) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+    let (pieces, received) = mpsc::channel(MAX_QUEUED_PIECES);
     thread::Builder::new().name("input".into()).spawn(move || {
         let mut from = from.take(length.unwrap_or(u64::MAX));
         loop {
-            let mut piece = BytesMut::zeroed(PIECE);
+            let mut piece = BytesMut::zeroed(PIECE_BYTES);
             let piece = match from.read(&mut piece) {
                 Ok(0) if length.is_some() && from.limit() > 0 => {
                     Err(io::Error::other("it was truncated while it was read"))
@@ -107,12 +110,12 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
 
 impl UploadBody {
     /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
-    pub(super) async fn send(self, mut out: ClientRequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
+    pub(super) async fn send_body(self, mut out: ClientRequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
         loop {
             let piece = match &mut pieces {
-                Pieces::Here(piece) => std::mem::take(piece),
-                Pieces::Read(pieces) => match pieces.recv().await {
+                BodyPieces::InMemory(piece) => std::mem::take(piece),
+                BodyPieces::Read(pieces) => match pieces.recv().await {
                     Some(Ok(piece)) => piece,
                     Some(Err(source)) => return Err(GetError::Input { from: self.name, source }),
                     None => Bytes::new(),
@@ -120,10 +123,10 @@ impl UploadBody {
             };
             let length = piece.len() as u64;
             if length == 0 {
-                out.finish();
+                out.finish_request();
                 return Ok(());
             }
-            if !out.send(piece).await? {
+            if !out.send_body_data(piece).await? {
                 return Ok(());
             }
             sent.set(sent.get() + length);
@@ -148,19 +151,24 @@ mod tests {
 
     #[test]
     fn as_much_is_read_as_was_announced_and_less_is_an_error() {
-        let bytes = vec![7; 3 * PIECE + 1];
-        for (length, expected) in [(None, 3 * PIECE + 1), (Some(100), 100), (Some(3 * PIECE as u64 + 1), 3 * PIECE + 1)]
+        let bytes = vec![7; 3 * PIECE_BYTES + 1];
+        for (length, expected) in
+            [(None, 3 * PIECE_BYTES + 1), (Some(100), 100), (Some(3 * PIECE_BYTES as u64 + 1), 3 * PIECE_BYTES + 1)]
         {
-            assert_eq!(received(read(io::Cursor::new(bytes.clone()), length).unwrap()), (expected, None), "{length:?}");
+            assert_eq!(
+                received(spawn_reader(io::Cursor::new(bytes.clone()), length).unwrap()),
+                (expected, None),
+                "{length:?}"
+            );
         }
-        let (sent, error) = received(read(io::Cursor::new(bytes), Some(10 * PIECE as u64)).unwrap());
-        assert_eq!((sent, error.as_deref()), (3 * PIECE + 1, Some("it was truncated while it was read")));
+        let (sent, error) = received(spawn_reader(io::Cursor::new(bytes), Some(10 * PIECE_BYTES as u64)).unwrap());
+        assert_eq!((sent, error.as_deref()), (3 * PIECE_BYTES + 1, Some("it was truncated while it was read")));
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
         for path in ["/nonexistent/body", "/"] {
-            let error = UploadSource::file(Path::new(path)).open().err().unwrap().to_string();
+            let error = UploadSource::from_path(Path::new(path)).open_body().err().unwrap().to_string();
             assert!(error.starts_with(&format!("cannot read {path}: ")), "{error}");
         }
     }

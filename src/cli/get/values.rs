@@ -6,18 +6,18 @@ use std::{net::IpAddr, path::PathBuf};
 
 /// An address that overrides a name's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Resolve {
+pub(super) struct AddressOverride {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) address: IpAddr,
 }
 
 /// Reads `HOST:PORT:ADDRESS`.
-pub(super) fn resolve(text: &str) -> Result<Resolve, String> {
+pub(super) fn parse_resolve(text: &str) -> Result<AddressOverride, String> {
     let wrong = || format!("{text:?} is not HOST:PORT:ADDRESS, such as example.com:443:127.0.0.1");
     let (host, rest) = text.split_once(':').ok_or_else(wrong)?;
     let (port, address) = rest.split_once(':').ok_or_else(wrong)?;
-    Ok(Resolve {
+    Ok(AddressOverride {
         host: host.to_ascii_lowercase(),
         port: port.parse().map_err(|_| wrong())?,
         address: address.trim_matches(['[', ']']).parse().map_err(|_| wrong())?,
@@ -25,7 +25,7 @@ pub(super) fn resolve(text: &str) -> Result<Resolve, String> {
 }
 
 /// Reads a URL; without a scheme it is that of https.
-pub(super) fn url(text: &str) -> Result<Uri, InvalidUri> {
+pub(super) fn parse_url(text: &str) -> Result<Uri, InvalidUri> {
     if text.contains("://") { text.parse() } else { format!("https://{text}").parse() }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn url(text: &str) -> Result<Uri, InvalidUri> {
 pub(super) struct HeaderField(pub(super) HeaderName, pub(super) HeaderValue);
 
 /// Reads `NAME: VALUE`; `NAME;` has no value, as curl has it.
-pub(super) fn field(text: &str) -> Result<HeaderField, String> {
+pub(super) fn parse_header_field(text: &str) -> Result<HeaderField, String> {
     let wrong = || format!("{text:?} is not NAME: VALUE");
     let (name, value) = text.split_once(':').or_else(|| Some((text.strip_suffix(';')?, ""))).ok_or_else(wrong)?;
     let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
@@ -49,7 +49,7 @@ pub(super) fn field(text: &str) -> Result<HeaderField, String> {
 }
 
 /// A method that a client can send alone.
-pub(super) fn method(text: &str) -> Result<Method, String> {
+pub(super) fn parse_method(text: &str) -> Result<Method, String> {
     match Method::try_from(text) {
         Ok(Method::CONNECT) => Err("CONNECT is not supported: this client opens no tunnels".into()),
         Ok(method) => Ok(method),
@@ -58,22 +58,22 @@ pub(super) fn method(text: &str) -> Result<Method, String> {
 }
 
 /// A duration, of which 0 is no limit.
-pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub(super) fn parse_timeout(text: &str) -> Result<std::time::Duration, String> {
     if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
 }
 
 /// The argument of `--data`: text, or a file behind an `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum UploadData {
     Text(Bytes),
     File(PathBuf),
 }
 
 /// Reads `TEXT` or `@FILE`.
-pub(super) fn data(text: &str) -> Result<Data, std::convert::Infallible> {
+pub(super) fn parse_data(text: &str) -> Result<UploadData, std::convert::Infallible> {
     Ok(match text.strip_prefix('@') {
-        Some(file) => Data::File(file.into()),
-        None => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
+        Some(file) => UploadData::File(file.into()),
+        None => UploadData::Text(Bytes::copy_from_slice(text.as_bytes())),
     })
 }
 
@@ -91,19 +91,22 @@ mod tests {
             ("https://example.com/", "https://example.com/"),
             ("http://example.com/", "http://example.com/"),
         ] {
-            assert_eq!(url(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(parse_url(text).unwrap().to_string(), expected, "{text}");
         }
-        assert!(url("").is_err() && url("a b").is_err());
+        assert!(parse_url("").is_err() && parse_url("a b").is_err());
     }
 
     #[test]
     fn an_address_is_given_as_curl_takes_it() {
-        let given =
-            |host: &str, address: &str| Resolve { host: host.into(), port: 443, address: address.parse().unwrap() };
-        assert_eq!(resolve("Example.com:443:127.0.0.1"), Ok(given("example.com", "127.0.0.1")));
-        assert_eq!(resolve("example.com:443:[::1]"), Ok(given("example.com", "::1")));
+        let given = |host: &str, address: &str| AddressOverride {
+            host: host.into(),
+            port: 443,
+            address: address.parse().unwrap(),
+        };
+        assert_eq!(parse_resolve("Example.com:443:127.0.0.1"), Ok(given("example.com", "127.0.0.1")));
+        assert_eq!(parse_resolve("example.com:443:[::1]"), Ok(given("example.com", "::1")));
         for wrong in ["example.com", "example.com:443", "example.com:https:127.0.0.1", "example.com:443:localhost"] {
-            assert!(resolve(wrong).is_err(), "{wrong}");
+            assert!(parse_resolve(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -112,21 +115,21 @@ mod tests {
         let made = |name: &'static str, value: &'static str| {
             Ok(HeaderField(HeaderName::from_static(name), HeaderValue::from_static(value)))
         };
-        assert_eq!(field("X-A: b: c "), made("x-a", "b: c"));
-        assert_eq!(field("x-a:b"), made("x-a", "b"));
-        assert_eq!(field("X-Empty;"), made("x-empty", ""));
-        assert_eq!(field("TE: Trailers"), made("te", "Trailers"));
+        assert_eq!(parse_header_field("X-A: b: c "), made("x-a", "b: c"));
+        assert_eq!(parse_header_field("x-a:b"), made("x-a", "b"));
+        assert_eq!(parse_header_field("X-Empty;"), made("x-empty", ""));
+        assert_eq!(parse_header_field("TE: Trailers"), made("te", "Trailers"));
         for wrong in ["X-A", "", ": b", "a b: c", "x-a: a\nb", "Connection: close", "Upgrade: websocket", "TE: gzip"] {
-            assert!(field(wrong).is_err(), "{wrong:?}");
+            assert!(parse_header_field(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn durations_and_methods_are_checked() {
-        assert_eq!(duration("0"), Ok(std::time::Duration::ZERO));
-        assert_eq!(duration("2s"), Ok(std::time::Duration::from_secs(2)));
-        assert!(duration("soon").is_err());
-        assert_eq!(method("PURGE").unwrap().as_str(), "PURGE");
-        assert!(method("CONNECT").is_err() && method("A B").is_err() && method("").is_err());
+        assert_eq!(parse_timeout("0"), Ok(std::time::Duration::ZERO));
+        assert_eq!(parse_timeout("2s"), Ok(std::time::Duration::from_secs(2)));
+        assert!(parse_timeout("soon").is_err());
+        assert_eq!(parse_method("PURGE").unwrap().as_str(), "PURGE");
+        assert!(parse_method("CONNECT").is_err() && parse_method("A B").is_err() && parse_method("").is_err());
     }
 }

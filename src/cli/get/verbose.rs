@@ -3,8 +3,8 @@
 
 use http::{HeaderMap, Request, Response, header};
 use litequic_http3::settings::Settings;
-use litequic_quic::{Observed, PacketDirection, TransportParameters};
-use litequic_tls::{self as tls, Presented};
+use litequic_quic::{ObservedConnection, PacketDirection, TransportParameters};
+use litequic_tls::{self as tls, PresentedCertificate};
 use std::{
     io::{self, Write},
     net::SocketAddr,
@@ -13,30 +13,30 @@ use std::{
 
 /// Prints the trace, if enabled.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Verbose(pub(super) bool);
+pub(super) struct VerboseTrace(pub(super) bool);
 
-impl Verbose {
-    pub(super) fn say(self, text: impl FnOnce() -> String) {
-        self.print('*', || vec![text()]);
+impl VerboseTrace {
+    pub(super) fn print_fact(self, text: impl FnOnce() -> String) {
+        self.print_marked('*', || vec![text()]);
     }
 
-    pub(super) fn all(self, texts: impl FnOnce() -> Vec<String>) {
-        self.print('*', texts);
+    pub(super) fn print_facts(self, texts: impl FnOnce() -> Vec<String>) {
+        self.print_marked('*', texts);
     }
 
-    pub(super) fn request(self, request: &Request<()>) {
-        self.print('>', || request_lines(request));
+    pub(super) fn print_request(self, request: &Request<()>) {
+        self.print_marked('>', || request_lines(request));
     }
 
-    pub(super) fn response(self, response: &Response<()>) {
-        self.print('<', || response_lines(response));
+    pub(super) fn print_response(self, response: &Response<()>) {
+        self.print_marked('<', || response_lines(response));
     }
 
-    pub(super) fn trailers(self, trailers: &HeaderMap) {
-        self.print('<', || fields(trailers).collect());
+    pub(super) fn print_trailers(self, trailers: &HeaderMap) {
+        self.print_marked('<', || field_lines(trailers).collect());
     }
 
-    fn print(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
+    fn print_marked(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
         if self.0 {
             let lines: String =
                 texts().iter().map(|text| format!("{mark} {text}").trim_end().to_owned() + "\n").collect();
@@ -51,29 +51,31 @@ fn request_lines(request: &Request<()>) -> Vec<String> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let begin = [format!("{} {path} HTTP/3", request.method()), format!("{}: {authority}", header::HOST)];
-    begin.into_iter().chain(fields(request.headers())).chain([String::new()]).collect()
+    begin.into_iter().chain(field_lines(request.headers())).chain([String::new()]).collect()
 }
 
 fn response_lines(response: &Response<()>) -> Vec<String> {
     let begin = format!("HTTP/3 {}", response.status());
-    [begin].into_iter().chain(fields(response.headers())).chain([String::new()]).collect()
+    [begin].into_iter().chain(field_lines(response.headers())).chain([String::new()]).collect()
 }
 
 /// A value may hold characters that a terminal interprets: it is escaped.
-fn fields(fields: &HeaderMap) -> impl Iterator<Item = String> {
-    fields.iter().map(|(name, value)| format!("{name}: {}", shown(&String::from_utf8_lossy(value.as_bytes()))))
+fn field_lines(fields: &HeaderMap) -> impl Iterator<Item = String> {
+    fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", escape_controls(&String::from_utf8_lossy(value.as_bytes()))))
 }
 
 /// A text from the server, without control characters.
-fn shown(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     text.chars()
         .flat_map(|c| c.escape_debug().filter(move |_| c.is_control()).chain((!c.is_control()).then_some(c)))
         .collect()
 }
 
 /// The result of the handshake.
-pub(super) fn connected(
-    seen: &Observed,
+pub(super) fn connection_facts(
+    seen: &ObservedConnection,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
     took: Duration,
@@ -85,43 +87,43 @@ pub(super) fn connected(
         format!(
             "TLS 1.3, {}, {}, ALPN {}",
             seen.cipher_suite.unwrap_or("?"),
-            shown(seen.group.as_deref().unwrap_or("?")),
-            shown(seen.protocol.as_deref().unwrap_or("?"))
+            escape_controls(seen.group.as_deref().unwrap_or("?")),
+            escape_controls(seen.protocol.as_deref().unwrap_or("?"))
         ),
     ];
     lines.extend(certificate);
     lines.push("Transport parameters (client, server):".into());
     let server = seen.server_parameters.unwrap_or_default();
-    lines.extend(parameters(&seen.own_parameters, &server));
-    lines.extend(packets(seen));
+    lines.extend(parameter_lines(&seen.own_parameters, &server));
+    lines.extend(packet_lines(seen));
     lines
 }
 
 /// The server's certificate, and whether it was verified.
-pub(super) fn certificate(presented: &Presented, insecure: bool) -> Vec<String> {
-    let Some(certificate) = presented.certificate() else { return Vec::new() };
-    let verdict = match (presented.distrust(), insecure) {
-        (Some(distrust), _) => format!("NOT trusted: {}", shown(&distrust.to_string())),
+pub(super) fn certificate_facts(presented: &PresentedCertificate, insecure: bool) -> Vec<String> {
+    let Some(certificate) = presented.server_certificate() else { return Vec::new() };
+    let verdict = match (presented.certificate_rejection(), insecure) {
+        (Some(distrust), _) => format!("NOT trusted: {}", escape_controls(&distrust.to_string())),
         (None, true) => "not verified: --insecure".into(),
         (None, false) => "trusted".into(),
     };
     vec![
         format!("Server certificate ({verdict}):"),
-        format!("  subject: {}", shown(&certificate.subject)),
-        format!("  names: {}", shown(&certificate.names.join(", "))),
-        format!("  issuer: {}", shown(&certificate.issuer)),
-        format!("  valid from: {}", tls::date(certificate.not_before)),
-        format!("  valid until: {}", tls::date(certificate.not_after)),
+        format!("  subject: {}", escape_controls(&certificate.subject)),
+        format!("  names: {}", escape_controls(&certificate.names.join(", "))),
+        format!("  issuer: {}", escape_controls(&certificate.issuer)),
+        format!("  valid from: {}", tls::format_http_date(certificate.not_before)),
+        format!("  valid until: {}", tls::format_http_date(certificate.not_after)),
         format!("  certificates sent besides: {}", certificate.intermediates),
     ]
 }
 
-fn parameters(client: &TransportParameters, server: &TransportParameters) -> Vec<String> {
-    client.beside(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
+fn parameter_lines(client: &TransportParameters, server: &TransportParameters) -> Vec<String> {
+    client.compare_with(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
 }
 
 /// The packets of the handshake with their frames, in the order in which they were sent and received.
-pub(super) fn packets(seen: &Observed) -> Vec<String> {
+pub(super) fn packet_lines(seen: &ObservedConnection) -> Vec<String> {
     let title = if seen.packets.is_empty() { "Packets of the handshake: none" } else { "Packets of the handshake:" };
     let packets = seen.packets.iter().map(|packet| {
         let mark = match packet.direction {
@@ -134,7 +136,7 @@ pub(super) fn packets(seen: &Observed) -> Vec<String> {
 }
 
 /// What the server supports of HTTP/3.
-pub(super) fn settings(settings: &Settings) -> String {
+pub(super) fn settings_line(settings: &Settings) -> String {
     let size = settings.max_field_section_size.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"));
     format!(
         "SETTINGS of the server: max_field_section_size {size}, qpack_max_table_capacity {}, qpack_blocked_streams {}, \
@@ -150,7 +152,7 @@ pub(super) fn settings(settings: &Settings) -> String {
 mod tests {
     use super::*;
     use http::{HeaderValue, Uri};
-    use litequic_quic::Packet;
+    use litequic_quic::ObservedPacket;
 
     #[test]
     fn requests_and_responses_are_printed_as_curl_does() {
@@ -165,18 +167,18 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(shown("a\u{1b}[31mä\"\\"), "a\\u{1b}[31mä\"\\");
+        assert_eq!(escape_controls("a\u{1b}[31mä\"\\"), "a\\u{1b}[31mä\"\\");
     }
 
     #[test]
     fn a_handshake_is_told_even_when_nothing_is_known_of_it() {
-        let mut seen = Observed::default();
-        let lines = connected(&seen, None, None, Duration::from_micros(1500), Vec::new());
+        let mut seen = ObservedConnection::default();
+        let lines = connection_facts(&seen, None, None, Duration::from_micros(1500), Vec::new());
         assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);
         assert_eq!(lines.last().unwrap(), "Packets of the handshake: none");
         let frames = vec!["CRYPTO 0+300".to_owned(), "PADDING 880".into()];
-        seen.packets.push(Packet { direction: PacketDirection::Sent, name: "Initial 0".into(), frames });
+        seen.packets.push(ObservedPacket { direction: PacketDirection::Sent, name: "Initial 0".into(), frames });
         let expected = ["Packets of the handshake:", "  sent Initial 0: CRYPTO 0+300, PADDING 880"];
-        assert_eq!(packets(&seen), expected);
+        assert_eq!(packet_lines(&seen), expected);
     }
 }

@@ -4,7 +4,7 @@
 use super::get_error::GetError;
 use crate::cli::exit::Exit;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
-use litequic_quic::{Counts, Observer, RoundTrip};
+use litequic_quic::{Observer, PacketCounts, RttEstimate};
 use serde_json::{Map, Value as Json, json};
 use std::{
     fmt, fs,
@@ -32,8 +32,8 @@ pub(super) struct RequestFacts {
     pub(super) connections: u64,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
-    pub(super) counts: Counts,
-    pub(super) round_trip: Option<RoundTrip>,
+    pub(super) counts: PacketCounts,
+    pub(super) round_trip: Option<RttEstimate>,
     pub(super) congestion_window: u32,
     pub(super) exit: u8,
     pub(super) error: String,
@@ -58,7 +58,7 @@ impl RequestFacts {
             connections: 0,
             local: None,
             remote: None,
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
             round_trip: None,
             congestion_window: 0,
             exit: 0,
@@ -67,13 +67,13 @@ impl RequestFacts {
     }
 
     /// Variables of the next request on the same connection, which begins now.
-    pub(super) fn next(&self) -> Self {
+    pub(super) fn next_request(&self) -> Self {
         let (local, remote) = (self.local, self.remote);
         Self { local, remote, ..Self::new(&self.url, &self.method) }
     }
 
     /// The response's header, interim or final, has come.
-    pub(super) fn responded(&mut self, head: &Response<()>) {
+    pub(super) fn record_response(&mut self, head: &Response<()>) {
         self.first_byte.get_or_insert_with(Instant::now);
         if !head.status().is_informational() {
             self.status = Some(head.status());
@@ -82,29 +82,29 @@ impl RequestFacts {
     }
 
     /// The request has ended with `outcome`.
-    pub(super) fn end(&mut self, outcome: &Result<Exit, &GetError>, observer: &Observer) {
-        let seen = observer.now();
+    pub(super) fn record_end(&mut self, outcome: &Result<Exit, &GetError>, observer: &Observer) {
+        let seen = observer.observed_state();
         (self.round_trip, self.congestion_window) = (seen.round_trip, seen.congestion_window);
         self.ended = Some(Instant::now());
         let exit = outcome.unwrap_or_else(|error| error.into());
         (self.exit, self.error) = (exit as u8, outcome.err().map(ToString::to_string).unwrap_or_default());
     }
 
-    fn after(&self, event: Option<Instant>) -> Value {
-        Value::Seconds(event.map_or(Duration::ZERO, |event| event.saturating_duration_since(self.began)))
+    fn seconds_until(&self, event: Option<Instant>) -> VariableValue {
+        VariableValue::Seconds(event.map_or(Duration::ZERO, |event| event.saturating_duration_since(self.began)))
     }
 
-    fn total(&self) -> Duration {
+    fn total_time(&self) -> Duration {
         self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.began))
     }
 
     /// Bytes a second of the whole time, as curl has it.
-    fn speed(&self, bytes: u64) -> Value {
-        let microseconds = self.total().as_micros().max(1);
-        Value::Number(u64::try_from(u128::from(bytes) * 1_000_000 / microseconds).unwrap_or(u64::MAX))
+    fn bytes_per_second(&self, bytes: u64) -> VariableValue {
+        let microseconds = self.total_time().as_micros().max(1);
+        VariableValue::Number(u64::try_from(u128::from(bytes) * 1_000_000 / microseconds).unwrap_or(u64::MAX))
     }
 
-    fn field(&self, name: &HeaderName) -> String {
+    fn header_value(&self, name: &HeaderName) -> String {
         let value = self.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         value.unwrap_or_default()
     }
@@ -112,7 +112,7 @@ impl RequestFacts {
 
 /// A variable's value.
 #[derive(Debug)]
-enum Value {
+enum VariableValue {
     Number(u64),
     /// With three digits, 000 for none, as curl has it.
     Status(u16),
@@ -121,7 +121,7 @@ enum Value {
     Text(String),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for VariableValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
@@ -132,85 +132,87 @@ impl fmt::Display for Value {
     }
 }
 
-impl From<Value> for Json {
-    fn from(value: Value) -> Self {
+impl From<VariableValue> for Json {
+    fn from(value: VariableValue) -> Self {
         match value {
-            Value::Number(number) => json!(number),
-            Value::Status(status) => json!(status),
-            Value::Seconds(time) => json!(time.as_secs_f64()),
-            Value::Text(text) => json!(text),
+            VariableValue::Number(number) => json!(number),
+            VariableValue::Status(status) => json!(status),
+            VariableValue::Seconds(time) => json!(time.as_secs_f64()),
+            VariableValue::Text(text) => json!(text),
         }
     }
 }
 
-fn address(address: Option<SocketAddr>) -> Value {
-    Value::Text(address.map(|address| address.ip().to_string()).unwrap_or_default())
+fn address_value(address: Option<SocketAddr>) -> VariableValue {
+    VariableValue::Text(address.map(|address| address.ip().to_string()).unwrap_or_default())
 }
 
-fn port(address: Option<SocketAddr>) -> Value {
-    Value::Number(address.map_or(0, |address| address.port().into()))
+fn port_value(address: Option<SocketAddr>) -> VariableValue {
+    VariableValue::Number(address.map_or(0, |address| address.port().into()))
 }
 
-fn round_trip(facts: &RequestFacts, read: fn(&RoundTrip) -> Duration) -> Value {
-    Value::Seconds(facts.round_trip.as_ref().map(read).unwrap_or_default())
+fn round_trip_value(facts: &RequestFacts, read: fn(&RttEstimate) -> Duration) -> VariableValue {
+    VariableValue::Seconds(facts.round_trip.as_ref().map(read).unwrap_or_default())
 }
 
-fn status(facts: &RequestFacts) -> Value {
-    Value::Status(facts.status.map_or(0, |status| status.as_u16()))
+fn status_value(facts: &RequestFacts) -> VariableValue {
+    VariableValue::Status(facts.status.map_or(0, |status| status.as_u16()))
 }
 
-fn url(facts: &RequestFacts) -> Value {
-    Value::Text(facts.url.to_string())
+fn url_value(facts: &RequestFacts) -> VariableValue {
+    VariableValue::Text(facts.url.to_string())
 }
 
-type Read = fn(&RequestFacts) -> Value;
+type ReadVariable = fn(&RequestFacts) -> VariableValue;
 
 /// Every variable: its name, its description, how it is read.
-const VARIABLES: [(&str, &str, Read); 38] = [
-    ("acks_received", "ACK frames that the server sent", |facts| Value::Number(facts.counts.acks_received)),
-    ("acks_sent", "ACK frames that this client sent", |facts| Value::Number(facts.counts.acks_sent)),
-    ("bytes_received", "bytes of QUIC packets received", |facts| Value::Number(facts.counts.bytes_received)),
-    ("bytes_sent", "bytes of QUIC packets sent", |facts| Value::Number(facts.counts.bytes_sent)),
-    ("content_type", "the response's Content-Type", |facts| Value::Text(facts.field(&header::CONTENT_TYPE))),
-    ("cwnd", "the client's congestion window, in bytes", |facts| Value::Number(facts.congestion_window.into())),
-    ("errormsg", "why the request failed; empty if it did not", |facts| Value::Text(facts.error.clone())),
-    ("exitcode", "the exit code, as far as this request decides it", |facts| Value::Number(facts.exit.into())),
-    ("http_code", "the response's status; 000 without one", status),
-    ("http_version", "3", |_| Value::Text("3".into())),
-    ("local_ip", "the client's address", |facts| address(facts.local)),
-    ("local_port", "the client's UDP port", |facts| port(facts.local)),
-    ("method", "the request's method", |facts| Value::Text(facts.method.to_string())),
-    ("num_connects", "connections made for this request: 1, or 0 of a repeated one", |facts| {
-        Value::Number(facts.connections)
+const VARIABLES: [(&str, &str, ReadVariable); 38] = [
+    ("acks_received", "ACK frames that the server sent", |facts| VariableValue::Number(facts.counts.acks_received)),
+    ("acks_sent", "ACK frames that this client sent", |facts| VariableValue::Number(facts.counts.acks_sent)),
+    ("bytes_received", "bytes of QUIC packets received", |facts| VariableValue::Number(facts.counts.bytes_received)),
+    ("bytes_sent", "bytes of QUIC packets sent", |facts| VariableValue::Number(facts.counts.bytes_sent)),
+    ("content_type", "the response's Content-Type", |facts| {
+        VariableValue::Text(facts.header_value(&header::CONTENT_TYPE))
     }),
-    ("num_headers", "fields of the response's header", |facts| Value::Number(facts.headers.len() as u64)),
-    ("packets_lost", "packets declared lost", |facts| Value::Number(facts.counts.packets_lost)),
-    ("packets_received", "QUIC packets received", |facts| Value::Number(facts.counts.packets_received)),
-    ("packets_sent", "QUIC packets sent", |facts| Value::Number(facts.counts.packets_sent)),
-    ("protocol", "h3", |_| Value::Text("h3".into())),
-    ("remote_ip", "the server's address", |facts| address(facts.remote)),
-    ("remote_port", "the server's UDP port", |facts| port(facts.remote)),
-    ("response_code", "as http_code", status),
-    ("rtt", "the smoothed round-trip time at the end", |facts| round_trip(facts, |times| times.smoothed)),
-    ("rtt_min", "the smallest round-trip time", |facts| round_trip(facts, |times| times.min)),
-    ("rtt_var", "how much round-trip times vary", |facts| round_trip(facts, |times| times.variance)),
-    ("scheme", "https", |facts| Value::Text(facts.url.scheme_str().unwrap_or_default().to_owned())),
-    ("size_download", "bytes of the response's body", |facts| Value::Number(facts.size_download)),
-    ("size_upload", "bytes of the request's body", |facts| Value::Number(facts.size_upload)),
-    ("speed_download", "size_download a second", |facts| facts.speed(facts.size_download)),
-    ("speed_upload", "size_upload a second", |facts| facts.speed(facts.size_upload)),
-    ("time_appconnect", "until the handshake was complete", |facts| facts.after(facts.connected)),
-    ("time_connect", "until the server's first packet", |facts| facts.after(facts.first_packet)),
-    ("time_namelookup", "until the name was looked up", |facts| facts.after(facts.looked_up)),
-    ("time_pretransfer", "until the request was sent", |facts| facts.after(facts.sending)),
-    ("time_starttransfer", "until the response began", |facts| facts.after(facts.first_byte)),
-    ("time_total", "until the request ended", |facts| Value::Seconds(facts.total())),
-    ("url", "the URL", url),
-    ("url_effective", "as url", url),
+    ("cwnd", "the client's congestion window, in bytes", |facts| VariableValue::Number(facts.congestion_window.into())),
+    ("errormsg", "why the request failed; empty if it did not", |facts| VariableValue::Text(facts.error.clone())),
+    ("exitcode", "the exit code, as far as this request decides it", |facts| VariableValue::Number(facts.exit.into())),
+    ("http_code", "the response's status; 000 without one", status_value),
+    ("http_version", "3", |_| VariableValue::Text("3".into())),
+    ("local_ip", "the client's address", |facts| address_value(facts.local)),
+    ("local_port", "the client's UDP port", |facts| port_value(facts.local)),
+    ("method", "the request's method", |facts| VariableValue::Text(facts.method.to_string())),
+    ("num_connects", "connections made for this request: 1, or 0 of a repeated one", |facts| {
+        VariableValue::Number(facts.connections)
+    }),
+    ("num_headers", "fields of the response's header", |facts| VariableValue::Number(facts.headers.len() as u64)),
+    ("packets_lost", "packets declared lost", |facts| VariableValue::Number(facts.counts.packets_lost)),
+    ("packets_received", "QUIC packets received", |facts| VariableValue::Number(facts.counts.packets_received)),
+    ("packets_sent", "QUIC packets sent", |facts| VariableValue::Number(facts.counts.packets_sent)),
+    ("protocol", "h3", |_| VariableValue::Text("h3".into())),
+    ("remote_ip", "the server's address", |facts| address_value(facts.remote)),
+    ("remote_port", "the server's UDP port", |facts| port_value(facts.remote)),
+    ("response_code", "as http_code", status_value),
+    ("rtt", "the smoothed round-trip time at the end", |facts| round_trip_value(facts, |times| times.smoothed)),
+    ("rtt_min", "the smallest round-trip time", |facts| round_trip_value(facts, |times| times.min)),
+    ("rtt_var", "how much round-trip times vary", |facts| round_trip_value(facts, |times| times.variance)),
+    ("scheme", "https", |facts| VariableValue::Text(facts.url.scheme_str().unwrap_or_default().to_owned())),
+    ("size_download", "bytes of the response's body", |facts| VariableValue::Number(facts.size_download)),
+    ("size_upload", "bytes of the request's body", |facts| VariableValue::Number(facts.size_upload)),
+    ("speed_download", "size_download a second", |facts| facts.bytes_per_second(facts.size_download)),
+    ("speed_upload", "size_upload a second", |facts| facts.bytes_per_second(facts.size_upload)),
+    ("time_appconnect", "until the handshake was complete", |facts| facts.seconds_until(facts.connected)),
+    ("time_connect", "until the server's first packet", |facts| facts.seconds_until(facts.first_packet)),
+    ("time_namelookup", "until the name was looked up", |facts| facts.seconds_until(facts.looked_up)),
+    ("time_pretransfer", "until the request was sent", |facts| facts.seconds_until(facts.sending)),
+    ("time_starttransfer", "until the response began", |facts| facts.seconds_until(facts.first_byte)),
+    ("time_total", "until the request ended", |facts| VariableValue::Seconds(facts.total_time())),
+    ("url", "the URL", url_value),
+    ("url_effective", "as url", url_value),
 ];
 
 /// The part of `--help` about variables.
-pub(super) fn help() -> String {
+pub(super) fn variables_help() -> String {
     let mut text = String::from("Variables of --write-out, as %{NAME}; times are seconds since the request began:\n");
     for (name, what, _) in VARIABLES {
         text += &format!("  {name:<18}  {what}\n");
@@ -222,72 +224,72 @@ pub(super) fn help() -> String {
 
 /// What `--write-out` prints.
 #[derive(Debug, Clone)]
-pub(super) struct WriteOutTemplate(Vec<Part>);
+pub(super) struct WriteOutTemplate(Vec<WriteOutPart>);
 
 #[derive(Debug, Clone)]
-enum Part {
+enum WriteOutPart {
     Text(String),
-    Variable(Read),
+    Variable(ReadVariable),
     Field(HeaderName),
     Json,
 }
 
 impl WriteOutTemplate {
     /// The template `text`, or the one in the file behind an `@`.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(super) fn read_template(text: &str) -> Result<Self, String> {
         match text.strip_prefix('@') {
             Some(file) => {
-                Self::parse(&fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?)
+                Self::parse_template(&fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?)
             }
-            None => Self::parse(text),
+            None => Self::parse_template(text),
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse_template(text: &str) -> Result<Self, String> {
         let (mut parts, mut literal) = (Vec::new(), String::new());
         let mut rest = text;
         while let Some(at) = rest.find(['%', '\\']) {
             let (before, special) = rest.split_at(at);
             literal += before;
-            let (part, after) = if let Some((name, after)) = braced(special, "%{") {
-                (Some(variable(name)?), after)
-            } else if let Some((name, after)) = braced(special, "%header{") {
+            let (part, after) = if let Some((name, after)) = split_braced(special, "%{") {
+                (Some(find_variable(name)?), after)
+            } else if let Some((name, after)) = split_braced(special, "%header{") {
                 let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a field's name"))?;
-                (Some(Part::Field(name)), after)
+                (Some(WriteOutPart::Field(name)), after)
             } else {
-                let (character, used) = escaped(special);
+                let (character, used) = parse_escape(special);
                 literal.push(character);
                 (None, special.get(used..).unwrap_or_default())
             };
             if let Some(part) = part {
-                parts.push(Part::Text(std::mem::take(&mut literal)));
+                parts.push(WriteOutPart::Text(std::mem::take(&mut literal)));
                 parts.push(part);
             }
             rest = after;
         }
         literal += rest;
-        parts.push(Part::Text(literal));
+        parts.push(WriteOutPart::Text(literal));
         Ok(Self(parts))
     }
 
-    pub(super) fn render(&self, facts: &RequestFacts) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Variable(read) => read(facts).to_string(),
-            Part::Field(name) => facts.field(name),
-            Part::Json => object(facts).to_string(),
+    pub(super) fn render_template(&self, facts: &RequestFacts) -> String {
+        let text = |part: &WriteOutPart| match part {
+            WriteOutPart::Text(text) => text.clone(),
+            WriteOutPart::Variable(read) => read(facts).to_string(),
+            WriteOutPart::Field(name) => facts.header_value(name),
+            WriteOutPart::Json => variables_object(facts).to_string(),
         };
         self.0.iter().map(text).collect()
     }
 }
 
 /// What stands between `open`, with which `text` begins, and the next `}`; and what follows.
-fn braced<'a>(text: &'a str, open: &str) -> Option<(&'a str, &'a str)> {
+fn split_braced<'a>(text: &'a str, open: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(open)?.split_once('}')
 }
 
 /// The character that `text`, which begins with `%` or `\`, stands for, and its length in bytes.
-fn escaped(text: &str) -> (char, usize) {
+fn parse_escape(text: &str) -> (char, usize) {
     match text.as_bytes() {
         [b'\\', b'n', ..] => ('\n', 2),
         [b'\\', b'r', ..] => ('\r', 2),
@@ -299,19 +301,19 @@ fn escaped(text: &str) -> (char, usize) {
     }
 }
 
-fn variable(name: &str) -> Result<Part, String> {
+fn find_variable(name: &str) -> Result<WriteOutPart, String> {
     if name == "json" {
-        return Ok(Part::Json);
+        return Ok(WriteOutPart::Json);
     }
     let known = VARIABLES.iter().find(|(known, ..)| *known == name);
-    known.map(|(_, _, read)| Part::Variable(*read)).ok_or_else(|| {
+    known.map(|(_, _, read)| WriteOutPart::Variable(*read)).ok_or_else(|| {
         let near = VARIABLES.iter().map(|(known, ..)| (strsim::damerau_levenshtein(known, name), *known)).min();
         let near = near.filter(|(distance, _)| *distance <= 3).map(|(_, near)| format!("; did you mean {near:?}?"));
         format!("unknown variable {name:?}{}", near.unwrap_or_default())
     })
 }
 
-fn object(facts: &RequestFacts) -> Json {
+fn variables_object(facts: &RequestFacts) -> Json {
     let all = VARIABLES.iter().map(|(name, _, read)| ((*name).to_owned(), read(facts).into()));
     Json::Object(all.collect::<Map<String, Json>>())
 }
@@ -327,7 +329,7 @@ mod tests {
         facts.size_download = 5000;
         facts.counts.acks_sent = 3;
         let response = Response::builder().status(404).header("content-type", "text/plain").header("x-a", "b");
-        facts.responded(&response.body(()).unwrap());
+        facts.record_response(&response.body(()).unwrap());
         facts.first_byte = Some(facts.began + Duration::from_secs(1));
         facts
     }
@@ -350,24 +352,31 @@ mod tests {
             ("\\", "\\"),
             ("ä%{exitcode}ö", "ä0ö"),
         ] {
-            let rendered = WriteOutTemplate::parse(template).unwrap().render(&facts());
+            let rendered = WriteOutTemplate::parse_template(template).unwrap().render_template(&facts());
             assert_eq!(rendered, expected, "{template:?}");
         }
     }
 
     #[test]
     fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
-        let error = WriteOutTemplate::parse("%{htp_code}").unwrap_err();
+        let error = WriteOutTemplate::parse_template("%{htp_code}").unwrap_err();
         assert_eq!(error, "unknown variable \"htp_code\"; did you mean \"http_code\"?");
-        assert_eq!(WriteOutTemplate::parse("%{nonsense_at_all}").unwrap_err(), "unknown variable \"nonsense_at_all\"");
-        assert!(WriteOutTemplate::parse("%header{a b}").is_err());
-        assert!(WriteOutTemplate::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
+        assert_eq!(
+            WriteOutTemplate::parse_template("%{nonsense_at_all}").unwrap_err(),
+            "unknown variable \"nonsense_at_all\""
+        );
+        assert!(WriteOutTemplate::parse_template("%header{a b}").is_err());
+        assert!(
+            WriteOutTemplate::read_template("@/nonexistent/template").unwrap_err().contains("/nonexistent/template")
+        );
     }
 
     #[test]
     fn every_variable_stands_in_the_object_and_in_the_help() {
-        let object: Json = serde_json::from_str(&WriteOutTemplate::parse("%{json}").unwrap().render(&facts())).unwrap();
-        let help = help();
+        let object: Json =
+            serde_json::from_str(&WriteOutTemplate::parse_template("%{json}").unwrap().render_template(&facts()))
+                .unwrap();
+        let help = variables_help();
         for (name, ..) in VARIABLES {
             assert!(!object[name].is_null() && help.contains(&format!("  {name} ")), "{name}");
         }
@@ -378,7 +387,8 @@ mod tests {
     #[test]
     fn a_request_without_a_response_has_the_status_000() {
         let facts = RequestFacts::new(&Uri::from_static("https://example.com/"), &Method::GET);
-        let rendered = WriteOutTemplate::parse("%{http_code} %{time_total} %{rtt}").unwrap().render(&facts);
+        let rendered =
+            WriteOutTemplate::parse_template("%{http_code} %{time_total} %{rtt}").unwrap().render_template(&facts);
         assert_eq!(rendered, "000 0.000000 0.000000");
     }
 }

@@ -1,6 +1,6 @@
 //! litequic.toml(5): the reference of the configuration, which is Markdown, as a manual page. Pure.
 
-use super::roff::{escape, examples, prose, see_also, title};
+use super::roff::{escape_roff, examples_section, markdown_paragraph, see_also_section, title_line};
 use litequic_config as config;
 use std::fmt::Write as _;
 
@@ -32,37 +32,48 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 /// The page.
-pub(super) fn page(date: &str) -> String {
-    let mut text = title("litequic.toml", 5, date);
+pub(super) fn keys_page(date: &str) -> String {
+    let mut text = title_line("litequic.toml", 5, date);
     text.push_str(".SH NAME\nlitequic.toml \\- configuration of litequic\n.SH DESCRIPTION\n");
     for paragraph in DESCRIPTION {
         // Writing to a String cannot fail.
-        let _ = write!(text, "{}{}", if text.ends_with("DESCRIPTION\n") { "" } else { ".PP\n" }, prose(paragraph));
+        let _ = write!(
+            text,
+            "{}{}",
+            if text.ends_with("DESCRIPTION\n") { "" } else { ".PP\n" },
+            markdown_paragraph(paragraph)
+        );
     }
-    text.push_str(&keys(&config::reference()));
-    text.push_str(&examples(EXAMPLES));
-    text + &see_also(&[("litequic", 1), ("litequic-check", 1), ("litequic-ctl", 1), ("litequic-run", 1)])
+    text.push_str(&key_sections(&config::reference_page()));
+    text.push_str(&examples_section(EXAMPLES));
+    text + &see_also_section(&[("litequic", 1), ("litequic-check", 1), ("litequic-ctl", 1), ("litequic-run", 1)])
 }
 
 /// The sections of the reference below its introduction.
-fn keys(reference: &str) -> String {
+fn key_sections(reference: &str) -> String {
     let mut text = String::new();
     let mut is_first = true;
     for line in reference.lines().skip_while(|line| !line.starts_with("## ")) {
         if let Some(heading) = line.strip_prefix("## ") {
-            let _ = writeln!(text, ".SH {}", escape(&heading.replace('`', "")));
+            let _ = writeln!(text, ".SH {}", escape_roff(&heading.replace('`', "")));
             is_first = true;
-        } else if let Some(cells) = row(line) {
+        } else if let Some(cells) = key_row(line) {
             let [key, value, default, about] = cells;
             // A list may break behind its commas.
             let default = default.replace("\",\"", "\", \"");
             let default =
                 if default == "–" || default == "required" { default } else { format!("default {default}") };
             let default = if default == "–" { String::new() } else { format!("; {default}") };
-            let _ = write!(text, ".TP\n{}{}.br\n{}", prose(&key), prose(&format!("{value}{default}.")), prose(&about));
+            let _ = write!(
+                text,
+                ".TP\n{}{}.br\n{}",
+                markdown_paragraph(&key),
+                markdown_paragraph(&format!("{value}{default}.")),
+                markdown_paragraph(&about)
+            );
             is_first = false;
         } else if !line.is_empty() && !line.starts_with('|') {
-            let _ = write!(text, "{}{}", if is_first { "" } else { ".PP\n" }, prose(line));
+            let _ = write!(text, "{}{}", if is_first { "" } else { ".PP\n" }, markdown_paragraph(line));
             is_first = false;
         }
     }
@@ -70,7 +81,7 @@ fn keys(reference: &str) -> String {
 }
 
 /// The four cells of a table's row, if `line` is one of a key.
-fn row(line: &str) -> Option<[String; 4]> {
+fn key_row(line: &str) -> Option<[String; 4]> {
     let inner = line.strip_prefix("| `")?.strip_suffix(" |")?;
     let cells: Vec<String> =
         inner.replace("\\|", "\u{0}").split(" | ").map(|cell| cell.replace('\u{0}', "|").replace("\\*", "*")).collect();
@@ -85,12 +96,12 @@ mod tests {
 
     #[test]
     fn every_key_of_the_reference_is_on_the_page() {
-        let (reference, page) = (config::reference(), page("2026-05-04"));
+        let (reference, page) = (config::reference_page(), keys_page("2026-05-04"));
         let keys: Vec<&str> =
             reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
         assert!(keys.len() > 100, "keys were found");
         for key in keys {
-            assert!(page.contains(&format!("\n.TP\n\\fB{}\\fR\n", escape(key))), "{key}");
+            assert!(page.contains(&format!("\n.TP\n\\fB{}\\fR\n", escape_roff(key))), "{key}");
         }
         assert!(page.starts_with(".TH LITEQUIC.TOML 5 2026-05-04 \"litequic "), "{page}");
     }
@@ -98,7 +109,7 @@ mod tests {
     #[test]
     fn the_examples_are_valid() {
         for (about, text) in EXAMPLES {
-            if let Err(faults) = config::parse(text, Path::new(about), |_| None) {
+            if let Err(faults) = config::parse_config(text, Path::new(about), |_| None) {
                 panic!("{faults}");
             }
         }

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 /// The longest line of input that mandoc accepts in silence.
-const MAX_LINE: usize = 79;
+const MAX_LINE_BYTES: usize = 79;
 
 /// The head of the page `name` of `section`.
-pub(super) fn title(name: &str, section: u8, date: &str) -> String {
+pub(super) fn title_line(name: &str, section: u8, date: &str) -> String {
     let (upper, version) = (name.to_uppercase(), crate::cli::version::VERSION);
-    format!(".TH {} {section} {date} \"litequic {version}\" \"litequic manual\"\n", escape(&upper))
+    format!(".TH {} {section} {date} \"litequic {version}\" \"litequic manual\"\n", escape_roff(&upper))
 }
 
 /// `text` with the characters that roff reads as its own replaced.
-pub(super) fn escape(text: &str) -> String {
+pub(super) fn escape_roff(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -35,17 +35,17 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A paragraph of Markdown: code spans are bold, links are their text. Lines are folded.
-pub(super) fn prose(markdown: &str) -> String {
+pub(super) fn markdown_paragraph(markdown: &str) -> String {
     let mut line = String::new();
     for (number, span) in markdown.split('`').enumerate() {
         if number % 2 == 1 {
             // Writing to a String cannot fail.
-            let _ = write!(line, "\\fB{}\\fR", escape(span));
+            let _ = write!(line, "\\fB{}\\fR", escape_roff(span));
         } else {
-            line.push_str(&escape(&without_links(span)));
+            line.push_str(&escape_roff(&without_links(span)));
         }
     }
-    fold(&line)
+    fold_line(&line)
 }
 
 /// `[text](target)` as `text`.
@@ -69,11 +69,11 @@ fn without_links(text: &str) -> String {
 }
 
 /// `line` as lines of input that are short enough, each protected from being a request.
-fn fold(line: &str) -> String {
+fn fold_line(line: &str) -> String {
     let mut folded = String::new();
     let mut length = 0;
     for word in line.split_whitespace() {
-        let starts = length == 0 || length + 1 + word.len() > MAX_LINE;
+        let starts = length == 0 || length + 1 + word.len() > MAX_LINE_BYTES;
         if starts && length > 0 {
             folded.push('\n');
         }
@@ -92,14 +92,14 @@ fn fold(line: &str) -> String {
 }
 
 /// Examples: what they do, and lines that stand as they are.
-pub(super) fn examples(all: &[(&str, &str)]) -> String {
+pub(super) fn examples_section(all: &[(&str, &str)]) -> String {
     let mut text = ".SH EXAMPLES\n".to_owned();
     for (number, (about, lines)) in all.iter().enumerate() {
         let begin = if number > 0 { ".PP\n" } else { "" };
-        let _ = write!(text, "{begin}{}.PP\n.RS 4\n.nf\n", prose(about));
+        let _ = write!(text, "{begin}{}.PP\n.RS 4\n.nf\n", markdown_paragraph(about));
         for line in lines.lines() {
             let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-            let _ = writeln!(text, "{guard}{}", escape(line));
+            let _ = writeln!(text, "{guard}{}", escape_roff(line));
         }
         text.push_str(".fi\n.RE\n");
     }
@@ -107,26 +107,26 @@ pub(super) fn examples(all: &[(&str, &str)]) -> String {
 }
 
 /// A section whose entries have a name and a description.
-pub(super) fn entries(heading: &str, all: &[(&str, &str)]) -> String {
+pub(super) fn entries_section(heading: &str, all: &[(&str, &str)]) -> String {
     let mut text = format!(".SH {heading}\n");
     for (name, about) in all {
-        let _ = write!(text, ".TP\n\\fB{}\\fR\n{}", escape(name), prose(about));
+        let _ = write!(text, ".TP\n\\fB{}\\fR\n{}", escape_roff(name), markdown_paragraph(about));
     }
     text
 }
 
 /// The other pages, as `NAME(SECTION)`.
-pub(super) fn see_also(pages: &[(&str, u8)]) -> String {
+pub(super) fn see_also_section(pages: &[(&str, u8)]) -> String {
     let mut text = ".SH SEE ALSO\n".to_owned();
     for (number, (name, section)) in pages.iter().enumerate() {
         let comma = if number + 1 < pages.len() { " ," } else { "" };
-        let _ = writeln!(text, ".BR {} ({section}){comma}", escape(name));
+        let _ = writeln!(text, ".BR {} ({section}){comma}", escape_roff(name));
     }
     text
 }
 
 /// What clap_mangen made, without the spacing that mandoc warns of, and with short lines.
-pub(super) fn tidy(made: &str) -> String {
+pub(super) fn tidy_mangen(made: &str) -> String {
     let mut text = String::new();
     let mut lines = made.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
     while let Some(line) = lines.next() {
@@ -143,7 +143,7 @@ pub(super) fn tidy(made: &str) -> String {
                 text.push_str(".sp\n");
             }
             _ if line.starts_with('.') => text.extend([&line, "\n"]),
-            _ => text.push_str(&fold(&line)),
+            _ => text.push_str(&fold_line(&line)),
         }
     }
     text
@@ -155,25 +155,28 @@ mod tests {
 
     #[test]
     fn text_is_never_a_request() {
-        assert_eq!(prose(".conf is 'a' file"), "\\&.conf is \\(aqa\\(aq file\n");
-        assert_eq!(prose("a\\b `x-y`, [the text](file.md#a) and [1]"), "a\\eb \\fBx\\-y\\fR, the text and [1]\n");
-        let long = prose(&"word .dot ".repeat(40));
-        assert!(long.lines().all(|line| line.len() <= MAX_LINE && !line.starts_with('.')), "{long}");
+        assert_eq!(markdown_paragraph(".conf is 'a' file"), "\\&.conf is \\(aqa\\(aq file\n");
+        assert_eq!(
+            markdown_paragraph("a\\b `x-y`, [the text](file.md#a) and [1]"),
+            "a\\eb \\fBx\\-y\\fR, the text and [1]\n"
+        );
+        let long = markdown_paragraph(&"word .dot ".repeat(40));
+        assert!(long.lines().all(|line| line.len() <= MAX_LINE_BYTES && !line.starts_with('.')), "{long}");
     }
 
     #[test]
     fn clap_mangens_superfluous_breaks_are_left_out() {
         let made = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n.TP\nx\\*(Aqs \n.br\n\n.br\n\\fIvalues\\fR\n.br\n.sp\n.br\n.TP\ny\n";
-        assert_eq!(tidy(made), ".TP\nx\\(aqs\n.br\n\\fIvalues\\fR\n.sp\n.TP\ny\n");
+        assert_eq!(tidy_mangen(made), ".TP\nx\\(aqs\n.br\n\\fIvalues\\fR\n.sp\n.TP\ny\n");
     }
 
     #[test]
     fn examples_and_entries_are_sections() {
         assert_eq!(
-            examples(&[("Do `it`.", "litequic run\n.x")]),
+            examples_section(&[("Do `it`.", "litequic run\n.x")]),
             ".SH EXAMPLES\nDo \\fBit\\fR.\n.PP\n.RS 4\n.nf\nlitequic run\n\\&.x\n.fi\n.RE\n"
         );
-        assert_eq!(entries("FILES", &[("/a-b", "A file.")]), ".SH FILES\n.TP\n\\fB/a\\-b\\fR\nA file.\n");
-        assert_eq!(see_also(&[("a", 1), ("b", 5)]), ".SH SEE ALSO\n.BR a (1) ,\n.BR b (5)\n");
+        assert_eq!(entries_section("FILES", &[("/a-b", "A file.")]), ".SH FILES\n.TP\n\\fB/a\\-b\\fR\nA file.\n");
+        assert_eq!(see_also_section(&[("a", 1), ("b", 5)]), ".SH SEE ALSO\n.BR a (1) ,\n.BR b (5)\n");
     }
 }

@@ -1,10 +1,10 @@
 //! Sections of manual pages that the command line's definition does not have: examples, signals, files, environment,
 //! exit status, other pages.
 
-use super::roff::{entries, examples, see_also};
+use super::roff::{entries_section, examples_section, see_also_section};
 
 /// What a page has below its options.
-struct Sections {
+struct ManualSections {
     examples: &'static [(&'static str, &'static str)],
     signals: &'static [(&'static str, &'static str)],
     files: &'static [(&'static str, &'static str)],
@@ -14,8 +14,14 @@ struct Sections {
 }
 
 /// A page of which there is nothing more to say.
-const NOTHING: Sections =
-    Sections { examples: &[], signals: &[], files: &[], environment: &[], exit: SIMPLE, see_also: &[("litequic", 1)] };
+const DEFAULT_SECTIONS: ManualSections = ManualSections {
+    examples: &[],
+    signals: &[],
+    files: &[],
+    environment: &[],
+    exit: PRINT_EXIT_CODES,
+    see_also: &[("litequic", 1)],
+};
 
 /// Signals of `run` and `demo`.
 const SIGNALS: &[(&str, &str)] = &[
@@ -57,14 +63,14 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 ];
 
 /// The exit codes of commands that print.
-const SIMPLE: &[(&str, &str)] =
+const PRINT_EXIT_CODES: &[(&str, &str)] =
     &[("0", "Success."), ("64", "The command line is invalid."), ("74", "The output cannot be written.")];
 
 /// Pages by name.
-const PAGES: &[(&str, Sections)] = &[
+const PAGES: &[(&str, ManualSections)] = &[
     (
         "litequic",
-        Sections {
+        ManualSections {
             examples: &[
                 ("Try HTTP/3 with nothing to set up:", "litequic demo"),
                 (
@@ -103,7 +109,7 @@ const PAGES: &[(&str, Sections)] = &[
     ),
     (
         "litequic-run",
-        Sections {
+        ManualSections {
             examples: &[
                 ("Serve by a file:", "litequic run --config /etc/litequic/litequic.toml"),
                 (
@@ -132,7 +138,7 @@ const PAGES: &[(&str, Sections)] = &[
     ),
     (
         "litequic-check",
-        Sections {
+        ManualSections {
             examples: &[(
                 "Check a file as the user of the service, who has to read the keys:",
                 "sudo -u litequic litequic check \\\n    --config /etc/litequic/litequic.toml",
@@ -143,12 +149,12 @@ const PAGES: &[(&str, Sections)] = &[
                 ("78", "There is a fault; each is printed with line and column."),
             ],
             see_also: &[("litequic", 1), ("litequic-run", 1), ("litequic.toml", 5)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-ctl",
-        Sections {
+        ManualSections {
             examples: &[
                 ("Watch a running litequic:", "litequic ctl status"),
                 ("Apply a changed file, and print what changed:", "litequic ctl reload"),
@@ -169,12 +175,12 @@ const PAGES: &[(&str, Sections)] = &[
                 ("74", "The output cannot be written."),
             ],
             see_also: &[("litequic", 1), ("litequic-run", 1), ("litequic.toml", 5)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-demo",
-        Sections {
+        ManualSections {
             examples: &[
                 ("A small origin of its own:", "litequic demo"),
                 ("Your own server:", "litequic demo --origin http://127.0.0.1:8080"),
@@ -187,12 +193,12 @@ const PAGES: &[(&str, Sections)] = &[
                 ("69", "The address cannot be bound."),
             ],
             see_also: &[("litequic", 1), ("litequic-get", 1), ("litequic-run", 1)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-get",
-        Sections {
+        ManualSections {
             examples: &[
                 ("The header of a response over HTTP/3:", "litequic get --head https://example.com/"),
                 (
@@ -215,62 +221,62 @@ const PAGES: &[(&str, Sections)] = &[
                 ("76", "The server violated HTTP/3, or truncated its response."),
             ],
             see_also: &[("litequic", 1), ("curl", 1)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-probe",
-        Sections {
+        ManualSections {
             examples: &[("What this kernel supports:", "litequic probe")],
             see_also: &[("litequic", 1), ("udp", 7)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-completions",
-        Sections {
+        ManualSections {
             examples: &[(
                 "Completions of bash, for all users:",
                 "litequic completions bash \\\n    >/usr/share/bash-completion/completions/litequic",
             )],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-schema",
-        Sections {
+        ManualSections {
             examples: &[(
                 "A schema for an editor with a TOML language server:",
                 "litequic schema >litequic.schema.json",
             )],
             see_also: &[("litequic", 1), ("litequic.toml", 5)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-reference",
-        Sections {
+        ManualSections {
             examples: &[("Every key, as Markdown:", "litequic reference configuration")],
             see_also: &[("litequic", 1), ("litequic.toml", 5)],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
     (
         "litequic-manual",
-        Sections {
+        ManualSections {
             examples: &[(
                 "Read a page of a program that is not installed:",
                 "litequic manual --out man\nman man/litequic-run.1",
             )],
             environment: &[("SOURCE_DATE_EPOCH", "The date of the pages, in seconds since 1970, instead of today.")],
-            ..NOTHING
+            ..DEFAULT_SECTIONS
         },
     ),
 ];
 
 /// The sections of the page `name`, in the order of man\-pages(7).
-pub(super) fn of(name: &str) -> String {
-    let sections = PAGES.iter().find(|(page, _)| *page == name).map_or(&NOTHING, |(_, sections)| sections);
+pub(super) fn page_sections(name: &str) -> String {
+    let sections = PAGES.iter().find(|(page, _)| *page == name).map_or(&DEFAULT_SECTIONS, |(_, sections)| sections);
     let mut text = String::new();
     for (heading, all) in [
         ("SIGNALS", sections.signals),
@@ -279,13 +285,13 @@ pub(super) fn of(name: &str) -> String {
         ("FILES", sections.files),
     ] {
         if !all.is_empty() {
-            text.push_str(&entries(heading, all));
+            text.push_str(&entries_section(heading, all));
         }
     }
     if !sections.examples.is_empty() {
-        text.push_str(&examples(sections.examples));
+        text.push_str(&examples_section(sections.examples));
     }
-    text + &see_also(sections.see_also)
+    text + &see_also_section(sections.see_also)
 }
 
 #[cfg(test)]
@@ -294,11 +300,14 @@ mod tests {
 
     #[test]
     fn a_page_has_its_sections_in_order_and_an_unknown_one_has_the_least() {
-        let page = of("litequic-run");
+        let page = page_sections("litequic-run");
         let places: Vec<usize> = ["SIGNALS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"]
             .map(|heading| page.find(&format!(".SH {heading}\n")).unwrap())
             .into();
         assert!(places.is_sorted(), "{page}");
-        assert!(of("litequic-new").contains(".SH EXIT STATUS\n") && of("litequic-new").contains(".BR litequic (1)\n"));
+        assert!(
+            page_sections("litequic-new").contains(".SH EXIT STATUS\n")
+                && page_sections("litequic-new").contains(".BR litequic (1)\n")
+        );
     }
 }

@@ -235,11 +235,11 @@ async fn h2load_and_the_log_agree() {
 #[tokio::test]
 async fn chromium_and_the_log_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let certificate = litequic_tls::self_signed(["localhost"]).unwrap();
-    let store = litequic_tls::CertificateStore::new(certificate.certificate().unwrap(), []);
+    let certificate = litequic_tls::make_self_signed(["localhost"]).unwrap();
+    let store = litequic_tls::CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let origin = origin::demo().await;
     let url = litequic_config::OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.access_log = everything(&folder);
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (address, spki) = (litequic.address, certificate.spki_sha256);

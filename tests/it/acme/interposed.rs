@@ -6,7 +6,7 @@ use crate::support::{
     process::Process,
     tls::{self, Tls},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     collections::VecDeque,
@@ -160,7 +160,7 @@ impl Interposed {
                 client.write_all(format!("{before}{field}{after}").as_bytes()).await
             }
             Some((host, _, Fault::OtherKey)) => {
-                let body = self_signed([host]).unwrap().cert_pem;
+                let body = make_self_signed([host]).unwrap().cert_pem;
                 let length = body.len();
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/pem-certificate-chain\r\nContent-Length: {length}\r\n\r\n{body}"

@@ -5,7 +5,7 @@ use crate::support::{
     io_key,
     process::{Process, free_tcp_port, free_udp_port},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{
@@ -76,7 +76,7 @@ async fn serve(cert_pem: &str, key_pem: &str) -> u16 {
 #[tokio::test]
 async fn whatever_a_ca_answers_is_reported_and_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (made, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    let (made, other) = (make_self_signed(["localhost"]).unwrap(), make_self_signed(["localhost"]).unwrap());
     let port = serve(&made.cert_pem, &made.key_pem).await;
     fs::write(folder.path().join("ca.pem"), &made.cert_pem).unwrap();
     fs::write(folder.path().join("other.pem"), &other.cert_pem).unwrap();

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -33,7 +33,7 @@ impl Setup {
     fn new(origin: SocketAddr, ca: &str) -> Self {
         let setup = Self {
             directory: tempfile::tempdir().unwrap(),
-            made: self_signed(["localhost", "a.test", "b.test"]).unwrap(),
+            made: make_self_signed(["localhost", "a.test", "b.test"]).unwrap(),
             udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into(),
             admin: (Ipv4Addr::LOCALHOST, free_tcp_port()).into(),
             origin,

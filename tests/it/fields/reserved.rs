@@ -7,7 +7,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use http::Method;
-use litequic_config::{AmbiguousFields, Config, Network, ReservedFields, Route};
+use litequic_config::{AmbiguousFields, Config, Network, ReservedFields, RouteConfig};
 use std::net::Ipv4Addr;
 
 /// One of each kind, and one that nothing is about.
@@ -27,7 +27,7 @@ fn spellings(name: &str) -> [String; 3] {
 }
 
 fn reserve(config: &mut Config, items: &[&str]) {
-    let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+    let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
     origin.reserved_fields = ReservedFields::new(items.iter().map(|item| item.parse().unwrap()).collect());
     origin.ambiguous_fields = AmbiguousFields::Pass;
 }
@@ -116,7 +116,7 @@ async fn a_method_is_not_overridden_where_it_selects_the_route() {
     let litequic = Litequic::start(origin.address, |config| {
         reserve(config, &["client", "url"]);
         let route = |path: &str, methods: &[Method]| {
-            let mut route = Route { path_prefix: path.into(), ..Route::catch_all(Config::ORIGIN) };
+            let mut route = RouteConfig { path_prefix: path.into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
             route.conditions.methods = methods.to_vec();
             route
         };

@@ -50,7 +50,7 @@ impl Drop for Wsgi {
 }
 
 fn policy(config: &mut Config, policy: AmbiguousFields) {
-    config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = policy;
+    config.origins.get_mut(Config::ORIGIN_NAME).unwrap().ambiguous_fields = policy;
 }
 
 fn name() -> http::HeaderName {
@@ -58,7 +58,7 @@ fn name() -> http::HeaderName {
 }
 
 fn rule(config: &mut Config, what: &str) {
-    let value = || Template::parse("litequic", &[]).unwrap();
+    let value = || Template::parse_variables("litequic", &[]).unwrap();
     let rules = &mut config.routes[0].request_headers;
     match what {
         "removes" => rules.remove.push(name()),

@@ -11,7 +11,7 @@ use http::HeaderName;
 use litequic_config::{AmbiguousFields, Config, HeaderRules, Template};
 
 fn rules(name: &'static str) -> HeaderRules {
-    let value = Template::parse("litequic", &[]).unwrap();
+    let value = Template::parse_variables("litequic", &[]).unwrap();
     HeaderRules {
         remove: vec![HeaderName::from_static(name)],
         set: vec![(HeaderName::from_static("x-role"), value)],
@@ -47,7 +47,7 @@ async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |config| {
             config.routes[0].request_headers = rules("x-internal-user");
-            config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = ambiguous;
+            config.origins.get_mut(Config::ORIGIN_NAME).unwrap().ambiguous_fields = ambiguous;
         })
         .await;
         for protocol in PROTOCOLS {

@@ -2,7 +2,7 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 
 /// A page that requests more until the browser uses HTTP/3, and shows the protocols.
 const PAGE: &str = r"<!doctype html><p id=o>waiting</p><script>
@@ -19,7 +19,7 @@ const PAGE: &str = r"<!doctype html><p id=o>waiting</p><script>
 
 /// A machine with the guide's certificate, page and litequic.
 fn prepared(guide: &Guide) -> Option<(Machine, SelfSigned)> {
-    let made = self_signed(["example.com"]).unwrap();
+    let made = make_self_signed(["example.com"]).unwrap();
     let machine = Machine::start("example.com", &made.cert_pem)?;
     machine.write("/etc/letsencrypt/live/example.com/fullchain.pem", &made.cert_pem);
     machine.write("/etc/letsencrypt/live/example.com/privkey.pem", &made.key_pem);

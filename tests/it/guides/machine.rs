@@ -5,7 +5,7 @@ use crate::support::{
     needs,
     process::{Ended, Process, litequic_program},
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::{
     fs,
     io::Write,
@@ -128,7 +128,7 @@ impl Machine {
 
     /// A machine for example.com and www.example.com, with Pebble, whose certificate is the authority that it trusts.
     pub(super) fn with_pebble() -> Option<(Self, Process)> {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let machine = Self::start("example.com www.example.com", &made.cert_pem)?;
         machine.write("/etc/pebble/tls.crt", &made.cert_pem);
         machine.write("/etc/pebble/tls.key", &made.key_pem);
@@ -141,7 +141,7 @@ impl Machine {
 
     /// The same as [`start`](Self::start), with a certificate for `names` in `/etc/litequic` that clients trust here.
     pub(super) fn with_certificate(names: &[&str]) -> Option<Self> {
-        let made = self_signed(names.iter().copied()).unwrap();
+        let made = make_self_signed(names.iter().copied()).unwrap();
         let machine = Self::start(&names.join(" "), &made.cert_pem)?;
         machine.write("/etc/litequic/tls.crt", &made.cert_pem);
         machine.write("/etc/litequic/tls.key", &made.key_pem);

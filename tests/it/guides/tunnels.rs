@@ -2,7 +2,7 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use std::process::Command;
 
 /// An origin for tests: answers with its folder's files.
@@ -50,7 +50,7 @@ fn stunnel_verifies_the_origin_and_carries_requests() {
     is_the_origins(&guide, &machine);
 
     // Another certificate is not accepted, and the health check notices.
-    let other = self_signed(["elsewhere.example.com"]).unwrap();
+    let other = make_self_signed(["elsewhere.example.com"]).unwrap();
     machine.write("/etc/stunnel/origin-ca.pem", &other.cert_pem);
     machine.run("kill -HUP $(cat /run/near.pid)");
     machine.wait("! curl --silent --fail --output /dev/null http://127.0.0.1:8081/");

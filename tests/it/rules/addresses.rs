@@ -60,7 +60,7 @@ async fn a_denied_address_gets_403_over_every_protocol_and_for_tunnels() {
     // The origin has seen the requests that were admitted, and no other.
     assert_eq!(origin.seen().matches("GET /here ").count(), 3);
     assert_eq!(origin.seen().matches("HTTP/1.1\r\n").count(), 3);
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     for (route, count) in [("*/denied", 9), ("*/elsewhere", 3), ("*/here", 0), ("*/both", 3), ("*/limited", 6)] {
         let line = format!("litequic_route_denied_total{{route=\"{route}\",by=\"address\"}} {count}\n");
         assert!(text.contains(&line), "{line}{text}");

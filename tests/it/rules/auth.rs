@@ -271,10 +271,10 @@ async fn a_refusal_or_redirect_of_the_authorizer_stops_the_request() {
         }
     }
     assert_eq!(origin.connections(), 0);
-    let count = |read: fn(&litequic_proxy::Metrics) -> u64| litequic.sum(|worker| read(&worker.proxy));
+    let count = |read: fn(&litequic_proxy::ProxyMetrics) -> u64| litequic.sum(|worker| read(&worker.proxy));
     assert_eq!(count(|metrics| metrics.auth_denied.get()), 3 + 6 + 6);
     assert_eq!(count(|metrics| metrics.auth_redirected.get()), 1 + 3 + 3);
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     assert!(text.contains("litequic_route_denied_total{route=\"*/away\",by=\"auth\"} 7\n"), "{text}");
     assert!(text.contains("litequic_auth_requests_total{result=\"unusable\"} 3\n"), "{text}");
     litequic.stop().await;

@@ -3,7 +3,7 @@
 use super::{configured, started};
 use crate::support::{client::Client, origin::Always, proxy::Litequic, tls::Tls};
 use http::Method;
-use litequic_config::Workers;
+use litequic_config::WorkerCount;
 
 /// An hour, so that no test is so slow that a request more is due.
 const LIMITED: &str = r#"
@@ -39,7 +39,7 @@ async fn excess_requests_get_429_with_retry_after_over_each_protocol() {
     assert_eq!(origin.seen().matches("GET ").count(), 4);
 
     assert_eq!(litequic.sum(|worker| worker.proxy.limit_rate.get()), 2);
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     assert!(text.contains("litequic_route_limited_total{route=\"*/limited\"} 2\n"), "{text}");
     assert!(text.contains("litequic_route_limited_total{route=\"*/together\"} 0\n"), "{text}");
     litequic.stop().await;
@@ -50,7 +50,7 @@ async fn excess_requests_get_429_with_retry_after_over_each_protocol() {
 async fn a_limit_is_one_for_all_workers_and_connections() {
     let origin = Always::new(Always::EMPTY_200).await;
     let mut config = configured(origin.address, LIMITED);
-    config.listen.workers = Workers::Count(4.try_into().unwrap());
+    config.listen.workers = WorkerCount::Count(4.try_into().unwrap());
     let litequic = Litequic::with_config(&config).await;
     for (path, allowed) in [("/limited", 3), ("/together", 2)] {
         let mut served = 0;

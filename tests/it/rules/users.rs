@@ -116,7 +116,7 @@ async fn a_right_password_opens_the_route_over_every_protocol() {
         }
     }
     assert_eq!(client.get("/limited").await.status, 401, "the password comes before the rate limit");
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     for line in [
         "litequic_password_checks_total{result=\"right\"} 1\n",
         "litequic_password_checks_total{result=\"wrong\"} 6\n",
@@ -166,7 +166,7 @@ fn litequic_password_prints_a_line_that_check_accepts() {
     {
         assert_eq!(asked(name, input).code, Some(code), "{name} {input:?}");
     }
-    let made = litequic_tls::self_signed(["localhost"]).unwrap();
+    let made = litequic_tls::make_self_signed(["localhost"]).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("tls.crt", &made.cert_pem);
     write("tls.key", &made.key_pem);

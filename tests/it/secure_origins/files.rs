@@ -11,7 +11,7 @@ use crate::{
         within,
     },
 };
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},
@@ -41,7 +41,7 @@ fn text(udp: SocketAddr, admin: SocketAddr, origins: &str) -> String {
 impl Running {
     /// With `origins` in its configuration.
     async fn start(folder: &Folder, origins: &str) -> Self {
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         folder.put("tls.crt", &made.cert_pem);
         folder.put("tls.key", &made.key_pem);
         let udp = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));

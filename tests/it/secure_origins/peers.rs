@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic_config::{Origin, TlsVersion};
+use litequic_config::{OriginConfig, TlsVersion};
 use std::{
     io::{PipeWriter, Write as _, pipe},
     path::PathBuf,
@@ -224,9 +224,9 @@ async fn openssl_sends_tickets_and_updates_keys_on_a_connection_that_stays() {
 #[tokio::test]
 async fn openssl_without_what_litequic_needs_is_refused_with_a_reason() {
     let bench = bench();
-    let old = |origin: &mut Origin| tls(origin).min = TlsVersion::Tls12;
-    let same = |_: &mut Origin| {};
-    type Edit<'a> = &'a dyn Fn(&mut Origin);
+    let old = |origin: &mut OriginConfig| tls(origin).min = TlsVersion::Tls12;
+    let same = |_: &mut OriginConfig| {};
+    type Edit<'a> = &'a dyn Fn(&mut OriginConfig);
     let table: [(&[&str], Edit<'_>, &str); 4] = [
         (&["-alpn", "h2"], &same, "tls_alert_received"),
         (&["-tls1_2"], &same, "tls_alert_received"),

@@ -8,8 +8,8 @@ use crate::support::{
     tls::{self, Tls},
 };
 use litequic::app;
-use litequic_config::{self as config, Config, Draft, Listen};
-use litequic_tls::self_signed;
+use litequic_config::{self as config, Config, Listen, ParsedConfig};
+use litequic_tls::make_self_signed;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::{
     fs,
@@ -37,7 +37,7 @@ async fn started(origin: SocketAddr, routes: &str) -> Litequic {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
-    let made = self_signed(["localhost", "192.0.2.1", "::7"]).unwrap();
+    let made = make_self_signed(["localhost", "192.0.2.1", "::7"]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [("ca.crt", authority.pem()), ("tls.crt", made.cert_pem.clone()), ("tls.key", made.key_pem)] {
         fs::write(directory.path().join(name), text).unwrap();
@@ -48,10 +48,10 @@ async fn started(origin: SocketAddr, routes: &str) -> Litequic {
          [origins.raw]\nurl = \"http://{origin}\"\npath_reading = \"raw\"\n\
          [origins.sensitive]\nurl = \"http://{origin}\"\npath_reading = \"case-sensitive\"\n"
     );
-    let parsed = config::parse(&whole, &directory.path().join("litequic.toml"), |_| None);
+    let parsed = config::parse_config(&whole, &directory.path().join("litequic.toml"), |_| None);
     let mut config: Config = parsed.unwrap_or_else(|faults| panic!("{faults}"));
-    config.listen = Listen::at((Ipv4Addr::LOCALHOST, 0).into());
-    let store = app::load(Draft::given(config.clone())).unwrap().certificates;
+    config.listen = Listen::at_address((Ipv4Addr::LOCALHOST, 0).into());
+    let store = app::load_files(ParsedConfig::from_options(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await
 }
 
@@ -73,7 +73,9 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
         }
     }
     assert_eq!(litequic.sum(|worker| worker.proxy.ambiguous_paths.get()), refused);
-    assert!(litequic.metrics.registry().render().contains(&format!("litequic_ambiguous_paths_total {refused}\n")));
+    assert!(
+        litequic.metrics.registry().render_metrics().contains(&format!("litequic_ambiguous_paths_total {refused}\n"))
+    );
     assert_eq!(origin.connections(), 0);
 
     // The paths themselves are held to their routes, and what is spelled oddly elsewhere passes as it came.

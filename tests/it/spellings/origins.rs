@@ -3,7 +3,7 @@
 
 use super::{Way, spellings};
 use crate::support::{needs, nginx::Nginx, proxy::Litequic, within};
-use litequic_config::{Config, HeaderRules, Route, Template, TemplatePart};
+use litequic_config::{Config, HeaderRules, RouteConfig, Template, TemplatePart};
 use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr},
@@ -15,14 +15,14 @@ use tokio::{
 };
 
 /// `/`, which is lax, and the protected ones; the origin gets the one that a request came by.
-fn routes() -> Vec<Route> {
+fn routes() -> Vec<RouteConfig> {
     let route = |path_prefix: &str, kind: &str| {
         let name = http::HeaderName::from_static("x-route");
         let request_headers = HeaderRules {
             set: vec![(name, Template(vec![TemplatePart::Text(kind.into())]))],
             ..HeaderRules::default()
         };
-        Route { path_prefix: path_prefix.into(), request_headers, ..Route::catch_all(Config::ORIGIN) }
+        RouteConfig { path_prefix: path_prefix.into(), request_headers, ..RouteConfig::catch_all(Config::ORIGIN_NAME) }
     };
     vec![route("/", "lax"), route("/admin", "strict"), route("/v1/login", "strict")]
 }

@@ -2,9 +2,11 @@
 //! with litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
 
 use http::Method;
-use litequic_config::{Config, Route};
-use litequic_exchange::{self as exchange, Authority, Client, Fields, Head, Identity, LastForwarded, Protocol, name};
-use litequic_proxy::{Routing, request_head};
+use litequic_config::{Config, RouteConfig};
+use litequic_exchange::{
+    self as exchange, Authority, Client, Fields, Head, LastForwarded, Protocol, TlsIdentity, name,
+};
+use litequic_proxy::{Routing, convert_request_head};
 use proptest::prelude::*;
 
 /// One thing done to a path.
@@ -119,17 +121,17 @@ fn is_below(path: &[u8], prefix: &str) -> bool {
 const PROTECTED: [&str; 4] = ["/admin", "/v1/login", "/v1/login/2fa", "/b"];
 
 fn routing() -> Routing {
-    let mut config = Config::simple(
+    let mut config = Config::with_defaults(
         "127.0.0.1:443".parse().unwrap(),
         "http://127.0.0.1:80".parse().unwrap(),
         "cert".into(),
         "key".into(),
     );
-    let route = |path_prefix: &str| Route {
+    let route = |path_prefix: &str| RouteConfig {
         path_prefix: path_prefix.into(),
         // Shows the route. It is a port because no host has such a name.
         rewrite_host: Some(format!("r{}", path_prefix.replace('/', "-"))),
-        ..Route::catch_all(Config::ORIGIN)
+        ..RouteConfig::catch_all(Config::ORIGIN_NAME)
     };
     config.routes = std::iter::once("/").chain(PROTECTED).map(route).collect();
     Routing::new(&config)
@@ -137,7 +139,7 @@ fn routing() -> Routing {
 
 /// The route that litequic sends `path` by, if it does.
 fn taken(routing: &Routing, path: &str) -> Option<String> {
-    exchange::path(&Method::GET, path.as_bytes()).ok()?;
+    exchange::check_path(&Method::GET, path.as_bytes()).ok()?;
     let mut head = Head::new(Method::GET, Authority::new("localhost"), path, Fields::new());
     let client = Client {
         address: "192.0.2.7:1".parse().unwrap(),
@@ -145,10 +147,10 @@ fn taken(routing: &Routing, path: &str) -> Option<String> {
         protocol: Protocol::Http3,
         server_name: None,
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     };
-    request_head(routing, &mut head, &client).ok()?;
+    convert_request_head(routing, &mut head, &client).ok()?;
     assert_eq!(head.target(), path, "what the origin gets");
     Some(String::from_utf8(head.fields.get(name::HOST).unwrap().to_vec()).unwrap())
 }

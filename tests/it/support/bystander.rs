@@ -7,7 +7,7 @@ use super::{
     within,
 };
 use litequic::app::WorkerMetrics;
-use litequic_config::{Config, OriginAddress, Route, Target};
+use litequic_config::{Config, OriginAddress, RouteConfig, RouteTarget};
 use quinn::VarInt;
 use std::{
     net::SocketAddr,
@@ -89,12 +89,12 @@ pub(crate) async fn beside_a_bystander(
     let demo = origin::demo().await;
     let litequic = Litequic::start(origin, |config| {
         edit(config);
-        let mut other = config.origins[Config::ORIGIN].clone();
+        let mut other = config.origins[Config::ORIGIN_NAME].clone();
         other.servers = vec![tcp(demo).into()];
         (other.max_connections, other.max_queue) = (Some(10), Some(10));
         config.origins.insert("other".into(), other);
-        let mut route: Route = config.routes[0].clone();
-        (route.host, route.target) = (Some(ELSEWHERE.into()), Target::Origin("other".into()));
+        let mut route: RouteConfig = config.routes[0].clone();
+        (route.host, route.target) = (Some(ELSEWHERE.into()), RouteTarget::Origin("other".into()));
         config.routes.push(route);
     })
     .await;

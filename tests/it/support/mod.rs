@@ -38,14 +38,14 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// The value of `LITEQUIC_TEST_IO`: the `litequic.io` of every litequic that a test starts.
 pub(crate) fn io() -> Io {
     let Ok(asked) = env::var("LITEQUIC_TEST_IO") else { return LiteQuic::default().io };
-    let mut known = Io::NAMES.iter().chain(Io::TO_COMPARE);
+    let mut known = Io::NAMES.iter().chain(Io::HIDDEN_NAMES);
     let named = known.find(|(name, _)| *name == asked);
-    named.unwrap_or_else(|| panic!("LITEQUIC_TEST_IO={asked} is none of {:?} {:?}", Io::NAMES, Io::TO_COMPARE)).1
+    named.unwrap_or_else(|| panic!("LITEQUIC_TEST_IO={asked} is none of {:?} {:?}", Io::NAMES, Io::HIDDEN_NAMES)).1
 }
 
 /// The same, for a configuration's text.
 pub(crate) fn io_key() -> String {
-    format!("litequic.io = \"{}\"\n", io().name())
+    format!("litequic.io = \"{}\"\n", io().backend_name())
 }
 
 /// Whether this machine allows io_uring. If not, reports that a test is skipped, or fails it.

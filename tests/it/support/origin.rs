@@ -19,7 +19,7 @@ use tokio::{
 /// The demo's origin: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the test's
 /// runtime.
 pub(crate) async fn demo() -> SocketAddr {
-    let (address, serving) = DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let (address, serving) = DemoOrigin::bind_origin((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     tokio::spawn(serving);
     address
 }

@@ -1,9 +1,9 @@
 //! The whole product in this process: workers, QUIC, HTTP/3, the proxy; certificates made on the spot.
 
 use super::{DEADLINE, within};
-use litequic::app::{self, Metrics, Options, WorkerDied, WorkerMetrics};
-use litequic_base::lifecycle::{Lifecycle, Phase};
-use litequic_config::{Config, Io, OriginAddress, Workers};
+use litequic::app::{self, ProcessMetrics, StartOptions, WorkerDied, WorkerMetrics};
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
+use litequic_config::{Config, Io, OriginAddress, WorkerCount};
 use litequic_resources::memory::MemoryGauge;
 use litequic_tls::{self as tls, CertificateStore};
 use std::{
@@ -31,7 +31,7 @@ pub(crate) struct Litequic {
     pub(crate) redirects: Vec<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) probes: Option<SocketAddr>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<ProcessMetrics>,
     pub(crate) lifecycle: Lifecycle,
     /// What a client has to trust.
     pub(crate) cert_pem: String,
@@ -53,15 +53,15 @@ impl Litequic {
 
     /// The same, with memory as short as in `gauge`.
     pub(crate) async fn with_memory(origin: SocketAddr, gauge: &MemoryGauge, edit: impl FnOnce(&mut Config)) -> Self {
-        let options = Options { memory: Some(gauge.clone()), ..Options::default() };
+        let options = StartOptions { memory: Some(gauge.clone()), ..StartOptions::default() };
         Self::with_options(&Self::config(origin, edit), options).await
     }
 
     fn config(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Config {
         let host = origin.ip().to_string();
         let origin = OriginAddress::Tcp { host, port: origin.port() };
-        let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-        config.listen.workers = Workers::Count(NonZeroU16::MIN);
+        let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+        config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
         // All clients of a test are at one address.
         config.sources.limited = false;
         edit(&mut config);
@@ -70,26 +70,26 @@ impl Litequic {
 
     /// Starts it with exactly `config`, but for the certificate, and for `litequic.io` where that is `Auto`.
     pub(crate) async fn with_config(config: &Config) -> Self {
-        Self::with_options(config, Options::default()).await
+        Self::with_options(config, StartOptions::default()).await
     }
 
-    async fn with_options(config: &Config, options: Options) -> Self {
-        let certificate = tls::self_signed(NAMES).unwrap();
-        let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    async fn with_options(config: &Config, options: StartOptions) -> Self {
+        let certificate = tls::make_self_signed(NAMES).unwrap();
+        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         Self::with_all(config, options, store, certificate.cert_pem).await
     }
 
     /// Starts it with `config`, in the same way, and `store`, of which clients should trust `cert_pem`.
     pub(crate) async fn with_certificates(config: &Config, store: CertificateStore, cert_pem: String) -> Self {
-        Self::with_all(config, Options::default(), store, cert_pem).await
+        Self::with_all(config, StartOptions::default(), store, cert_pem).await
     }
 
-    async fn with_all(config: &Config, options: Options, store: CertificateStore, cert_pem: String) -> Self {
+    async fn with_all(config: &Config, options: StartOptions, store: CertificateStore, cert_pem: String) -> Self {
         let mut config = config.clone();
         if config.litequic.io == Io::Auto {
             config.litequic.io = super::io();
         }
-        let running = app::start(&config, store, options, |proxy| proxy).await.unwrap();
+        let running = app::start_litequic(&config, store, options, |proxy| proxy).await.unwrap();
         Self {
             address: running.addresses[0],
             addresses: running.addresses.clone(),
@@ -100,13 +100,13 @@ impl Litequic {
             metrics: Arc::clone(&running.metrics),
             lifecycle: running.lifecycle.clone(),
             cert_pem,
-            ended: tokio::spawn(running.wait()),
+            ended: tokio::spawn(running.wait_for_end()),
         }
     }
 
     /// What `read` finds, summed over all workers.
     pub(crate) fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
-        self.metrics.sum(read)
+        self.metrics.sum_over_workers(read)
     }
 
     /// Waits until `condition` holds of a sum over all workers; fails with the last value.
@@ -135,7 +135,7 @@ impl Litequic {
 
     /// Stops it at once, and checks that every worker ends in order.
     pub(crate) async fn stop(self) {
-        self.lifecycle.advance(Phase::Stopping);
+        self.lifecycle.advance_phase(ProcessPhase::Stopping);
         self.ended().await;
     }
 

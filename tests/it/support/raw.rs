@@ -312,7 +312,7 @@ pub(crate) fn next_data(bytes: &[u8]) -> Option<(&[u8], usize)> {
 
 fn decode(section: &[u8]) -> Fields {
     let limits = qpack::FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let fields = qpack::decode(section, &limits).unwrap();
+    let fields = qpack::decode_section(section, &limits).unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     Fields(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
 }

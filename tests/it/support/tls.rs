@@ -1,7 +1,7 @@
 //! A TLS client over TCP that sends arbitrary bytes.
 
 use super::{proxy::Litequic, within};
-use litequic_tls::{Trust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -35,7 +35,7 @@ pub(crate) fn config(cert_pem: &str, protocols: &[&str]) -> ClientConfig {
 
 /// The same of a client that trusts any certificate: for a process whose certificate the test does not have.
 pub(crate) fn credulous(protocols: &[&str]) -> ClientConfig {
-    let mut config = client_config(&Trust::Insecure, false).unwrap();
+    let mut config = client_config(&ServerTrust::Insecure, false).unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     config
 }

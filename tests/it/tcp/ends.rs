@@ -8,7 +8,7 @@ use crate::support::{
     tls::Tls,
 };
 use litequic::app::WorkerMetrics;
-use litequic_base::lifecycle::Phase;
+use litequic_base::lifecycle::ProcessPhase;
 use litequic_config::Config;
 use std::{net::SocketAddr, time::Duration};
 use tokio::io::AsyncWriteExt;
@@ -235,7 +235,7 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         async |litequic| {
             let mut client = Tls::http1(litequic).await;
             open(litequic).await;
-            litequic.lifecycle.advance(Phase::Draining);
+            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
             client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
             assert!(client.head().await.starts_with("http/1.1 204"));
             client.rest().await;
@@ -249,7 +249,7 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         |_| {},
         async |litequic| {
             let (mut client, mut peer) = get_1(litequic, &script).await;
-            litequic.lifecycle.advance(Phase::Draining);
+            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
             peer.say(Always::EMPTY_200).await;
             client.rest().await;
         },
@@ -262,7 +262,7 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         |_| {},
         async |litequic| {
             let (mut client, mut peer) = get_2(litequic, &script).await;
-            litequic.lifecycle.advance(Phase::Draining);
+            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
             assert!(client.find(&[GOAWAY]).await.is_some());
             peer.say(Always::EMPTY_200).await;
             assert!(client.find(&[HEADERS]).await.is_some());
@@ -277,7 +277,7 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         |_| {},
         async |litequic| {
             let (mut client, _peer) = get_1(litequic, &script).await;
-            litequic.lifecycle.advance(Phase::Stopping);
+            litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
             client.rest().await;
         },
     )
@@ -289,7 +289,7 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         |_| {},
         async |litequic| {
             let (mut client, _peer) = get_2(litequic, &script).await;
-            litequic.lifecycle.advance(Phase::Stopping);
+            litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
             while client.next().await.is_some() {}
         },
     )
@@ -320,7 +320,7 @@ async fn a_tunnel_is_a_request_that_is_served_until_it_ends() {
     .await;
     ends_as("a tunnel during a drain", ("litequic", 0), script.address, routed, async |litequic| {
         let (mut client, mut peer) = begin(litequic).await;
-        litequic.lifecycle.advance(Phase::Draining);
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
         client.say("still there").await;
         peer.until("still there").await;
         client.stream.shutdown().await.unwrap();
@@ -351,7 +351,7 @@ async fn floods_and_stalled_requests_are_counted_apart() {
     .await;
     ends_as("PING during a drain", ("flood", 0), script.address, few, async |litequic| {
         let (mut client, _peer) = get_2(litequic, &script).await;
-        litequic.lifecycle.advance(Phase::Draining);
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
         assert_eq!(client.find(&[GOAWAY]).await.map(|goaway| goaway.code()), Some(0));
         client.try_say(&frame(PING, 0, 0, &[7; 8]).repeat(700)).await;
         while client.find(&[GOAWAY]).await.expect("a second GOAWAY").code() != ENHANCE_YOUR_CALM {}

@@ -277,7 +277,7 @@ impl Uploads {
             config.limits.connection_receive_buffer = 1 << 20;
             config.limits.stream_receive_buffer = 1 << 20;
             config.limits.worker_receive_buffer = BUDGET;
-            config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
+            config.origins.get_mut(Config::ORIGIN_NAME).unwrap().max_connections = Some(1);
         })
         .await;
         // The origin's one connection is in use: what comes after waits, its body unread.
@@ -310,7 +310,7 @@ impl Uploads {
 #[tokio::test]
 async fn receive_windows_come_from_the_workers_bounded_budget() {
     let Uploads { litequic, clients, _origin: origin } = Uploads::begin().await;
-    let workers = litequic.metrics.workers().len() as u64;
+    let workers = litequic.metrics.worker_metrics().len() as u64;
     let closed = |worker: &WorkerMetrics| worker.shared.limit_receive_held.get();
     litequic.wait_until("closed", closed, |closed| closed > 0).await;
     let held = litequic.sum(|worker| worker.worker.receive_held.get());

@@ -8,7 +8,7 @@ use crate::support::{
     tls::Tls,
     within,
 };
-use litequic_base::lifecycle::Phase;
+use litequic_base::lifecycle::ProcessPhase;
 use std::{num::NonZeroU16, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -186,7 +186,7 @@ async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
     peer_of_two.head().await;
     let mut idle = Tls::http1(&litequic).await;
 
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(two.find(&[GOAWAY]).await.unwrap().code(), 0);
     assert_eq!(idle.rest().await, (String::new(), true));
     assert!(TcpStream::connect(litequic.tcp[0]).await.is_err(), "no new connection is accepted");
@@ -208,7 +208,7 @@ async fn a_drain_cuts_at_its_deadline_what_still_runs() {
     one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let mut peer = script.accept().await;
     peer.head().await;
-    litequic.lifecycle.advance(Phase::Leaving);
+    litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     let (answer, orderly) = one.rest().await;
     assert_eq!((answer.as_str(), orderly), ("", false));
     litequic.ended().await;

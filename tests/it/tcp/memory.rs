@@ -15,7 +15,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use litequic_config::Limits;
-use litequic_tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, make_self_signed};
 use rustix::process::{Resource, getrlimit};
 use std::{
     env, fs,
@@ -121,7 +121,7 @@ impl Running {
     /// The same with these `bounds` of the origin.
     fn bounded(size: usize, bounds: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
         let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));

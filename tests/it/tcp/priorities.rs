@@ -116,7 +116,7 @@ fn says(mut peer: Peer, response: String) -> JoinHandle<Peer> {
 /// Bytes of bodies that were read from origins.
 fn read_from_origins(litequic: &Litequic) -> u64 {
     let sample = "litequic_route_response_body_bytes_total{route=\"*/\"} ";
-    let text = litequic.metrics.registry().render();
+    let text = litequic.metrics.registry().render_metrics();
     text.lines().find_map(|line| line.strip_prefix(sample)?.parse().ok()).unwrap_or(0)
 }
 

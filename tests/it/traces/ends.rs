@@ -11,7 +11,7 @@ use crate::support::{
     within,
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{Auth, Origin, OriginAddress, Redirect, Route, Target, Template, Variable};
+use litequic_config::{Auth, OriginAddress, OriginConfig, Redirect, RouteConfig, RouteTarget, Template, Variable};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -43,12 +43,15 @@ async fn a_retry_is_a_span_of_its_own() {
 async fn an_answer_of_litequics_own_has_no_client_span() {
     let collector = Collector::http().await;
     let litequic = tracing(origin::demo().await, &collector, |config| {
-        let path = |path: &str, target| Route { path: Some(path.into()), target, ..Route::catch_all("origin") };
-        let redirect =
-            Redirect { to: Template::parse("https://a.test{path}", &[Variable::Path]).unwrap(), ..Redirect::default() };
+        let path =
+            |path: &str, target| RouteConfig { path: Some(path.into()), target, ..RouteConfig::catch_all("origin") };
+        let redirect = Redirect {
+            to: Template::parse_variables("https://a.test{path}", &[Variable::Path]).unwrap(),
+            ..Redirect::default()
+        };
         config.routes = vec![
-            path("/moved", Target::Redirect(redirect)),
-            Route { max_body_bytes: Some(3), ..path("/small", Target::Origin("origin".into())) },
+            path("/moved", RouteTarget::Redirect(redirect)),
+            RouteConfig { max_body_bytes: Some(3), ..path("/small", RouteTarget::Origin("origin".into())) },
         ];
     })
     .await;
@@ -182,7 +185,7 @@ async fn an_authorization_request_is_a_span_of_its_request() {
         let decides = Auth { origin: "decider".into(), path: "/auth".into(), ..Auth::default() };
         config.routes[0].auth = Some(decides);
         let (host, port) = (decider.address.ip().to_string(), decider.address.port());
-        config.origins.insert("decider".into(), Origin::new(OriginAddress::Tcp { host, port }));
+        config.origins.insert("decider".into(), OriginConfig::new(OriginAddress::Tcp { host, port }));
     })
     .await;
     let client = Client::to(&litequic).await;

@@ -10,7 +10,7 @@ use crate::support::{
     tls::{Tls, credulous},
     within,
 };
-use litequic_tls::self_signed;
+use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,
@@ -35,7 +35,7 @@ struct Running {
 impl Running {
     fn start(origin: SocketAddr, traces: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
         fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -8,7 +8,7 @@ use crate::support::{
     tunnel::{HttpVersion, switch},
     within,
 };
-use litequic_base::lifecycle::Phase;
+use litequic_base::lifecycle::ProcessPhase;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -199,14 +199,14 @@ async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
         let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
-        litequic.lifecycle.advance(Phase::Draining);
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
         stream.write_all(b"hello").await.unwrap();
         assert_eq!(peer.exactly(5).await, b"hello", "{over:?}");
         peer.say("world").await;
         let mut answer = [0; 5];
         within("the answer", stream.read_exact(&mut answer)).await.unwrap();
         assert_eq!(&answer, b"world");
-        litequic.lifecycle.advance(Phase::Stopping);
+        litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
         assert!(is_reset(&mut peer).await, "{over:?}");
         litequic.ended().await;
     }
@@ -218,7 +218,7 @@ async fn a_drain_ends_once_its_tunnels_have() {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
         let (mut stream, mut peer, kept) = open(&litequic, over, &origin).await;
-        litequic.lifecycle.advance(Phase::Draining);
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
         stream.shutdown().await.unwrap();
         assert_eq!(peer.rest().await, "", "{over:?}");
         drop(peer);

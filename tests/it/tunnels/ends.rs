@@ -82,7 +82,7 @@ async fn the_bytes_of_a_tunnel_count_for_its_route_both_ways() {
         assert_eq!(peer.exactly(8).await, b"question");
         peer.say("yes").await;
         within("an answer", stream.read_exact(&mut [0; 3])).await.unwrap();
-        let samples: HashMap<String, u64> = litequic.metrics.registry().samples().into_iter().collect();
+        let samples: HashMap<String, u64> = litequic.metrics.registry().summed_samples().into_iter().collect();
         let of = |body: &str| samples[&format!("route_{body}_body_bytes{{route=\"*/\"}}")];
         assert_eq!((of("request"), of("response")), (8 * n, 3 * n), "{over:?}");
     }

@@ -83,7 +83,7 @@ pub(super) fn configuration(rendered: &str) -> config::Config {
         "POD_IP" => Some("10.1.2.3".into()),
         _ => Some("x".into()),
     };
-    config::parse(&text, file, environment).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
+    config::parse_config(&text, file, environment).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
 }
 
 /// The manifest of this kind and name.
@@ -124,7 +124,7 @@ config:
     assert!(format!("{packager:?}").contains(r#"quoted"#), "{packager:?}");
 
     let beside = configuration(&sidecar(&helm, "config.listen.workers=3"));
-    assert_eq!(beside.listen.workers, config::Workers::Count(3.try_into().unwrap()));
+    assert_eq!(beside.listen.workers, config::WorkerCount::Count(3.try_into().unwrap()));
 }
 
 #[test]
@@ -699,13 +699,13 @@ fn the_pod_has_its_address_and_no_injected_variable_in_env() {
         let injected = "config.listen.server_id.base64=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID";
         let rendered = render(injected);
         let server_id = |rendered: &str| configuration(rendered).listen.server_id.unwrap();
-        assert_eq!(server_id(&rendered).layout(), "16 bytes: rotation 0, server ID 8, nonce 7, no key");
+        assert_eq!(server_id(&rendered).describe_layout(), "16 bytes: rotation 0, server ID 8, nonce 7, no key");
         let pod = manifest(&rendered, "Deployment", name).unwrap();
         assert!(!pod.contains("AWS_LBC_QUIC_SERVER_ID"), "{pod}");
 
         let address = "config.listen.server_id.address=${POD_IP},podIP=true";
         let rendered = render(address);
-        assert_eq!(server_id(&rendered).digits(), "0x0a010203");
+        assert_eq!(server_id(&rendered).hex_digits(), "0x0a010203");
         let field = "- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}";
         assert!(manifest(&rendered, "Deployment", name).unwrap().contains(field), "{rendered}");
         let rotated = render(&format!("{address},config.listen.server_id.rotation=1"));

@@ -1,9 +1,9 @@
 //! A real client over 127.0.0.1, byte by byte.
 
 use super::*;
-use crate::{Metrics, Readiness, Scrape};
+use crate::{AdminMetrics, CachedMetrics, Readiness};
 use litequic_base::lifecycle::Lifecycle;
-use litequic_telemetry::{Heartbeat, Registry};
+use litequic_telemetry::{Heartbeat, MetricsRegistry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -11,21 +11,21 @@ const DEADLINE: Duration = Duration::from_secs(10);
 struct Admin {
     address: SocketAddr,
     lifecycle: Lifecycle,
-    metrics: Arc<Metrics>,
+    metrics: Arc<AdminMetrics>,
     task: tokio::task::JoinHandle<()>,
 }
 
 async fn start(surface: Surface, limits: AdminLimits) -> Admin {
     let lifecycle = Lifecycle::default();
-    lifecycle.advance(Phase::Ready);
-    let metrics = Arc::<Metrics>::default();
-    let mut registry = Registry::default();
-    registry.register(metrics.clone());
+    lifecycle.advance_phase(ProcessPhase::Ready);
+    let metrics = Arc::<AdminMetrics>::default();
+    let mut registry = MetricsRegistry::default();
+    registry.register_group(metrics.clone());
     let state = Arc::new(AdminState {
         registry,
         control: Arc::default(),
         metrics: Arc::clone(&metrics),
-        scrape: Scrape::default(),
+        metrics_text: CachedMetrics::default(),
         lifecycle: lifecycle.clone(),
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
         readiness: Readiness::new(None),
@@ -36,8 +36,8 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
         clients: None,
     });
     let server = AdminServer::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
-    let address = server.local_address().unwrap();
-    let task = tokio::spawn(server.serve(state, lifecycle.watch(), pending()));
+    let address = server.bound_tcp_address().unwrap();
+    let task = tokio::spawn(server.serve_admin(state, lifecycle.watch_phase(), pending()));
     Admin { address, lifecycle, metrics, task }
 }
 
@@ -117,7 +117,7 @@ async fn head_is_answered_without_a_body() {
 async fn a_post_drains_and_readiness_fails_at_once() {
     let admin = start(Surface::Operator, AdminLimits::default()).await;
     assert!(admin.ask("POST /drain").await.starts_with("HTTP/1.1 202 "));
-    assert_eq!(admin.lifecycle.phase(), Phase::Leaving);
+    assert_eq!(admin.lifecycle.current_phase(), ProcessPhase::Leaving);
     let answer = admin.ask("GET /readyz").await;
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("not ready: draining\n"), "{answer}");
     assert!(admin.ask("GET /healthz").await.starts_with("HTTP/1.1 200 "), "draining is no reason to be killed");
@@ -129,7 +129,7 @@ async fn a_web_page_cannot_drain() {
     let admin = start(Surface::Operator, AdminLimits::default()).await;
     let answer = admin.ask("POST /drain HTTP/1.1\r\nOrigin: https://evil.example\r\nX: ").await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-    assert_eq!(admin.lifecycle.phase(), Phase::Ready);
+    assert_eq!(admin.lifecycle.current_phase(), ProcessPhase::Ready);
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn stopping_ends_the_server_and_its_connections() {
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut first = [0];
     idle.read_exact(&mut first).await.unwrap();
-    admin.lifecycle.advance(Phase::Stopping);
+    admin.lifecycle.advance_phase(ProcessPhase::Stopping);
     read_to_end(&mut idle).await;
     timeout(DEADLINE, admin.task).await.expect("the server ends").unwrap();
     assert!(TcpStream::connect(admin.address).await.is_err());

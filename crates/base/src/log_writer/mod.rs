@@ -6,6 +6,6 @@ mod output;
 mod queue;
 mod thread;
 
-pub use output::{LogTarget, hold_stderr, write_last};
-pub use queue::{LineReceiver, LineSender, LogPiece, WriterWake, queue};
-pub use thread::{Report, Started};
+pub use output::{LogTarget, hold_stderr, write_last_lines};
+pub use queue::{LineReceiver, LineSender, LogPiece, WriterWake, line_queue};
+pub use thread::{StartedWriter, WriterEvents};

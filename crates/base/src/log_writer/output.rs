@@ -18,12 +18,12 @@ use std::{
 
 /// Bytes that a pipe takes as a whole, whatever else writes to it (`PIPE_BUF`, pipe(7)): lines of the log, the access
 /// log and a process that takes over stay whole on one pipe.
-const WHOLE: usize = 4096;
+const PIPE_ATOMIC_BYTES: usize = 4096;
 /// Delay between two attempts to take the lock of standard error.
-const LOOK: Duration = Duration::from_millis(1);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Taken for each write to standard error, so that lines longer than [`WHOLE`] stay whole within the process.
-static STDERR: Mutex<()> = Mutex::new(());
+static STDERR_LOCK: Mutex<()> = Mutex::new(());
 
 /// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,18 +37,18 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    pub(super) fn open(&self) -> io::Result<Output> {
+    pub(super) fn open_log_target(&self) -> io::Result<OpenOutput> {
         match self {
-            Self::Stderr => Ok(Output::Stderr),
-            Self::Stdout => Ok(Output::Stdout),
-            Self::File(path) => OpenOptions::new().append(true).create(true).open(path).map(Output::File),
+            Self::Stderr => Ok(OpenOutput::Stderr),
+            Self::Stdout => Ok(OpenOutput::Stdout),
+            Self::File(path) => OpenOptions::new().append(true).create(true).open(path).map(OpenOutput::File),
         }
     }
 }
 
 /// An open [`Target`].
 #[derive(Debug)]
-pub(super) enum Output {
+pub(super) enum OpenOutput {
     Stderr,
     Stdout,
     File(File),
@@ -58,45 +58,48 @@ pub(super) enum Output {
 
 /// A write that failed.
 #[derive(Debug)]
-pub(super) struct Unwritten {
+pub(super) struct PartialWriteError {
     /// Bytes that were written before.
     pub(super) written: usize,
     pub(super) error: io::Error,
 }
 
-impl Output {
+impl OpenOutput {
     /// Writes whole lines, for as long as it takes.
-    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+    pub(super) fn write_whole_lines(&mut self, lines: &[u8]) -> Result<(), PartialWriteError> {
         match self {
-            Self::File(file) => write(file.as_fd(), lines),
+            Self::File(file) => write_fully(file.as_fd(), lines),
             // The only writer to it in this process; beside it writes a process that takes over.
-            Self::Stdout => in_chunks(lines, |chunk| write(io::stdout().as_fd(), chunk)),
+            Self::Stdout => write_in_chunks(lines, |chunk| write_fully(io::stdout().as_fd(), chunk)),
             #[cfg(test)]
             Self::Disk(disk) => disk.write(lines),
-            Self::Stderr => in_chunks(lines, |chunk| {
-                let _turn = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
-                write(io::stderr().as_fd(), chunk)
+            Self::Stderr => write_in_chunks(lines, |chunk| {
+                let _turn = STDERR_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+                write_fully(io::stderr().as_fd(), chunk)
             }),
         }
     }
 }
 
 /// Writes `lines` in pieces that stay whole on a pipe that others write to.
-fn in_chunks(lines: &[u8], write: impl Fn(&[u8]) -> Result<(), Unwritten>) -> Result<(), Unwritten> {
+fn write_in_chunks(
+    lines: &[u8],
+    write: impl Fn(&[u8]) -> Result<(), PartialWriteError>,
+) -> Result<(), PartialWriteError> {
     let mut rest = lines;
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(chunk(rest));
+        let (chunk, after) = rest.split_at(chunk_length(rest));
         let before = lines.len() - rest.len();
-        write(chunk).map_err(|failed| Unwritten { written: before + failed.written, ..failed })?;
+        write(chunk).map_err(|failed| PartialWriteError { written: before + failed.written, ..failed })?;
         rest = after;
     }
     Ok(())
 }
 
 /// Length of the lines at the beginning of `lines` that one write takes: as many as are whole on a pipe, or one line.
-fn chunk(lines: &[u8]) -> usize {
+fn chunk_length(lines: &[u8]) -> usize {
     let end = |ends: &[u8]| ends.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
-    match lines.get(..WHOLE) {
+    match lines.get(..PIPE_ATOMIC_BYTES) {
         None => lines.len(),
         Some(whole) => end(whole).unwrap_or_else(|| {
             let first = lines.iter().position(|byte| *byte == b'\n');
@@ -105,16 +108,16 @@ fn chunk(lines: &[u8]) -> usize {
     }
 }
 
-fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Unwritten> {
+fn write_fully(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), PartialWriteError> {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
         match rustix::io::write(to, rest) {
-            Ok(0) => return Err(Unwritten { written, error: io::ErrorKind::WriteZero.into() }),
+            Ok(0) => return Err(PartialWriteError { written, error: io::ErrorKind::WriteZero.into() }),
             Ok(more) => written += more,
             Err(Errno::INTR) => {}
             // Another process that shares it has set O_NONBLOCK. An error of poll(2) is one of the next write.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None)),
-            Err(error) => return Err(Unwritten { written, error: error.into() }),
+            Err(error) => return Err(PartialWriteError { written, error: error.into() }),
         }
     }
     Ok(())
@@ -125,11 +128,11 @@ fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Unwritten> {
 pub fn hold_stderr(limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
-        match STDERR.try_lock() {
+        match STDERR_LOCK.try_lock() {
             Ok(guard) => return std::mem::forget(guard),
             Err(TryLockError::Poisoned(poisoned)) => return std::mem::forget(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return,
-            Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
         }
     }
 }
@@ -137,28 +140,28 @@ pub fn hold_stderr(limit: Duration) {
 /// Writes `lines` to standard error past every queue and lock, for `limit` at most: for a process that ends. The write
 /// is on a thread of its own, as no system call writes to every kind of file without waiting; only where no thread can
 /// be started, the caller writes what poll(2) says there is room for.
-pub fn write_last(lines: Vec<u8>, limit: Duration) {
+pub fn write_last_lines(lines: Vec<u8>, limit: Duration) {
     let lines: Arc<[u8]> = lines.into();
     let (sender, done) = mpsc::channel();
     let copy = Arc::clone(&lines);
     let spawned = thread::Builder::new().name("last-line".into()).spawn(move || {
-        let _ = sender.send(write(io::stderr().as_fd(), &copy));
+        let _ = sender.send(write_fully(io::stderr().as_fd(), &copy));
     });
     // Of standard error that is closed or full only the exit code remains, and what is late is lost.
     match spawned {
         Ok(_) => drop(done.recv_timeout(limit)),
-        Err(_) => write_ready(io::stderr().as_fd(), &lines, limit),
+        Err(_) => write_while_ready(io::stderr().as_fd(), &lines, limit),
     }
 }
 
 /// Writes as much of `lines` as there is room for within `limit`.
-fn write_ready(to: BorrowedFd<'_>, lines: &[u8], limit: Duration) {
+fn write_while_ready(to: BorrowedFd<'_>, lines: &[u8], limit: Duration) {
     let deadline = Instant::now() + limit;
-    for chunk in lines.chunks(WHOLE) {
+    for chunk in lines.chunks(PIPE_ATOMIC_BYTES) {
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()));
         let mut ready = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
         let ready = left.is_ok_and(|left| poll(&mut ready, Some(&left)).is_ok_and(|ready| ready > 0));
-        if !ready || write(to, chunk).is_err() {
+        if !ready || write_fully(to, chunk).is_err() {
             return;
         }
     }
@@ -178,13 +181,13 @@ pub(super) mod tests {
     }
 
     impl Disk {
-        pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+        pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), PartialWriteError> {
             let written = self.room.min(lines.len());
             self.text.extend_from_slice(&lines[..written]);
             self.room -= written;
             match written == lines.len() {
                 true => Ok(()),
-                false => Err(Unwritten { written, error: io::ErrorKind::StorageFull.into() }),
+                false => Err(PartialWriteError { written, error: io::ErrorKind::StorageFull.into() }),
             }
         }
     }
@@ -194,15 +197,15 @@ pub(super) mod tests {
         let line = |bytes: usize| [vec![b'x'; bytes - 1], vec![b'\n']].concat();
         let cases = [
             (line(10), 10),
-            (line(WHOLE), WHOLE),
+            (line(PIPE_ATOMIC_BYTES), PIPE_ATOMIC_BYTES),
             ([line(10), line(20)].concat(), 30),
-            ([line(10), line(WHOLE)].concat(), 10),
-            ([line(WHOLE - 1), line(1), line(1)].concat(), WHOLE),
-            ([line(WHOLE + 1), line(1)].concat(), WHOLE + 1),
-            (vec![b'x'; 2 * WHOLE], 2 * WHOLE),
+            ([line(10), line(PIPE_ATOMIC_BYTES)].concat(), 10),
+            ([line(PIPE_ATOMIC_BYTES - 1), line(1), line(1)].concat(), PIPE_ATOMIC_BYTES),
+            ([line(PIPE_ATOMIC_BYTES + 1), line(1)].concat(), PIPE_ATOMIC_BYTES + 1),
+            (vec![b'x'; 2 * PIPE_ATOMIC_BYTES], 2 * PIPE_ATOMIC_BYTES),
         ];
         for (lines, expected) in cases {
-            assert_eq!(chunk(&lines), expected);
+            assert_eq!(chunk_length(&lines), expected);
         }
     }
 
@@ -211,7 +214,7 @@ pub(super) mod tests {
         let (mut reader, writer) = pipe().unwrap();
         let limit = Duration::from_millis(50);
         let began = Instant::now();
-        write_ready(writer.as_fd(), &vec![b'x'; 1 << 20], limit);
+        write_while_ready(writer.as_fd(), &vec![b'x'; 1 << 20], limit);
         assert!(began.elapsed() >= limit, "the pipe holds 64 KiB");
         drop(writer);
         let mut read = Vec::new();
@@ -227,15 +230,15 @@ pub(super) mod tests {
             let mut read = Vec::new();
             reader.read_to_end(&mut read).map(|_| read.len())
         });
-        write(writer.as_fd(), &vec![b'x'; 1 << 20]).unwrap();
+        write_fully(writer.as_fd(), &vec![b'x'; 1 << 20]).unwrap();
         drop(writer);
         assert_eq!(reading.join().unwrap().unwrap(), 1 << 20);
     }
 
     #[test]
     fn what_was_written_before_an_error_is_known() {
-        let mut full = Output::File(OpenOptions::new().write(true).open("/dev/full").unwrap());
-        let failed = full.write(b"line\n").unwrap_err();
+        let mut full = OpenOutput::File(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let failed = full.write_whole_lines(b"line\n").unwrap_err();
         assert_eq!((failed.written, failed.error.kind()), (0, io::ErrorKind::StorageFull));
     }
 
@@ -246,9 +249,9 @@ pub(super) mod tests {
                 lengths.iter().flat_map(|bytes| [vec![b'x'; bytes - 1], vec![b'\n']].concat()).collect();
             let mut rest = &lines[..];
             while !rest.is_empty() {
-                let (first, after) = rest.split_at(chunk(rest));
+                let (first, after) = rest.split_at(chunk_length(rest));
                 prop_assert!(first.ends_with(b"\n"));
-                prop_assert!(first.len() <= WHOLE || first.iter().filter(|byte| **byte == b'\n').count() == 1);
+                prop_assert!(first.len() <= PIPE_ATOMIC_BYTES || first.iter().filter(|byte| **byte == b'\n').count() == 1);
                 rest = after;
             }
         }

@@ -14,7 +14,10 @@ mod timeout;
 mod timer;
 mod turn;
 
-pub use suspension::{elapsed, expired, grace, poll_elapsed, rest, running_for, suspend, tick};
-pub use timeout::{Elapsed, elapsed_at, timeout, timeout_at};
+pub use suspension::{
+    elapsed_since_resume, grace_deadline, poll_sleep_elapsed, record_expiry, record_rest, record_tick,
+    simulate_suspension, time_since_suspension,
+};
+pub use timeout::{Elapsed, sleep_until_counted, timeout, timeout_at};
 pub use timer::{Timeout, serve_timers};
-pub use turn::{Turn, now};
+pub use turn::{ClockTurn, turn_time};

@@ -11,160 +11,160 @@ use tokio::time::{Instant, Sleep};
 
 /// A thread that did not tick for that long did not run: twice the interval of ticks
 /// (`telemetry::Heartbeat::INTERVAL`).
-const GAP: Duration = Duration::from_secs(1);
+const MIN_SUSPENSION: Duration = Duration::from_secs(1);
 
 /// A thread that rests was suspended if a timer expired later by this time than it was to.
-const LATE: Duration = Duration::from_millis(500);
+const MIN_LATENESS: Duration = Duration::from_millis(500);
 
 /// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections
 /// that stopped moving are kept for no longer than that.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 thread_local! {
-    static RUN: Cell<Run> = const { Cell::new(Run { seen: None, rest: None, rested: None, since: None }) };
+    static RUN_HISTORY: Cell<RunHistory> = const { Cell::new(RunHistory { last_seen: None, current_rest: None, last_rest: None, resumed_at: None }) };
 }
 
 /// When a thread ran. Pure.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct RunHistory {
     /// When it was last seen to run; `None` for a thread without ticks, whose suspensions are not noticed.
-    seen: Option<Instant>,
+    last_seen: Option<Instant>,
     /// The rest that lasts at present: the thread does not tick.
-    rest: Option<Rest>,
+    current_rest: Option<RestPeriod>,
     /// Beginning and end of the last rest.
-    rested: Option<(Instant, Instant)>,
+    last_rest: Option<(Instant, Instant)>,
     /// When the last suspension ended.
-    since: Option<Instant>,
+    resumed_at: Option<Instant>,
 }
 
 /// A time without ticks.
 #[derive(Debug, Clone, Copy)]
-struct Rest {
+struct RestPeriod {
     from: Instant,
     /// When it is to end, if that is known.
     until: Option<Instant>,
 }
 
-impl Run {
-    fn look(&mut self, now: Instant) {
-        if let Some(rest) = self.rest {
-            if rest.until.is_some_and(|until| is_late(until, now)) {
+impl RunHistory {
+    fn note_running(&mut self, now: Instant) {
+        if let Some(rest) = self.current_rest {
+            if rest.until.is_some_and(|until| is_late_timer(until, now)) {
                 self.end_rest(now);
             }
             return;
         }
-        let Some(seen) = self.seen else { return };
-        if now.saturating_duration_since(seen) >= GAP {
-            self.since = Some(now);
+        let Some(seen) = self.last_seen else { return };
+        if now.saturating_duration_since(seen) >= MIN_SUSPENSION {
+            self.resumed_at = Some(now);
         }
-        self.seen = Some(now);
+        self.last_seen = Some(now);
     }
 
-    fn tick(&mut self, now: Instant) {
-        if self.rest.is_some() {
+    fn note_tick(&mut self, now: Instant) {
+        if self.current_rest.is_some() {
             self.end_rest(now);
         }
-        self.seen.get_or_insert(now);
-        self.look(now);
+        self.last_seen.get_or_insert(now);
+        self.note_running(now);
     }
 
-    fn rest(&mut self, now: Instant, until: Option<Instant>) {
-        self.look(now);
-        self.rest = Some(Rest { from: now, until });
+    fn begin_rest(&mut self, now: Instant, until: Option<Instant>) {
+        self.note_running(now);
+        self.current_rest = Some(RestPeriod { from: now, until });
     }
 
     fn end_rest(&mut self, now: Instant) {
-        let Some(Rest { from, until }) = self.rest.take() else { return };
-        if until.is_some_and(|until| is_late(until, now)) {
-            self.since = Some(now);
+        let Some(RestPeriod { from, until }) = self.current_rest.take() else { return };
+        if until.is_some_and(|until| is_late_timer(until, now)) {
+            self.resumed_at = Some(now);
         }
-        self.rested = Some((from, now));
-        self.seen = Some(now);
+        self.last_rest = Some((from, now));
+        self.last_seen = Some(now);
     }
 
     /// A timer that was to expire at `deadline` has expired.
-    fn expired(&mut self, deadline: Instant, now: Instant) {
-        let rest = self.rest.map(|rest| (rest.from, now)).or(self.rested);
+    fn note_expiry(&mut self, deadline: Instant, now: Instant) {
+        let rest = self.current_rest.map(|rest| (rest.from, now)).or(self.last_rest);
         // The timer was to end that rest.
         if let Some((from, to)) = rest
             && from < deadline
-            && is_late(deadline, to)
+            && is_late_timer(deadline, to)
         {
-            self.since = self.since.max(Some(to));
+            self.resumed_at = self.resumed_at.max(Some(to));
         }
     }
 
     /// When timeouts count again, if they do not `now`.
-    fn grace(self, now: Instant) -> Option<Instant> {
-        self.since.map(|since| since + GRACE).filter(|end| now < *end)
+    fn grace_end(self, now: Instant) -> Option<Instant> {
+        self.resumed_at.map(|since| since + GRACE_PERIOD).filter(|end| now < *end)
     }
 }
 
-fn is_late(planned: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(planned) >= LATE
+fn is_late_timer(planned: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(planned) >= MIN_LATENESS
 }
 
-fn update(change: impl FnOnce(&mut Run)) {
-    let mut run = RUN.get();
+fn update_run_history(change: impl FnOnce(&mut RunHistory)) {
+    let mut run = RUN_HISTORY.get();
     change(&mut run);
-    RUN.set(run);
+    RUN_HISTORY.set(run);
 }
 
 /// Notes that this thread runs.
-pub fn tick() {
-    update(|run| run.tick(Instant::now()));
+pub fn record_tick() {
+    update_run_history(|run| run.note_tick(Instant::now()));
 }
 
 /// Notes that this thread does not tick until the next [`tick`], which is to be `until` then, if that is known.
-pub fn rest(until: Option<Instant>) {
-    update(|run| run.rest(Instant::now(), until));
+pub fn record_rest(until: Option<Instant>) {
+    update_run_history(|run| run.begin_rest(Instant::now(), until));
 }
 
 /// Notes that a timer of this thread has expired that was to expire at `deadline`. [`poll_elapsed`] does it for its
 /// own.
-pub fn expired(deadline: Instant) {
-    update(|run| run.expired(deadline, Instant::now()));
+pub fn record_expiry(deadline: Instant) {
+    update_run_history(|run| run.note_expiry(deadline, Instant::now()));
 }
 
-fn look(now: Instant) -> Run {
-    let mut run = RUN.get();
-    run.look(now);
-    RUN.set(run);
+fn observe_running(now: Instant) -> RunHistory {
+    let mut run = RUN_HISTORY.get();
+    run.note_running(now);
+    RUN_HISTORY.set(run);
     run
 }
 
 /// When timeouts of this thread count again, if they do not at present.
-pub fn grace() -> Option<Instant> {
+pub fn grace_deadline() -> Option<Instant> {
     let now = Instant::now();
-    look(now).grace(now)
+    observe_running(now).grace_end(now)
 }
 
 /// How long this thread has been running since its last suspension; [`Duration::MAX`] if there was none.
-pub fn running_for() -> Duration {
+pub fn time_since_suspension() -> Duration {
     let now = Instant::now();
-    look(now).since.map_or(Duration::MAX, |since| now.saturating_duration_since(since))
+    observe_running(now).resumed_at.map_or(Duration::MAX, |since| now.saturating_duration_since(since))
 }
 
 /// The time since `from`, without what was before the last suspension's end: nothing could be read meanwhile.
-pub fn elapsed(from: Instant) -> Duration {
+pub fn elapsed_since_resume(from: Instant) -> Duration {
     let now = Instant::now();
-    now.saturating_duration_since(look(now).since.map_or(from, |since| from.max(since)))
+    now.saturating_duration_since(observe_running(now).resumed_at.map_or(from, |since| from.max(since)))
 }
 
 /// Ready once `sleep` has ended and timeouts count. Losing a poll loses nothing.
-pub fn poll_elapsed(mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+pub fn poll_sleep_elapsed(mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
     loop {
         ready!(sleep.as_mut().poll(cx));
-        expired(sleep.deadline());
-        let Some(end) = grace() else { return Poll::Ready(()) };
+        record_expiry(sleep.deadline());
+        let Some(end) = grace_deadline() else { return Poll::Ready(()) };
         sleep.as_mut().reset(end);
     }
 }
 
 /// Has this thread see a suspension that has just ended, as a test needs.
-pub fn suspend() {
+pub fn simulate_suspension() {
     let now = Instant::now();
-    RUN.set(Run { seen: Some(now), since: Some(now), ..Run::default() });
+    RUN_HISTORY.set(RunHistory { last_seen: Some(now), resumed_at: Some(now), ..RunHistory::default() });
 }
 
 #[cfg(test)]
@@ -176,15 +176,15 @@ mod tests {
     fn a_gap_between_two_looks_is_a_suspension_and_timeouts_count_again_a_second_after_it() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut run = Run { seen: Some(start), ..Run::default() };
+        let mut run = RunHistory { last_seen: Some(start), ..RunHistory::default() };
         for (millis, since) in
             [(500, None), (1499, None), (2499, Some(2499)), (3498, Some(2499)), (60_000, Some(60_000))]
         {
-            run.look(at(millis));
-            assert_eq!(run.since, since.map(at), "{millis}");
+            run.note_running(at(millis));
+            assert_eq!(run.resumed_at, since.map(at), "{millis}");
         }
         for (millis, end) in [(60_000, Some(61_000)), (60_999, Some(61_000)), (61_000, None)] {
-            assert_eq!(run.grace(at(millis)), end.map(at), "{millis}");
+            assert_eq!(run.grace_end(at(millis)), end.map(at), "{millis}");
         }
     }
 
@@ -205,18 +205,18 @@ mod tests {
             (Some(5_000), 5_499, None, None),
             (Some(5_000), 5_500, None, Some(5_500)),
         ] {
-            let mut run = Run::default();
-            run.tick(start);
-            run.rest(start, planned.map(at));
-            run.tick(at(end));
+            let mut run = RunHistory::default();
+            run.note_tick(start);
+            run.begin_rest(start, planned.map(at));
+            run.note_tick(at(end));
             if let Some(deadline) = deadline {
-                run.expired(at(deadline), at(end + 20));
+                run.note_expiry(at(deadline), at(end + 20));
             }
-            assert_eq!(run.since, since.map(at), "{planned:?} {end} {deadline:?}");
-            run.look(at(end + 999));
-            assert_eq!(run.since, since.map(at), "it ticks again");
-            run.look(at(end + 1999));
-            assert_eq!(run.since, Some(at(end + 1999)));
+            assert_eq!(run.resumed_at, since.map(at), "{planned:?} {end} {deadline:?}");
+            run.note_running(at(end + 999));
+            assert_eq!(run.resumed_at, since.map(at), "it ticks again");
+            run.note_running(at(end + 1999));
+            assert_eq!(run.resumed_at, Some(at(end + 1999)));
         }
     }
 
@@ -224,24 +224,24 @@ mod tests {
     fn a_rest_that_lasts_longer_than_planned_is_seen_before_the_next_tick() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
-        let mut run = Run::default();
-        run.tick(start);
-        run.rest(start, Some(at(5_000)));
-        run.look(at(4_000));
-        run.look(at(5_499));
-        assert_eq!(run.since, None);
-        run.look(at(5_500));
-        assert_eq!(run.since, Some(at(5_500)));
-        run.rest(at(6_000), None);
-        run.expired(at(7_000), at(7_499));
-        assert_eq!(run.since, Some(at(5_500)));
-        run.expired(at(7_000), at(7_500));
-        assert_eq!(run.since, Some(at(7_500)));
+        let mut run = RunHistory::default();
+        run.note_tick(start);
+        run.begin_rest(start, Some(at(5_000)));
+        run.note_running(at(4_000));
+        run.note_running(at(5_499));
+        assert_eq!(run.resumed_at, None);
+        run.note_running(at(5_500));
+        assert_eq!(run.resumed_at, Some(at(5_500)));
+        run.begin_rest(at(6_000), None);
+        run.note_expiry(at(7_000), at(7_499));
+        assert_eq!(run.resumed_at, Some(at(5_500)));
+        run.note_expiry(at(7_000), at(7_500));
+        assert_eq!(run.resumed_at, Some(at(7_500)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_thread_without_ticks_has_no_suspensions() {
         advance(Duration::from_secs(60)).await;
-        assert_eq!((grace(), running_for()), (None, Duration::MAX));
+        assert_eq!((grace_deadline(), time_since_suspension()), (None, Duration::MAX));
     }
 }

@@ -1,6 +1,6 @@
 //! Waits that end when a time has passed and timeouts count.
 
-use super::{suspension::poll_elapsed, timer::Timeout};
+use super::{suspension::poll_sleep_elapsed, timer::Timeout};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep_until};
 pub struct Elapsed;
 
 /// Sleeps until `at`, and until timeouts count. Cancel safe.
-pub async fn elapsed_at(at: Instant) {
+pub async fn sleep_until_counted(at: Instant) {
     let mut sleep = pin!(sleep_until(at));
-    poll_fn(|cx| poll_elapsed(sleep.as_mut(), cx)).await;
+    poll_fn(|cx| poll_sleep_elapsed(sleep.as_mut(), cx)).await;
 }
 
 /// The output of `future`, if it comes before `limit` has passed and timeouts count.
@@ -49,7 +49,7 @@ pub async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, 
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        poll_elapsed(sleep.as_mut(), cx).map(|()| Err(Elapsed))
+        poll_sleep_elapsed(sleep.as_mut(), cx).map(|()| Err(Elapsed))
     })
     .await
 }
@@ -57,7 +57,7 @@ pub async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timers::{elapsed, grace, rest, running_for, tick};
+    use crate::timers::{elapsed_since_resume, grace_deadline, record_rest, record_tick, time_since_suspension};
     use std::future::pending;
     use tokio::time::{advance, sleep};
 
@@ -65,27 +65,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_arrived_while_a_resting_thread_was_suspended_is_read_before_its_timeout_counts() {
-        tick();
+        record_tick();
         let begun = Instant::now();
-        rest(None);
+        record_rest(None);
         let mut nothing = pin!(timeout(SECOND, pending::<()>()));
         assert!(futures_util::poll!(nothing.as_mut()).is_pending());
         advance(60 * SECOND).await;
-        tick();
+        record_tick();
         assert!(futures_util::poll!(nothing.as_mut()).is_pending());
-        assert_eq!(grace(), Some(begun + 61 * SECOND));
+        assert_eq!(grace_deadline(), Some(begun + 61 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_a_suspension_a_timeout_is_tokios() {
-        tick();
+        record_tick();
         assert_eq!(timeout(SECOND, async { 1 }).await, Ok(1));
         assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1), "what is ready is not late");
         let began = Instant::now();
         // A thread that sleeps ticks as well.
         let ticks = async {
             loop {
-                tick();
+                record_tick();
                 sleep(SECOND / 2).await;
             }
         };
@@ -94,24 +94,24 @@ mod tests {
             late = timeout(3 * SECOND, pending::<()>()) => assert_eq!(late, Err(Elapsed)),
         }
         assert!(began.elapsed() < 3 * SECOND + SECOND / 100, "{:?}", began.elapsed());
-        assert_eq!(running_for(), Duration::MAX);
+        assert_eq!(time_since_suspension(), Duration::MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_arrived_while_a_thread_did_not_run_is_read_before_its_timeout_counts() {
-        tick();
+        record_tick();
         let begun = Instant::now();
         let (reads, nothing) = (timeout(SECOND, sleep(61 * SECOND)), timeout(SECOND, pending::<()>()));
         let (mut reads, mut nothing) = (pin!(reads), pin!(nothing));
         assert!(futures_util::poll!(reads.as_mut()).is_pending() && futures_util::poll!(nothing.as_mut()).is_pending());
         advance(60 * SECOND).await;
         assert!(futures_util::poll!(nothing.as_mut()).is_pending());
-        assert_eq!((running_for(), elapsed(begun)), (Duration::ZERO, Duration::ZERO));
-        assert_eq!(grace(), Some(begun + 61 * SECOND));
+        assert_eq!((time_since_suspension(), elapsed_since_resume(begun)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(grace_deadline(), Some(begun + 61 * SECOND));
         advance(SECOND / 2).await;
-        assert_eq!(elapsed(begun), SECOND / 2, "the time since the process runs again");
-        tick();
+        assert_eq!(elapsed_since_resume(begun), SECOND / 2, "the time since the process runs again");
+        record_tick();
         advance(SECOND / 2).await;
-        assert_eq!((reads.await, nothing.await, grace()), (Ok(()), Err(Elapsed), None));
+        assert_eq!((reads.await, nothing.await, grace_deadline()), (Ok(()), Err(Elapsed), None));
     }
 }

@@ -1,7 +1,7 @@
 //! Timeouts whose deadlines stand in a thread's lists ([`Deadlines`]) rather than in the runtime's timer wheel, which
 //! takes a lock and some four hundred instructions for each. One timer of the runtime serves all of them.
 
-use super::{deadlines::Deadlines, expired, grace, now, poll_elapsed};
+use super::{deadlines::DeadlineLists, grace_deadline, poll_sleep_elapsed, record_expiry, turn_time};
 use std::{
     cell::RefCell,
     future::{Future, poll_fn},
@@ -12,17 +12,17 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 
 thread_local! {
-    static SERVED: RefCell<Served> = RefCell::default();
+    static THREAD_TIMERS: RefCell<ThreadTimers> = RefCell::default();
 }
 
 /// A thread's waits, as [`serve_timers`] serves them.
 #[derive(Debug, Default)]
-struct Served {
-    deadlines: Deadlines,
+struct ThreadTimers {
+    deadlines: DeadlineLists,
     /// Whether there is a task that serves them.
     is_served: bool,
     /// When that task looks next.
-    looks_at: Option<Instant>,
+    wakes_at: Option<Instant>,
     task: Option<Waker>,
 }
 
@@ -30,14 +30,14 @@ struct Served {
 /// Made and dropped without a poll, it costs nothing.
 #[derive(Debug)]
 pub struct Timeout {
-    patience: Duration,
-    state: State,
+    duration: Duration,
+    state: TimeoutState,
 }
 
 #[derive(Debug)]
-enum State {
+enum TimeoutState {
     New,
-    Listed(Listed),
+    Listed(ListedWait),
     /// A timer of the runtime.
     Sleep(Pin<Box<Sleep>>),
     /// A time beyond what the clock can say.
@@ -46,15 +46,15 @@ enum State {
 
 /// A wait in the thread's lists. Dropped, it leaves them.
 #[derive(Debug)]
-struct Listed {
+struct ListedWait {
     wait: usize,
     deadline: Instant,
 }
 
-impl Drop for Listed {
+impl Drop for ListedWait {
     fn drop(&mut self) {
         // An error means that the thread ends. A waker is foreign code, and is dropped behind the borrow.
-        let waker = SERVED.try_with(|served| served.borrow_mut().deadlines.end(self.wait));
+        let waker = THREAD_TIMERS.try_with(|served| served.borrow_mut().deadlines.end_wait(self.wait));
         drop(waker);
     }
 }
@@ -62,72 +62,80 @@ impl Drop for Listed {
 impl Timeout {
     /// Waits for `patience` from the first poll on.
     pub const fn new(patience: Duration) -> Self {
-        Self { patience, state: State::New }
+        Self { duration: patience, state: TimeoutState::New }
     }
 
     /// Waits until `at`.
-    pub fn until(at: Instant) -> Self {
-        Self { patience: Duration::ZERO, state: State::Sleep(Box::pin(sleep_until(at))) }
+    pub fn with_deadline(at: Instant) -> Self {
+        Self { duration: Duration::ZERO, state: TimeoutState::Sleep(Box::pin(sleep_until(at))) }
     }
 
     /// Waits until `at` instead.
-    pub fn reset(&mut self, at: Instant) {
-        *self = Self::until(at);
+    pub fn reset_deadline(&mut self, at: Instant) {
+        *self = Self::with_deadline(at);
     }
 
     /// Ready once the time has passed and timeouts count. Losing a poll loses nothing.
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.state {
-                State::New => {
-                    self.state = State::begin(self.patience, cx.waker());
-                    if matches!(self.state, State::Listed(_)) {
+                TimeoutState::New => {
+                    self.state = TimeoutState::begin_timeout(self.duration, cx.waker());
+                    if matches!(self.state, TimeoutState::Listed(_)) {
                         return Poll::Pending;
                     }
                 }
-                State::Listed(Listed { wait, deadline }) => {
-                    let (is_over, waker) = SERVED.with_borrow_mut(|served| served.deadlines.poll(*wait, cx.waker()));
+                TimeoutState::Listed(ListedWait { wait, deadline }) => {
+                    let (is_over, waker) =
+                        THREAD_TIMERS.with_borrow_mut(|served| served.deadlines.poll_deadline(*wait, cx.waker()));
                     drop(waker);
                     if !is_over {
                         return Poll::Pending;
                     }
-                    expired(*deadline);
-                    let Some(end) = grace() else { return Poll::Ready(()) };
-                    self.reset(end);
+                    record_expiry(*deadline);
+                    let Some(end) = grace_deadline() else { return Poll::Ready(()) };
+                    self.reset_deadline(end);
                 }
-                State::Sleep(sleep) => return poll_elapsed(sleep.as_mut(), cx),
-                State::Never => return Poll::Pending,
+                TimeoutState::Sleep(sleep) => return poll_sleep_elapsed(sleep.as_mut(), cx),
+                TimeoutState::Never => return Poll::Pending,
             }
         }
     }
 }
 
-impl State {
+impl TimeoutState {
     /// Begins a wait of `patience`.
-    fn begin(patience: Duration, waker: &Waker) -> Self {
-        let now = now();
+    fn begin_timeout(patience: Duration, waker: &Waker) -> Self {
+        let now = turn_time();
         let Some(at) = now.checked_add(patience) else { return Self::Never };
-        let (listed, task) = SERVED.with_borrow_mut(|served| served.begin(patience, now, waker));
+        let (listed, task) = THREAD_TIMERS.with_borrow_mut(|served| served.add_wait(patience, now, waker));
         if let Some(task) = task {
             task.wake();
         }
         match listed {
-            Some((wait, deadline)) => Self::Listed(Listed { wait, deadline }),
+            Some((wait, deadline)) => Self::Listed(ListedWait { wait, deadline }),
             None => Self::Sleep(Box::pin(sleep_until(at))),
         }
     }
 }
 
-impl Served {
+impl ThreadTimers {
     /// Begins a wait, if waits are served. Returns the task that is to look at its deadline, too.
-    fn begin(&mut self, patience: Duration, now: Instant, waker: &Waker) -> (Option<(usize, Instant)>, Option<Waker>) {
+    fn add_wait(
+        &mut self,
+        patience: Duration,
+        now: Instant,
+        waker: &Waker,
+    ) -> (Option<(usize, Instant)>, Option<Waker>) {
         if !self.is_served {
             return (None, None);
         }
-        let Some((wait, deadline)) = self.deadlines.begin(patience, now, waker.clone()) else { return (None, None) };
-        let is_next = self.looks_at.is_none_or(|at| deadline < at);
+        let Some((wait, deadline)) = self.deadlines.begin_wait(patience, now, waker.clone()) else {
+            return (None, None);
+        };
+        let is_next = self.wakes_at.is_none_or(|at| deadline < at);
         if is_next {
-            self.looks_at = Some(deadline);
+            self.wakes_at = Some(deadline);
         }
         (Some((wait, deadline)), if is_next { self.task.clone() } else { None })
     }
@@ -140,7 +148,7 @@ pub async fn serve_timers() {
     impl Drop for Serving {
         fn drop(&mut self) {
             // An error means that the thread ends. Waits that have begun are of tasks that end with this one.
-            let task = SERVED.try_with(|served| {
+            let task = THREAD_TIMERS.try_with(|served| {
                 let mut served = served.borrow_mut();
                 served.is_served = false;
                 served.task.take()
@@ -149,16 +157,16 @@ pub async fn serve_timers() {
         }
     }
 
-    SERVED.with_borrow_mut(|served| served.is_served = true);
+    THREAD_TIMERS.with_borrow_mut(|served| served.is_served = true);
     let _serving = Serving;
     let mut sleep = pin!(sleep_until(Instant::now()));
     let mut woken = Vec::new();
     poll_fn(|cx| {
         loop {
-            let (next, before) = SERVED.with_borrow_mut(|served| {
-                served.deadlines.expire(Instant::now(), &mut woken);
-                served.looks_at = served.deadlines.next();
-                (served.looks_at, served.task.replace(cx.waker().clone()))
+            let (next, before) = THREAD_TIMERS.with_borrow_mut(|served| {
+                served.deadlines.expire_waits(Instant::now(), &mut woken);
+                served.wakes_at = served.deadlines.next_deadline();
+                (served.wakes_at, served.task.replace(cx.waker().clone()))
             });
             drop(before);
             woken.drain(..).for_each(Waker::wake);
@@ -211,10 +219,10 @@ mod tests {
             assert_eq!(ends(&[2]).await, [2]);
             let mut long = Timeout::new(SECOND * 100);
             assert!(poll_fn(|cx| Poll::Ready(long.poll_elapsed(cx).is_pending())).await);
-            assert!(SERVED.with_borrow(|served| served.deadlines.next().is_some()));
+            assert!(THREAD_TIMERS.with_borrow(|served| served.deadlines.next_deadline().is_some()));
             assert_eq!(ends(&[1, 3]).await, [1, 3]);
             drop(long);
-            assert!(SERVED.with_borrow(|served| served.deadlines.next().is_none()));
+            assert!(THREAD_TIMERS.with_borrow(|served| served.deadlines.next_deadline().is_none()));
         };
         select! {
             () = serve_timers() => {}
@@ -240,7 +248,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_arrived_while_the_thread_did_not_run_is_read_before_a_served_timer_ends() {
-        super::super::tick();
+        super::super::record_tick();
         let served = async {
             let began = Instant::now();
             let late = super::super::timeout(SECOND, pending::<()>());
@@ -252,7 +260,7 @@ mod tests {
             for _ in 0..2 {
                 advance(SECOND / 2).await;
                 // A thread that runs ticks.
-                super::super::tick();
+                super::super::record_tick();
             }
             assert!(late.await.is_err());
             assert_eq!(began.elapsed().as_secs(), 61);

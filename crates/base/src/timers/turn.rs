@@ -4,11 +4,11 @@ use std::{cell::Cell, marker::PhantomData};
 use tokio::time::Instant;
 
 thread_local! {
-    static TURN: Cell<Reading> = const { Cell::new(Reading::None) };
+    static TURN_CLOCK: Cell<TurnClock> = const { Cell::new(TurnClock::None) };
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Reading {
+enum TurnClock {
     /// There is no turn.
     None,
     /// The clock was not read in this turn.
@@ -18,35 +18,35 @@ enum Reading {
 
 /// A turn of a task. As long as it exists, this thread's [`now`] stays what it was when it was asked for first.
 #[derive(Debug)]
-pub struct Turn {
+pub struct ClockTurn {
     /// A turn ends on its thread.
     _local: PhantomData<*const ()>,
 }
 
-impl Turn {
+impl ClockTurn {
     /// Begins a turn, which must not contain a wait.
-    pub fn begin() -> Self {
-        TURN.set(Reading::Unread);
+    pub fn new() -> Self {
+        TURN_CLOCK.set(TurnClock::Unread);
         Self { _local: PhantomData }
     }
 }
 
-impl Drop for Turn {
+impl Drop for ClockTurn {
     fn drop(&mut self) {
-        TURN.set(Reading::None);
+        TURN_CLOCK.set(TurnClock::None);
     }
 }
 
 /// The time at which this turn asked first, or at present if there is no turn.
-pub fn now() -> Instant {
-    match TURN.get() {
-        Reading::Read(time) => time,
-        Reading::Unread => {
+pub fn turn_time() -> Instant {
+    match TURN_CLOCK.get() {
+        TurnClock::Read(time) => time,
+        TurnClock::Unread => {
             let time = Instant::now();
-            TURN.set(Reading::Read(time));
+            TURN_CLOCK.set(TurnClock::Read(time));
             time
         }
-        Reading::None => Instant::now(),
+        TurnClock::None => Instant::now(),
     }
 }
 
@@ -59,12 +59,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_stands_still_within_a_turn() {
         let (second, began) = (Duration::from_secs(1), Instant::now());
-        let turn = Turn::begin();
+        let turn = ClockTurn::new();
         advance(second).await;
-        assert_eq!(now(), began + second, "asked for the first time");
+        assert_eq!(turn_time(), began + second, "asked for the first time");
         advance(second).await;
-        assert_eq!(now(), began + second);
+        assert_eq!(turn_time(), began + second);
         drop(turn);
-        assert_eq!(now(), began + 2 * second);
+        assert_eq!(turn_time(), began + 2 * second);
     }
 }

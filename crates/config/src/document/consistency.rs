@@ -1,15 +1,15 @@
 //! Rules between the tables of a whole configuration.
 
-use crate::{config::Config, route::Route, rules::HeaderRules};
+use crate::{config::Config, route::RouteConfig, rules::HeaderRules};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Routes whose sign-in depends on itself, by their numbers, with the problem: the server that decides is reached, for
 /// signing in, by a route that it decides about, itself or by way of other servers.
-pub(crate) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
+pub(crate) fn find_auth_loops(routes: &[RouteConfig]) -> Vec<(usize, String)> {
     let mut deciding: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let ends = |route: &'_ Route| Some((route.origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
+    let ends = |route: &'_ RouteConfig| Some((route.target_origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
     for route in routes {
-        if let (Some(origin), Some(auth)) = (route.origin(), &route.auth) {
+        if let (Some(origin), Some(auth)) = (route.target_origin(), &route.auth) {
             deciding.entry(origin).or_default().insert(&auth.origin);
         }
     }
@@ -23,7 +23,7 @@ pub(crate) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
         }
         false
     };
-    let problem = |(number, route): (usize, &Route)| {
+    let problem = |(number, route): (usize, &RouteConfig)| {
         let (origin, auth) = ends(route)?;
         let problem = match origin == auth {
             true => "is the origin of this route: no client could sign in".to_owned(),
@@ -35,8 +35,8 @@ pub(crate) fn loops(routes: &[Route]) -> Vec<(usize, String)> {
 }
 
 /// Rules that set what litequic sets while there are traces, by their keys, with the problem.
-pub(crate) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
-    if !config.traces.is_on() {
+pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str)> {
+    if !config.traces.has_collector() {
         return Vec::new();
     }
     let named = |prefix: String, rules: &HeaderRules| {
@@ -54,14 +54,14 @@ pub(crate) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
 
 /// The routes that a request can match as well as one before them in `routes`, and nothing but their order in the file
 /// decides: pairs of places, the one that comes first, and the other.
-pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
+pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
-        let place = (route.host.as_deref(), route.path.as_deref(), route.prefix());
-        alike.entry((place, route.conditions.weight())).or_default().push(number);
+        let place = (route.host.as_deref(), route.path.as_deref(), route.normalized_prefix());
+        alike.entry((place, route.conditions.specificity())).or_default().push(number);
     }
     let excludes = |one: &usize, other: &usize| match (routes.get(*one), routes.get(*other)) {
-        (Some(one), Some(other)) => one.conditions.excludes(&other.conditions),
+        (Some(one), Some(other)) => one.conditions.excludes_conditions(&other.conditions),
         _ => true,
     };
     // One that comes first is enough for a message.
@@ -79,13 +79,13 @@ pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Auth, Match, matching::tests::conditions};
+    use crate::{Auth, MatchConditions, matching::tests::conditions};
 
-    fn routes(all: &[(&str, &str)]) -> Vec<Route> {
+    fn routes(all: &[(&str, &str)]) -> Vec<RouteConfig> {
         let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), copy: Vec::new() };
-        let route = |(origin, by): &(&str, &str)| Route {
+        let route = |(origin, by): &(&str, &str)| RouteConfig {
             auth: (!by.is_empty()).then(|| auth(by)),
-            ..Route::catch_all(origin)
+            ..RouteConfig::catch_all(origin)
         };
         all.iter().map(route).collect()
     }
@@ -101,7 +101,7 @@ mod tests {
             (vec![("a", "b"), ("b", "c"), ("c", "a"), ("d", "")], vec![0, 1, 2]),
             (vec![("a", "b"), ("a", "c"), ("b", "c"), ("c", "b")], vec![2, 3]),
         ] {
-            let found: Vec<_> = loops(&routes(&all)).into_iter().map(|(number, _)| number).collect();
+            let found: Vec<_> = find_auth_loops(&routes(&all)).into_iter().map(|(number, _)| number).collect();
             assert_eq!(found, expected, "{all:?}");
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         for (one, other, expected) in [
             (get(), conditions(&["POST"], &[], &[]), false),
             (get(), conditions(&["GET", "HEAD"], &[], &[]), true),
-            (get(), Match::default(), false),
+            (get(), MatchConditions::default(), false),
             (field("a", "1"), field("a", "2"), false),
             (field("a", "1"), field("b", "1"), true),
             // One of them weighs more.
@@ -124,17 +124,17 @@ mod tests {
             (conditions(&[], &[("a", "1")], &[("v", "1")]), conditions(&[], &[("b", "1")], &[("v", "2")]), false),
         ] {
             let (text, against) = (one.to_string(), other.to_string());
-            let mut routes = [Route::catch_all("o"), Route::catch_all("o")];
+            let mut routes = [RouteConfig::catch_all("o"), RouteConfig::catch_all("o")];
             (routes[0].conditions, routes[1].conditions) = (one, other);
-            let found = ambiguities(&routes);
+            let found = find_ambiguous_routes(&routes);
             assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{text} {against}");
             // Another path, another host.
             routes[1].path_prefix = "/a".into();
-            assert_eq!(ambiguities(&routes), []);
+            assert_eq!(find_ambiguous_routes(&routes), []);
             (routes[1].path_prefix, routes[1].path) = ("/".into(), Some("/".into()));
-            assert_eq!(ambiguities(&routes), []);
+            assert_eq!(find_ambiguous_routes(&routes), []);
             (routes[1].path, routes[1].host) = (None, Some("a.test".into()));
-            assert_eq!(ambiguities(&routes), []);
+            assert_eq!(find_ambiguous_routes(&routes), []);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::keys::needs_restart;
+use super::keys::restart_keys;
 use crate::acme::Acme;
 use crate::certificates::CertificateFiles;
 use crate::config::Config;
 use crate::laboratory::Laboratory;
 use crate::listen::Listen;
-use crate::reading::changes::{Changes, cut};
-use crate::reading::rule_readers::{show_headers, show_pages};
+use crate::reading::changes::{Changes, shorten_list};
+use crate::reading::rule_readers::{format_error_pages, format_header_rules};
 use crate::reading::table::KeyTable;
-use crate::route::Route;
+use crate::route::RouteConfig;
 use crate::server_id::ServerId;
 use aws_lc_rs::digest;
 use litequic_base::network::Network;
@@ -20,18 +20,18 @@ use std::{
 };
 
 /// Bytes of a version: enough to distinguish whatever one fleet has run, and short enough for a person to compare.
-const VERSION: usize = 6;
+const VERSION_BYTES: usize = 6;
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ConfigChange {
     /// The path of the key, such as `routes[1].origin`.
     pub key: String,
     /// From what to what, in words.
     pub what: String,
 }
 
-impl Change {
+impl ConfigChange {
     /// Whether a hot upgrade can make it, if it waits for a restart: processes that share a port have one layout of
     /// connection IDs.
     pub fn allows_upgrade(&self) -> bool {
@@ -39,54 +39,54 @@ impl Change {
     }
 
     /// Whether it waits for a restart.
-    pub fn needs_restart(&self) -> bool {
-        needs_restart().contains(&self.key)
+    pub fn waits_for_restart(&self) -> bool {
+        restart_keys().contains(&self.key)
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.what)?;
-        if self.needs_restart() { f.write_str(" (needs a restart)") } else { Ok(()) }
+        if self.waits_for_restart() { f.write_str(" (needs a restart)") } else { Ok(()) }
     }
 }
 
 impl Config {
     /// What `next` changes, in the order of the reference; also what waits for a restart.
-    pub fn changes(&self, next: &Self) -> Vec<Change> {
-        self.compare(next, Changes::default())
+    pub fn changes_to(&self, next: &Self) -> Vec<ConfigChange> {
+        self.compare_all(next, Changes::default())
     }
 
     /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
-    pub fn list(&self) -> Vec<(String, String)> {
-        let summed = self.summed();
-        let all = summed.compare(&summed, Changes { all: true, ..Changes::default() });
-        all.into_iter().map(|Change { key, what }| (key, what)).collect()
+    pub fn keys_and_values(&self) -> Vec<(String, String)> {
+        let summed = self.with_merged_rules();
+        let all = summed.compare_all(&summed, Changes { lists_all: true, ..Changes::default() });
+        all.into_iter().map(|ConfigChange { key, what }| (key, what)).collect()
     }
 
     /// Each route with the general rules that it does not replace.
-    fn summed(&self) -> Self {
+    fn with_merged_rules(&self) -> Self {
         let mut summed = self.clone();
         for route in &mut summed.routes {
-            route.request_headers = route.request_headers.over(&self.request_headers);
-            route.response_headers = route.response_headers.over(&self.response_headers);
+            route.request_headers = route.request_headers.with_general_rules(&self.request_headers);
+            route.response_headers = route.response_headers.with_general_rules(&self.response_headers);
         }
         summed
     }
 
     /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
     /// keys and values have the same one, in whichever file and process.
-    pub fn version(&self) -> String {
+    pub fn config_version(&self) -> String {
         let mut hash = digest::Context::new(&digest::SHA256);
-        for (key, value) in self.list() {
+        for (key, value) in self.keys_and_values() {
             // No key has the one, and no value the other.
             hash.update(format!("{key} {value}\0").as_bytes());
         }
         let hash = hash.finish();
-        hash.as_ref().iter().take(VERSION).map(|byte| format!("{byte:02x}")).collect()
+        hash.as_ref().iter().take(VERSION_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn compare(&self, next: &Self, mut changes: Changes) -> Vec<Change> {
+    fn compare_all(&self, next: &Self, mut changes: Changes) -> Vec<ConfigChange> {
         let Self {
             listen,
             certificates,
@@ -109,55 +109,59 @@ impl Config {
             trusted_proxies,
             laboratory,
         } = self;
-        listen.compare(&next.listen, "listen", &mut changes);
-        changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, Network::to_string));
+        listen.compare_keys(&next.listen, "listen", &mut changes);
+        changes.compare_shown("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| {
+            join_shown(all, Network::to_string)
+        });
         let name = |files: &CertificateFiles| files.cert.display().to_string();
         let names = [&self.certificates, &next.certificates].map(|all| all.iter().map(name).collect());
-        tables(&mut changes, "certificates", certificates, &next.certificates, names);
-        let name = |table: &Acme| list(&table.hosts, ToString::to_string);
+        compare_table_lists(&mut changes, "certificates", certificates, &next.certificates, names);
+        let name = |table: &Acme| join_shown(&table.hosts, ToString::to_string);
         let names = [acme, &next.acme].map(|all| all.iter().map(name).collect());
-        tables(&mut changes, "acme", acme, &next.acme, names);
-        client_certificates.compare(&next.client_certificates, "client_certificates", &mut changes);
+        compare_table_lists(&mut changes, "acme", acme, &next.acme, names);
+        client_certificates.compare_keys(&next.client_certificates, "client_certificates", &mut changes);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {
-            let key = if name == Self::ORIGIN { name.clone() } else { format!("origins.{name}") };
+            let key = if name == Self::ORIGIN_NAME { name.clone() } else { format!("origins.{name}") };
             match (origins.get(name), next.origins.get(name)) {
-                (Some(old), Some(new)) => old.compare(new, &key, &mut changes),
-                (None, Some(new)) => changes.push(&key, format!("added, {}", list(&new.servers, ToString::to_string))),
-                (Some(_), None) => changes.push(&key, "removed".into()),
+                (Some(old), Some(new)) => old.compare_keys(new, &key, &mut changes),
+                (None, Some(new)) => {
+                    changes.push_change(&key, format!("added, {}", join_shown(&new.servers, ToString::to_string)))
+                }
+                (Some(_), None) => changes.push_change(&key, "removed".into()),
                 (None, None) => {}
             }
         }
-        let names = [Route::names(routes), Route::names(&next.routes)];
-        tables(&mut changes, "routes", routes, &next.routes, names);
-        changes.value("request_headers", request_headers, &next.request_headers, show_headers);
-        changes.value("response_headers", response_headers, &next.response_headers, show_headers);
-        changes.value("error_pages", error_pages, &next.error_pages, show_pages);
-        limits.compare(&next.limits, "limits", &mut changes);
-        sources.compare(&next.sources, "limits", &mut changes);
-        timeouts.compare(&next.timeouts, "timeouts", &mut changes);
-        litequic.compare(&next.litequic, "litequic", &mut changes);
-        admin.compare(&next.admin, "admin", &mut changes);
-        reload.compare(&next.reload, "reload", &mut changes);
-        log.compare(&next.log, "log", &mut changes);
-        access_log.compare(&next.access_log, "access_log", &mut changes);
-        traces.compare(&next.traces, "traces", &mut changes);
+        let names = [RouteConfig::unique_route_names(routes), RouteConfig::unique_route_names(&next.routes)];
+        compare_table_lists(&mut changes, "routes", routes, &next.routes, names);
+        changes.compare_shown("request_headers", request_headers, &next.request_headers, format_header_rules);
+        changes.compare_shown("response_headers", response_headers, &next.response_headers, format_header_rules);
+        changes.compare_shown("error_pages", error_pages, &next.error_pages, format_error_pages);
+        limits.compare_keys(&next.limits, "limits", &mut changes);
+        sources.compare_keys(&next.sources, "limits", &mut changes);
+        timeouts.compare_keys(&next.timeouts, "timeouts", &mut changes);
+        litequic.compare_keys(&next.litequic, "litequic", &mut changes);
+        admin.compare_keys(&next.admin, "admin", &mut changes);
+        reload.compare_keys(&next.reload, "reload", &mut changes);
+        log.compare_keys(&next.log, "log", &mut changes);
+        access_log.compare_keys(&next.access_log, "access_log", &mut changes);
+        traces.compare_keys(&next.traces, "traces", &mut changes);
         // Not among all keys: those are what operators set.
-        if !changes.all || *laboratory != Laboratory::default() {
-            laboratory.compare(&next.laboratory, "laboratory", &mut changes);
+        if !changes.lists_all || *laboratory != Laboratory::default() {
+            laboratory.compare_keys(&next.laboratory, "laboratory", &mut changes);
         }
-        changes.found.into_iter().map(|(key, what)| Change { key, what }).collect()
+        changes.found.into_iter().map(|(key, what)| ConfigChange { key, what }).collect()
     }
 
     /// `next` as far as it can be applied without a restart.
-    pub fn follow(&self, next: Self) -> Self {
+    pub fn apply_reload(&self, next: Self) -> Self {
         let Self { listen, litequic, admin, log, .. } = self.clone();
-        let server_id = ServerId::follow(listen.server_id.clone(), next.listen.server_id.clone());
+        let server_id = ServerId::apply_same_shape(listen.server_id.clone(), next.listen.server_id.clone());
         Self {
-            listen: Listen { server_id, ..listen.follow(next.listen) },
-            litequic: litequic.follow(next.litequic),
-            admin: admin.follow(next.admin),
-            log: log.follow(next.log),
+            listen: Listen { server_id, ..listen.apply_without_restart(next.listen) },
+            litequic: litequic.apply_without_restart(next.litequic),
+            admin: admin.apply_without_restart(next.admin),
+            log: log.apply_without_restart(next.log),
             ..next
         }
     }
@@ -165,13 +169,19 @@ impl Config {
 
 /// Entries with a number and a name: those that were added (`+`) or removed (`-`) by name, others key by key. An entry
 /// that only has another name is compared key by key with the one that had its place.
-fn tables<T: KeyTable>(changes: &mut Changes, key: &str, old: &[T], new: &[T], [was, is]: [Vec<String>; 2]) {
+fn compare_table_lists<T: KeyTable>(
+    changes: &mut Changes,
+    key: &str,
+    old: &[T],
+    new: &[T],
+    [was, is]: [Vec<String>; 2],
+) {
     let is_same = |(was_name, is_name): (&String, &String)| {
         was_name == is_name || !(is.contains(was_name) || was.contains(is_name))
     };
     if old.len() == new.len() && was.iter().zip(&is).all(is_same) {
         for (n, (old, new)) in old.iter().zip(new).enumerate() {
-            old.compare(new, &format!("{key}[{n}]"), changes);
+            old.compare_keys(new, &format!("{key}[{n}]"), changes);
         }
         return;
     }
@@ -196,15 +206,15 @@ fn tables<T: KeyTable>(changes: &mut Changes, key: &str, old: &[T], new: &[T], [
     if marks.is_empty() || !stayed.is_sorted() {
         marks.push("another order".into());
     }
-    changes.push(key, cut(&marks.join(", ")));
+    changes.push_change(key, shorten_list(&marks.join(", ")));
     for (place, n) in stayed {
         if let (Some(old), Some(new)) = (old.get(place), new.get(n)) {
-            old.compare(new, &format!("{key}[{n}]"), changes);
+            old.compare_keys(new, &format!("{key}[{n}]"), changes);
         }
     }
 }
 
-fn list<T>(values: &[T], show: impl Fn(&T) -> String) -> String {
+fn join_shown<T>(values: &[T], show: impl Fn(&T) -> String) -> String {
     if values.is_empty() { "none".into() } else { values.iter().map(show).collect::<Vec<_>>().join(", ") }
 }
 

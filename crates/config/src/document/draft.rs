@@ -3,37 +3,37 @@
 //! in one round, with its position.
 
 use crate::config::Config;
-use crate::reading::fault::{Fault, Faults, Warning};
-use crate::reading::position::Positions;
+use crate::reading::fault::{ConfigFault, ConfigFaults, ConfigWarning};
+use crate::reading::position::KeyPositions;
 use std::fmt::Display;
 
 /// A configuration before its verdict.
 #[derive(Debug)]
-pub struct Draft {
+pub struct ParsedConfig {
     /// The configuration as far as it could be read, to check the files that it names: a path that is missing or wrong
     /// is empty. `None` if the file is not TOML. Nothing may run by it before [`Findings::verdict`].
     pub config: Option<Config>,
     /// What was found so far.
-    pub findings: Findings,
+    pub faults: FaultCollector,
 }
 
 /// The faults and the warnings of a [`Draft`].
 #[derive(Debug)]
-pub struct Findings {
-    positions: Positions,
-    faults: Vec<Fault>,
-    warnings: Vec<Warning>,
+pub struct FaultCollector {
+    positions: KeyPositions,
+    faults: Vec<ConfigFault>,
+    warnings: Vec<ConfigWarning>,
 }
 
-impl Draft {
+impl ParsedConfig {
     /// What was read of a file, with its `faults`.
-    pub(crate) fn new(config: Option<Config>, positions: Positions, faults: Vec<Fault>) -> Self {
-        Self { config, findings: Findings { positions, faults, warnings: Vec::new() } }
+    pub(crate) fn new(config: Option<Config>, positions: KeyPositions, faults: Vec<ConfigFault>) -> Self {
+        Self { config, faults: FaultCollector { positions, faults, warnings: Vec::new() } }
     }
 
     /// A configuration of the command line's options.
-    pub fn given(config: Config) -> Self {
-        Self::new(Some(config), Positions::of_command_line(), Vec::new())
+    pub fn from_options(config: Config) -> Self {
+        Self::new(Some(config), KeyPositions::for_command_line(), Vec::new())
     }
 
     /// The configuration, without reading the files that it names.
@@ -41,25 +41,25 @@ impl Draft {
     /// # Errors
     ///
     /// Every fault, in the order of the file.
-    pub fn verdict(self) -> Result<Config, Faults> {
-        let Self { config, findings } = self;
-        findings.verdict(config).map(|(config, _)| config)
+    pub fn into_config(self) -> Result<Config, ConfigFaults> {
+        let Self { config, faults: findings } = self;
+        findings.into_result(config).map(|(config, _)| config)
     }
 }
 
-impl Findings {
+impl FaultCollector {
     /// The value of `key` is wrong.
-    pub fn fault(&mut self, key: &str, problem: impl Display) {
-        self.faults.push(self.positions.fault(key, &problem));
+    pub fn add_fault(&mut self, key: &str, problem: impl Display) {
+        self.faults.push(self.positions.fault_at_key(key, &problem));
     }
 
     /// The value of `key` can be used, and probably should not.
-    pub fn warn(&mut self, key: &str, problem: impl Display) {
-        self.warnings.push(Warning(self.positions.fault(key, &problem)));
+    pub fn add_warning(&mut self, key: &str, problem: impl Display) {
+        self.warnings.push(ConfigWarning(self.positions.fault_at_key(key, &problem)));
     }
 
     /// The string value of `key` as the file has it; `None` if it has none.
-    pub fn written(&self, key: &str) -> Option<&str> {
+    pub fn raw_string(&self, key: &str) -> Option<&str> {
         let value = self.positions.by_key.get(key)?.value.as_deref()?;
         value.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])
     }
@@ -69,16 +69,16 @@ impl Findings {
     /// # Errors
     ///
     /// Every fault, in the order of the file.
-    pub fn verdict<T>(self, value: Option<T>) -> Result<(T, Vec<Warning>), Faults> {
+    pub fn into_result<T>(self, value: Option<T>) -> Result<(T, Vec<ConfigWarning>), ConfigFaults> {
         let Self { mut faults, mut warnings, .. } = self;
         match value {
             Some(value) if faults.is_empty() => {
-                warnings.sort_by_key(|Warning(fault)| fault.position());
+                warnings.sort_by_key(|ConfigWarning(fault)| fault.sort_position());
                 Ok((value, warnings))
             }
             _ => {
-                faults.sort_by_key(Fault::position);
-                Err(Faults(faults))
+                faults.sort_by_key(ConfigFault::sort_position);
+                Err(ConfigFaults(faults))
             }
         }
     }

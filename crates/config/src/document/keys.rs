@@ -12,14 +12,14 @@ use crate::config::Config;
 use crate::laboratory::Laboratory;
 use crate::limits::{self, Limits, Sources};
 use crate::listen::{self, Listen};
-use crate::log::Log;
-use crate::origin::{self, Origin, OriginServer};
-use crate::reading::names::{MAX_NETWORKS, network};
+use crate::log::LogConfig;
+use crate::origin::{self, OriginConfig, OriginServer};
+use crate::reading::names::{MAX_NETWORKS, network_kind};
 use crate::reading::rule_readers;
-use crate::reading::section::Section;
+use crate::reading::section::ConfigSection;
 use crate::reading::table::{ConfigKey, KeyTable};
-use crate::reload::Reload;
-use crate::route::{self, Around, Route, Seen};
+use crate::reload::ReloadConfig;
+use crate::route::{self, EarlierRoutes, RouteConfig, RouteContext};
 use crate::server_id::ServerId;
 use crate::timeouts::Timeouts;
 use crate::traces::{self, Traces};
@@ -27,141 +27,149 @@ use crate::transport::{self, LiteQuic};
 use std::collections::BTreeSet;
 
 /// Every table of keys by the head that it has in the file.
-const TABLES: &[(&str, &[ConfigKey])] = &[
+const KEY_TABLES: &[(&str, &[ConfigKey])] = &[
     ("listen", Listen::KEYS),
     ("listen.server_id", ServerId::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
     ("acme[]", Acme::KEYS),
     ("acme[].eab", Eab::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
-    ("origin", Origin::KEYS),
+    ("origin", OriginConfig::KEYS),
     ("origin.url[]", OriginServer::KEYS),
-    ("routes[]", Route::KEYS),
+    ("routes[]", RouteConfig::KEYS),
     ("limits", Limits::KEYS),
     ("limits", Sources::KEYS),
     ("timeouts", Timeouts::KEYS),
     ("litequic", LiteQuic::KEYS),
     ("admin", Admin::KEYS),
-    ("reload", Reload::KEYS),
-    ("log", Log::KEYS),
+    ("reload", ReloadConfig::KEYS),
+    ("log", LogConfig::KEYS),
     ("access_log", AccessLog::KEYS),
     ("traces", Traces::KEYS),
 ];
 
-fn all() -> impl Iterator<Item = (String, &'static ConfigKey)> {
+fn all_keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     let named = |(table, keys): &(&str, &'static [ConfigKey])| {
         let table = (*table).to_owned();
         let keys = keys.iter().filter(|key| key.is_key);
         keys.map(move |key| (format!("{table}.{}", key.name), key)).collect::<Vec<_>>()
     };
-    TABLES.iter().flat_map(named)
+    KEY_TABLES.iter().flat_map(named)
 }
 
 /// The keys whose change waits for a restart: sockets, threads and token keys are created once, and log collectors are
 /// configured for the log's format.
-pub fn needs_restart() -> Vec<String> {
-    all().filter(|(_, key)| key.needs_restart).map(|(path, _)| path).collect()
+pub fn restart_keys() -> Vec<String> {
+    all_keys().filter(|(_, key)| key.needs_restart).map(|(path, _)| path).collect()
 }
 
 /// The metric that counts when what `key` bounds is reached.
-pub fn metric(key: &str) -> Option<String> {
-    all().find(|(path, _)| path == key).and_then(|(_, key)| key.metric())
+pub fn limit_metric(key: &str) -> Option<String> {
+    all_keys().find(|(path, _)| path == key).and_then(|(_, key)| key.metric_name())
 }
 
 /// The certificates of files, and those that litequic obtains: at least one of either.
-fn server_certificates(root: &mut Section<'_>, listen: &Listen) -> (Vec<CertificateFiles>, Vec<Acme>) {
-    let certificates = root.tables(
+fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (Vec<CertificateFiles>, Vec<Acme>) {
+    let certificates = root.read_table_array(
         "certificates",
         "Certificates; the first is served to a client that names none of the others' names. Of several with one name a client gets the \
          cheapest whose signature it verifies.",
-        CertificateFiles::read,
+        CertificateFiles::read_table,
     );
     let mut hosts = acme::SeenHosts::default();
     let about = "Certificates that litequic obtains and renews by itself, by ACME (RFC 8555): one for each host.";
-    let acme = root.tables("acme", about, |section| acme::read(section, listen, &mut hosts));
-    if !root.has("certificates") {
+    let acme = root.read_table_array("acme", about, |section| acme::read_acme_table(section, listen, &mut hosts));
+    if !root.has_key("certificates") {
         if acme.is_empty() {
-            root.missing("certificates", "[[certificates]] with cert and key, or [[acme]]: QUIC is always encrypted");
+            root.note_missing(
+                "certificates",
+                "[[certificates]] with cert and key, or [[acme]]: QUIC is always encrypted",
+            );
         }
     } else if root.is_empty_list("certificates") {
-        root.fault("certificates", "has no certificate", None, None);
+        root.note_fault("certificates", "has no certificate", None, None);
     }
     (certificates, acme)
 }
 
 /// The whole file. If faults were noted it only serves to find more.
-pub(crate) fn config(root: &mut Section<'_>) -> Config {
-    let listen = root.table("listen", "The listeners for clients.", listen::read);
-    let (certificates, acme) = server_certificates(root, &listen);
+pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
+    let listen = root.read_subtable("listen", "The listeners for clients.", listen::read_listen);
+    let (certificates, acme) = read_server_certificates(root, &listen);
     let about = "Whether clients present certificates, and the certificate authorities that verify them.";
-    let (client_certificates, has_ca) = root.table("client_certificates", about, certificates::read);
+    let (client_certificates, has_ca) =
+        root.read_subtable("client_certificates", about, certificates::read_client_certificates);
 
-    let has_origin = root.has("origin");
+    let has_origin = root.has_key("origin");
     let mut cookies = BTreeSet::new();
     let about = "The origin of every request that matches no route.";
-    let simple = root.table("origin", about, |section| origin::read(section, &mut cookies));
-    let mut origins = root.named_tables("origins", "Origins, for routes to name.", |name, section| {
-        if has_origin && name == Config::ORIGIN {
-            section.fault_here("is reserved for [origin]", "another name");
+    let simple = root.read_subtable("origin", about, |section| origin::read_origin(section, &mut cookies));
+    let mut origins = root.read_named_tables("origins", "Origins, for routes to name.", |name, section| {
+        if has_origin && name == Config::ORIGIN_NAME {
+            section.note_table_fault("is reserved for [origin]", "another name");
         }
-        origin::read(section, &mut cookies)
+        origin::read_origin(section, &mut cookies)
     });
     if has_origin {
-        origins.push((Config::ORIGIN.into(), simple));
+        origins.push((Config::ORIGIN_NAME.into(), simple));
     }
 
     let about = "Rules for the header of every request, as in a route. A route's own rules for a field replace the rules for that field here.";
-    let request_headers = rule_readers::request_headers(root, "request_headers", about);
+    let request_headers = rule_readers::read_request_headers(root, "request_headers", about);
     let about = "Rules for the header of every response, as in a route, also for litequic's own answers to requests without a \
         route. A route's own rules for a field replace the rules for that field here. They do not apply to answers of \
         `listen.redirect`.";
-    let response_headers = rule_readers::response_headers(root, "response_headers", about);
+    let response_headers = rule_readers::read_response_headers(root, "response_headers", about);
 
     let about = "File with the body of litequic's own error responses with this status, unless the route has one: a number from \
         `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class. Read at the start and on a reload, 256 KiB at \
         most; the extension of its name decides its `Content-Type`.";
-    let error_pages = rule_readers::error_pages(root, "error_pages", about);
+    let error_pages = rule_readers::read_error_pages(root, "error_pages", about);
     // A route may name what was meant by `[origin.NAME]`, which has its own fault.
-    let is_unknown = |name: &&str| Origin::KEYS.iter().all(|key| key.name != *name);
-    let meant = root.names_within("origin").filter(is_unknown);
+    let is_unknown = |name: &&str| OriginConfig::KEYS.iter().all(|key| key.name != *name);
+    let meant = root.table_names_within("origin").filter(is_unknown);
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).chain(meant).collect();
-    let mut seen = Seen::default();
-    let around = Around { origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
+    let mut seen = EarlierRoutes::default();
+    let around = RouteContext { origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
     let about = "Routes: which origin serves which requests. The host decides first, an exact one before `*.`; then the path, an \
         exact one before the longest prefix; then the conditions of `match`. Between routes that are equal in all of these, the \
         order in the file decides.";
-    let mut routes = root.tables("routes", about, |section| route::read(section, &around, &mut seen));
+    let mut routes = root.read_table_array("routes", about, |section| route::read_route(section, &around, &mut seen));
     if has_origin && !seen.has_catch_all() {
-        routes.push(Route::catch_all(Config::ORIGIN));
+        routes.push(RouteConfig::catch_all(Config::ORIGIN_NAME));
     }
-    if !has_origin && !root.has("routes") {
-        root.missing("origin", "[origin] with url, or [[routes]] and [origins.NAME]");
+    if !has_origin && !root.has_key("routes") {
+        root.note_missing("origin", "[origin] with url, or [[routes]] and [origins.NAME]");
     } else if routes.is_empty() && root.is_empty_list("routes") {
-        root.fault("routes", "has no route", None, None);
+        root.note_fault("routes", "has no route", None, None);
     }
 
-    let (mut limits, mut sources) = root.table("limits", "Limits for clients.", limits::read);
-    let timeouts = root.table("timeouts", "Timeouts.", |section| {
-        let timeouts = Timeouts::read(section);
-        if let Some(problem) = listen.server_id.as_ref().and_then(|server_id| server_id.outlasted_by(timeouts.idle)) {
-            section.fault("idle", &problem, None, None);
+    let (mut limits, mut sources) = root.read_subtable("limits", "Limits for clients.", limits::read_limits);
+    let timeouts = root.read_subtable("timeouts", "Timeouts.", |section| {
+        let timeouts = Timeouts::read_table(section);
+        if let Some(problem) =
+            listen.server_id.as_ref().and_then(|server_id| server_id.idle_timeout_fault(timeouts.idle))
+        {
+            section.note_fault("idle", &problem, None, None);
         }
         timeouts
     });
     if timeouts.lingering.is_zero() {
         limits.max_lingering_bytes = 0;
     }
-    let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
-    let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
-    let reload = root.table("reload", "What a changed file does by itself.", Reload::read);
-    let log = root.table("log", "The log.", Log::read);
-    let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
+    let litequic = root.read_subtable("litequic", "How datagrams are received and sent.", transport::read_transport);
+    let admin = root.read_subtable("admin", "Administration interface.", |section| admin::read_admin(section, &listen));
+    let reload = root.read_subtable("reload", "What a changed file does by itself.", ReloadConfig::read_table);
+    let log = root.read_subtable("log", "The log.", LogConfig::read_table);
+    let access_log =
+        root.read_subtable("access_log", "The access log: a line for each request.", access::read_access_log);
     let about = "Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.";
-    let traces = root.table("traces", about, traces::read);
-    let laboratory = root.table_beside_schema("laboratory", Laboratory::read);
-    laboratory.apply(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
+    let traces = root.read_subtable("traces", about, traces::read_traces);
+    let laboratory = root.read_hidden_table("laboratory", Laboratory::read_table);
+    laboratory.apply_overrides(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
-    let trusted_proxies = root.list("trusted_proxies", network(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
+    let trusted_proxies =
+        root.list_values("trusted_proxies", network_kind(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
     Config {
         listen,
         certificates,

@@ -8,9 +8,9 @@ pub(crate) mod file;
 pub(crate) mod keys;
 pub(crate) mod reference;
 
-pub use consistency::ambiguities;
-pub use diff::Change;
-pub use draft::{Draft, Findings};
-pub use file::{load, parse, schema};
-pub use keys::{metric, needs_restart};
-pub use reference::reference;
+pub use consistency::find_ambiguous_routes;
+pub use diff::ConfigChange;
+pub use draft::{FaultCollector, ParsedConfig};
+pub use file::{json_schema, load_config, parse_config};
+pub use keys::{limit_metric, restart_keys};
+pub use reference::reference_page;

@@ -1,114 +1,122 @@
 //! The reference of all keys, as Markdown: the schema, for people.
 
-use super::file::schema;
-use super::keys::{metric, needs_restart};
+use super::file::json_schema;
+use super::keys::{limit_metric, restart_keys};
 use serde_json::Value as Json;
 
 /// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when
 /// its limit is reached: a table for each section.
-pub fn reference() -> String {
-    let mut page = Page { lines: Vec::new(), told: Vec::new(), need_restart: needs_restart() };
-    page.say("# Configuration keys");
-    page.say("");
-    page.say("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
-    page.say("[configuration.md](../configuration.md). What needs a restart is not followed by a");
-    page.say("[reload](../operating.md#reload).");
-    page.section("The top level", "", &schema());
+pub fn reference_page() -> String {
+    let mut page = MarkdownPage { lines: Vec::new(), listed_keys: Vec::new(), need_restart: restart_keys() };
+    page.push_line("# Configuration keys");
+    page.push_line("");
+    page.push_line("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
+    page.push_line("[configuration.md](../configuration.md). What needs a restart is not followed by a");
+    page.push_line("[reload](../operating.md#reload).");
+    page.add_section("The top level", "", &json_schema());
     page.lines.join("\n") + "\n"
 }
 
-struct Page {
+struct MarkdownPage {
     lines: Vec<String>,
     /// The keys that the page has, and under which heading: repeated ones are listed once.
-    told: Vec<(Json, String)>,
+    listed_keys: Vec<(Json, String)>,
     need_restart: Vec<String>,
 }
 
-impl Page {
-    fn say(&mut self, line: impl Into<String>) {
+impl MarkdownPage {
+    fn push_line(&mut self, line: impl Into<String>) {
         self.lines.push(line.into());
     }
 
     /// The table `heading`, whose keys stand below `path`, and the tables within it.
-    fn section(&mut self, heading: &str, path: &str, schema: &Json) {
+    fn add_section(&mut self, heading: &str, path: &str, schema: &Json) {
         let keys = &schema["properties"];
-        self.say("");
-        self.say(format!("## {heading}"));
-        self.say("");
+        self.push_line("");
+        self.push_line(format!("## {heading}"));
+        self.push_line("");
         if let Some(about) = schema["description"].as_str() {
-            self.say(about);
-            self.say("");
+            self.push_line(about);
+            self.push_line("");
         }
-        if let Some((_, same)) = self.told.iter().find(|(told, _)| told == keys) {
+        if let Some((_, same)) = self.listed_keys.iter().find(|(told, _)| told == keys) {
             let line = format!("The keys of {same}.");
-            self.say(line);
+            self.push_line(line);
             return;
         }
-        self.told.push((keys.clone(), heading.into()));
+        self.listed_keys.push((keys.clone(), heading.into()));
         let keys = || keys.as_object().into_iter().flatten();
-        self.rows(path, keys().filter(|(_, of)| table(of).is_none()), &schema["required"]);
+        self.push_key_rows(path, keys().filter(|(_, of)| nested_tables(of).is_none()), &schema["required"]);
         for (name, of) in keys() {
-            let path = join(path, name);
+            let path = key_path(path, name);
             let about = &of["description"];
-            match table(of) {
+            match nested_tables(of) {
                 None => {
-                    if let Some(each) = table_in_list(of) {
+                    if let Some(each) = nested_table_in_list(of) {
                         let about = format!("A table among the values of `{path}`.").into();
-                        self.section(&format!("`[[{path}]]`"), &format!("{path}[]"), &told_as(each, &about));
+                        self.add_section(
+                            &format!("`[[{path}]]`"),
+                            &format!("{path}[]"),
+                            &with_description(each, &about),
+                        );
                     }
                 }
-                Some(Table::One) => self.section(&format!("`[{}]`", head(&path)), &path, of),
-                Some(Table::Many(each)) => {
-                    self.section(&format!("`[[{}]]`", head(&path)), &format!("{path}[]"), &told_as(each, about));
+                Some(NestedTables::One) => self.add_section(&format!("`[{}]`", table_head(&path)), &path, of),
+                Some(NestedTables::Many(each)) => {
+                    self.add_section(
+                        &format!("`[[{}]]`", table_head(&path)),
+                        &format!("{path}[]"),
+                        &with_description(each, about),
+                    );
                 }
-                Some(Table::Named(each)) => {
+                Some(NestedTables::Named(each)) => {
                     let path = format!("{path}.NAME");
-                    self.section(&format!("`[{}]`", head(&path)), &path, &told_as(each, about));
+                    self.add_section(&format!("`[{}]`", table_head(&path)), &path, &with_description(each, about));
                 }
             }
         }
     }
 
-    fn rows<'j>(&mut self, path: &str, keys: impl Iterator<Item = (&'j String, &'j Json)>, required: &Json) {
+    fn push_key_rows<'j>(&mut self, path: &str, keys: impl Iterator<Item = (&'j String, &'j Json)>, required: &Json) {
         let mut rows = Vec::new();
         for (name, schema) in keys {
             // Of values by names that the operator gives.
             let any = if schema["additionalProperties"].is_object() { ".NAME" } else { "" };
-            let key = join(path, name) + any;
+            let key = key_path(path, name) + any;
             let is_required = required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
-            rows.push(row(&key, schema, is_required, self.need_restart.contains(&key)));
+            rows.push(format_key_row(&key, schema, is_required, self.need_restart.contains(&key)));
         }
         if !rows.is_empty() {
-            self.say("| key | value | default | what it is |");
-            self.say("|---|---|---|---|");
+            self.push_line("| key | value | default | what it is |");
+            self.push_line("|---|---|---|---|");
             self.lines.append(&mut rows);
         }
     }
 }
 
 /// A key whose value is a table, or are tables.
-enum Table<'a> {
+enum NestedTables<'a> {
     One,
     Many(&'a Json),
     /// By names that the operator gives.
     Named(&'a Json),
 }
 
-fn table(schema: &Json) -> Option<Table<'_>> {
+fn nested_tables(schema: &Json) -> Option<NestedTables<'_>> {
     if schema["properties"].is_object() {
-        return Some(Table::One);
+        return Some(NestedTables::One);
     }
     let of = |key: &str| Some(&schema[key]).filter(|each| each["properties"].is_object());
-    of("items").map(Table::Many).or_else(|| of("additionalProperties").map(Table::Named))
+    of("items").map(NestedTables::Many).or_else(|| of("additionalProperties").map(NestedTables::Named))
 }
 
 /// Alternatives to a value in a list, if that is a table.
-fn table_in_list(schema: &Json) -> Option<&Json> {
+fn nested_table_in_list(schema: &Json) -> Option<&Json> {
     schema["anyOf"].as_array()?.iter().find(|one| one["properties"].is_object())
 }
 
 /// `each` with the description of all.
-fn told_as(each: &Json, about: &Json) -> Json {
+fn with_description(each: &Json, about: &Json) -> Json {
     let mut each = each.clone();
     if let Some(fields) = each.as_object_mut() {
         fields.insert("description".into(), about.clone());
@@ -116,7 +124,7 @@ fn told_as(each: &Json, about: &Json) -> Json {
     each
 }
 
-fn row(key: &str, schema: &Json, is_required: bool, needs_restart: bool) -> String {
+fn format_key_row(key: &str, schema: &Json, is_required: bool, needs_restart: bool) -> String {
     let value = schema["$comment"].as_str().unwrap_or_default().replace('*', "\\*").replace('|', "\\|");
     let default = match schema.get("default") {
         Some(default) => format!("`{default}`"),
@@ -127,17 +135,17 @@ fn row(key: &str, schema: &Json, is_required: bool, needs_restart: bool) -> Stri
     if needs_restart {
         about += " Needs a restart.";
     }
-    if let Some(metric) = metric(key) {
+    if let Some(metric) = limit_metric(key) {
         about += &format!(" Counted by `{metric}`.");
     }
     format!("| `{key}` | {value} | {default} | {about} |")
 }
 
-fn join(path: &str, name: &str) -> String {
+fn key_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.into() } else { format!("{path}.{name}") }
 }
 
 /// A path as it is written in a table's head.
-fn head(path: &str) -> String {
+fn table_head(path: &str) -> String {
     path.replace("[]", "")
 }

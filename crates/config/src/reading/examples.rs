@@ -1,7 +1,7 @@
 //! An example of each table, for a file that has something else in its place.
 
 /// By the paths of tables; an origin's are those of `origin`.
-const EXAMPLES: &[(&str, &str)] = &[
+const TABLE_EXAMPLES: &[(&str, &str)] = &[
     ("access_log", r#"{ path = "stderr" }"#),
     ("acme[].eab", r#"{ kid = "KEY-ID", key_file = "eab.key" }"#),
     ("admin", r#"{ listen = "127.0.0.1:9443" }"#),
@@ -47,8 +47,8 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 /// What is expected in place of the table `path`, after "expected", where the file has `written` values there.
-pub(crate) fn expected(path: &str, is_list: bool) -> String {
-    let generic = generic(path);
+pub(crate) fn expected_table(path: &str, is_list: bool) -> String {
+    let generic = generic_path(path);
     let key = generic.rsplit('.').next().unwrap_or_default();
     if is_list && generic == "origin" {
         return format!("[{path}] once, with url = [\"…\", \"…\"] for several servers");
@@ -56,14 +56,14 @@ pub(crate) fn expected(path: &str, is_list: bool) -> String {
     if is_list {
         return format!("[{}] once", path.replace("[0]", ""));
     }
-    match EXAMPLES.iter().find(|(table, _)| *table == generic) {
+    match TABLE_EXAMPLES.iter().find(|(table, _)| *table == generic) {
         Some((_, example)) => format!("a table, such as {key} = {example}"),
         None => "a table".into(),
     }
 }
 
 /// `routes[1]` as `routes[]`, and each origin as `origin`.
-pub(crate) fn generic(path: &str) -> String {
+pub(crate) fn generic_path(path: &str) -> String {
     let of_origin = path.strip_prefix("origins.").map(|name| match name.split_once('.') {
         Some((_, inner)) => format!("origin.{inner}"),
         None => "origin".into(),
@@ -77,14 +77,14 @@ pub(crate) fn generic(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{parse, schema};
+    use crate::{json_schema, parse_config};
     use serde_json::Value as Json;
     use std::{collections::BTreeSet, path::Path};
 
     fn tables(path: &str, schema: &Json, all: &mut BTreeSet<String>) {
         let has = |key: &str| schema[key].is_object();
         if !path.is_empty() && !path.ends_with("[]") && (has("properties") || has("additionalProperties")) {
-            all.insert(generic(path));
+            all.insert(generic_path(path));
         }
         for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
             tables(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, inner, all);
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn every_table_has_an_example_and_each_is_right() {
         let mut all = BTreeSet::new();
-        tables("", &schema(), &mut all);
-        let with_examples: BTreeSet<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        tables("", &json_schema(), &mut all);
+        let with_examples: BTreeSet<_> = TABLE_EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
         assert_eq!(all, with_examples);
-        for (path, example) in EXAMPLES {
+        for (path, example) in TABLE_EXAMPLES {
             let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
             let head = match table {
                 "" => String::new(),
@@ -112,7 +112,8 @@ mod tests {
                 inner if inner.starts_with("routes[].") => format!("[[routes]]\n[{}]\n", inner.replace("[]", "")),
                 table => format!("[{table}]\n"),
             };
-            let faults = parse(&format!("{head}{key} = {example}\n"), Path::new("a.toml"), |_| None).unwrap_err();
+            let faults =
+                parse_config(&format!("{head}{key} = {example}\n"), Path::new("a.toml"), |_| None).unwrap_err();
             // What else a file needs is missing, and a file of TOML has no other fault.
             let wrong: Vec<_> = faults.0.iter().filter(|fault| !fault.problem.contains("missing")).collect();
             let elsewhere = |problem: &str| {

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 /// One fault. Its `Display` is one line: `FILE:LINE:COLUMN: KEY = VALUE: PROBLEM; expected …; did you mean …?`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// The file as it was named on the command line.
     pub file: PathBuf,
     /// From 1. `None` if the file as a whole is at fault.
@@ -23,12 +23,12 @@ pub struct Fault {
     pub nearest: Option<String>,
 }
 
-impl Fault {
+impl ConfigFault {
     /// Characters of a key or a value that a message quotes at most.
     pub const MAX_QUOTE: usize = 60;
 
     /// A fault of an argument of the command line.
-    pub fn of_command_line(argument: &str, problem: &str) -> Self {
+    pub fn from_command_line(argument: &str, problem: &str) -> Self {
         let (file, key) = (argument.into(), String::new());
         Self {
             file,
@@ -43,12 +43,12 @@ impl Fault {
     }
 
     /// To sort by: the file as a whole comes last.
-    pub(crate) fn position(&self) -> (usize, usize) {
+    pub(crate) fn sort_position(&self) -> (usize, usize) {
         (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))
     }
 
     /// `severity` is between the position and the key, as in a compiler's messages.
-    fn write(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
+    fn write_with_severity(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
             write!(f, ":{line}:{column}")?;
@@ -71,29 +71,29 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "")
+        self.write_with_severity(f, "")
     }
 }
 
 /// A value that can be used and probably should not. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY =
 /// VALUE: PROBLEM`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning(pub Fault);
+pub struct ConfigWarning(pub ConfigFault);
 
-impl fmt::Display for Warning {
+impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.write(f, ": warning")
+        self.0.write_with_severity(f, ": warning")
     }
 }
 
 /// Every fault of a configuration, in the order of the file; at least one. Its `Display` has a line a fault and a
 /// last one that counts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ConfigFaults(pub Vec<ConfigFault>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for fault in &self.0 {
             writeln!(f, "{fault}")?;
@@ -105,22 +105,22 @@ impl fmt::Display for Faults {
     }
 }
 
-impl std::error::Error for Faults {}
+impl std::error::Error for ConfigFaults {}
 
 /// `text` on one line, cut to [`Fault::MAX_QUOTE`] characters.
-pub(crate) fn quote(text: &str) -> String {
+pub(crate) fn quote_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut quoted: String =
-        line.chars().take(Fault::MAX_QUOTE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if line.chars().nth(Fault::MAX_QUOTE).is_some() || line.len() < text.trim_end().len() {
+        line.chars().take(ConfigFault::MAX_QUOTE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if line.chars().nth(ConfigFault::MAX_QUOTE).is_some() || line.len() < text.trim_end().len() {
         quoted.push('…');
     }
     quoted
 }
 
 /// The one of `known` that is nearest to `written`, unless all are far off.
-pub(crate) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    if written.len() > Fault::MAX_QUOTE {
+pub(crate) fn nearest_word<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    if written.len() > ConfigFault::MAX_QUOTE {
         return None;
     }
     let written = written.to_lowercase();
@@ -141,11 +141,11 @@ mod tests {
 
     #[test]
     fn a_quote_is_one_bounded_line() {
-        assert_eq!(quote("\"short\""), "\"short\"");
-        assert_eq!(quote("[\n  1,\n]"), "[…");
-        assert_eq!(quote("a\u{1b}[31mb"), "a\u{fffd}[31mb");
-        assert_eq!(quote(&"x".repeat(61)).chars().count(), Fault::MAX_QUOTE + 1);
-        assert_eq!(quote(&"é".repeat(60)), "é".repeat(60));
+        assert_eq!(quote_line("\"short\""), "\"short\"");
+        assert_eq!(quote_line("[\n  1,\n]"), "[…");
+        assert_eq!(quote_line("a\u{1b}[31mb"), "a\u{fffd}[31mb");
+        assert_eq!(quote_line(&"x".repeat(61)).chars().count(), ConfigFault::MAX_QUOTE + 1);
+        assert_eq!(quote_line(&"é".repeat(60)), "é".repeat(60));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             ("log", None),
             ("", None),
         ] {
-            assert_eq!(nearest(written, known), expected, "{written}");
+            assert_eq!(nearest_word(written, known), expected, "{written}");
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod source;
 pub(crate) mod table;
 pub(crate) mod values;
 
-pub use fault::{Fault, Faults, Warning};
-pub use foreign::foreign_variable;
+pub use fault::{ConfigFault, ConfigFaults, ConfigWarning};
+pub use foreign::find_foreign_variable;
 pub use litequic_base::network::Network;
-pub use names::listen_address;
+pub use names::parse_listen_address;

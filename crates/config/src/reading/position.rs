@@ -1,6 +1,6 @@
 //! Where a configuration's values stand: in the file, or on the command line.
 
-use super::fault::Fault;
+use super::fault::ConfigFault;
 use std::{
     collections::BTreeMap,
     fmt::Display,
@@ -9,32 +9,32 @@ use std::{
 
 /// The positions of a configuration's values, by their keys.
 #[derive(Debug)]
-pub(crate) struct Positions {
+pub(crate) struct KeyPositions {
     /// `None` for the command line.
     file: Option<PathBuf>,
-    pub(crate) by_key: BTreeMap<String, Position>,
+    pub(crate) by_key: BTreeMap<String, KeyPosition>,
 }
 
 /// The position of a value.
 #[derive(Debug)]
-pub(crate) struct Position {
+pub(crate) struct KeyPosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
     /// The value as the file has it.
     pub(crate) value: Option<String>,
 }
 
-impl Positions {
+impl KeyPositions {
     /// Positions of the keys of `file`.
-    pub(crate) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
+    pub(crate) fn new(file: &Path, by_key: BTreeMap<String, KeyPosition>) -> Self {
         Self { file: Some(file.into()), by_key }
     }
 
-    pub(crate) fn of_command_line() -> Self {
+    pub(crate) fn for_command_line() -> Self {
         Self { file: None, by_key: BTreeMap::new() }
     }
 
-    pub(crate) fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
+    pub(crate) fn fault_at_key(&self, key: &str, problem: &dyn Display) -> ConfigFault {
         let position = self.by_key.get(key);
         let (file, key) = match (&self.file, key) {
             (Some(file), key) => (file.clone(), key.into()),
@@ -45,6 +45,6 @@ impl Positions {
         };
         let (line, column) = position.map(|at| (at.line, at.column)).unzip();
         let value = position.and_then(|at| at.value.clone());
-        Fault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
+        ConfigFault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
     }
 }

@@ -1,49 +1,53 @@
 //! Keys of earlier versions: what a file that still has one is told.
 
 /// The beginning of each hint.
-pub(crate) const BEGINNING: &str = "was removed in 0.1.0, now ";
+pub(crate) const REMOVED_PREFIX: &str = "was removed in 0.1.0, now ";
 
 /// A key that is gone, and its heir.
-struct Removed {
+struct RemovedKey {
     section: &'static str,
     name: &'static str,
     /// What does its work now.
-    now: &'static str,
+    replacement: &'static str,
 }
 
-const fn key(section: &'static str, name: &'static str, now: &'static str) -> Removed {
-    Removed { section, name, now }
+const fn removed_key(section: &'static str, name: &'static str, now: &'static str) -> RemovedKey {
+    RemovedKey { section, name, replacement: now }
 }
 
 /// In the order of the reference. `origin` stands for `origins.NAME` too.
-const KEYS: &[Removed] = &[
-    key("listen", "congestion", "litequic.congestion for every address"),
-    key("origin", "max_ejected", "always half of the servers"),
-    key("origin", "retry_minimum", "always 10 retries per second beside origin.retry_share, and none with \"none\""),
-    key("origin", "request_buffer", "16 KiB, or laboratory.request_buffer in experiments"),
-    key("routes[]", "path_reading", "path_reading of the route's origin"),
-    key("limits", "retry_handshakes", "an eighth of limits.max_handshakes"),
-    key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
-    key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
-    key("limits", "max_small_frames", "10,000, or laboratory.max_small_frames in experiments"),
-    key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
-    key("limits", "max_lingering_bytes", "64 MiB within timeouts.lingering; \"0s\" there discards nothing"),
-    key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
-    key("limits", "connection_receive_buffer", "6/256 of limits.worker_receive_buffer"),
-    key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
-    key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
-    key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
+const REMOVED_KEYS: &[RemovedKey] = &[
+    removed_key("listen", "congestion", "litequic.congestion for every address"),
+    removed_key("origin", "max_ejected", "always half of the servers"),
+    removed_key(
+        "origin",
+        "retry_minimum",
+        "always 10 retries per second beside origin.retry_share, and none with \"none\"",
+    ),
+    removed_key("origin", "request_buffer", "16 KiB, or laboratory.request_buffer in experiments"),
+    removed_key("routes[]", "path_reading", "path_reading of the route's origin"),
+    removed_key("limits", "retry_handshakes", "an eighth of limits.max_handshakes"),
+    removed_key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
+    removed_key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
+    removed_key("limits", "max_small_frames", "10,000, or laboratory.max_small_frames in experiments"),
+    removed_key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
+    removed_key("limits", "max_lingering_bytes", "64 MiB within timeouts.lingering; \"0s\" there discards nothing"),
+    removed_key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
+    removed_key("limits", "connection_receive_buffer", "6/256 of limits.worker_receive_buffer"),
+    removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
+    removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
+    removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
 
 /// What a file is told that has the key `name` in the table at the path `section`; `None` if it was never one.
-pub(crate) fn hint(section: &str, name: &str) -> Option<String> {
+pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",
         "routes" if section.ends_with(']') => "routes[]",
         _ => section,
     };
-    let found = KEYS.iter().find(|key| key.section == table && key.name == name)?;
-    Some(format!("{BEGINNING}{}", found.now))
+    let found = REMOVED_KEYS.iter().find(|key| key.section == table && key.name == name)?;
+    Some(format!("{REMOVED_PREFIX}{}", found.replacement))
 }
 
 #[cfg(test)]
@@ -62,7 +66,7 @@ mod tests {
             ("limits", "max_ejected", None),
             ("", "congestion", None),
         ] {
-            assert_eq!(hint(section, name).as_deref(), expected, "{section} {name}");
+            assert_eq!(removed_hint(section, name).as_deref(), expected, "{section} {name}");
         }
     }
 }

@@ -3,8 +3,8 @@
 //! and keys, ranges, defaults and schema are in one place (`table.rs`).
 
 use super::examples;
-use super::source::{SourceText, UnknownKey, join};
-use super::values::{Kind, RawValue, Wrong};
+use super::source::{SourceText, UnknownKey, join_path};
+use super::values::{RawValue, ValueError, ValueKind};
 use serde_json::{Map, Value as Json, json};
 use std::{
     cell::RefCell,
@@ -18,7 +18,7 @@ use toml::{
 };
 
 /// One table of the file; if the file does not have it, it reads as empty and has no faults.
-pub(crate) struct Section<'s> {
+pub(crate) struct ConfigSection<'s> {
     source: &'s SourceText<'s>,
     table: Option<&'s DeTable<'s>>,
     span: Option<Range<usize>>,
@@ -32,15 +32,19 @@ pub(crate) struct Section<'s> {
     /// Keys whose value was rejected.
     wrong: Vec<String>,
     /// Indexes of the values of an array that were not rejected, by key.
-    right: BTreeMap<String, Vec<usize>>,
+    valid: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'s> SourceText<'s> {
     /// What `read` returns for the file, right or wrong, and the schema of such files.
-    pub(crate) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
-        let mut root = Section::new(self, Some(table), None, String::new());
+    pub(crate) fn read_root<T>(
+        &'s self,
+        table: &'s DeTable<'s>,
+        read: impl FnOnce(&mut ConfigSection<'s>) -> T,
+    ) -> (T, Json) {
+        let mut root = ConfigSection::new(self, Some(table), None, String::new());
         let value = read(&mut root);
-        let schema = root.finish();
+        let schema = root.finish_section();
         for unknown in self.unknown_keys.take() {
             self.note_unknown_key(unknown, &schema);
         }
@@ -48,7 +52,7 @@ impl<'s> SourceText<'s> {
     }
 }
 
-impl<'s> Section<'s> {
+impl<'s> ConfigSection<'s> {
     /// `table` under `path`, its head at `span`.
     pub(crate) fn new(
         source: &'s SourceText<'s>,
@@ -66,21 +70,21 @@ impl<'s> Section<'s> {
             beside_schema: Vec::new(),
             missing: RefCell::default(),
             wrong: Vec::new(),
-            right: BTreeMap::new(),
+            valid: BTreeMap::new(),
         }
     }
 
     /// The folder that relative paths are relative to.
-    pub(crate) fn directory(&self) -> &'s Path {
-        self.source.directory()
+    pub(crate) fn base_directory(&self) -> &'s Path {
+        self.source.file_directory()
     }
 
-    fn get(&self, key: &str) -> Option<&'s Spanned<DeValue<'s>>> {
+    fn get_value(&self, key: &str) -> Option<&'s Spanned<DeValue<'s>>> {
         self.table?.get(key)
     }
 
     /// Notes `key` for the schema; `expected` is for people.
-    fn describe(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
+    fn describe_key(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
             if !expected.is_empty() {
@@ -91,9 +95,9 @@ impl<'s> Section<'s> {
         self.properties.insert(key.into(), schema);
     }
 
-    fn read<T>(&mut self, key: &str, kind: &Kind<T>) -> Option<T> {
-        let given = self.get(key)?;
-        let value = self.source.value(&join(&self.path, key), given, kind);
+    fn read_value<T>(&mut self, key: &str, kind: &ValueKind<T>) -> Option<T> {
+        let given = self.get_value(key)?;
+        let value = self.source.parse_value(&join_path(&self.path, key), given, kind);
         if value.is_none() {
             self.wrong.push(key.into());
         }
@@ -101,72 +105,76 @@ impl<'s> Section<'s> {
     }
 
     /// Whether this is a table of the file, and in it none of `keys` was rejected.
-    pub(crate) fn is_right(&self, keys: &[&str]) -> bool {
+    pub(crate) fn has_valid_keys(&self, keys: &[&str]) -> bool {
         self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
     }
 
     /// The names of the tables within the table `key`.
-    pub(crate) fn names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
-        let table = self.get(key).and_then(|value| value.get_ref().as_table());
+    pub(crate) fn table_names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
+        let table = self.get_value(key).and_then(|value| value.get_ref().as_table());
         let tables = table.into_iter().flatten().filter(|(_, value)| value.get_ref().is_table());
         tables.map(|(name, _)| name.get_ref().as_ref())
     }
 
     /// Whether the file has `key`, right or wrong.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.get(key).is_some()
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.get_value(key).is_some()
     }
 
     /// Whether the file has an array without elements as `key`.
     pub(crate) fn is_empty_list(&self, key: &str) -> bool {
-        self.get(key).and_then(|value| value.get_ref().as_array()).is_some_and(|array| array.iter().next().is_none())
+        self.get_value(key)
+            .and_then(|value| value.get_ref().as_array())
+            .is_some_and(|array| array.iter().next().is_none())
     }
 
     /// Whether the file has a table with keys as `key`, right or wrong, or something else there.
     pub(crate) fn has_entries(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| value.get_ref().as_table().is_none_or(|table| table.iter().next().is_some()))
+        self.get_value(key)
+            .is_some_and(|value| value.get_ref().as_table().is_none_or(|table| table.iter().next().is_some()))
     }
 
     /// The value of `key`, or `default`; also where the value is wrong.
-    pub(crate) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
-        let value = self.read(key, &kind);
-        self.describe(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
+    pub(crate) fn value_or_default<T>(&mut self, key: &str, kind: ValueKind<T>, default: T, about: &str) -> T {
+        let value = self.read_value(key, &kind);
+        self.describe_key(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
         value.unwrap_or(default)
     }
 
     /// The value of `key`; `None` where it is missing or wrong.
-    pub(crate) fn optional<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
-        let value = self.read(key, &kind);
-        self.describe(key, kind.schema, &kind.expected, None, about);
+    pub(crate) fn optional_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
+        let value = self.read_value(key, &kind);
+        self.describe_key(key, kind.schema, &kind.expected, None, about);
         value
     }
 
     /// The value of `key`, which must be there; `None` where it is missing or wrong, and that is noted.
-    pub(crate) fn required<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
-        if !self.has(key) {
-            self.missing(key, &kind.expected);
+    pub(crate) fn required_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
+        if !self.has_key(key) {
+            self.note_missing(key, &kind.expected);
         }
         self.required.push(key.into());
-        self.optional(key, kind, about)
+        self.optional_value(key, kind, about)
     }
 
     /// The values of `key`: an array whose length is in `count`, or a single value without an array. `None` if the key
     /// is missing; wrong values are left out.
-    pub(crate) fn list<T>(
+    pub(crate) fn list_values<T>(
         &mut self,
         key: &str,
-        kind: Kind<T>,
+        kind: ValueKind<T>,
         count: RangeInclusive<usize>,
         default: &[T],
         about: &str,
     ) -> Option<Vec<T>> {
-        let values = self.elements(key, &count, |section, path, value| section.source.value(path, value, &kind));
+        let values =
+            self.read_elements(key, &count, |section, path, value| section.source.parse_value(path, value, &kind));
         let array =
             json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
         let expected =
             format!("{} to {} of: {}; a single one needs no list", count.start(), count.end(), kind.expected);
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
-        self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
+        self.describe_key(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
         values
     }
 
@@ -175,26 +183,26 @@ impl<'s> Section<'s> {
     pub(crate) fn required_list<T>(
         &mut self,
         key: &str,
-        kind: Kind<T>,
+        kind: ValueKind<T>,
         count: RangeInclusive<usize>,
         about: &str,
     ) -> Vec<T> {
-        if !self.has(key) {
-            self.missing(key, &kind.expected);
+        if !self.has_key(key) {
+            self.note_missing(key, &kind.expected);
         }
         self.required.push(key.into());
-        self.optional_list(key, kind, count, about).unwrap_or_default()
+        self.optional_list_values(key, kind, count, about).unwrap_or_default()
     }
 
     /// The values of `key`, as [`Section::list`] reads them; `None` if the key is missing, and without a default.
-    pub(crate) fn optional_list<T>(
+    pub(crate) fn optional_list_values<T>(
         &mut self,
         key: &str,
-        kind: Kind<T>,
+        kind: ValueKind<T>,
         count: RangeInclusive<usize>,
         about: &str,
     ) -> Option<Vec<T>> {
-        let values = self.list(key, kind, count, &[], about);
+        let values = self.list_values(key, kind, count, &[], about);
         if let Some(schema) = self.properties.get_mut(key).and_then(Json::as_object_mut) {
             schema.remove("default");
         }
@@ -206,27 +214,27 @@ impl<'s> Section<'s> {
     pub(crate) fn required_list_or_tables<K, T: From<K>>(
         &mut self,
         key: &str,
-        kind: Kind<K>,
+        kind: ValueKind<K>,
         count: RangeInclusive<usize>,
         about: &str,
-        mut read: impl FnMut(&mut Section<'s>) -> Option<T>,
+        mut read: impl FnMut(&mut ConfigSection<'s>) -> Option<T>,
     ) -> Vec<T> {
-        if !self.has(key) {
-            self.missing(key, &kind.expected);
+        if !self.has_key(key) {
+            self.note_missing(key, &kind.expected);
         }
         self.required.push(key.into());
-        let values = self.elements(key, &count, |section, path, value| {
+        let values = self.read_elements(key, &count, |section, path, value| {
             if !value.get_ref().is_table() {
-                return section.source.value(path, value, &kind).map(T::from);
+                return section.source.parse_value(path, value, &kind).map(T::from);
             }
-            let mut table = section.inner(path.into(), Some(value));
+            let mut table = section.open_inner(path.into(), Some(value));
             let value = read(&mut table);
-            table.finish();
+            table.finish_section();
             value
         });
-        let mut example = Section::new(self.source, None, None, join(&self.path, key));
+        let mut example = ConfigSection::new(self.source, None, None, join_path(&self.path, key));
         read(&mut example);
-        let table = example.finish();
+        let table = example.finish_section();
         let each = json!({ "anyOf": [kind.schema, table] });
         let array = json!({ "type": "array", "items": each, "minItems": count.start(), "maxItems": count.end() });
         let expected = format!(
@@ -235,24 +243,30 @@ impl<'s> Section<'s> {
             count.end(),
             kind.expected
         );
-        self.describe(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
+        self.describe_key(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
         values.unwrap_or_default()
     }
 
     /// The result of `read` for each value of `key`, with its path: of an array whose length is in `count`, or of a
     /// single value. `None` if the key is missing; wrong values are left out.
-    fn elements<T>(
+    fn read_elements<T>(
         &mut self,
         key: &str,
         count: &RangeInclusive<usize>,
         mut read: impl FnMut(&Self, &str, &'s Spanned<DeValue<'s>>) -> Option<T>,
     ) -> Option<Vec<T>> {
-        let path = join(&self.path, key);
-        let value = self.get(key)?;
+        let path = join_path(&self.path, key);
+        let value = self.get_value(key)?;
         let values: Vec<(usize, T)> = match value.get_ref() {
             DeValue::Array(array) if !count.contains(&array.len()) => {
                 let problem = format!("has {} values", array.len());
-                self.note_at(path, value, &problem, Some(&format!("{} to {}", count.start(), count.end())), None);
+                self.note_value_fault(
+                    path,
+                    value,
+                    &problem,
+                    Some(&format!("{} to {}", count.start(), count.end())),
+                    None,
+                );
                 Vec::new()
             }
             DeValue::Array(array) => {
@@ -262,108 +276,129 @@ impl<'s> Section<'s> {
             _ => read(&*self, &path, value).map(|value| (0, value)).into_iter().collect(),
         };
         let (right, values) = values.into_iter().unzip();
-        self.right.insert(key.into(), right);
+        self.valid.insert(key.into(), right);
         Some(values)
     }
 
     /// Whether none of the values of the array `key`, or the single one, was rejected.
-    pub(crate) fn is_right_list(&self, key: &str) -> bool {
-        let count = self.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
-        self.right.get(key).is_some_and(|right| right.len() == count)
+    pub(crate) fn is_valid_list(&self, key: &str) -> bool {
+        let count = self.get_value(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
+        self.valid.get(key).is_some_and(|right| right.len() == count)
     }
 
     /// The table `key`, as `read` makes it; an empty one where it is missing.
-    pub(crate) fn table<T>(&mut self, key: &str, about: &str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
-        let value = self.get(key);
-        let mut section = self.inner(join(&self.path, key), value);
+    pub(crate) fn read_subtable<T>(
+        &mut self,
+        key: &str,
+        about: &str,
+        read: impl FnOnce(&mut ConfigSection<'s>) -> T,
+    ) -> T {
+        let value = self.get_value(key);
+        let mut section = self.open_inner(join_path(&self.path, key), value);
         let result = read(&mut section);
-        let schema = section.finish();
-        self.describe(key, schema, "", None, about);
+        let schema = section.finish_section();
+        self.describe_key(key, schema, "", None, about);
         result
     }
 
     /// The table `key`, which the schema does not have, as `read` makes it.
-    pub(crate) fn table_beside_schema<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
-        let result = self.table(key, "", read);
+    pub(crate) fn read_hidden_table<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut ConfigSection<'s>) -> T,
+    ) -> T {
+        let result = self.read_subtable(key, "", read);
         self.properties.remove(key);
         self.beside_schema.push(key);
         result
     }
 
     /// Each table of the array `key`, as `read` makes it.
-    pub(crate) fn tables<T>(&mut self, key: &str, about: &str, mut read: impl FnMut(&mut Section<'s>) -> T) -> Vec<T> {
-        let path = join(&self.path, key);
+    pub(crate) fn read_table_array<T>(
+        &mut self,
+        key: &str,
+        about: &str,
+        mut read: impl FnMut(&mut ConfigSection<'s>) -> T,
+    ) -> Vec<T> {
+        let path = join_path(&self.path, key);
         let expected = format!("tables that each begin with [[{path}]]");
-        let array = self.get(key).and_then(|value| {
+        let array = self.get_value(key).and_then(|value| {
             let array = value.get_ref().as_array();
             if array.is_none() {
-                self.wrong_type(&path, value, &expected);
+                self.note_wrong_type(&path, value, &expected);
             }
             array
         });
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
-            let mut section = self.inner(format!("{path}[{n}]"), Some(value));
+            let mut section = self.open_inner(format!("{path}[{n}]"), Some(value));
             // What is no table reads as an empty one: those behind it keep their places.
             results.push(read(&mut section));
-            section.finish();
+            section.finish_section();
         }
-        let mut example = Section::new(self.source, None, None, path);
+        let mut example = ConfigSection::new(self.source, None, None, path);
         read(&mut example);
-        let schema = json!({ "type": "array", "items": example.finish() });
-        self.describe(key, schema, "", None, about);
+        let schema = json!({ "type": "array", "items": example.finish_section() });
+        self.describe_key(key, schema, "", None, about);
         results
     }
 
     /// Each table within the table `key`, by name, as `read` makes it.
-    pub(crate) fn named_tables<T>(
+    pub(crate) fn read_named_tables<T>(
         &mut self,
         key: &str,
         about: &str,
-        mut read: impl FnMut(&str, &mut Section<'s>) -> T,
+        mut read: impl FnMut(&str, &mut ConfigSection<'s>) -> T,
     ) -> Vec<(String, T)> {
-        let path = join(&self.path, key);
-        let outer = self.inner(path.clone(), self.get(key));
+        let path = join_path(&self.path, key);
+        let outer = self.open_inner(path.clone(), self.get_value(key));
         let mut results = Vec::new();
         for (name, value) in outer.table.into_iter().flatten() {
-            let mut section = self.inner(join(&path, name.get_ref()), Some(value));
+            let mut section = self.open_inner(join_path(&path, name.get_ref()), Some(value));
             if section.table.is_some() {
                 results.push((name.get_ref().to_string(), read(name.get_ref(), &mut section)));
             }
-            section.finish();
+            section.finish_section();
         }
-        let mut example = Section::new(self.source, None, None, path);
+        let mut example = ConfigSection::new(self.source, None, None, path);
         read("", &mut example);
-        let schema = json!({ "type": "object", "additionalProperties": example.finish() });
-        self.describe(key, schema, "", None, about);
+        let schema = json!({ "type": "object", "additionalProperties": example.finish_section() });
+        self.describe_key(key, schema, "", None, about);
         results
     }
 
     /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`;
     /// `most` values at most. Wrong values are left out.
-    pub(crate) fn map<K, T>(
+    pub(crate) fn read_map<K, T>(
         &mut self,
         key: &str,
         names: &str,
-        name: impl Fn(&str) -> Result<K, Wrong>,
-        kind: Kind<T>,
+        name: impl Fn(&str) -> Result<K, ValueError>,
+        kind: ValueKind<T>,
         most: usize,
         about: &str,
     ) -> Vec<(K, T)> {
-        let path = join(&self.path, key);
-        let outer = self.inner(path.clone(), self.get(key));
+        let path = join_path(&self.path, key);
+        let outer = self.open_inner(path.clone(), self.get_value(key));
         let mut results = Vec::new();
         for (written, value) in outer.table.into_iter().flatten() {
-            let path = join(&path, written.get_ref());
+            let path = join_path(&path, written.get_ref());
             match name(written.get_ref()) {
-                Ok(name) => results.extend(self.source.value(&path, value, &kind).map(|value| (name, value))),
-                Err(Wrong { problem, expected, nearest }) => {
-                    self.source.note(Some(written.span()), path, self.source.quote(value), problem, expected, nearest);
+                Ok(name) => results.extend(self.source.parse_value(&path, value, &kind).map(|value| (name, value))),
+                Err(ValueError { problem, expected, nearest }) => {
+                    self.source.record_fault(
+                        Some(written.span()),
+                        path,
+                        self.source.quote_value(value),
+                        problem,
+                        expected,
+                        nearest,
+                    );
                 }
             }
         }
         if outer.table.is_some_and(|table| table.len() > most) {
-            outer.fault_here("has too many keys", &format!("at most {most}"));
+            outer.note_table_fault("has too many keys", &format!("at most {most}"));
         }
         let mut schema = kind.schema;
         if let Some(schema) = schema.as_object_mut() {
@@ -374,33 +409,33 @@ impl<'s> Section<'s> {
             "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
         });
         let expected = format!("at most {most}, each {}", kind.expected);
-        self.describe(key, schema, &expected, None, about);
+        self.describe_key(key, schema, &expected, None, about);
         results
     }
 
-    fn inner(&self, path: String, value: Option<&'s Spanned<DeValue<'s>>>) -> Section<'s> {
+    fn open_inner(&self, path: String, value: Option<&'s Spanned<DeValue<'s>>>) -> ConfigSection<'s> {
         let table = value.and_then(|value| value.get_ref().as_table());
         match value {
             Some(value) if table.is_none() => {
                 let is_list =
                     value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
-                self.wrong_type(&path, value, &examples::expected(&path, is_list));
+                self.note_wrong_type(&path, value, &examples::expected_table(&path, is_list));
             }
-            Some(value) => self.source.place(&path, value),
+            Some(value) => self.source.record_position(&path, value),
             None => {}
         }
-        Section::new(self.source, table, value.map(Spanned::span), path)
+        ConfigSection::new(self.source, table, value.map(Spanned::span), path)
     }
 
-    fn wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
-        let problem = RawValue::Other(value.get_ref().type_str()).wrong_type().problem;
+    fn note_wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
+        let problem = RawValue::Other(value.get_ref().type_str()).wrong_type_error().problem;
         let is_tables =
             value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
-        self.source.note(
+        self.source.record_fault(
             Some(value.span()),
             path.into(),
             // The head of a table is no value.
-            self.source.quote(value).filter(|_| !is_tables),
+            self.source.quote_value(value).filter(|_| !is_tables),
             problem,
             Some(expected.into()),
             None,
@@ -408,7 +443,7 @@ impl<'s> Section<'s> {
     }
 
     /// Notes that `key`, which this table needs, is not there.
-    pub(crate) fn missing(&self, key: &str, expected: &str) {
+    pub(crate) fn note_missing(&self, key: &str, expected: &str) {
         if self.table.is_some() {
             self.missing.borrow_mut().push((key.into(), expected.into()));
         }
@@ -416,7 +451,7 @@ impl<'s> Section<'s> {
 
     /// Whether all that this table has are tables under unknown names: another table was meant, such as
     /// `[origins.NAME]` by `[origin.NAME]`.
-    fn is_another(&self) -> bool {
+    fn is_misnamed_table(&self) -> bool {
         let known = |name: &str| self.properties.contains_key(name);
         let mut entries = self.table.into_iter().flatten().peekable();
         let is_empty = entries.peek().is_none();
@@ -424,31 +459,38 @@ impl<'s> Section<'s> {
     }
 
     /// Notes a fault of a value that is right by itself.
-    pub(crate) fn fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
-        if let Some(value) = self.get(key) {
-            self.note_at(join(&self.path, key), value, problem, expected, nearest);
+    pub(crate) fn note_fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
+        if let Some(value) = self.get_value(key) {
+            self.note_value_fault(join_path(&self.path, key), value, problem, expected, nearest);
         }
     }
 
     /// Notes a fault of this table as a whole.
-    pub(crate) fn fault_here(&self, problem: &str, expected: &str) {
+    pub(crate) fn note_table_fault(&self, problem: &str, expected: &str) {
         if self.table.is_some() {
-            self.source.note(self.span.clone(), self.path.clone(), None, problem.into(), Some(expected.into()), None);
+            self.source.record_fault(
+                self.span.clone(),
+                self.path.clone(),
+                None,
+                problem.into(),
+                Some(expected.into()),
+                None,
+            );
         }
     }
 
     /// Notes a fault of the `n`th value that [`Section::list`] returned.
-    pub(crate) fn fault_in_list(&self, key: &str, n: usize, problem: &str) {
-        let right = self.right.get(key).and_then(|right| right.get(n));
-        let (Some(value), Some(&n)) = (self.get(key), right) else { return };
-        let path = join(&self.path, key);
+    pub(crate) fn note_list_fault(&self, key: &str, n: usize, problem: &str) {
+        let right = self.valid.get(key).and_then(|right| right.get(n));
+        let (Some(value), Some(&n)) = (self.get_value(key), right) else { return };
+        let path = join_path(&self.path, key);
         match value.get_ref().as_array().and_then(|array| array.get(n)) {
-            Some(element) => self.note_at(format!("{path}[{n}]"), element, problem, None, None),
-            None => self.note_at(path, value, problem, None, None),
+            Some(element) => self.note_value_fault(format!("{path}[{n}]"), element, problem, None, None),
+            None => self.note_value_fault(path, value, problem, None, None),
         }
     }
 
-    fn note_at(
+    fn note_value_fault(
         &self,
         path: String,
         value: &Spanned<DeValue<'_>>,
@@ -457,15 +499,22 @@ impl<'s> Section<'s> {
         nearest: Option<&str>,
     ) {
         let (expected, nearest) = (expected.map(Into::into), nearest.map(Into::into));
-        self.source.note(Some(value.span()), path, self.source.quote(value), problem.into(), expected, nearest);
+        self.source.record_fault(
+            Some(value.span()),
+            path,
+            self.source.quote_value(value),
+            problem.into(),
+            expected,
+            nearest,
+        );
     }
 
     /// Notes the keys that are missing, and the unknown ones. Returns the table's schema.
-    pub(crate) fn finish(self) -> Json {
-        let is_another = !self.path.is_empty() && self.is_another();
+    pub(crate) fn finish_section(self) -> Json {
+        let is_another = !self.path.is_empty() && self.is_misnamed_table();
         for (key, expected) in self.missing.take().into_iter().filter(|_| !is_another) {
-            let path = join(&self.path, &key);
-            self.source.note(self.span.clone(), path, None, "missing".into(), Some(expected), None);
+            let path = join_path(&self.path, &key);
+            self.source.record_fault(self.span.clone(), path, None, "missing".into(), Some(expected), None);
         }
         for (name, value) in self.table.into_iter().flatten() {
             let name_text = name.get_ref().as_ref();
@@ -474,7 +523,7 @@ impl<'s> Section<'s> {
                     at: name.span(),
                     section: self.path.clone(),
                     name: name.get_ref().to_string(),
-                    value: self.source.quote(value),
+                    value: self.source.quote_value(value),
                     is_table: value.get_ref().is_table(),
                     is_origin: value.get_ref().as_table().is_some_and(|table| table.contains_key("url")),
                     siblings: self.properties.keys().cloned().collect(),

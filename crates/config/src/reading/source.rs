@@ -1,10 +1,10 @@
 //! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
-use super::fault::{Fault, nearest, quote};
-use super::position::{Position, Positions};
+use super::fault::{ConfigFault, nearest_word, quote_line};
+use super::position::{KeyPosition, KeyPositions};
 use super::removed;
-use super::values::{Kind, RawValue, Wrong};
-use crate::reading::foreign::{self, Hint};
+use super::values::{RawValue, ValueError, ValueKind};
+use crate::reading::foreign::{self, ForeignHint};
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
 use toml::{
@@ -13,10 +13,10 @@ use toml::{
 };
 
 /// Environment variables by name.
-pub(crate) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
+pub(crate) type VariableLookup<'s> = &'s dyn Fn(&str) -> Option<String>;
 
 /// Variables that something else than their user sets, and how that is made to.
-const INJECTED: [(&str, &str); 2] = [
+const INJECTED_VARIABLES: [(&str, &str); 2] = [
     (
         "AWS_LBC_QUIC_SERVER_ID",
         "the AWS Load Balancer Controller injects it into pods with the annotation \
@@ -34,11 +34,11 @@ const MAX_SYNTAX_FAULTS: usize = 20;
 pub(crate) struct SourceText<'s> {
     file: &'s Path,
     text: &'s str,
-    lines: Lines<'s>,
-    environment: Environment<'s>,
+    lines: LineIndex<'s>,
+    environment: VariableLookup<'s>,
     /// Positions of every value and table that was read, by key.
-    positions: RefCell<BTreeMap<String, Position>>,
-    faults: RefCell<Vec<Fault>>,
+    positions: RefCell<BTreeMap<String, KeyPosition>>,
+    faults: RefCell<Vec<ConfigFault>>,
     pub(crate) unknown_keys: RefCell<Vec<UnknownKey>>,
 }
 
@@ -56,25 +56,27 @@ pub(crate) struct UnknownKey {
 
 impl UnknownKey {
     /// What to say of it, and the key that was meant, as far as either is known.
-    fn meaning(&self, schema: &Json) -> (Option<String>, Option<String>) {
+    fn suggest_key(&self, schema: &Json) -> (Option<String>, Option<String>) {
         if self.is_origin && self.section == "origin" {
-            return (None, Some(format!("[{}]", join("origins", &self.name))));
+            return (None, Some(format!("[{}]", join_path("origins", &self.name))));
         }
-        if let Some(hint) = removed::hint(&self.section, &self.name) {
+        if let Some(hint) = removed::removed_hint(&self.section, &self.name) {
             return (Some(hint), None);
         }
-        if let Some(own) = self.siblings.iter().find(|own| foreign::plain(own) == foreign::plain(&self.name)) {
+        if let Some(own) =
+            self.siblings.iter().find(|own| foreign::without_separators(own) == foreign::without_separators(&self.name))
+        {
             return (None, Some(own.clone()));
         }
-        match foreign::hint(&self.section, &self.name) {
-            Some(Hint::Key(key)) => return (None, Some(key.into())),
-            Some(Hint::Line(line, document)) => return (Some(format!("{line}: {document}")), None),
+        match foreign::foreign_hint(&self.section, &self.name) {
+            Some(ForeignHint::Key(key)) => return (None, Some(key.into())),
+            Some(ForeignHint::Line(line, document)) => return (Some(format!("{line}: {document}")), None),
             None => {}
         }
-        if let Some(near) = nearest(&self.name, self.siblings.iter().map(String::as_str)) {
+        if let Some(near) = nearest_word(&self.name, self.siblings.iter().map(String::as_str)) {
             return (None, Some(near.into()));
         }
-        match elsewhere(&self.name, schema) {
+        match find_in_other_table(&self.name, schema) {
             Some(key) if key == self.name && self.is_table => {
                 (Some(format!("[{key}] belongs to the top of the file")), None)
             }
@@ -88,11 +90,11 @@ impl UnknownKey {
 
 impl<'s> SourceText<'s> {
     /// `text` as the content of `file`.
-    pub(crate) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
+    pub(crate) fn new(file: &'s Path, text: &'s str, environment: VariableLookup<'s>) -> Self {
         Self {
             file,
             text,
-            lines: Lines::new(text),
+            lines: LineIndex::new(text),
             environment,
             positions: RefCell::default(),
             faults: RefCell::default(),
@@ -101,13 +103,13 @@ impl<'s> SourceText<'s> {
     }
 
     /// The folder of the file.
-    pub(crate) fn directory(&self) -> &'s Path {
+    pub(crate) fn file_directory(&self) -> &'s Path {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
     /// The position of each value that was read, and every fault.
-    pub(crate) fn found(&self) -> (Positions, Vec<Fault>) {
-        (Positions::new(self.file, self.positions.take()), self.faults.take())
+    pub(crate) fn take_results(&self) -> (KeyPositions, Vec<ConfigFault>) {
+        (KeyPositions::new(self.file, self.positions.take()), self.faults.take())
     }
 
     /// Leaves an unknown key to be reported at the end.
@@ -119,19 +121,26 @@ impl<'s> SourceText<'s> {
     }
 
     pub(crate) fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
-        let (hint, near) = unknown.meaning(schema);
+        let (hint, near) = unknown.suggest_key(schema);
         let problem = match hint {
-            Some(hint) if hint.starts_with(removed::BEGINNING) => hint,
+            Some(hint) if hint.starts_with(removed::REMOVED_PREFIX) => hint,
             Some(hint) => format!("unknown key; {hint}"),
             None => "unknown key".into(),
         };
         let expected =
             (near.is_none() && problem == "unknown key").then(|| format!("one of {}", unknown.siblings.join(", ")));
-        self.note(Some(unknown.at), join(&unknown.section, &unknown.name), unknown.value, problem, expected, near);
+        self.record_fault(
+            Some(unknown.at),
+            join_path(&unknown.section, &unknown.name),
+            unknown.value,
+            problem,
+            expected,
+            near,
+        );
     }
 
     /// Notes a fault.
-    pub(crate) fn note(
+    pub(crate) fn record_fault(
         &self,
         at: Option<Range<usize>>,
         key: String,
@@ -140,28 +149,28 @@ impl<'s> SourceText<'s> {
         expected: Option<String>,
         nearest: Option<String>,
     ) {
-        let (line, column) = at.as_ref().map(|at| self.lines.position(at.start)).unzip();
-        let fault = Fault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
+        let (line, column) = at.as_ref().map(|at| self.lines.line_and_column(at.start)).unzip();
+        let fault = ConfigFault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
         self.faults.borrow_mut().push(fault);
     }
 
     /// `value` as it is written, unless it is a table.
-    pub(crate) fn quote(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+    pub(crate) fn quote_value(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;
-        Some(quote(written))
+        Some(quote_line(written))
     }
 
     /// Notes where `value` stands.
-    pub(crate) fn place(&self, key: &str, value: &Spanned<DeValue<'_>>) {
-        let (line, column) = self.lines.position(value.span().start);
-        self.positions.borrow_mut().insert(key.into(), Position { line, column, value: self.quote(value) });
+    pub(crate) fn record_position(&self, key: &str, value: &Spanned<DeValue<'_>>) {
+        let (line, column) = self.lines.line_and_column(value.span().start);
+        self.positions.borrow_mut().insert(key.into(), KeyPosition { line, column, value: self.quote_value(value) });
     }
 
     /// The result of `kind` for a value; `None` if it is rejected, and that is noted.
-    pub(crate) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
-        self.place(key, value);
+    pub(crate) fn parse_value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &ValueKind<T>) -> Option<T> {
+        self.record_position(key, value);
         let given = match value.get_ref() {
-            DeValue::String(text) => expand(text, self.environment).map(RawValue::Text),
+            DeValue::String(text) => expand_variables(text, self.environment).map(RawValue::Text),
             DeValue::Integer(number) => {
                 // What does not fit is out of every range.
                 let number = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
@@ -172,73 +181,80 @@ impl<'s> SourceText<'s> {
             other => Ok(RawValue::Other(other.type_str())),
         };
         let expanded = match &given {
-            Ok(RawValue::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote(text)),
+            Ok(RawValue::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote_line(text)),
             _ => String::new(),
         };
         let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
             Ok(Ok(value)) => return Some(value),
-            Ok(Err(Wrong { problem, expected, nearest })) => {
+            Ok(Err(ValueError { problem, expected, nearest })) => {
                 (problem, expected.or_else(|| Some(kind.expected.clone())), nearest)
             }
             Err(problem) => (problem, None, None),
         };
-        let written = self.quote(value).map(|written| written + &expanded);
-        self.note(Some(value.span()), key.into(), written, problem, expected, nearest);
+        let written = self.quote_value(value).map(|written| written + &expanded);
+        self.record_fault(Some(value.span()), key.into(), written, problem, expected, nearest);
         None
     }
 }
 
 /// The one fault of a file of TOML that is for another program as a whole; `None` if it is not.
-pub(crate) fn foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<Fault> {
-    foreign::by_keys(root).map(|(program, at)| not_ours(file, text, program, at))
+pub(crate) fn find_foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<ConfigFault> {
+    foreign::detect_by_keys(root).map(|(program, at)| foreign_format_fault(file, text, program, at))
 }
 
 /// The faults of a file that is not TOML. It is not read further: its keys are uncertain. `root` is what could be read.
-pub(crate) fn syntax_faults(file: &Path, text: &str, root: &DeTable<'_>, errors: &[toml::de::Error]) -> Vec<Fault> {
-    if let Some((program, at)) = foreign::by_lines(text).or_else(|| foreign::by_keys(root)) {
-        return vec![not_ours(file, text, program, at)];
+pub(crate) fn list_syntax_faults(
+    file: &Path,
+    text: &str,
+    root: &DeTable<'_>,
+    errors: &[toml::de::Error],
+) -> Vec<ConfigFault> {
+    if let Some((program, at)) = foreign::detect_by_lines(text).or_else(|| foreign::detect_by_keys(root)) {
+        return vec![foreign_format_fault(file, text, program, at)];
     }
-    let lines = Lines::new(text);
+    let lines = LineIndex::new(text);
     let fault = |error: &toml::de::Error| {
-        let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
+        let (line, column) = error.span().map(|span| lines.line_and_column(span.start)).unzip();
         let problem = match error.message() {
-            "duplicate key" => error.span().map_or_else(|| "duplicate key".into(), |at| lines.duplicate(root, at)),
+            "duplicate key" => {
+                error.span().map_or_else(|| "duplicate key".into(), |at| lines.describe_duplicate(root, at))
+            }
             message => format!("not TOML: {}", message.lines().collect::<Vec<_>>().join("; ")),
         };
         let file = file.into();
-        Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
+        ConfigFault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
     };
     errors.iter().take(MAX_SYNTAX_FAULTS).map(fault).collect()
 }
 
-fn not_ours(file: &Path, text: &str, program: foreign::Foreign, at: usize) -> Fault {
-    let (line, column) = Lines::new(text).position(at);
-    Fault {
+fn foreign_format_fault(file: &Path, text: &str, program: foreign::ForeignFormat, at: usize) -> ConfigFault {
+    let (line, column) = LineIndex::new(text).line_and_column(at);
+    ConfigFault {
         file: file.into(),
         line: Some(line),
         column: Some(column),
         key: String::new(),
         value: None,
         problem: format!("is {program}"),
-        expected: Some(format!("litequic's TOML: {}", program.document())),
+        expected: Some(format!("litequic's TOML: {}", program.migration_document())),
         nearest: None,
     }
 }
 
 /// Where lines begin.
-struct Lines<'s> {
+struct LineIndex<'s> {
     text: &'s str,
     starts: Vec<usize>,
 }
 
-impl<'s> Lines<'s> {
+impl<'s> LineIndex<'s> {
     fn new(text: &'s str) -> Self {
         let after_newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
         Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
     }
 
     /// Line and column of a byte, from 1.
-    fn position(&self, byte: usize) -> (usize, usize) {
+    fn line_and_column(&self, byte: usize) -> (usize, usize) {
         let line = self.starts.partition_point(|start| *start <= byte);
         let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
         let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
@@ -246,10 +262,10 @@ impl<'s> Lines<'s> {
     }
 }
 
-impl Lines<'_> {
+impl LineIndex<'_> {
     /// What is wrong with the second of two keys or tables at `at` alike, with the line of the first, if that is found
     /// in `root`.
-    fn duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
+    fn describe_duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
         let name = self.text.get(at.clone()).unwrap_or_default();
         let before = self.text.get(..at.start).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
@@ -258,52 +274,54 @@ impl Lines<'_> {
         // table.
         let is_table = header(line);
         let path = if is_table {
-            self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head)
+            self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head_path)
         } else {
-            before.lines().rev().skip(1).find(|line| header(line)).map(head)
+            before.lines().rev().skip(1).find(|line| header(line)).map(head_path)
         };
         let path = path.unwrap_or_default();
         let key = (!is_table).then_some(name);
-        let first = first(root, &path, key).filter(|first| *first < at.start).map(|first| self.position(first).0);
+        let first = find_key_position(root, &path, key)
+            .filter(|first| *first < at.start)
+            .map(|first| self.line_and_column(first).0);
         // Of two tables alike the last is in `root`.
-        let earlier = || before.lines().position(|line| header(line) && head(line) == path).map(|line| line + 1);
+        let earlier = || before.lines().position(|line| header(line) && head_path(line) == path).map(|line| line + 1);
         let first = first.or_else(|| earlier().filter(|_| is_table));
         let first = first.map(|first| format!("; the first is in line {first}")).unwrap_or_default();
         if is_table {
             let head = self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).unwrap_or_default();
             let head = head.rfind(']').and_then(|end| head.get(..=end)).unwrap_or(head);
-            return format!("duplicate table {}{first}", quote(head.trim()));
+            return format!("duplicate table {}{first}", quote_line(head.trim()));
         }
-        format!("duplicate key {}{first}", quote(name))
+        format!("duplicate key {}{first}", quote_line(name))
     }
 }
 
 /// The path of a table's head, such as `[origins."a.b"]`.
-fn head(line: &str) -> Vec<String> {
+fn head_path(line: &str) -> Vec<String> {
     let mut path = Vec::new();
     let (root, _) = DeTable::parse_recoverable(line);
     let mut table = Some(root.get_ref());
     while let Some((key, value)) = table.and_then(|table| table.iter().next()) {
         path.push(key.get_ref().to_string());
-        table = in_table(value);
+        table = last_table(value);
     }
     path
 }
 
 /// A table, or the last of an array of tables.
-fn in_table<'t, 's>(value: &'t Spanned<DeValue<'s>>) -> Option<&'t DeTable<'s>> {
+fn last_table<'t, 's>(value: &'t Spanned<DeValue<'s>>) -> Option<&'t DeTable<'s>> {
     let last = || value.get_ref().as_array()?.iter().last()?.get_ref().as_table();
     value.get_ref().as_table().or_else(last)
 }
 
 /// Where the key `name` of the table at `path` stands, or the table itself.
-fn first(root: &DeTable<'_>, path: &[String], name: Option<&str>) -> Option<usize> {
+fn find_key_position(root: &DeTable<'_>, path: &[String], name: Option<&str>) -> Option<usize> {
     let mut table = root;
     let mut at = None;
     for key in path {
         let (written, value) = table.get_key_value(key.as_str())?;
         at = Some(written.span().start);
-        table = in_table(value)?;
+        table = last_table(value)?;
     }
     match name {
         Some(name) => Some(table.get_key_value(name.trim_matches(['"', '\'']))?.0.span().start),
@@ -312,19 +330,19 @@ fn first(root: &DeTable<'_>, path: &[String], name: Option<&str>) -> Option<usiz
 }
 
 /// `${NAME}` replaced by the environment variable; a `$` without a brace stays.
-fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
+fn expand_variables(text: &str, environment: VariableLookup<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         expanded.push_str(before);
         let (name, after) = after.split_once('}').ok_or("`${` without `}`")?;
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return Err(format!("`${{{}}}` is not the name of an environment variable", quote(name)));
+            return Err(format!("`${{{}}}` is not the name of an environment variable", quote_line(name)));
         }
         let value = environment(name).ok_or_else(|| {
-            let injected = INJECTED.iter().find(|(variable, _)| *variable == name);
+            let injected = INJECTED_VARIABLES.iter().find(|(variable, _)| *variable == name);
             let by = injected.map_or_else(String::new, |(_, by)| format!("; {by}"));
-            format!("environment variable {} is not set{by}", quote(name))
+            format!("environment variable {} is not set{by}", quote_line(name))
         })?;
         expanded.push_str(&value);
         rest = after;
@@ -334,7 +352,7 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
 }
 
 /// The other table that has this key.
-fn elsewhere(name: &str, schema: &Json) -> Option<String> {
+fn find_in_other_table(name: &str, schema: &Json) -> Option<String> {
     fn search(name: &str, path: &str, schema: &Json) -> Option<String> {
         let inner = schema.get("items").map(|items| (format!("{path}[]"), items));
         let inner = inner.or_else(|| schema.get("additionalProperties").map(|named| (format!("{path}.NAME"), named)));
@@ -348,17 +366,17 @@ fn elsewhere(name: &str, schema: &Json) -> Option<String> {
         }
         let properties = schema.get("properties")?.as_object()?;
         if properties.contains_key(name) {
-            return Some(join(path, name));
+            return Some(join_path(path, name));
         }
-        properties.iter().find_map(|(key, inner)| search(name, &join(path, key), inner))
+        properties.iter().find_map(|(key, inner)| search(name, &join_path(path, key), inner))
     }
     search(name, "", schema)
 }
 
 /// The path of a key; one that TOML would quote is quoted.
-pub(crate) fn join(section: &str, key: &str) -> String {
+pub(crate) fn join_path(section: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    let key = if bare { quote(key) } else { format!("{:?}", quote(key)) };
+    let key = if bare { quote_line(key) } else { format!("{:?}", quote_line(key)) };
     if section.is_empty() { key } else { format!("{section}.{key}") }
 }
 
@@ -368,13 +386,13 @@ mod tests {
 
     #[test]
     fn positions_count_lines_and_characters_from_one() {
-        let lines = Lines::new("é = 1\n\r\n  b = 2");
+        let lines = LineIndex::new("é = 1\n\r\n  b = 2");
         for (byte, position) in
             [(0, (1, 1)), (2, (1, 2)), (6, (1, 6)), (7, (2, 1)), (9, (3, 1)), (11, (3, 3)), (16, (3, 8))]
         {
-            assert_eq!(lines.position(byte), position, "{byte}");
+            assert_eq!(lines.line_and_column(byte), position, "{byte}");
         }
-        assert_eq!(Lines::new("").position(0), (1, 1));
+        assert_eq!(LineIndex::new("").line_and_column(0), (1, 1));
     }
 
     #[test]
@@ -390,7 +408,7 @@ mod tests {
             ("${}", Err("`${}` is not the name of an environment variable")),
             ("${a b}", Err("`${a b}` is not the name of an environment variable")),
         ] {
-            assert_eq!(expand(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
+            assert_eq!(expand_variables(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
         }
     }
 }

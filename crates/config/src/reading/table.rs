@@ -18,7 +18,7 @@
 //! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
 //! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].
 
-use super::{changes::Changes, section::Section, values::Kind};
+use super::{changes::Changes, section::ConfigSection, values::ValueKind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
@@ -27,13 +27,13 @@ pub(crate) trait KeyTable: Sized {
     const KEYS: &'static [ConfigKey];
 
     /// The table as `section` has it, with defaults for values that are missing or wrong.
-    fn read(section: &mut Section<'_>) -> Self;
+    fn read_table(section: &mut ConfigSection<'_>) -> Self;
 
     /// Notes what `next` changes of the keys of the table at `path`.
-    fn compare(&self, next: &Self, path: &str, changes: &mut Changes);
+    fn compare_keys(&self, next: &Self, path: &str, changes: &mut Changes);
 
     /// `next`, but for the keys whose change waits for a restart.
-    fn follow(self, next: Self) -> Self;
+    fn apply_without_restart(self, next: Self) -> Self;
 }
 
 /// What is known of a key besides its value.
@@ -44,11 +44,11 @@ pub(crate) struct ConfigKey {
     /// Whether the file may have it: else it is a constant, or follows from other keys.
     pub(crate) is_key: bool,
     /// The metric that counts when the key's limit is reached.
-    metric: Metric,
+    metric: KeyMetric,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Metric {
+enum KeyMetric {
     None,
     /// The table's, which has a label with the key's name.
     OfTable(&'static str),
@@ -57,61 +57,61 @@ enum Metric {
 
 impl ConfigKey {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, needs_restart: false, is_key: true, metric: Metric::None }
+        Self { name, needs_restart: false, is_key: true, metric: KeyMetric::None }
     }
 
     /// Marks a key whose change waits for a restart.
-    pub(crate) const fn restart(self) -> Self {
+    pub(crate) const fn with_restart(self) -> Self {
         Self { needs_restart: true, ..self }
     }
 
     /// Marks a value that the file cannot have; [`fixed`] reads it.
-    pub(crate) const fn no_key(self) -> Self {
+    pub(crate) const fn without_key(self) -> Self {
         Self { is_key: false, ..self }
     }
 
     /// By the table's metric, whose `*` is the key's name.
-    pub(crate) const fn counted(self, metric: &'static str) -> Self {
-        Self { metric: Metric::OfTable(metric), ..self }
+    pub(crate) const fn with_table_metric(self, metric: &'static str) -> Self {
+        Self { metric: KeyMetric::OfTable(metric), ..self }
     }
 
     /// By another metric.
-    pub(crate) const fn counted_by(self, metric: &'static str) -> Self {
-        Self { metric: Metric::Own(metric), ..self }
+    pub(crate) const fn with_own_metric(self, metric: &'static str) -> Self {
+        Self { metric: KeyMetric::Own(metric), ..self }
     }
 
-    pub(crate) fn metric(&self) -> Option<String> {
+    pub(crate) fn metric_name(&self) -> Option<String> {
         match self.metric {
-            Metric::None => None,
-            Metric::OfTable(metric) => Some(metric.replace('*', self.name)),
-            Metric::Own(metric) => Some(metric.into()),
+            KeyMetric::None => None,
+            KeyMetric::OfTable(metric) => Some(metric.replace('*', self.name)),
+            KeyMetric::Own(metric) => Some(metric.into()),
         }
     }
 }
 
 /// How the value of a key is read and shown.
-pub(crate) trait Reader<T> {
+pub(crate) trait KeyReader<T> {
     /// The value of `key`, or `default`; also where the value is wrong, and that is noted.
-    fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T;
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T;
 
     /// The value as the file would have it.
-    fn show(&self, value: &T) -> String;
+    fn format_value(&self, value: &T) -> String;
 
     /// Notes what changes.
-    fn compare(&self, changes: &mut Changes, key: &str, old: &T, new: &T)
+    fn compare_value(&self, changes: &mut Changes, key: &str, old: &T, new: &T)
     where
         T: PartialEq,
     {
-        changes.value(key, old, new, |value| self.show(value));
+        changes.compare_shown(key, old, new, |value| self.format_value(value));
     }
 }
 
-impl<T> Reader<T> for Kind<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T {
-        section.value(key, self, default, about)
+impl<T> KeyReader<T> for ValueKind<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
+        section.value_or_default(key, self, default, about)
     }
 
-    fn show(&self, value: &T) -> String {
+    fn format_value(&self, value: &T) -> String {
         match (self.show)(value) {
             Json::String(text) => text,
             other => other.to_string(),
@@ -120,199 +120,218 @@ impl<T> Reader<T> for Kind<T> {
 }
 
 /// A value that may be missing; `none` is how a list of changes shows that.
-pub(crate) fn optional<T>(kind: Kind<T>, none: &'static str) -> Optional<T> {
-    Optional { kind, none }
+pub(crate) fn optional_key<T>(kind: ValueKind<T>, none: &'static str) -> OptionalReader<T> {
+    OptionalReader { kind, none }
 }
 
-pub(crate) struct Optional<T> {
-    kind: Kind<T>,
+pub(crate) struct OptionalReader<T> {
+    kind: ValueKind<T>,
     none: &'static str,
 }
 
-impl<T> Reader<Option<T>> for Optional<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
-        section.optional(key, self.kind, about)
+impl<T> KeyReader<Option<T>> for OptionalReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
+        section.optional_value(key, self.kind, about)
     }
 
-    fn show(&self, value: &Option<T>) -> String {
-        value.as_ref().map_or_else(|| self.none.into(), |value| self.kind.show(value))
+    fn format_value(&self, value: &Option<T>) -> String {
+        value.as_ref().map_or_else(|| self.none.into(), |value| self.kind.format_value(value))
     }
 }
 
 /// Reads an array whose length is in `count`, or one value without an array.
-pub(crate) fn list<T>(kind: Kind<T>, count: RangeInclusive<usize>) -> List<T> {
-    List { kind, count }
+pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> ListReader<T> {
+    ListReader { kind, count }
 }
 
-pub(crate) struct List<T> {
-    kind: Kind<T>,
+pub(crate) struct ListReader<T> {
+    kind: ValueKind<T>,
     count: RangeInclusive<usize>,
 }
 
-impl<T> Reader<Vec<T>> for List<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, default: Vec<T>, about: &str) -> Vec<T> {
-        section.list(key, self.kind, self.count, &default, about).unwrap_or(default)
+impl<T> KeyReader<Vec<T>> for ListReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: Vec<T>, about: &str) -> Vec<T> {
+        section.list_values(key, self.kind, self.count, &default, about).unwrap_or(default)
     }
 
-    fn show(&self, values: &Vec<T>) -> String {
-        let shown: Vec<_> = values.iter().map(|value| self.kind.show(value)).collect();
+    fn format_value(&self, values: &Vec<T>) -> String {
+        let shown: Vec<_> = values.iter().map(|value| self.kind.format_value(value)).collect();
         if shown.is_empty() { "none".into() } else { shown.join(", ") }
     }
 }
 
 /// Reads an array whose length is in `count`, or one value without an array, which may be missing; `none` is how a list
 /// of changes shows that.
-pub(crate) fn optional_list<T>(kind: Kind<T>, count: RangeInclusive<usize>, none: &'static str) -> OptionalList<T> {
-    OptionalList { list: list(kind, count), none }
+pub(crate) fn optional_list_key<T>(
+    kind: ValueKind<T>,
+    count: RangeInclusive<usize>,
+    none: &'static str,
+) -> OptionalListReader<T> {
+    OptionalListReader { list: list_key(kind, count), none }
 }
 
-pub(crate) struct OptionalList<T> {
-    list: List<T>,
+pub(crate) struct OptionalListReader<T> {
+    list: ListReader<T>,
     none: &'static str,
 }
 
-impl<T> Reader<Option<Vec<T>>> for OptionalList<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, _: Option<Vec<T>>, about: &str) -> Option<Vec<T>> {
-        section.optional_list(key, self.list.kind, self.list.count, about)
+impl<T> KeyReader<Option<Vec<T>>> for OptionalListReader<T> {
+    fn read_key_value(
+        self,
+        section: &mut ConfigSection<'_>,
+        key: &str,
+        _: Option<Vec<T>>,
+        about: &str,
+    ) -> Option<Vec<T>> {
+        section.optional_list_values(key, self.list.kind, self.list.count, about)
     }
 
-    fn show(&self, values: &Option<Vec<T>>) -> String {
-        values.as_ref().map_or_else(|| self.none.into(), |values| self.list.show(values))
+    fn format_value(&self, values: &Option<Vec<T>>) -> String {
+        values.as_ref().map_or_else(|| self.none.into(), |values| self.list.format_value(values))
     }
 }
 
 /// A path that may be missing, relative to the folder of the configuration file.
-pub(crate) fn file(kind: Kind<PathBuf>) -> File {
-    File(optional(kind, "none"))
+pub(crate) fn file_key(kind: ValueKind<PathBuf>) -> FileReader {
+    FileReader(optional_key(kind, "none"))
 }
 
-pub(crate) struct File(Optional<PathBuf>);
+pub(crate) struct FileReader(OptionalReader<PathBuf>);
 
-impl Reader<Option<PathBuf>> for File {
-    fn read(self, section: &mut Section<'_>, key: &str, default: Option<PathBuf>, about: &str) -> Option<PathBuf> {
-        let path = self.0.read(section, key, default, about);
-        path.map(|path| section.directory().join(path))
+impl KeyReader<Option<PathBuf>> for FileReader {
+    fn read_key_value(
+        self,
+        section: &mut ConfigSection<'_>,
+        key: &str,
+        default: Option<PathBuf>,
+        about: &str,
+    ) -> Option<PathBuf> {
+        let path = self.0.read_key_value(section, key, default, about);
+        path.map(|path| section.base_directory().join(path))
     }
 
-    fn show(&self, value: &Option<PathBuf>) -> String {
-        self.0.show(value)
+    fn format_value(&self, value: &Option<PathBuf>) -> String {
+        self.0.format_value(value)
     }
 }
 
 /// A value that must be there; where it is missing or wrong, and that is noted, the default stands in.
-pub(crate) fn required<T>(kind: Kind<T>) -> Required<T> {
-    Required(kind)
+pub(crate) fn required_key<T>(kind: ValueKind<T>) -> RequiredReader<T> {
+    RequiredReader(kind)
 }
 
-pub(crate) struct Required<T>(Kind<T>);
+pub(crate) struct RequiredReader<T>(ValueKind<T>);
 
-impl<T> Reader<T> for Required<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T {
-        section.required(key, self.0, about).unwrap_or(default)
+impl<T> KeyReader<T> for RequiredReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
+        section.required_value(key, self.0, about).unwrap_or(default)
     }
 
-    fn show(&self, value: &T) -> String {
-        self.0.show(value)
+    fn format_value(&self, value: &T) -> String {
+        self.0.format_value(value)
     }
 }
 
 /// Reads a required path, relative to the folder of the configuration file.
-pub(crate) fn required_file(kind: Kind<PathBuf>) -> RequiredFile {
-    RequiredFile(kind)
+pub(crate) fn required_file_key(kind: ValueKind<PathBuf>) -> RequiredFileReader {
+    RequiredFileReader(kind)
 }
 
-pub(crate) struct RequiredFile(Kind<PathBuf>);
+pub(crate) struct RequiredFileReader(ValueKind<PathBuf>);
 
-impl Reader<PathBuf> for RequiredFile {
-    fn read(self, section: &mut Section<'_>, key: &str, default: PathBuf, about: &str) -> PathBuf {
-        section.required(key, self.0, about).map_or(default, |path| section.directory().join(path))
+impl KeyReader<PathBuf> for RequiredFileReader {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: PathBuf, about: &str) -> PathBuf {
+        section.required_value(key, self.0, about).map_or(default, |path| section.base_directory().join(path))
     }
 
-    fn show(&self, value: &PathBuf) -> String {
-        self.0.show(value)
+    fn format_value(&self, value: &PathBuf) -> String {
+        self.0.format_value(value)
     }
 }
 
 /// A value whose default goes by other keys: the schema has none.
-pub(crate) fn implied<T>(kind: Kind<T>) -> Implied<T> {
-    Implied(kind)
+pub(crate) fn derived_default<T>(kind: ValueKind<T>) -> DerivedDefault<T> {
+    DerivedDefault(kind)
 }
 
-pub(crate) struct Implied<T>(Kind<T>);
+pub(crate) struct DerivedDefault<T>(ValueKind<T>);
 
-impl<T> Reader<T> for Implied<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T {
-        section.optional(key, self.0, about).unwrap_or(default)
+impl<T> KeyReader<T> for DerivedDefault<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
+        section.optional_value(key, self.0, about).unwrap_or(default)
     }
 
-    fn show(&self, value: &T) -> String {
-        self.0.show(value)
+    fn format_value(&self, value: &T) -> String {
+        self.0.format_value(value)
     }
 }
 
 /// The result of `read` for a key, as it is more than a value: the section, the key, its description.
-pub(crate) fn by<T>(read: fn(&mut Section<'_>, &str, &str) -> T, show: fn(&T) -> String) -> By<T> {
-    By { read, show }
+pub(crate) fn custom_key<T>(
+    read: fn(&mut ConfigSection<'_>, &str, &str) -> T,
+    show: fn(&T) -> String,
+) -> SectionReader<T> {
+    SectionReader { read, show }
 }
 
-pub(crate) struct By<T> {
-    read: fn(&mut Section<'_>, &str, &str) -> T,
+pub(crate) struct SectionReader<T> {
+    read: fn(&mut ConfigSection<'_>, &str, &str) -> T,
     show: fn(&T) -> String,
 }
 
-impl<T> Reader<T> for By<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, _: T, about: &str) -> T {
+impl<T> KeyReader<T> for SectionReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: T, about: &str) -> T {
         (self.read)(section, key, about)
     }
 
-    fn show(&self, value: &T) -> String {
+    fn format_value(&self, value: &T) -> String {
         (self.show)(value)
     }
 }
 
 /// A value that the file cannot have: a constant, or one that a function after [`KeyTable::read`] derives from other
 /// keys. The row has `no_key` as well.
-pub(crate) const fn fixed() -> FixedValue {
+pub(crate) const fn fixed_value() -> FixedValue {
     FixedValue
 }
 
 pub(crate) struct FixedValue;
 
-impl<T> Reader<T> for FixedValue {
-    fn read(self, _: &mut Section<'_>, _: &str, default: T, _: &str) -> T {
+impl<T> KeyReader<T> for FixedValue {
+    fn read_key_value(self, _: &mut ConfigSection<'_>, _: &str, default: T, _: &str) -> T {
         default
     }
 
-    fn show(&self, _: &T) -> String {
+    fn format_value(&self, _: &T) -> String {
         String::new()
     }
 
-    fn compare(&self, _: &mut Changes, _: &str, _: &T, _: &T) {}
+    fn compare_value(&self, _: &mut Changes, _: &str, _: &T, _: &T) {}
 }
 
 /// A table within the table.
-pub(crate) fn table<T: KeyTable>() -> Inner<T> {
-    Inner(PhantomData)
+pub(crate) fn table_key<T: KeyTable>() -> TableReader<T> {
+    TableReader(PhantomData)
 }
 
-pub(crate) struct Inner<T>(PhantomData<T>);
+pub(crate) struct TableReader<T>(PhantomData<T>);
 
-impl<T: KeyTable> Reader<T> for Inner<T> {
-    fn read(self, section: &mut Section<'_>, key: &str, _: T, about: &str) -> T {
-        section.table(key, about, T::read)
+impl<T: KeyTable> KeyReader<T> for TableReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: T, about: &str) -> T {
+        section.read_subtable(key, about, T::read_table)
     }
 
-    fn show(&self, _: &T) -> String {
+    fn format_value(&self, _: &T) -> String {
         String::new()
     }
 
-    fn compare(&self, changes: &mut Changes, key: &str, old: &T, new: &T) {
-        old.compare(new, key, changes);
+    fn compare_value(&self, changes: &mut Changes, key: &str, old: &T, new: &T) {
+        old.compare_keys(new, key, changes);
     }
 }
 
 /// The lines of a comment as one.
-pub(crate) fn about(lines: &[&str]) -> String {
+pub(crate) fn join_doc_lines(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
@@ -352,21 +371,21 @@ macro_rules! keys {
                 ),)+
             ];
 
-            fn read(section: &mut $crate::reading::section::Section<'_>) -> Self {
+            fn read_table(section: &mut $crate::reading::section::ConfigSection<'_>) -> Self {
                 let defaults = Self::default();
                 Self {
-                    $($field: $crate::reading::table::Reader::<$Type>::read(
+                    $($field: $crate::reading::table::KeyReader::<$Type>::read_key_value(
                         $reader,
                         section,
                         $crate::reading::table::keys!(@name $field $($name)?),
                         defaults.$field,
-                        &$crate::reading::table::about(&[$($about),+]),
+                        &$crate::reading::table::join_doc_lines(&[$($about),+]),
                     ),)+
                 }
             }
 
-            fn compare(&self, next: &Self, path: &str, changes: &mut $crate::reading::changes::Changes) {
-                $($crate::reading::table::Reader::<$Type>::compare(
+            fn compare_keys(&self, next: &Self, path: &str, changes: &mut $crate::reading::changes::Changes) {
+                $($crate::reading::table::KeyReader::<$Type>::compare_value(
                     &$reader,
                     changes,
                     &format!("{path}.{}", $crate::reading::table::keys!(@name $field $($name)?)),
@@ -375,7 +394,7 @@ macro_rules! keys {
                 );)+
             }
 
-            fn follow(self, next: Self) -> Self {
+            fn apply_without_restart(self, next: Self) -> Self {
                 let [$($field),+] = <Self as $crate::reading::table::KeyTable>::KEYS else { return next };
                 Self { $($field: if $field.needs_restart { self.$field } else { next.$field },)+ }
             }
@@ -385,16 +404,16 @@ macro_rules! keys {
     (@name $field:ident $name:literal) => { $name };
     (@key $metric:literal $key:expr;) => { $key };
     (@key $metric:literal $key:expr; counted, $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.counted($metric); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.with_table_metric($metric); $($more)*)
     };
     (@key $metric:literal $key:expr; counted_by($what:literal), $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.counted_by($what); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.with_own_metric($what); $($more)*)
     };
     (@key $metric:literal $key:expr; no_key, $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.no_key(); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.without_key(); $($more)*)
     };
     (@key $metric:literal $key:expr; restart, $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.restart(); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.with_restart(); $($more)*)
     };
 }
 

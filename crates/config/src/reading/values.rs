@@ -1,7 +1,7 @@
 //! Kinds of values: numbers, sizes, durations, words. Each kind has its parser, its description of what is expected,
 //! and its JSON schema.
 
-use super::fault::nearest;
+use super::fault::nearest_word;
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -10,17 +10,17 @@ pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const GIB: u64 = 1024 * MIB;
 /// More than a worker can count and hold of anything; a typing error is usually beyond.
-pub(crate) const COUNT: RangeInclusive<u64> = 1..=MOST;
+pub(crate) const COUNT_RANGE: RangeInclusive<u64> = 1..=MAX_COUNT;
 /// A count, or 0 where none at all is a valid number.
-pub(crate) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
-const MOST: u64 = 10_000_000;
+pub(crate) const COUNT_OR_ZERO_RANGE: RangeInclusive<u64> = 0..=MAX_COUNT;
+const MAX_COUNT: u64 = 10_000_000;
 /// A QUIC stream carries four times as much (RFC 9000 §4.5).
-pub(crate) const BODY_BYTES: RangeInclusive<u64> = 0..=1 << 60;
+pub(crate) const BODY_BYTES_RANGE: RangeInclusive<u64> = 0..=1 << 60;
 /// Zero would end what it limits at once; a day is "for ever" for an exchange.
-pub(crate) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+pub(crate) const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 /// Port 0 is none that a client could reach.
-const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
+const PORT_RANGE: RangeInclusive<u64> = 1..=u16::MAX as u64;
 
 /// A value as it stands in the file, its environment variables filled in.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ pub(crate) enum RawValue {
 
 /// Why a value is rejected.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Wrong {
+pub(crate) struct ValueError {
     pub(crate) problem: String,
     /// Instead of what the kind says.
     pub(crate) expected: Option<String>,
     pub(crate) nearest: Option<String>,
 }
 
-impl<S: Into<String>> From<S> for Wrong {
+impl<S: Into<String>> From<S> for ValueError {
     fn from(problem: S) -> Self {
         Self { problem: problem.into(), expected: None, nearest: None }
     }
@@ -50,7 +50,7 @@ impl<S: Into<String>> From<S> for Wrong {
 
 impl RawValue {
     /// The fault of a value of another type than the one that is wanted.
-    pub(crate) fn wrong_type(&self) -> Wrong {
+    pub(crate) fn wrong_type_error(&self) -> ValueError {
         let name = match self {
             Self::Text(_) => "string",
             Self::Integer(_) => "integer",
@@ -64,31 +64,31 @@ impl RawValue {
 }
 
 /// A kind of value.
-pub(crate) struct Kind<T> {
+pub(crate) struct ValueKind<T> {
     /// Follows "expected".
     pub(crate) expected: String,
     /// A JSON schema without description and default.
     pub(crate) schema: Json,
-    pub(crate) read: Box<dyn Fn(RawValue) -> Result<T, Wrong>>,
+    pub(crate) read: Box<dyn Fn(RawValue) -> Result<T, ValueError>>,
     /// The value as the file would have it: for the schema's `default`.
     pub(crate) show: Box<dyn Fn(&T) -> Json>,
 }
 
-impl<T> Kind<T> {
+impl<T> ValueKind<T> {
     /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and
     /// RE2 both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
-    pub(crate) fn matching(mut self, of: &str) -> Self {
-        self.extend(json!({ "pattern": whole(of) }));
+    pub(crate) fn with_pattern(mut self, of: &str) -> Self {
+        self.extend_schema(json!({ "pattern": full_match_pattern(of) }));
         self
     }
 
     /// Has the schema accept strings alone whose length in characters is in `range`.
-    pub(crate) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
-        self.extend(json!({ "minLength": range.start(), "maxLength": range.end() }));
+    pub(crate) fn with_length(mut self, range: RangeInclusive<usize>) -> Self {
+        self.extend_schema(json!({ "minLength": range.start(), "maxLength": range.end() }));
         self
     }
 
-    fn extend(&mut self, more: Json) {
+    fn extend_schema(&mut self, more: Json) {
         if let (Json::Object(schema), Json::Object(more)) = (&mut self.schema, more) {
             schema.extend(more);
         }
@@ -96,67 +96,68 @@ impl<T> Kind<T> {
 }
 
 /// A pattern for strings that are wholly `of`. One with an environment variable in it is judged where that is known.
-pub(crate) fn whole(of: &str) -> String {
+pub(crate) fn full_match_pattern(of: &str) -> String {
     format!(r"\$\{{|^({of})$")
 }
 
 /// What `bytesize` reads, but for a letter alone.
-const SIZE: &str = r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii][Bb]?|[Bb])))\s*";
+const SIZE_PATTERN: &str =
+    r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii][Bb]?|[Bb])))\s*";
 /// What `humantime` reads.
-const DURATION: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
+const DURATION_PATTERN: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
 /// A value without any digit but 0: as a size or a duration, it is zero.
-const ZERO: &str = "^[^1-9$]*$";
+const ZERO_PATTERN: &str = "^[^1-9$]*$";
 
 /// An integer within `range`.
-pub(crate) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+pub(crate) fn number_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (least, most) = (*range.start(), *range.end());
-    Kind {
+    ValueKind {
         expected: format!("a number from {least} to {most}"),
         schema: json!({ "type": "integer", "minimum": least, "maximum": most }),
         read: Box::new(move |given| match given {
-            RawValue::Integer(number) => within(number, &range),
-            other => Err(other.wrong_type()),
+            RawValue::Integer(number) => check_range(number, &range),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(|number| json!((*number).into())),
     }
 }
 
 /// Bytes within `range`: an integer, or a string with a unit.
-pub(crate) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
+pub(crate) fn size_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (least, most) = (*range.start(), *range.end());
     let mut schema = json!({ "type": ["integer", "string"], "minimum": least, "maximum": most });
     if let Some(schema) = schema.as_object_mut().filter(|_| least > 0) {
-        schema.insert("not".into(), json!({ "type": "string", "pattern": ZERO }));
+        schema.insert("not".into(), json!({ "type": "string", "pattern": ZERO_PATTERN }));
     }
-    let kind = Kind::<T> {
-        expected: format!("a size from {} to {}, such as \"64 KiB\"", show_size(least), show_size(most)),
+    let kind = ValueKind::<T> {
+        expected: format!("a size from {} to {}, such as \"64 KiB\"", format_size(least), format_size(most)),
         schema,
         read: Box::new(move |given| match given {
-            RawValue::Integer(bytes) => within(bytes, &range),
+            RawValue::Integer(bytes) => check_range(bytes, &range),
             RawValue::Text(text) => match text.trim().parse::<ByteSize>() {
-                Ok(_) if let Some(wrong) = ambiguous(text.trim()) => Err(wrong),
-                Ok(bytes) => within(bytes.0.into(), &range),
+                Ok(_) if let Some(wrong) = ambiguous_size(text.trim()) => Err(wrong),
+                Ok(bytes) => check_range(bytes.0.into(), &range),
                 Err(_) => Err("not a size".into()),
             },
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
-        show: Box::new(|bytes| json!(show_size((*bytes).into()))),
+        show: Box::new(|bytes| json!(format_size((*bytes).into()))),
     };
-    kind.matching(SIZE)
+    kind.with_pattern(SIZE_PATTERN)
 }
 
 /// A size with a letter as its unit: nginx's `10g` are ten times 1024³ bytes, other programs' ten times 1000³.
-fn ambiguous(text: &str) -> Option<Wrong> {
+fn ambiguous_size(text: &str) -> Option<ValueError> {
     let (number, letter) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let letter = letter.chars().next().filter(|letter| "kmgtpe".contains(letter.to_ascii_lowercase()))?;
     let (number, upper) = (number.trim_end(), letter.to_ascii_uppercase());
     let decimal = if upper == 'K' { 'k' } else { upper };
     let nginx = format!("{number}{}", letter.to_ascii_lowercase());
     let expected = format!("\"{number} {upper}iB\" (nginx's {nginx}) or \"{number} {decimal}B\"");
-    Some(Wrong { problem: "ambiguous".into(), expected: Some(expected), nearest: None })
+    Some(ValueError { problem: "ambiguous".into(), expected: Some(expected), nearest: None })
 }
 
-fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<T, Wrong> {
+fn check_range<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<T, ValueError> {
     if number < i128::from(*range.start()) {
         return Err("too small".into());
     }
@@ -165,7 +166,7 @@ fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<
 }
 
 /// In the unit that leaves the shortest whole number; a binary one of two.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const DECIMAL: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let largest = |units: [&'static str; 7], step: u64| {
@@ -184,14 +185,14 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// A duration within `range`: numbers with units.
-pub(crate) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
+pub(crate) fn duration_kind(range: RangeInclusive<Duration>) -> ValueKind<Duration> {
     let show = |duration: Duration| humantime::format_duration(duration).to_string();
     let (least, most) = (show(*range.start()), show(*range.end()));
     let mut schema = json!({ "type": "string", "examples": ["30s", "1m 30s", "500ms"] });
     if let Some(schema) = schema.as_object_mut().filter(|_| !range.start().is_zero()) {
-        schema.insert("not".into(), json!({ "pattern": ZERO }));
+        schema.insert("not".into(), json!({ "pattern": ZERO_PATTERN }));
     }
-    let kind = Kind {
+    let kind = ValueKind {
         expected: format!("a duration from {least} to {most}, such as \"30s\""),
         schema,
         read: Box::new(move |given| match given {
@@ -203,31 +204,31 @@ pub(crate) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
                 Err(humantime::DurationError::NumberOverflow) => Err("too large".into()),
                 Err(humantime::DurationError::UnknownUnit { unit, .. }) if unit.is_empty() => Err("has no unit".into()),
                 Err(humantime::DurationError::UnknownUnit { unit, .. }) => {
-                    Err(format!("unknown unit {:?}", super::fault::quote(&unit)).into())
+                    Err(format!("unknown unit {:?}", super::fault::quote_line(&unit)).into())
                 }
                 Err(_) => Err("not a duration".into()),
             },
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(move |duration| json!(show(*duration))),
     };
-    kind.matching(DURATION)
+    kind.with_pattern(DURATION_PATTERN)
 }
 
 /// A value of `kind`, or `"none"`.
-pub(crate) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
 /// A value of `kind`, or `"derived"`: a value that follows from the resources of the process.
-pub(crate) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+pub(crate) fn or_derived<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("derived", kind)
 }
 
 /// A value of `kind`, or `word`, which is read as no value.
-fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
+fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
-    Kind {
+    ValueKind {
         expected: format!("{}, or \"{word}\"", kind.expected),
         schema: json!({ "anyOf": [{ "const": word }, kind.schema] }),
         read: Box::new(move |given| match given {
@@ -239,9 +240,9 @@ fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
 }
 
 /// A value of `kind`, or `"none"`, which is read as more than any other value.
-pub(crate) fn or_most(kind: Kind<u64>) -> Kind<u64> {
-    let Kind { expected, schema, read, show } = or_none(kind);
-    Kind {
+pub(crate) fn or_unlimited(kind: ValueKind<u64>) -> ValueKind<u64> {
+    let ValueKind { expected, schema, read, show } = or_none(kind);
+    ValueKind {
         expected,
         schema,
         read: Box::new(move |given| Ok(read(given)?.unwrap_or(u64::MAX))),
@@ -250,9 +251,9 @@ pub(crate) fn or_most(kind: Kind<u64>) -> Kind<u64> {
 }
 
 /// A port that a client can reach.
-pub(crate) fn port() -> Kind<NonZeroU16> {
-    let Kind { expected, schema, read, show } = number::<u16>(PORT);
-    Kind {
+pub(crate) fn port_kind() -> ValueKind<NonZeroU16> {
+    let ValueKind { expected, schema, read, show } = number_kind::<u16>(PORT_RANGE);
+    ValueKind {
         expected,
         schema,
         read: Box::new(move |given| NonZeroU16::new(read(given)?).ok_or_else(|| "too small".into())),
@@ -261,58 +262,61 @@ pub(crate) fn port() -> Kind<NonZeroU16> {
 }
 
 /// `true` or `false`.
-pub(crate) fn boolean() -> Kind<bool> {
-    Kind {
+pub(crate) fn boolean_kind() -> ValueKind<bool> {
+    ValueKind {
         expected: "true or false".into(),
         schema: json!({ "type": "boolean" }),
         read: Box::new(|given| match given {
             RawValue::Boolean(boolean) => Ok(boolean),
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(|boolean| json!(boolean)),
     }
 }
 
 /// One of a few words.
-pub(crate) fn one_of<T: Copy + PartialEq + 'static>(words: Words<T>) -> Kind<T> {
-    one_of_also(words, &[])
+pub(crate) fn one_of<T: Copy + PartialEq + 'static>(words: NamedValues<T>) -> ValueKind<T> {
+    one_of_with_hidden(words, &[])
 }
 
-type Words<T> = &'static [(&'static str, T)];
+type NamedValues<T> = &'static [(&'static str, T)];
 
 /// One of a few words, or of a few more that are in no schema and no message.
-pub(crate) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: Words<T>) -> Kind<T> {
+pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
+    words: NamedValues<T>,
+    more: NamedValues<T>,
+) -> ValueKind<T> {
     let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
     let all = move || words.iter().chain(more);
-    Kind {
+    ValueKind {
         expected: format!("one of \"{}\"", names.join("\", \"")),
         schema: json!({ "type": "string", "enum": names }),
         read: Box::new(move |given| match given {
             RawValue::Text(text) => {
-                all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
+                all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| ValueError {
                     problem: "unknown value".into(),
                     expected: None,
-                    nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
+                    nearest: nearest_word(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
                 })
             }
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(move |value| json!(all().find(|(_, other)| other == value).map(|(name, _)| name))),
     }
 }
 
 /// A string that `parse` understands; `show` is its inverse.
-pub(crate) fn text<T: 'static>(
+pub(crate) fn text_kind<T: 'static>(
     expected: &str,
-    parse: impl Fn(String) -> Result<T, Wrong> + 'static,
+    parse: impl Fn(String) -> Result<T, ValueError> + 'static,
     show: impl Fn(&T) -> String + 'static,
-) -> Kind<T> {
-    Kind {
+) -> ValueKind<T> {
+    ValueKind {
         expected: expected.into(),
         schema: json!({ "type": "string" }),
         read: Box::new(move |given| match given {
             RawValue::Text(text) => parse(text),
-            other => Err(other.wrong_type()),
+            other => Err(other.wrong_type_error()),
         }),
         show: Box::new(move |value| json!(show(value))),
     }
@@ -322,13 +326,13 @@ pub(crate) fn text<T: 'static>(
 mod tests {
     use super::*;
 
-    fn read<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
+    fn read<T>(kind: &ValueKind<T>, text: &str) -> Result<T, String> {
         (kind.read)(RawValue::Text(text.into())).map_err(|wrong| wrong.problem)
     }
 
     #[test]
     fn sizes_are_read_as_humans_write_them() {
-        let kind = size::<u64>(1..=1 << 40);
+        let kind = size_kind::<u64>(1..=1 << 40);
         for (text, bytes) in
             [("64 KiB", 65_536), ("64KiB", 65_536), ("64 kB", 64_000), ("1.5 MiB", 1_572_864), ("7", 7)]
         {
@@ -349,7 +353,7 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_the_unit_that_leaves_the_shortest_whole_number() {
-        let kind = size::<u64>(0..=u64::MAX);
+        let kind = size_kind::<u64>(0..=u64::MAX);
         for (bytes, text) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -363,14 +367,14 @@ mod tests {
             (1 << 60, "1 EiB"),
             (u64::MAX, "18446744073709551615 B"),
         ] {
-            assert_eq!(show_size(bytes), text);
+            assert_eq!(format_size(bytes), text);
             assert_eq!(read(&kind, text), Ok(bytes), "{text}");
         }
     }
 
     #[test]
     fn a_letter_alone_is_no_unit() {
-        let kind = size::<u64>(0..=u64::MAX);
+        let kind = size_kind::<u64>(0..=u64::MAX);
         for (text, expected) in [
             ("10g", "\"10 GiB\" (nginx's 10g) or \"10 GB\""),
             ("20 M", "\"20 MiB\" (nginx's 20m) or \"20 MB\""),
@@ -386,7 +390,7 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_humans_write_them() {
-        let kind = duration(Duration::from_millis(1)..=Duration::from_secs(86_400));
+        let kind = duration_kind(Duration::from_millis(1)..=Duration::from_secs(86_400));
         for (text, millis) in
             [("30s", 30_000), ("500ms", 500), ("1m 30s", 90_000), ("1h", 3_600_000), ("1day", 86_400_000)]
         {

@@ -2,7 +2,7 @@
 //! ends over TCP, and for trailers in a body's frames.
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
-use super::{Fields, Name};
+use super::{FieldNameRef, Fields};
 use crate::field::is_token;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,7 +14,7 @@ impl From<&HeaderMap> for Fields {
         let mut fields = Self::with_capacity(map.len(), bytes.fold(0, usize::saturating_add));
         // A `HeaderName` may hold a quotation mark, which is not in a token.
         for (name, value) in map.iter().filter(|(name, _)| is_token(name.as_str().as_bytes())) {
-            fields.append(Name::of(name.as_str()), value.as_bytes());
+            fields.append(FieldNameRef::from_lower_case_token(name.as_str()), value.as_bytes());
         }
         fields
     }
@@ -31,10 +31,10 @@ impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> Self {
         let text = Bytes::from(mem::take(&mut fields.text));
         let lines = mem::take(&mut fields.lines);
-        let mut map = Self::with_capacity(lines.len().min(MOST_AT_ONCE));
+        let mut map = Self::with_capacity(lines.len().min(MAX_RESERVED_FIELDS));
         for line in lines {
-            let found = line.text(&text);
-            let name = HeaderName::from_bytes(found.name().as_bytes());
+            let found = line.to_field_line(&text);
+            let name = HeaderName::from_bytes(found.name_str().as_bytes());
             let value = HeaderValue::from_maybe_shared(text.slice_ref(found.value));
             if let (Ok(name), Ok(value)) = (name, value) {
                 // An error means that there are too many.
@@ -46,4 +46,4 @@ impl From<Fields> for HeaderMap {
 }
 
 /// Fields that a map makes room for at once at most.
-const MOST_AT_ONCE: usize = 1024;
+const MAX_RESERVED_FIELDS: usize = 1024;

@@ -1,14 +1,14 @@
 //! Fields as a decoder has found them: nothing of them is checked.
 
-use super::{Fields, NameId, NameSet, Span, line::Line, memory};
-use crate::field::is_plain;
+use super::{Fields, NameId, NameSet, Span, line::StoredLine, memory};
+use crate::field::is_alphanumeric_name;
 use std::mem;
 
 /// Lines that come out of a field section, pseudo-header fields too.
 #[derive(Debug, Clone, Default)]
 pub struct DecodedFields {
     text: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<StoredLine>,
 }
 
 /// A line of [`DecodedFields`].
@@ -27,32 +27,32 @@ pub struct DecodedLine<'a> {
 impl DecodedFields {
     /// No lines, with room for `lines` lines and `bytes` bytes of text.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
-        let (text, lines) = memory::take(lines, bytes);
+        let (text, lines) = memory::take_memory(lines, bytes);
         Self { text, lines }
     }
 
     /// Where the text of the next line is written: its name, unless that has a number, and its value.
-    pub const fn text(&mut self) -> &mut Vec<u8> {
+    pub const fn text_buffer(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
     /// Ends a line whose text begins at `at`: the value of a field with the name `id`.
     pub fn end_line(&mut self, id: NameId, at: usize) {
-        self.end(id, at, 0);
+        self.push_decoded_line(id, at, 0);
     }
 
     /// Ends a line whose text begins at `at` with a name of `name_len` bytes, which is not in the table.
     pub fn end_other_line(&mut self, at: usize, name_len: usize) {
-        self.end(NameId::OTHER, at, name_len);
+        self.push_decoded_line(NameId::OTHER, at, name_len);
     }
 
-    fn end(&mut self, name: NameId, at: usize, name_len: usize) {
+    fn push_decoded_line(&mut self, name: NameId, at: usize, name_len: usize) {
         let value_len = self.text.len().saturating_sub(at).saturating_sub(name_len);
         // A name that is too long reads as an empty one, which is no name. Sections are shorter than 4 GiB by their
         // limits.
         let length = u16::try_from(name_len).unwrap_or(0);
         let (at, value_len) = (u32::try_from(at).unwrap_or(u32::MAX), u32::try_from(value_len).unwrap_or(u32::MAX));
-        self.lines.push(Line { name, is_plain: true, name_len: length, at, value_len });
+        self.lines.push(StoredLine { name, is_plain: true, name_len: length, at, value_len });
     }
 
     /// Lines.
@@ -67,7 +67,7 @@ impl DecodedFields {
 
     /// The lines, in their order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = DecodedLine<'_>> {
-        self.lines.iter().map(|line| decoded(line, &self.text))
+        self.lines.iter().map(|line| to_decoded_line(line, &self.text))
     }
 
     /// The fields that `keeps` returns true for.
@@ -82,12 +82,12 @@ impl DecodedFields {
             if error.is_some() {
                 return false;
             }
-            let found = decoded(line, &text);
+            let found = to_decoded_line(line, &text);
             match keeps(found) {
                 Ok(kept) => {
                     if kept {
-                        line.is_plain = line.name.is_known() || is_plain(found.name);
-                        names.insert(line.name, !line.is_plain);
+                        line.is_plain = line.name.is_known() || is_alphanumeric_name(found.name);
+                        names.insert_id(line.name, !line.is_plain);
                     }
                     kept
                 }
@@ -105,13 +105,13 @@ impl DecodedFields {
 
 impl Drop for DecodedFields {
     fn drop(&mut self) {
-        memory::give_back(&mut self.text, &mut self.lines);
+        memory::recycle_memory(&mut self.text, &mut self.lines);
     }
 }
 
-fn decoded<'a>(line: &Line, text: &'a [u8]) -> DecodedLine<'a> {
-    let found = line.text(text);
+fn to_decoded_line<'a>(line: &StoredLine, text: &'a [u8]) -> DecodedLine<'a> {
+    let found = line.to_field_line(text);
     let span = Span { at: line.at.saturating_add(line.name_len.into()), len: line.value_len };
-    let name = if line.name.is_known() { line.name.text().as_bytes() } else { found.name };
+    let name = if line.name.is_known() { line.name.as_str().as_bytes() } else { found.name };
     DecodedLine { id: line.name, name, value: found.value, span }
 }

@@ -1,10 +1,10 @@
 //! One line of a field section, and where its text stands.
 
-use super::names::{Name, NameId};
+use super::names::{FieldNameRef, NameId};
 
 /// One line. The text of a name without a number stands before the value's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct StoredLine {
     pub(super) name: NameId,
     /// The name has letters, digits and `-` alone.
     pub(super) is_plain: bool,
@@ -13,7 +13,7 @@ pub(super) struct Line {
     pub(super) value_len: u32,
 }
 
-const _: () = assert!(size_of::<Line>() == 12);
+const _: () = assert!(size_of::<StoredLine>() == 12);
 
 /// A part of the text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,34 +39,34 @@ impl<'a> FieldLine<'a> {
     }
 
     /// The name's text, in lower case.
-    pub fn name(&self) -> &'a str {
+    pub fn name_str(&self) -> &'a str {
         // A token is ASCII.
-        if self.id.is_known() { self.id.text() } else { str::from_utf8(self.name).unwrap_or_default() }
+        if self.id.is_known() { self.id.as_str() } else { str::from_utf8(self.name).unwrap_or_default() }
     }
 
     /// The bytes of [`Self::name`].
     pub fn name_bytes(&self) -> &'a [u8] {
-        if self.id.is_known() { self.id.text().as_bytes() } else { self.name }
+        if self.id.is_known() { self.id.as_str().as_bytes() } else { self.name }
     }
 
     /// Whether the name has letters, digits and `-` alone.
-    pub const fn is_plain(&self) -> bool {
+    pub const fn has_alphanumeric_name(&self) -> bool {
         self.is_plain
     }
 
     /// The name, for a look-up.
-    pub fn as_name(&self) -> Name<'a> {
-        Name { id: self.id, text: self.name() }
+    pub fn name_ref(&self) -> FieldNameRef<'a> {
+        FieldNameRef { id: self.id, text: self.name_str() }
     }
 
     /// Whether the line has this `name`.
-    pub fn is(&self, name: Name<'_>) -> bool {
+    pub fn is_named(&self, name: FieldNameRef<'_>) -> bool {
         self.id == name.id && (self.id.is_known() || self.name == name.text.as_bytes())
     }
 }
 
-impl Line {
-    pub(super) fn text<'a>(&self, text: &'a [u8]) -> FieldLine<'a> {
+impl StoredLine {
+    pub(super) fn to_field_line<'a>(&self, text: &'a [u8]) -> FieldLine<'a> {
         let at = self.at as usize;
         let value = at.saturating_add(usize::from(self.name_len));
         let end = value.saturating_add(self.value_len as usize);

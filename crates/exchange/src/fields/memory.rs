@@ -1,25 +1,25 @@
 //! The memory of fields that were dropped, which the next ones on the same thread use: a request has two sets of
 //! fields, and each has two pieces of memory.
 
-use super::line::Line;
+use super::line::StoredLine;
 use std::{cell::RefCell, mem};
 
 /// Sets that are kept at most: some 100 KB of usual ones.
-const KEPT: usize = 128;
+const MAX_FREE_SETS: usize = 128;
 /// Bytes of text of a set that is kept at most: more than those of nearly all headers.
-const KEPT_TEXT: usize = 2048;
+const MAX_FREE_TEXT: usize = 2048;
 /// Lines of a set that is kept at most.
-const KEPT_LINES: usize = 64;
+const MAX_FREE_LINES: usize = 64;
 
-type Set = (Vec<u8>, Vec<Line>);
+type FieldMemory = (Vec<u8>, Vec<StoredLine>);
 
 thread_local! {
-    static FREE: RefCell<Vec<Set>> = const { RefCell::new(Vec::new()) };
+    static FREE_SETS: RefCell<Vec<FieldMemory>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Memory for `lines` lines and `bytes` bytes of text.
-pub(super) fn take(lines: usize, bytes: usize) -> Set {
-    let kept = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+pub(super) fn take_memory(lines: usize, bytes: usize) -> FieldMemory {
+    let kept = FREE_SETS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
     let (mut text, mut all) = kept.unwrap_or_default();
     text.reserve(bytes);
     all.reserve(lines);
@@ -27,8 +27,8 @@ pub(super) fn take(lines: usize, bytes: usize) -> Set {
 }
 
 /// Keeps the memory of fields that are dropped.
-pub(super) fn give_back(text: &mut Vec<u8>, lines: &mut Vec<Line>) {
-    let is_usual = (1..=KEPT_TEXT).contains(&text.capacity()) && (1..=KEPT_LINES).contains(&lines.capacity());
+pub(super) fn recycle_memory(text: &mut Vec<u8>, lines: &mut Vec<StoredLine>) {
+    let is_usual = (1..=MAX_FREE_TEXT).contains(&text.capacity()) && (1..=MAX_FREE_LINES).contains(&lines.capacity());
     if !is_usual {
         return;
     }
@@ -36,9 +36,9 @@ pub(super) fn give_back(text: &mut Vec<u8>, lines: &mut Vec<Line>) {
     text.clear();
     lines.clear();
     // A thread that ends keeps nothing.
-    let _ = FREE.try_with(|free| {
+    let _ = FREE_SETS.try_with(|free| {
         let mut free = free.borrow_mut();
-        if free.len() < KEPT {
+        if free.len() < MAX_FREE_SETS {
             free.push((text, lines));
         }
     });

@@ -12,5 +12,5 @@ mod section;
 
 pub use decoded::{DecodedFields, DecodedLine};
 pub use line::{FieldLine, Span};
-pub use names::{FieldName, Name, NameId, NameSet, name};
+pub use names::{FieldName, FieldNameRef, NameId, NameSet, name};
 pub use section::Fields;

@@ -1,9 +1,9 @@
 //! Names of fields: a table of those that a rule, a check or QPACK's static table knows, each with a number.
 
-use crate::http1::is_in_any_case;
+use crate::http1::is_name_ignoring_case;
 
 /// Names that have a number. The pseudo-header fields of HTTP/3 stand first.
-pub(super) const NAMES: [&str; 116] = [
+pub(super) const KNOWN_NAMES: [&str; 116] = [
     ":authority",
     ":method",
     ":path",
@@ -127,7 +127,7 @@ pub(super) const NAMES: [&str; 116] = [
 ];
 
 /// Pseudo-header fields among [`NAMES`].
-const PSEUDO: u8 = 6;
+const PSEUDO_COUNT: u8 = 6;
 
 /// The number of a name in the table, or that of all other names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,28 +137,28 @@ impl NameId {
     /// All names that are not in the table.
     pub const OTHER: Self = Self(127);
     /// Bytes of the longest name in the table.
-    pub const MAX_LEN: usize = max_len();
+    pub const MAX_LEN: usize = longest_name_len();
     /// Numbers of names in the table are below.
-    pub const COUNT: usize = NAMES.len();
+    pub const COUNT: usize = KNOWN_NAMES.len();
 
     /// The number of `name`, which is in lower case: no name with a capital is in the table.
     #[inline]
-    pub fn of(name: &[u8]) -> Self {
-        find(name, |known| known == name)
+    pub fn from_lower_case(name: &[u8]) -> Self {
+        find_name_id(name, |known| known == name)
     }
 
     /// The number of `name`, a token in any case.
     #[inline]
-    pub fn of_any_case(name: &[u8]) -> Self {
-        find(name, |known| is_in_any_case(name, known))
+    pub fn from_any_case(name: &[u8]) -> Self {
+        find_name_id(name, |known| is_name_ignoring_case(name, known))
     }
 
     /// The number of `name` in the table, while compiling.
-    pub const fn known(name: &str) -> Self {
+    pub const fn from_const_name(name: &str) -> Self {
         let mut id = 0;
-        while id < NAMES.len() {
+        while id < KNOWN_NAMES.len() {
             #[expect(clippy::indexing_slicing, reason = "within the table")]
-            if same(NAMES[id].as_bytes(), name.as_bytes()) {
+            if const_bytes_eq(KNOWN_NAMES[id].as_bytes(), name.as_bytes()) {
                 #[expect(clippy::cast_possible_truncation, reason = "the table is shorter")]
                 return Self(id as u8);
             }
@@ -168,12 +168,12 @@ impl NameId {
     }
 
     /// The name; empty for [`Self::OTHER`].
-    pub fn text(self) -> &'static str {
-        NAMES.get(self.index()).copied().unwrap_or_default()
+    pub fn as_str(self) -> &'static str {
+        KNOWN_NAMES.get(self.table_index()).copied().unwrap_or_default()
     }
 
     /// The place in the table.
-    pub const fn index(self) -> usize {
+    pub const fn table_index(self) -> usize {
         self.0 as usize
     }
 
@@ -184,33 +184,33 @@ impl NameId {
 
     /// Whether this is a pseudo-header field (RFC 9114 §4.3).
     pub const fn is_pseudo(self) -> bool {
-        self.0 < PSEUDO
+        self.0 < PSEUDO_COUNT
     }
 
     /// Whether a value is a secret that no table of a peer may keep (RFC 9204 §7.1.3).
     pub const fn is_sensitive(self) -> bool {
-        SENSITIVE.has(self)
+        SENSITIVE_NAMES.contains_id(self)
     }
 }
 
-const SENSITIVE: NameSet =
-    NameSet::of(&[name::AUTHORIZATION, name::COOKIE, name::PROXY_AUTHORIZATION, name::SET_COOKIE]);
+const SENSITIVE_NAMES: NameSet =
+    NameSet::from_names(&[name::AUTHORIZATION, name::COOKIE, name::PROXY_AUTHORIZATION, name::SET_COOKIE]);
 
 /// The name of a field, in lower case: a number, and the text, which is needed for names without a number of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name<'a> {
+pub struct FieldNameRef<'a> {
     pub(super) id: NameId,
     pub(super) text: &'a str,
 }
 
-impl<'a> Name<'a> {
+impl<'a> FieldNameRef<'a> {
     /// The name `text`, which is a token in lower case.
-    pub fn of(text: &'a str) -> Self {
-        Self { id: NameId::of(text.as_bytes()), text }
+    pub fn from_lower_case_token(text: &'a str) -> Self {
+        Self { id: NameId::from_lower_case(text.as_bytes()), text }
     }
 
-    const fn known(text: &'static str) -> Name<'static> {
-        Name { id: NameId::known(text), text }
+    const fn from_static_name(text: &'static str) -> FieldNameRef<'static> {
+        FieldNameRef { id: NameId::from_const_name(text), text }
     }
 
     /// The name's number.
@@ -219,7 +219,7 @@ impl<'a> Name<'a> {
     }
 
     /// The text.
-    pub const fn text(self) -> &'a str {
+    pub const fn as_str(self) -> &'a str {
         self.text
     }
 }
@@ -233,20 +233,20 @@ pub struct FieldName {
 
 impl FieldName {
     /// The name, for a look-up.
-    pub fn name(&self) -> Name<'_> {
-        Name { id: self.id, text: &self.text }
+    pub fn as_name_ref(&self) -> FieldNameRef<'_> {
+        FieldNameRef { id: self.id, text: &self.text }
     }
 }
 
-impl From<Name<'_>> for FieldName {
-    fn from(Name { id, text }: Name<'_>) -> Self {
+impl From<FieldNameRef<'_>> for FieldName {
+    fn from(FieldNameRef { id, text }: FieldNameRef<'_>) -> Self {
         Self { id, text: text.into() }
     }
 }
 
 impl From<&http::HeaderName> for FieldName {
     fn from(name: &http::HeaderName) -> Self {
-        Name::of(name.as_str()).into()
+        FieldNameRef::from_lower_case_token(name.as_str()).into()
     }
 }
 
@@ -263,7 +263,7 @@ impl NameSet {
     pub const AMBIGUOUS: Self = Self(1 << 126);
 
     /// The set of `names`, which are in the table.
-    pub const fn of(names: &[Name<'static>]) -> Self {
+    pub const fn from_names(names: &[FieldNameRef<'static>]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < names.len() {
             #[expect(clippy::indexing_slicing, reason = "within the slice")]
@@ -276,50 +276,50 @@ impl NameSet {
     }
 
     /// The names of the table for which `is_in` holds.
-    pub fn filter(is_in: impl Fn(&str) -> bool) -> Self {
-        let bits = NAMES.iter().enumerate().filter(|(_, name)| is_in(name)).map(|(id, _)| 1 << id);
+    pub fn from_predicate(is_in: impl Fn(&str) -> bool) -> Self {
+        let bits = KNOWN_NAMES.iter().enumerate().filter(|(_, name)| is_in(name)).map(|(id, _)| 1 << id);
         Self(bits.fold(0, |set: u128, bit: u128| set | bit))
     }
 
     /// Whether `id` is in the set.
-    pub const fn has(self, id: NameId) -> bool {
+    pub const fn contains_id(self, id: NameId) -> bool {
         self.0 >> id.0 & 1 != 0
     }
 
     /// Whether any name is in both.
-    pub const fn has_any(self, other: Self) -> bool {
+    pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// The names of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(super) const fn insert(&mut self, id: NameId, is_ambiguous: bool) {
+    pub(super) const fn insert_id(&mut self, id: NameId, is_ambiguous: bool) {
         self.0 |= 1 << id.0;
         if is_ambiguous {
             self.0 |= Self::AMBIGUOUS.0;
         }
     }
 
-    pub(super) const fn remove(&mut self, id: NameId) {
+    pub(super) const fn remove_id(&mut self, id: NameId) {
         self.0 &= !(1 << id.0);
     }
 }
 
-const _: () = assert!(NAMES.len() <= 126);
+const _: () = assert!(KNOWN_NAMES.len() <= 126);
 
 /// The names that the code has a use for.
 pub mod name {
-    use super::Name;
+    use super::FieldNameRef;
 
     macro_rules! names {
         ($($constant:ident = $text:literal),+ $(,)?) => {
             $(
                 #[doc = concat!("`", $text, "`")]
-                pub const $constant: Name<'static> = Name::known($text);
+                pub const $constant: FieldNameRef<'static> = FieldNameRef::from_static_name($text);
             )+
         };
     }
@@ -385,22 +385,22 @@ pub mod name {
 }
 
 /// Slots of the hash table; a power of two, and several times the names, so that most other names meet an empty one.
-const SLOTS: usize = 512;
-const EMPTY: u8 = NameId::OTHER.0;
+const HASH_SLOTS: usize = 512;
+const EMPTY_SLOT: u8 = NameId::OTHER.0;
 
 /// The table's names by [`slot`]; open addressing.
-static TABLE: [u8; SLOTS] = table();
+static NAME_TABLE: [u8; HASH_SLOTS] = build_name_table();
 
 #[inline]
-fn find(name: &[u8], is_same: impl Fn(&[u8]) -> bool) -> NameId {
-    let mut slot = slot(name);
+fn find_name_id(name: &[u8], is_same: impl Fn(&[u8]) -> bool) -> NameId {
+    let mut slot = hash_slot(name);
     loop {
-        let id = TABLE.get(slot).copied().unwrap_or(EMPTY);
-        match NAMES.get(usize::from(id)) {
+        let id = NAME_TABLE.get(slot).copied().unwrap_or(EMPTY_SLOT);
+        match KNOWN_NAMES.get(usize::from(id)) {
             Some(known) if known.len() == name.len() && is_same(known.as_bytes()) => {
                 return NameId(id);
             }
-            Some(_) => slot = (slot + 1) % SLOTS,
+            Some(_) => slot = (slot + 1) % HASH_SLOTS,
             None => return NameId::OTHER,
         }
     }
@@ -408,7 +408,7 @@ fn find(name: &[u8], is_same: impl Fn(&[u8]) -> bool) -> NameId {
 
 /// Length and four letters, whatever their case, distinguish the table's names well enough.
 #[inline]
-const fn slot(name: &[u8]) -> usize {
+const fn hash_slot(name: &[u8]) -> usize {
     let length = name.len();
     let (Some(first), Some(last)) = (name.first(), name.last()) else {
         return 0;
@@ -419,19 +419,24 @@ const fn slot(name: &[u8]) -> usize {
     let (Some(middle), Some(end)) = (tail.first(), before.last()) else {
         return *first as usize;
     };
-    (length * 7 + letter(*first) * 31 + letter(*middle) * 5 + letter(*end) * 101 + letter(*last) * 17) % SLOTS
+    (length * 7
+        + fold_letter(*first) * 31
+        + fold_letter(*middle) * 5
+        + fold_letter(*end) * 101
+        + fold_letter(*last) * 17)
+        % HASH_SLOTS
 }
 
-const fn letter(byte: u8) -> usize {
+const fn fold_letter(byte: u8) -> usize {
     byte as usize | 0x20
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn max_len() -> usize {
+const fn longest_name_len() -> usize {
     let (mut id, mut longest) = (0, 0);
-    while id < NAMES.len() {
-        if NAMES[id].len() > longest {
-            longest = NAMES[id].len();
+    while id < KNOWN_NAMES.len() {
+        if KNOWN_NAMES[id].len() > longest {
+            longest = KNOWN_NAMES[id].len();
         }
         id += 1;
     }
@@ -439,13 +444,13 @@ const fn max_len() -> usize {
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn table() -> [u8; SLOTS] {
-    let mut table = [EMPTY; SLOTS];
+const fn build_name_table() -> [u8; HASH_SLOTS] {
+    let mut table = [EMPTY_SLOT; HASH_SLOTS];
     let mut id = 0;
-    while id < NAMES.len() {
-        let mut slot = slot(NAMES[id].as_bytes());
-        while table[slot] != EMPTY {
-            slot = (slot + 1) % SLOTS;
+    while id < KNOWN_NAMES.len() {
+        let mut slot = hash_slot(KNOWN_NAMES[id].as_bytes());
+        while table[slot] != EMPTY_SLOT {
+            slot = (slot + 1) % HASH_SLOTS;
         }
         table[slot] = id as u8;
         id += 1;
@@ -454,7 +459,7 @@ const fn table() -> [u8; SLOTS] {
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn same(left: &[u8], right: &[u8]) -> bool {
+const fn const_bytes_eq(left: &[u8], right: &[u8]) -> bool {
     let mut index = 0;
     while index < left.len() && index < right.len() && left[index] == right[index] {
         index += 1;
@@ -471,13 +476,13 @@ mod tests {
 
     #[test]
     fn each_name_stands_once_in_the_table_and_is_found_in_any_case() {
-        assert_eq!(BTreeSet::from(NAMES).len(), NAMES.len());
-        for (index, text) in NAMES.iter().enumerate() {
-            let id = NameId::of(text.as_bytes());
-            assert_eq!((id.index(), id.text(), NameId::known(text)), (index, *text, id));
+        assert_eq!(BTreeSet::from(KNOWN_NAMES).len(), KNOWN_NAMES.len());
+        for (index, text) in KNOWN_NAMES.iter().enumerate() {
+            let id = NameId::from_lower_case(text.as_bytes());
+            assert_eq!((id.table_index(), id.as_str(), NameId::from_const_name(text)), (index, *text, id));
             let capitals = text.to_ascii_uppercase();
             assert_eq!(
-                (NameId::of(capitals.as_bytes()), NameId::of_any_case(capitals.as_bytes())),
+                (NameId::from_lower_case(capitals.as_bytes()), NameId::from_any_case(capitals.as_bytes())),
                 (NameId::OTHER, id)
             );
             let token = text.strip_prefix(':').unwrap_or(text);
@@ -486,29 +491,32 @@ mod tests {
             assert_eq!(id.is_pseudo(), text.starts_with(':'));
         }
         let secret = ["authorization", "cookie", "proxy-authorization", "set-cookie"];
-        assert!(NAMES.iter().all(|text| NameId::known(text).is_sensitive() == secret.contains(text)));
+        assert!(KNOWN_NAMES.iter().all(|text| NameId::from_const_name(text).is_sensitive() == secret.contains(text)));
         assert!(!NameId::OTHER.is_sensitive());
     }
 
     #[test]
     fn a_set_has_its_names_alone() {
-        let set = NameSet::of(&[name::HOST, name::TE]);
-        let filtered = NameSet::filter(|name| matches!(name, "host" | "te"));
+        let set = NameSet::from_names(&[name::HOST, name::TE]);
+        let filtered = NameSet::from_predicate(|name| matches!(name, "host" | "te"));
         assert_eq!(set, filtered);
-        for text in NAMES {
-            assert_eq!(set.has(NameId::known(text)), matches!(text, "host" | "te"), "{text}");
+        for text in KNOWN_NAMES {
+            assert_eq!(set.contains_id(NameId::from_const_name(text)), matches!(text, "host" | "te"), "{text}");
         }
-        assert!(!set.has_any(NameSet::OTHER) && !set.has(NameId::OTHER));
-        assert!(set.has_any(NameSet::of(&[name::TE, name::DATE])) && !set.has_any(NameSet::of(&[name::DATE])));
+        assert!(!set.intersects(NameSet::OTHER) && !set.contains_id(NameId::OTHER));
+        assert!(
+            set.intersects(NameSet::from_names(&[name::TE, name::DATE]))
+                && !set.intersects(NameSet::from_names(&[name::DATE]))
+        );
     }
 
     proptest! {
         #[test]
         fn a_name_is_found_as_a_search_finds_it(text in "[a-zA-Z-]{0,12}|(accept|cookie|x-forwarded-|te|sec-)[a-z-]{0,8}") {
-            let expected = NAMES.iter().position(|name| *name == text).map_or(NameId::OTHER.index(), |index| index);
-            prop_assert_eq!(NameId::of(text.as_bytes()).index(), expected);
+            let expected = KNOWN_NAMES.iter().position(|name| *name == text).map_or(NameId::OTHER.table_index(), |index| index);
+            prop_assert_eq!(NameId::from_lower_case(text.as_bytes()).table_index(), expected);
             let lower = text.to_ascii_lowercase();
-            prop_assert_eq!(NameId::of_any_case(text.as_bytes()), NameId::of(lower.as_bytes()));
+            prop_assert_eq!(NameId::from_any_case(text.as_bytes()), NameId::from_lower_case(lower.as_bytes()));
         }
     }
 }

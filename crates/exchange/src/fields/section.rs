@@ -1,9 +1,9 @@
 //! The lines of a header or of trailers, and how they are looked up and edited.
 
-use super::line::{FieldLine, Line, Span};
+use super::line::{FieldLine, Span, StoredLine};
 use super::memory;
-use super::names::{Name, NameId, NameSet};
-use crate::field::is_plain;
+use super::names::{FieldNameRef, NameId, NameSet};
+use crate::field::is_alphanumeric_name;
 use std::fmt;
 
 /// Fields. Names are tokens in lower case, and values have no control characters but tabs: who adds a line has checked
@@ -11,7 +11,7 @@ use std::fmt;
 #[derive(Clone, Default)]
 pub struct Fields {
     pub(super) text: Vec<u8>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<StoredLine>,
     pub(super) names: NameSet,
 }
 
@@ -25,7 +25,7 @@ impl Fields {
 
     /// No fields, with room for `lines` lines and `bytes` bytes of values and of names without a number.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
-        let (text, lines) = memory::take(lines, bytes);
+        let (text, lines) = memory::take_memory(lines, bytes);
         Self { text, lines, names: NameSet::EMPTY }
     }
 
@@ -46,68 +46,68 @@ impl Fields {
     }
 
     /// The names that occur.
-    pub const fn names(&self) -> NameSet {
+    pub const fn name_set(&self) -> NameSet {
         self.names
     }
 
     /// Whether a line has this `name`.
-    pub fn contains(&self, name: Name<'_>) -> bool {
-        self.names.has(name.id) && (name.id.is_known() || self.get(name).is_some())
+    pub fn contains(&self, name: FieldNameRef<'_>) -> bool {
+        self.names.contains_id(name.id) && (name.id.is_known() || self.get(name).is_some())
     }
 
     /// No less than the bytes of all names and values.
-    pub fn max_bytes(&self) -> usize {
+    pub fn max_text_bytes(&self) -> usize {
         self.text.len().saturating_add(self.lines.len().saturating_mul(NameId::MAX_LEN))
     }
 
     /// The lines, in their order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
-        self.lines.iter().map(|line| line.text(&self.text))
+        self.lines.iter().map(|line| line.to_field_line(&self.text))
     }
 
     /// The values of the lines with this `name`, in their order.
-    pub fn all<'a>(&'a self, name: Name<'a>) -> impl DoubleEndedIterator<Item = &'a [u8]> {
-        let lines = if self.names.has(name.id) { self.lines.as_slice() } else { &[] };
-        let named = lines.iter().filter(move |line| line.name == name.id).map(|line| line.text(&self.text));
-        named.filter(move |line| line.is(name)).map(|line| line.value)
+    pub fn all_values<'a>(&'a self, name: FieldNameRef<'a>) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let lines = if self.names.contains_id(name.id) { self.lines.as_slice() } else { &[] };
+        let named = lines.iter().filter(move |line| line.name == name.id).map(|line| line.to_field_line(&self.text));
+        named.filter(move |line| line.is_named(name)).map(|line| line.value)
     }
 
     /// The value of the line with this `name`, which has a number, if there is one such line and no more.
-    pub fn sole(&self, name: Name<'_>) -> Option<&[u8]> {
+    pub fn sole_value(&self, name: FieldNameRef<'_>) -> Option<&[u8]> {
         debug_assert!(name.id.is_known(), "another name would be compared");
         let mut lines = self.lines.iter();
         let sole = lines.find(|line| line.name == name.id)?;
-        if lines.any(|line| line.name == name.id) { None } else { Some(sole.text(&self.text).value) }
+        if lines.any(|line| line.name == name.id) { None } else { Some(sole.to_field_line(&self.text).value) }
     }
 
     /// The value of the first line with this `name`.
-    pub fn get<'a>(&'a self, name: Name<'a>) -> Option<&'a [u8]> {
-        self.all(name).next()
+    pub fn get<'a>(&'a self, name: FieldNameRef<'a>) -> Option<&'a [u8]> {
+        self.all_values(name).next()
     }
 
     /// The members of the combined list of all lines with this `name`, without blanks around them; empty ones too (RFC
     /// 9110 §5.6.1).
-    pub fn members<'a>(&'a self, name: Name<'a>) -> impl Iterator<Item = &'a [u8]> {
-        self.all(name).flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+    pub fn list_members<'a>(&'a self, name: FieldNameRef<'a>) -> impl Iterator<Item = &'a [u8]> {
+        self.all_values(name).flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     }
 
     /// Adds a line behind the others.
-    pub fn append(&mut self, name: Name<'_>, value: &[u8]) {
-        debug_assert!(crate::field::is_value(value), "a value without control characters");
+    pub fn append(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
+        debug_assert!(crate::field::is_field_value(value), "a value without control characters");
         if name.id.is_known() {
             self.push_known(name.id, value);
         } else {
-            self.push(name.id, is_plain(name.text.as_bytes()), name.text.as_bytes(), value);
+            self.push_field_line(name.id, is_alphanumeric_name(name.text.as_bytes()), name.text.as_bytes(), value);
         }
     }
 
     /// Adds a line behind the others, whose name is a token in any case.
     pub fn append_any_case(&mut self, name: &[u8], value: &[u8]) {
-        match NameId::of_any_case(name) {
+        match NameId::from_any_case(name) {
             NameId::OTHER => {
                 let at = self.text.len();
-                debug_assert!(crate::field::is_value(value), "a value without control characters");
-                self.push(NameId::OTHER, is_plain(name), name, value);
+                debug_assert!(crate::field::is_field_value(value), "a value without control characters");
+                self.push_field_line(NameId::OTHER, is_alphanumeric_name(name), name, value);
                 if let Some(name) = self.text.get_mut(at..at.saturating_add(name.len())) {
                     name.make_ascii_lowercase();
                 }
@@ -122,11 +122,11 @@ impl Fields {
         // As in `push`.
         let (Ok(at), Ok(value_len)) = (u32::try_from(self.text.len()), u32::try_from(value.len())) else { return };
         self.text.extend_from_slice(value);
-        self.lines.push(Line { name: id, is_plain: true, name_len: 0, at, value_len });
-        self.names.insert(id, false);
+        self.lines.push(StoredLine { name: id, is_plain: true, name_len: 0, at, value_len });
+        self.names.insert_id(id, false);
     }
 
-    fn push(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {
+    fn push_field_line(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {
         // Limits of headers are far below: a line that could not be addressed is left out.
         let (Ok(at), Ok(name_len), Ok(value_len)) =
             (u32::try_from(self.text.len()), u16::try_from(name.len()), u32::try_from(value.len()))
@@ -135,39 +135,45 @@ impl Fields {
         };
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
-        self.lines.push(Line { name: id, is_plain, name_len, at, value_len });
-        self.names.insert(id, !is_plain);
+        self.lines.push(StoredLine { name: id, is_plain, name_len, at, value_len });
+        self.names.insert_id(id, !is_plain);
     }
 
     /// Replaces the lines with this `name` by one, which stands behind the others.
-    pub fn set(&mut self, name: Name<'_>, value: &[u8]) {
-        self.remove(name);
+    pub fn set_field(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
+        self.remove_field(name);
         self.append(name, value);
     }
 
     /// [`Self::set`] with the text in `span` as the value, which is not copied. The name is in the table.
-    pub(crate) fn set_span(&mut self, name: Name<'_>, span: Span) {
-        self.remove(name);
+    pub(crate) fn set_span(&mut self, name: FieldNameRef<'_>, span: Span) {
+        self.remove_field(name);
         if name.id.is_known() {
-            self.lines.push(Line { name: name.id, is_plain: true, name_len: 0, at: span.at, value_len: span.len });
-            self.names.insert(name.id, false);
+            self.lines.push(StoredLine {
+                name: name.id,
+                is_plain: true,
+                name_len: 0,
+                at: span.at,
+                value_len: span.len,
+            });
+            self.names.insert_id(name.id, false);
         }
     }
 
     /// Sets a number.
-    pub fn set_number(&mut self, name: Name<'_>, number: u64) {
-        self.set(name, number.to_string().as_bytes());
+    pub fn set_number_field(&mut self, name: FieldNameRef<'_>, number: u64) {
+        self.set_field(name, number.to_string().as_bytes());
     }
 
     /// Removes the lines with this `name`; returns whether there was one.
-    pub fn remove(&mut self, name: Name<'_>) -> bool {
-        if !self.names.has(name.id) {
+    pub fn remove_field(&mut self, name: FieldNameRef<'_>) -> bool {
+        if !self.names.contains_id(name.id) {
             return false;
         }
         let (before, text) = (self.lines.len(), &self.text);
-        self.lines.retain(|line| line.name != name.id || !line.text(text).is(name));
+        self.lines.retain(|line| line.name != name.id || !line.to_field_line(text).is_named(name));
         if name.id.is_known() {
-            self.names.remove(name.id);
+            self.names.remove_id(name.id);
         }
         self.lines.len() != before
     }
@@ -176,9 +182,9 @@ impl Fields {
     pub fn retain(&mut self, mut keeps: impl FnMut(FieldLine<'_>) -> bool) {
         let (text, mut names) = (&self.text, NameSet::EMPTY);
         self.lines.retain(|line| {
-            let kept = keeps(line.text(text));
+            let kept = keeps(line.to_field_line(text));
             if kept {
-                names.insert(line.name, !line.is_plain);
+                names.insert_id(line.name, !line.is_plain);
             }
             kept
         });
@@ -186,7 +192,7 @@ impl Fields {
     }
 
     /// Adds text that is no line.
-    pub(crate) fn stash(&mut self, bytes: &[u8]) -> Span {
+    pub(crate) fn append_raw_text(&mut self, bytes: &[u8]) -> Span {
         let at = self.text.len();
         match (u32::try_from(at), u32::try_from(bytes.len())) {
             (Ok(at), Ok(len)) => {
@@ -198,7 +204,7 @@ impl Fields {
     }
 
     /// The text in `span`, which is a part of this text.
-    pub fn span(&self, span: Span) -> &[u8] {
+    pub fn span_text(&self, span: Span) -> &[u8] {
         let at = span.at as usize;
         self.text.get(at..at.saturating_add(span.len as usize)).unwrap_or_default()
     }
@@ -206,12 +212,12 @@ impl Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        memory::give_back(&mut self.text, &mut self.lines);
+        memory::recycle_memory(&mut self.text, &mut self.lines);
     }
 }
 
-impl<'a> FromIterator<(Name<'a>, &'a [u8])> for Fields {
-    fn from_iter<I: IntoIterator<Item = (Name<'a>, &'a [u8])>>(lines: I) -> Self {
+impl<'a> FromIterator<(FieldNameRef<'a>, &'a [u8])> for Fields {
+    fn from_iter<I: IntoIterator<Item = (FieldNameRef<'a>, &'a [u8])>>(lines: I) -> Self {
         let mut fields = Self::new();
         lines.into_iter().for_each(|(name, value)| fields.append(name, value));
         fields
@@ -221,7 +227,7 @@ impl<'a> FromIterator<(Name<'a>, &'a [u8])> for Fields {
 /// Equal lines in the same order.
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().map(|line| (line.name(), line.value)).eq(other.iter().map(|line| (line.name(), line.value)))
+        self.iter().map(|line| (line.name_str(), line.value)).eq(other.iter().map(|line| (line.name_str(), line.value)))
     }
 }
 
@@ -233,7 +239,7 @@ impl fmt::Debug for Fields {
         let value = |line: &FieldLine<'_>| {
             if secret(line) { "…".into() } else { String::from_utf8_lossy(line.value).into_owned() }
         };
-        f.debug_list().entries(self.iter().map(|line| (line.name(), value(&line)))).finish()
+        f.debug_list().entries(self.iter().map(|line| (line.name_str(), value(&line)))).finish()
     }
 }
 

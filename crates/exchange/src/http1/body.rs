@@ -1,7 +1,7 @@
 //! A response's body, taken out of the connection's bytes as they come (RFC 9112 §6.3, §7).
 
 use super::{
-    chunks::{ChunkLimits, Chunks},
+    chunks::{ChunkDecoder, ChunkLimits},
     response::{MAX_FIELDS, MAX_HEAD, ResponseFraming},
 };
 use httparse::{EMPTY_HEADER, Status};
@@ -9,7 +9,7 @@ use httparse::{EMPTY_HEADER, Status};
 /// Bytes of the extensions of all chunks of a response at most. They are not used; without a bound they are a body that
 /// no limit counts.
 const MAX_EXTENSIONS: usize = 16 * 1024;
-const LIMITS: ChunkLimits = ChunkLimits {
+const RESPONSE_CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     extension: MAX_EXTENSIONS,
     extensions: MAX_EXTENSIONS,
     // As of a head.
@@ -19,13 +19,13 @@ const LIMITS: ChunkLimits = ChunkLimits {
 
 /// The state within a response's body.
 #[derive(Debug)]
-pub struct BodyDecoder(At);
+pub struct BodyDecoder(BodyState);
 
 #[derive(Debug)]
-enum At {
+enum BodyState {
     /// Bytes that the body has still.
     Length(u64),
-    Chunks(Chunks),
+    Chunks(ChunkDecoder),
     UntilClose,
     Done,
 }
@@ -41,36 +41,36 @@ pub struct BodyPiece {
 
 /// The lines of trailers, checked.
 #[derive(Debug)]
-pub struct Trailers(Vec<u8>);
+pub struct ChunkedTrailers(Vec<u8>);
 
 impl BodyDecoder {
     /// The beginning of a body.
     pub fn new(framing: ResponseFraming) -> Self {
         Self(match framing {
-            ResponseFraming::None | ResponseFraming::Length(0) => At::Done,
-            ResponseFraming::Length(length) => At::Length(length),
-            ResponseFraming::Chunked => At::Chunks(Chunks::new(LIMITS)),
-            ResponseFraming::UntilClose => At::UntilClose,
+            ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
+            ResponseFraming::Length(length) => BodyState::Length(length),
+            ResponseFraming::Chunked => BodyState::Chunks(ChunkDecoder::new(RESPONSE_CHUNK_LIMITS)),
+            ResponseFraming::UntilClose => BodyState::UntilClose,
         })
     }
 
     /// The next piece in `bytes`, which come next. The caller takes it out of them, whole. `None` if the bytes violate
     /// the chunked coding; what stood before them was returned before.
-    pub fn next(&mut self, bytes: &[u8]) -> Option<BodyPiece> {
+    pub fn decode_piece(&mut self, bytes: &[u8]) -> Option<BodyPiece> {
         match &mut self.0 {
-            At::Done => Some(BodyPiece::default()),
-            At::UntilClose => Some(BodyPiece { skipped: 0, data: bytes.len() }),
-            At::Length(left) => {
+            BodyState::Done => Some(BodyPiece::default()),
+            BodyState::UntilClose => Some(BodyPiece { skipped: 0, data: bytes.len() }),
+            BodyState::Length(left) => {
                 let data = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left = left.saturating_sub(data as u64);
                 if *left == 0 {
-                    self.0 = At::Done;
+                    self.0 = BodyState::Done;
                 }
                 Some(BodyPiece { skipped: 0, data })
             }
-            At::Chunks(chunks) => {
-                let skipped = chunks.framing(bytes)?;
-                let data = chunks.data(bytes.get(skipped..).unwrap_or_default());
+            BodyState::Chunks(chunks) => {
+                let skipped = chunks.take_framing_bytes(bytes)?;
+                let data = chunks.take_chunk_data(bytes.get(skipped..).unwrap_or_default());
                 Some(BodyPiece { skipped, data })
             }
         }
@@ -78,63 +78,65 @@ impl BodyDecoder {
 
     /// Takes the framing that `bytes` begin with, and returns its length: so that the end of a body in chunks is known
     /// with its last data. Invalid framing is left to the next call of [`Self::next`].
-    pub fn look_ahead(&mut self, bytes: &[u8]) -> usize {
-        let At::Chunks(chunks) = &mut self.0 else { return 0 };
+    pub fn skip_framing(&mut self, bytes: &[u8]) -> usize {
+        let BodyState::Chunks(chunks) = &mut self.0 else { return 0 };
         let mut ahead = chunks.clone();
-        let Some(skipped) = ahead.framing(bytes) else { return 0 };
+        let Some(skipped) = ahead.take_framing_bytes(bytes) else { return 0 };
         *chunks = ahead;
         skipped
     }
 
     /// Whether the body has ended. Its trailers may not have been taken yet.
-    pub fn is_done(&self) -> bool {
+    pub fn is_body_done(&self) -> bool {
         match &self.0 {
-            At::Done => true,
-            At::Chunks(chunks) => chunks.is_done(),
-            At::Length(_) | At::UntilClose => false,
+            BodyState::Done => true,
+            BodyState::Chunks(chunks) => chunks.is_done(),
+            BodyState::Length(_) | BodyState::UntilClose => false,
         }
     }
 
     /// Whether the body lasts until the connection ends.
     pub const fn is_until_close(&self) -> bool {
-        matches!(self.0, At::UntilClose)
+        matches!(self.0, BodyState::UntilClose)
     }
 
     /// The connection has ended in order: that ends a body which lasts until then, and returns whether it did.
-    pub fn close(&mut self) -> bool {
+    pub fn end_at_close(&mut self) -> bool {
         let ends = self.is_until_close();
         if ends {
-            self.0 = At::Done;
+            self.0 = BodyState::Done;
         }
         ends
     }
 
     /// Bytes of data that are still to come; `None` if the framing does not say.
-    pub fn left(&self) -> Option<u64> {
+    pub fn remaining_body_bytes(&self) -> Option<u64> {
         match &self.0 {
-            At::Length(left) => Some(*left),
-            At::Done => Some(0),
-            At::Chunks(_) | At::UntilClose => None,
+            BodyState::Length(left) => Some(*left),
+            BodyState::Done => Some(0),
+            BodyState::Chunks(_) | BodyState::UntilClose => None,
         }
     }
 
     /// Whether there are trailers that were not taken.
     pub fn has_trailers(&self) -> bool {
-        matches!(&self.0, At::Chunks(chunks) if chunks.has_trailers())
+        matches!(&self.0, BodyState::Chunks(chunks) if chunks.has_trailers())
     }
 
     /// The trailers of a body that has ended, once.
-    pub fn take_trailers(&mut self) -> Option<Trailers> {
+    pub fn take_trailers(&mut self) -> Option<ChunkedTrailers> {
         match &mut self.0 {
-            At::Chunks(chunks) if chunks.is_done() && chunks.has_trailers() => Some(Trailers(chunks.take_trailers())),
+            BodyState::Chunks(chunks) if chunks.is_done() && chunks.has_trailers() => {
+                Some(ChunkedTrailers(chunks.take_trailers()))
+            }
             _ => None,
         }
     }
 }
 
-impl Trailers {
+impl ChunkedTrailers {
     /// Calls `field` with each name and value; false if there are more than [`MAX_FIELDS`].
-    pub fn read(&self, mut field: impl FnMut(&str, &[u8])) -> bool {
+    pub fn for_each_trailer(&self, mut field: impl FnMut(&str, &[u8])) -> bool {
         let mut lines = [EMPTY_HEADER; MAX_FIELDS];
         match httparse::parse_headers(&self.0, &mut lines) {
             Ok(Status::Complete((_, lines))) => {
@@ -168,27 +170,27 @@ mod tests {
             end = bytes.len().min(end + step);
             loop {
                 let rest = &bytes[outcome.taken..end];
-                let Some(BodyPiece { skipped, data }) = decoder.next(rest) else { return Err(outcome) };
+                let Some(BodyPiece { skipped, data }) = decoder.decode_piece(rest) else { return Err(outcome) };
                 outcome.data.extend_from_slice(&rest[skipped..skipped + data]);
                 outcome.taken += skipped + data;
                 if looks {
-                    outcome.taken += decoder.look_ahead(&bytes[outcome.taken..end]);
+                    outcome.taken += decoder.skip_framing(&bytes[outcome.taken..end]);
                 }
-                if data == 0 || decoder.is_done() {
+                if data == 0 || decoder.is_body_done() {
                     break;
                 }
             }
-            if decoder.is_done() {
+            if decoder.is_body_done() {
                 break;
             }
         }
         if matches!(framing, ResponseFraming::Length(_) | ResponseFraming::None) {
-            assert_eq!(decoder.left() == Some(0), decoder.is_done());
+            assert_eq!(decoder.remaining_body_bytes() == Some(0), decoder.is_body_done());
         }
-        outcome.is_done = decoder.is_done();
+        outcome.is_done = decoder.is_body_done();
         if let Some(trailers) = decoder.take_trailers() {
             let field = |name: &str, value: &[u8]| outcome.trailers.push((name.to_owned(), value.to_vec()));
-            assert!(trailers.read(field));
+            assert!(trailers.for_each_trailer(field));
             assert!(decoder.take_trailers().is_none());
         }
         Ok(outcome)
@@ -230,8 +232,8 @@ mod tests {
         assert_eq!(outcome.trailers, [("X-Sum".to_owned(), b"1".to_vec()), ("y".to_owned(), Vec::new())]);
         let many = format!("0\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS + 1));
         let mut decoder = BodyDecoder::new(ResponseFraming::Chunked);
-        assert_eq!(decoder.next(many.as_bytes()).unwrap().skipped, many.len());
-        assert!(!decoder.take_trailers().unwrap().read(|_, _| ()));
+        assert_eq!(decoder.decode_piece(many.as_bytes()).unwrap().skipped, many.len());
+        assert!(!decoder.take_trailers().unwrap().for_each_trailer(|_, _| ()));
         let long = format!("0\r\nx: {}\r\n\r\n", "y".repeat(MAX_HEAD));
         assert!(decoded(ResponseFraming::Chunked, long.as_bytes(), 1000, false).is_err());
     }

@@ -3,9 +3,9 @@
 use super::is_token_byte;
 
 /// A chunk of fewer bytes moves next to nothing.
-pub const SMALL: u64 = 64;
+pub const SMALL_CHUNK: u64 = 64;
 /// Hex digits of a chunk's size: a `u64` has no more.
-const MAX_DIGITS: u8 = 16;
+const MAX_SIZE_DIGITS: u8 = 16;
 
 /// How much of a body's framing is accepted.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct ChunkLimits {
 
 /// The state within the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum ChunkState {
     Size {
         size: u64,
         digits: u8,
@@ -55,8 +55,8 @@ enum At {
 
 /// A body in chunks.
 #[derive(Debug, Clone)]
-pub struct Chunks {
-    at: At,
+pub struct ChunkDecoder {
+    state: ChunkState,
     limits: ChunkLimits,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
@@ -66,24 +66,30 @@ pub struct Chunks {
     trailers: Vec<u8>,
 }
 
-impl Chunks {
+impl ChunkDecoder {
     /// The beginning of a body within `limits`.
     pub const fn new(limits: ChunkLimits) -> Self {
-        Self { at: At::Size { size: 0, digits: 0 }, limits, small: 0, is_too_large: false, trailers: Vec::new() }
+        Self {
+            state: ChunkState::Size { size: 0, digits: 0 },
+            limits,
+            small: 0,
+            is_too_large: false,
+            trailers: Vec::new(),
+        }
     }
 
     /// Whether the body has ended.
     pub fn is_done(&self) -> bool {
-        self.at == At::Done
+        self.state == ChunkState::Done
     }
 
     /// How many chunks with next to nothing in them have begun since the last call.
-    pub fn take_small(&mut self) -> u32 {
+    pub fn take_small_chunks(&mut self) -> u32 {
         std::mem::take(&mut self.small)
     }
 
     /// Whether it violates the coding because its trailers are too long.
-    pub const fn is_too_large(&self) -> bool {
+    pub const fn are_trailers_too_large(&self) -> bool {
         self.is_too_large
     }
 
@@ -98,41 +104,44 @@ impl Chunks {
     }
 
     /// How many of `bytes`, which come next, belong to the body; `None` if they violate the coding.
-    pub fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub fn take_body_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut taken = 0_usize;
         while taken < bytes.len() && !self.is_done() {
-            taken = taken.saturating_add(self.data(bytes.get(taken..).unwrap_or_default()));
-            taken = taken.saturating_add(self.framing(bytes.get(taken..).unwrap_or_default())?);
+            taken = taken.saturating_add(self.take_chunk_data(bytes.get(taken..).unwrap_or_default()));
+            taken = taken.saturating_add(self.take_framing_bytes(bytes.get(taken..).unwrap_or_default())?);
         }
         Some(taken)
     }
 
     /// How many of `bytes`, which come next, are data of the present chunk.
-    pub(super) fn data(&mut self, bytes: &[u8]) -> usize {
-        let At::Data { left } = self.at else { return 0 };
+    pub(super) fn take_chunk_data(&mut self, bytes: &[u8]) -> usize {
+        let ChunkState::Data { left } = self.state else { return 0 };
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left.saturating_sub(taken as u64);
-        self.at = if left == 0 { At::DataEnd } else { At::Data { left } };
+        self.state = if left == 0 { ChunkState::DataEnd } else { ChunkState::Data { left } };
         taken
     }
 
     /// How many of `bytes`, which come next, are framing: up to data, or the body's end. `None` if they violate the
     /// coding.
-    pub(super) fn framing(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn take_framing_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut taken = 0_usize;
         for byte in bytes {
-            if matches!(self.at, At::Data { .. } | At::Done) {
+            if matches!(self.state, ChunkState::Data { .. } | ChunkState::Done) {
                 break;
             }
-            self.step(*byte)?;
+            self.step_byte(*byte)?;
             taken = taken.saturating_add(1);
         }
         Some(taken)
     }
 
-    fn step(&mut self, byte: u8) -> Option<()> {
+    fn step_byte(&mut self, byte: u8) -> Option<()> {
         let limits = &mut self.limits;
-        if matches!(self.at, At::Line | At::Name | At::Value | At::LineLf | At::LastLf) {
+        if matches!(
+            self.state,
+            ChunkState::Line | ChunkState::Name | ChunkState::Value | ChunkState::LineLf | ChunkState::LastLf
+        ) {
             let Some(left) = limits.trailers.checked_sub(1) else {
                 self.is_too_large = true;
                 return None;
@@ -142,45 +151,49 @@ impl Chunks {
                 self.trailers.push(byte);
             }
         }
-        self.at = next(self.at, byte, limits)?;
-        match self.at {
-            At::Extension { .. } | At::Blank { .. } => limits.extensions = limits.extensions.checked_sub(1)?,
-            At::Data { left } if left < SMALL => self.small = self.small.saturating_add(1),
+        self.state = next_chunk_state(self.state, byte, limits)?;
+        match self.state {
+            ChunkState::Extension { .. } | ChunkState::Blank { .. } => {
+                limits.extensions = limits.extensions.checked_sub(1)?
+            }
+            ChunkState::Data { left } if left < SMALL_CHUNK => self.small = self.small.saturating_add(1),
             _ => {}
         }
         Some(())
     }
 }
 
-fn next(at: At, byte: u8, limits: &ChunkLimits) -> Option<At> {
+fn next_chunk_state(at: ChunkState, byte: u8, limits: &ChunkLimits) -> Option<ChunkState> {
     Some(match (at, byte) {
-        (At::Size { size, digits }, b'\r') if digits > 0 => At::SizeEnd { size },
-        (At::Size { size, digits }, b';') if digits > 0 => At::Extension { size, length: 0 },
-        (At::Size { size, digits }, b' ' | b'\t') if digits > 0 && limits.is_response => At::Blank { size },
-        (At::Size { size, digits }, digit) if digits < MAX_DIGITS => {
-            let value = char::from(digit).to_digit(16)?;
-            At::Size { size: size << 4 | u64::from(value), digits: digits.saturating_add(1) }
+        (ChunkState::Size { size, digits }, b'\r') if digits > 0 => ChunkState::SizeEnd { size },
+        (ChunkState::Size { size, digits }, b';') if digits > 0 => ChunkState::Extension { size, length: 0 },
+        (ChunkState::Size { size, digits }, b' ' | b'\t') if digits > 0 && limits.is_response => {
+            ChunkState::Blank { size }
         }
-        (At::Blank { size }, b' ' | b'\t') => At::Blank { size },
-        (At::Blank { size }, b';') => At::Extension { size, length: 0 },
-        (At::Extension { size, .. }, b'\r') => At::SizeEnd { size },
-        (At::Extension { size, length }, byte)
+        (ChunkState::Size { size, digits }, digit) if digits < MAX_SIZE_DIGITS => {
+            let value = char::from(digit).to_digit(16)?;
+            ChunkState::Size { size: size << 4 | u64::from(value), digits: digits.saturating_add(1) }
+        }
+        (ChunkState::Blank { size }, b' ' | b'\t') => ChunkState::Blank { size },
+        (ChunkState::Blank { size }, b';') => ChunkState::Extension { size, length: 0 },
+        (ChunkState::Extension { size, .. }, b'\r') => ChunkState::SizeEnd { size },
+        (ChunkState::Extension { size, length }, byte)
             if length < limits.extension
                 && (matches!(byte, b' '..=b'~' | b'\t') || byte >= 0x80 && limits.is_response) =>
         {
-            At::Extension { size, length: length.saturating_add(1) }
+            ChunkState::Extension { size, length: length.saturating_add(1) }
         }
-        (At::SizeEnd { size: 0 }, b'\n') => At::Line,
-        (At::SizeEnd { size }, b'\n') => At::Data { left: size },
-        (At::DataEnd, b'\r') => At::DataEndLf,
-        (At::DataEndLf, b'\n') => At::Size { size: 0, digits: 0 },
-        (At::Line, b'\r') => At::LastLf,
-        (At::Name, b':') => At::Value,
-        (At::Line | At::Name, byte) if is_token_byte(byte) => At::Name,
-        (At::Value, b'\r') => At::LineLf,
-        (At::Value, byte) if byte >= b' ' && byte != 0x7f || byte == b'\t' => At::Value,
-        (At::LineLf, b'\n') => At::Line,
-        (At::LastLf, b'\n') => At::Done,
+        (ChunkState::SizeEnd { size: 0 }, b'\n') => ChunkState::Line,
+        (ChunkState::SizeEnd { size }, b'\n') => ChunkState::Data { left: size },
+        (ChunkState::DataEnd, b'\r') => ChunkState::DataEndLf,
+        (ChunkState::DataEndLf, b'\n') => ChunkState::Size { size: 0, digits: 0 },
+        (ChunkState::Line, b'\r') => ChunkState::LastLf,
+        (ChunkState::Name, b':') => ChunkState::Value,
+        (ChunkState::Line | ChunkState::Name, byte) if is_token_byte(byte) => ChunkState::Name,
+        (ChunkState::Value, b'\r') => ChunkState::LineLf,
+        (ChunkState::Value, byte) if byte >= b' ' && byte != 0x7f || byte == b'\t' => ChunkState::Value,
+        (ChunkState::LineLf, b'\n') => ChunkState::Line,
+        (ChunkState::LastLf, b'\n') => ChunkState::Done,
         _ => return None,
     })
 }
@@ -196,10 +209,10 @@ mod tests {
 
     /// A body in pieces of `step` bytes: how much of it was taken, or that it is invalid.
     fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
-        let mut chunks = Chunks::new(LIMITS);
+        let mut chunks = ChunkDecoder::new(LIMITS);
         let mut taken = 0;
         for piece in body.chunks(step) {
-            taken += chunks.advance(piece)?;
+            taken += chunks.take_body_bytes(piece)?;
         }
         Some((taken, chunks.is_done()))
     }
@@ -261,10 +274,10 @@ mod tests {
         let almost = format!("3f\r\n{}\r\n", "x".repeat(63));
         let body = format!("{full}{almost}1\r\na\r\n{full}0\r\n\r\n");
         for step in [1, 7, 1000] {
-            let mut chunks = Chunks::new(LIMITS);
+            let mut chunks = ChunkDecoder::new(LIMITS);
             let small = body.as_bytes().chunks(step).map(|piece| {
-                chunks.advance(piece).unwrap();
-                chunks.take_small()
+                chunks.take_body_bytes(piece).unwrap();
+                chunks.take_small_chunks()
             });
             assert_eq!(small.sum::<u32>(), 2, "by {step}");
         }

@@ -8,8 +8,10 @@ mod request;
 mod response;
 mod token;
 
-pub use body::{BodyDecoder, BodyPiece, Trailers};
-pub use chunks::{ChunkLimits, Chunks, SMALL};
-pub use request::{CHUNK_END, LAST_CHUNK, add_field, chunk_line, write_fields, write_head};
-pub use response::{HeadError, HeadLines, MAX_FIELDS, MAX_HEAD, ParsedHead, ResponseFraming, is_unfinished, parse};
-pub use token::{is_in_any_case, is_token_byte};
+pub use body::{BodyDecoder, BodyPiece, ChunkedTrailers};
+pub use chunks::{ChunkDecoder, ChunkLimits, SMALL_CHUNK};
+pub use request::{CHUNK_END, LAST_CHUNK, append_head_field, format_chunk_line, write_fields, write_request_head};
+pub use response::{
+    HeadError, HeadLines, MAX_FIELDS, MAX_HEAD, ParsedHead, ResponseFraming, is_head_incomplete, parse_response_head,
+};
+pub use token::{is_name_ignoring_case, is_token_byte};

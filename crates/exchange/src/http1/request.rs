@@ -11,7 +11,7 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n";
 ///
 /// A target without a path, which begins with its query, gets the path `/` (RFC 9112 §3.2.1). Names and values must be
 /// valid: nothing is escaped.
-pub fn write_head<'f>(
+pub fn write_request_head<'f>(
     out: &mut Vec<u8>,
     method: &str,
     target: &[u8],
@@ -28,7 +28,7 @@ pub fn write_head<'f>(
 }
 
 /// Adds a field to a head that [`write_head`] has written.
-pub fn add_field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+pub fn append_head_field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     // The empty line.
     head.truncate(head.len().saturating_sub(2));
     write_fields(head, [(name, value)]);
@@ -47,7 +47,7 @@ pub fn write_fields<'f>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = (&'f
 }
 
 /// The line before a chunk's `size` bytes of data (RFC 9112 §7.1). A chunk has at least one byte.
-pub fn chunk_line(size: usize) -> String {
+pub fn format_chunk_line(size: usize) -> String {
     let mut line = String::with_capacity(18);
     // Writing to a string does not fail.
     let _ = write!(line, "{size:X}\r\n");
@@ -69,9 +69,9 @@ mod tests {
             ("BREW", "/", &[("x", b"1"), ("x", b"2")], "BREW / HTTP/1.1\r\nx: 1\r\nx: 2\r\n\r\n"),
         ] {
             let mut out = Vec::new();
-            write_head(&mut out, method, target.as_bytes(), fields.iter().copied());
+            write_request_head(&mut out, method, target.as_bytes(), fields.iter().copied());
             assert_eq!(str::from_utf8(&out).unwrap(), expected);
-            add_field(&mut out, "y", b"3");
+            append_head_field(&mut out, "y", b"3");
             let expected = expected.strip_suffix("\r\n").unwrap();
             assert_eq!(str::from_utf8(&out).unwrap(), format!("{expected}y: 3\r\n\r\n"));
         }
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn a_chunks_size_is_written_in_hex_and_read_again() {
         for (size, line) in [(1, "1\r\n"), (255, "FF\r\n"), (65_536, "10000\r\n")] {
-            assert_eq!(chunk_line(size), line);
+            assert_eq!(format_chunk_line(size), line);
         }
         assert_eq!(
-            httparse::parse_chunk_size(chunk_line(usize::MAX).as_bytes()),
+            httparse::parse_chunk_size(format_chunk_line(usize::MAX).as_bytes()),
             Ok(httparse::Status::Complete((18, u64::MAX)))
         );
     }

@@ -1,7 +1,7 @@
 //! The head of a response (RFC 9112 §4 to §6): its lines by httparse, and what they say about the body and the
 //! connection.
 
-use super::is_in_any_case;
+use super::is_name_ignoring_case;
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ pub const MAX_HEAD: usize = 64 * 1024;
 /// HeadLines of a head at most, and of trailers.
 pub const MAX_FIELDS: usize = 100;
 /// The largest `Content-Length` that is accepted.
-const MAX_LENGTH: u64 = u64::MAX - 2;
+const MAX_CONTENT_LENGTH: u64 = u64::MAX - 2;
 
 /// The lines of a head, borrowed from its bytes; memory for [`parse`].
 #[derive(Debug)]
@@ -69,12 +69,12 @@ pub struct ParsedHead<'l, 'b> {
     pub length: usize,
     lines: &'l [Header<'b>],
     is_closing: bool,
-    framed: Framed,
+    framing_fields: ResponseFramingFields,
 }
 
 /// What the lines say about the body.
 #[derive(Debug, Clone, Copy, Default)]
-struct Framed {
+struct ResponseFramingFields {
     length: Option<Result<u64, HeadError>>,
     /// Whether there is a transfer coding, and whether the last one is `chunked`.
     is_chunked: Option<bool>,
@@ -83,7 +83,7 @@ struct Framed {
 impl<'b> ParsedHead<'_, 'b> {
     /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
     /// them.
-    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
+    pub fn parsed_fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
         self.lines.iter().map(|line| (line.name, line.value))
     }
 
@@ -96,7 +96,7 @@ impl<'b> ParsedHead<'_, 'b> {
     /// §9.3); and no two framings, of which the server may have meant the other (§6.1). HTTP/1.0 with `keep-alive`
     /// counts as closing.
     pub const fn is_persistent(&self) -> bool {
-        let has_two_framings = self.framed.length.is_some() && self.framed.is_chunked.is_some();
+        let has_two_framings = self.framing_fields.length.is_some() && self.framing_fields.is_chunked.is_some();
         !self.is_http_10 && !self.is_closing && !has_two_framings
     }
 
@@ -105,15 +105,17 @@ impl<'b> ParsedHead<'_, 'b> {
     /// # Errors
     ///
     /// The length is not one number, or HTTP/1.0 has a transfer coding.
-    pub fn framing(&self, is_head: bool) -> Result<ResponseFraming, HeadError> {
+    pub fn body_framing(&self, is_head: bool) -> Result<ResponseFraming, HeadError> {
         if is_head || matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(ResponseFraming::None);
         }
-        match self.framed {
-            Framed { is_chunked: Some(_), .. } if self.is_http_10 => Err(HeadError::Coding),
-            Framed { is_chunked: Some(true), .. } => Ok(ResponseFraming::Chunked),
-            Framed { is_chunked: Some(false), .. } | Framed { length: None, .. } => Ok(ResponseFraming::UntilClose),
-            Framed { length: Some(length), .. } => length.map(ResponseFraming::Length),
+        match self.framing_fields {
+            ResponseFramingFields { is_chunked: Some(_), .. } if self.is_http_10 => Err(HeadError::Coding),
+            ResponseFramingFields { is_chunked: Some(true), .. } => Ok(ResponseFraming::Chunked),
+            ResponseFramingFields { is_chunked: Some(false), .. } | ResponseFramingFields { length: None, .. } => {
+                Ok(ResponseFraming::UntilClose)
+            }
+            ResponseFramingFields { length: Some(length), .. } => length.map(ResponseFraming::Length),
         }
     }
 }
@@ -124,7 +126,10 @@ impl<'b> ParsedHead<'_, 'b> {
 /// # Errors
 ///
 /// [`HeadError`], as soon as no further bytes can make a head of these.
-pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
+pub fn parse_response_head<'l, 'b>(
+    bytes: &'b [u8],
+    lines: &'l mut HeadLines<'b>,
+) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
     let length = match parsed {
@@ -136,17 +141,17 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Op
     let status = response.code.filter(|status| *status >= 100).ok_or(HeadError::Status)?;
     let is_http_10 = response.version == Some(0);
     let lines: &'l [Header<'b>] = response.headers;
-    let (mut is_closing, mut framed) = (false, Framed::default());
+    let (mut is_closing, mut framed) = (false, ResponseFramingFields::default());
     for line in lines {
         // Few names have one of these lengths.
         match line.name.len() {
-            10 if is_in_any_case(line.name.as_bytes(), b"connection") => {
-                is_closing |=
-                    line.value != b"keep-alive" && list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
+            10 if is_name_ignoring_case(line.name.as_bytes(), b"connection") => {
+                is_closing |= line.value != b"keep-alive"
+                    && split_list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
             }
-            14 if is_in_any_case(line.name.as_bytes(), b"content-length") => {
-                framed.length = list(line.value).fold(framed.length, |before, item| {
-                    Some(match (before, number(item)) {
+            14 if is_name_ignoring_case(line.name.as_bytes(), b"content-length") => {
+                framed.length = split_list(line.value).fold(framed.length, |before, item| {
+                    Some(match (before, parse_content_length(item)) {
                         (None, length) => length,
                         (Some(Ok(before)), Ok(length)) if before == length => Ok(length),
                         (Some(Err(error)), _) | (_, Err(error)) => Err(error),
@@ -154,19 +159,19 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Op
                     })
                 });
             }
-            17 if is_in_any_case(line.name.as_bytes(), b"transfer-encoding") => {
-                let last = list(line.value).last();
+            17 if is_name_ignoring_case(line.name.as_bytes(), b"transfer-encoding") => {
+                let last = split_list(line.value).last();
                 framed.is_chunked = Some(last.is_some_and(|last| last.eq_ignore_ascii_case(b"chunked")));
             }
             _ => {}
         }
     }
-    Ok(Some(ParsedHead { status, is_http_10, length, lines, is_closing, framed }))
+    Ok(Some(ParsedHead { status, is_http_10, length, lines, is_closing, framing_fields: framed }))
 }
 
 /// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth
 /// to parse them again, so that a head that comes byte by byte is not parsed as often.
-pub fn is_unfinished(bytes: &[u8], before: usize) -> bool {
+pub fn is_head_incomplete(bytes: &[u8], before: usize) -> bool {
     let fresh = bytes.get(before.saturating_sub(3)..).unwrap_or_default();
     let ends = |(at, _): (usize, &u8)| {
         let rest = fresh.get(at.saturating_add(1)..).unwrap_or_default();
@@ -176,18 +181,18 @@ pub fn is_unfinished(bytes: &[u8], before: usize) -> bool {
 }
 
 /// The members of a list (RFC 9110 §5.6.1), empty ones too.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// The number that `digits` are (RFC 9110 §8.6).
-fn number(digits: &[u8]) -> Result<u64, HeadError> {
+fn parse_content_length(digits: &[u8]) -> Result<u64, HeadError> {
     let digit = |number: u64, byte: &u8| {
         let digit = char::from(*byte).to_digit(10)?;
         number.checked_mul(10)?.checked_add(digit.into())
     };
     let number = digits.iter().try_fold(0, digit).filter(|_| !digits.is_empty()).ok_or(HeadError::Length)?;
-    if number > MAX_LENGTH { Err(HeadError::LengthTooLarge) } else { Ok(number) }
+    if number > MAX_CONTENT_LENGTH { Err(HeadError::LengthTooLarge) } else { Ok(number) }
 }
 
 #[cfg(test)]
@@ -207,10 +212,10 @@ mod tests {
 
     fn found(bytes: &[u8], is_head: bool) -> Result<Option<Found>, HeadError> {
         let mut lines = HeadLines::default();
-        let head = parse(bytes, &mut lines)?;
+        let head = parse_response_head(bytes, &mut lines)?;
         Ok(head.map(|head| {
-            let fields = head.fields().map(|(name, value)| (name.to_owned(), value.to_vec()));
-            let (is_persistent, framing) = (head.is_persistent(), head.framing(is_head));
+            let fields = head.parsed_fields().map(|(name, value)| (name.to_owned(), value.to_vec()));
+            let (is_persistent, framing) = (head.is_persistent(), head.body_framing(is_head));
             Found { status: head.status, length: head.length, is_persistent, framing, fields: fields.collect() }
         }))
     }
@@ -254,7 +259,7 @@ mod tests {
             (OK, "Content-Length: +5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 5 5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 99999999999999999999\r\n", Err(HeadError::Length)),
-            (OK, "Content-Length: 18446744073709551613\r\n", Ok(ResponseFraming::Length(MAX_LENGTH))),
+            (OK, "Content-Length: 18446744073709551613\r\n", Ok(ResponseFraming::Length(MAX_CONTENT_LENGTH))),
             (OK, "Content-Length: 18446744073709551614\r\n", Err(HeadError::LengthTooLarge)),
             // 8. Until the end.
             (OK, "", Ok(ResponseFraming::UntilClose)),
@@ -330,7 +335,7 @@ mod tests {
         assert_eq!(found(of(MAX_HEAD + 1).as_bytes(), false), Err(HeadError::TooLarge));
         assert_eq!(found(&of(MAX_HEAD + 1).as_bytes()[..MAX_HEAD], false), Err(HeadError::TooLarge), "without its end");
         assert_eq!(found(&of(MAX_HEAD).as_bytes()[..MAX_HEAD - 1], false), Ok(None));
-        assert!(!is_unfinished(&[b'x'; MAX_HEAD], 0));
+        assert!(!is_head_incomplete(&[b'x'; MAX_HEAD], 0));
     }
 
     proptest::proptest! {
@@ -344,7 +349,7 @@ mod tests {
             let text = ["HTTP/1.1 200 OK\r\n", &lines.concat()].concat();
             let bytes = text.as_bytes();
             let before = cut.min(bytes.len());
-            if found(&bytes[..before], false) == Ok(None) && is_unfinished(bytes, before) {
+            if found(&bytes[..before], false) == Ok(None) && is_head_incomplete(bytes, before) {
                 proptest::prop_assert!(!matches!(found(bytes, false), Ok(Some(_))), "{:?} {}", text, before);
             }
         }

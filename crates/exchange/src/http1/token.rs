@@ -2,7 +2,7 @@
 
 /// The bytes of a token (RFC 9110 §5.6.2).
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const TOKEN: [bool; 256] = {
+const IS_TOKEN_BYTE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
     while byte < 128 {
@@ -15,7 +15,7 @@ const TOKEN: [bool; 256] = {
 
 /// Whether `token` is `name` in any case. `name` has small letters, digits, `-` and `:` alone: each of these differs in
 /// the bit of the case from capitals and from what is in no token.
-pub fn is_in_any_case(token: &[u8], name: &[u8]) -> bool {
+pub fn is_name_ignoring_case(token: &[u8], name: &[u8]) -> bool {
     const CASE: u8 = 0x20;
     if token.len() != name.len() {
         return false;
@@ -34,7 +34,7 @@ pub fn is_in_any_case(token: &[u8], name: &[u8]) -> bool {
 
 /// Whether `byte` is allowed in a token: in a field's name, a method, a protocol's name.
 pub fn is_token_byte(byte: u8) -> bool {
-    TOKEN.get(usize::from(byte)) == Some(&true)
+    IS_TOKEN_BYTE.get(usize::from(byte)) == Some(&true)
 }
 
 #[cfg(test)]
@@ -56,9 +56,9 @@ mod tests {
                     let at = usize::from(other) % (at + 1);
                     (name[at], token[at]) = (known, other);
                 }
-                assert_eq!(is_in_any_case(&token, &name), token.eq_ignore_ascii_case(&name), "{known} {other}");
+                assert_eq!(is_name_ignoring_case(&token, &name), token.eq_ignore_ascii_case(&name), "{known} {other}");
             }
         }
-        assert!(!is_in_any_case(b"a", b"aa"));
+        assert!(!is_name_ignoring_case(b"a", b"aa"));
     }
 }

@@ -4,7 +4,7 @@
 use super::{MAX_URGENCY, Priority};
 
 /// Digits of an integer, and of a decimal's integral part, at most (RFC 9651 §4.2.4).
-const MAX_DIGITS: usize = 15;
+const MAX_INTEGER_DIGITS: usize = 15;
 /// Digits of a decimal's integral part at most (RFC 9651 §4.2.4).
 const MAX_INTEGRAL_DIGITS: usize = 12;
 /// Digits of a decimal's fraction at most (RFC 9651 §4.2.4).
@@ -12,16 +12,16 @@ const MAX_FRACTION_DIGITS: usize = 3;
 
 /// The parameters that a value has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Parameters {
+pub struct PriorityParameters {
     /// `u`, if it is there and within 0 to 7.
     pub urgency: Option<u8>,
     /// `i`, if it is there and a boolean.
     pub incremental: Option<bool>,
 }
 
-impl Parameters {
+impl PriorityParameters {
     /// Returns the priority with these parameters, and those of `otherwise` that are not among them.
-    pub fn or(self, otherwise: Priority) -> Priority {
+    pub fn or_priority(self, otherwise: Priority) -> Priority {
         Priority {
             urgency: self.urgency.unwrap_or(otherwise.urgency),
             incremental: self.incremental.unwrap_or(otherwise.incremental),
@@ -31,78 +31,78 @@ impl Parameters {
 
 /// Reads the value of a `Priority` field, or of a PRIORITY_UPDATE frame. `None` if it does not parse: then it is to be
 /// ignored (RFC 9651 §4.2). Unknown members and those of a wrong type or out of range are ignored (RFC 9218 §4).
-pub fn parse(value: &[u8]) -> Option<Parameters> {
-    usual(value).or_else(|| dictionary(value))
+pub fn parse_priority(value: &[u8]) -> Option<PriorityParameters> {
+    parse_usual_form(value).or_else(|| parse_dictionary(value))
 }
 
 /// Reads the values of a message's `Priority` fields, in their order, as [`parse`] reads one. `None` if there is none.
-pub fn parse_all<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
+pub fn parse_priority_values<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<PriorityParameters> {
     let mut joined = values.next()?.to_vec();
     // A sender splits a dictionary at its commas (RFC 9651 §3.2).
     for value in values {
         joined.extend_from_slice(b", ");
         joined.extend_from_slice(value);
     }
-    parse(&joined)
+    parse_priority(&joined)
 }
 
 /// The parameters of a value in one of the forms that browsers send; `None` if it has another form.
-fn usual(value: &[u8]) -> Option<Parameters> {
+fn parse_usual_form(value: &[u8]) -> Option<PriorityParameters> {
     let (digit, incremental) = match value {
         [b'u', b'=', digit @ b'0'..=b'7'] => (Some(digit), None),
         [b'u', b'=', digit @ b'0'..=b'7', b',', b' ', b'i'] => (Some(digit), Some(true)),
         b"i" => (None, Some(true)),
         _ => return None,
     };
-    Some(Parameters { urgency: digit.map(|digit| digit - b'0'), incremental })
+    Some(PriorityParameters { urgency: digit.map(|digit| digit - b'0'), incremental })
 }
 
 /// An item's value, as far as a parameter of RFC 9218 may have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Item {
+enum BareValue {
     Integer(i64),
     Boolean(bool),
     Other,
 }
 
 /// Reads a dictionary (RFC 9651 §4.2.2).
-fn dictionary(value: &[u8]) -> Option<Parameters> {
-    let mut input = Input(value);
-    let mut parameters = Parameters::default();
-    input.skip(b" ");
+fn parse_dictionary(value: &[u8]) -> Option<PriorityParameters> {
+    let mut input = DictionaryReader(value);
+    let mut parameters = PriorityParameters::default();
+    input.skip_any_of(b" ");
     if input.0.is_empty() {
         return Some(parameters);
     }
     loop {
-        let key = input.key()?;
-        let item = if input.take(b'=') { input.member()? } else { Item::Boolean(true) };
-        input.parameters()?;
+        let key = input.read_member_key()?;
+        let item = if input.take_byte(b'=') { input.read_member()? } else { BareValue::Boolean(true) };
+        input.skip_parameters()?;
         // The last member with a key counts.
         match (key, item) {
-            (b"u", Item::Integer(urgency)) => {
+            (b"u", BareValue::Integer(urgency)) => {
                 parameters.urgency = u8::try_from(urgency).ok().filter(|urgency| *urgency <= MAX_URGENCY);
             }
             (b"u", _) => parameters.urgency = None,
-            (b"i", Item::Boolean(incremental)) => parameters.incremental = Some(incremental),
+            (b"i", BareValue::Boolean(incremental)) => parameters.incremental = Some(incremental),
             (b"i", _) => parameters.incremental = None,
             _ => {}
         }
-        input.skip(b" \t");
+        input.skip_any_of(b" \t");
         if input.0.is_empty() {
             return Some(parameters);
         }
-        if !input.take(b',') {
+        if !input.take_byte(b',') {
             return None;
         }
-        input.skip(b" \t");
+        input.skip_any_of(b" \t");
     }
 }
 
 /// The rest of a value.
-struct Input<'a>(&'a [u8]);
+struct DictionaryReader<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
-    fn skip(&mut self, any: &[u8]) {
+impl<'a> DictionaryReader<'a> {
+    fn skip_any_of(&mut self, any: &[u8]) {
         while let [first, rest @ ..] = self.0
             && any.contains(first)
         {
@@ -110,18 +110,18 @@ impl<'a> Input<'a> {
         }
     }
 
-    fn next(&mut self) -> Option<u8> {
+    fn next_byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    fn peek(&self) -> Option<u8> {
+    fn peek_byte(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
     /// Takes `byte` if it is next.
-    fn take(&mut self, byte: u8) -> bool {
+    fn take_byte(&mut self, byte: u8) -> bool {
         match self.0.split_first() {
             Some((first, rest)) if *first == byte => {
                 self.0 = rest;
@@ -140,53 +140,53 @@ impl<'a> Input<'a> {
     }
 
     /// Reads a key (RFC 9651 §4.2.3.3).
-    fn key(&mut self) -> Option<&'a [u8]> {
-        if !matches!(self.peek()?, b'a'..=b'z' | b'*') {
+    fn read_member_key(&mut self) -> Option<&'a [u8]> {
+        if !matches!(self.peek_byte()?, b'a'..=b'z' | b'*') {
             return None;
         }
         Some(self.take_while(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*')))
     }
 
     /// Reads an item or an inner list without the parameters behind it (RFC 9651 §4.2.1.1).
-    fn member(&mut self) -> Option<Item> {
-        if !self.take(b'(') {
-            return self.bare_item();
+    fn read_member(&mut self) -> Option<BareValue> {
+        if !self.take_byte(b'(') {
+            return self.read_bare_item();
         }
         loop {
-            self.skip(b" ");
-            if self.take(b')') {
-                return Some(Item::Other);
+            self.skip_any_of(b" ");
+            if self.take_byte(b')') {
+                return Some(BareValue::Other);
             }
-            self.bare_item()?;
-            self.parameters()?;
-            if !matches!(self.peek()?, b' ' | b')') {
+            self.read_bare_item()?;
+            self.skip_parameters()?;
+            if !matches!(self.peek_byte()?, b' ' | b')') {
                 return None;
             }
         }
     }
 
     /// Skips parameters (RFC 9651 §4.2.3.2).
-    fn parameters(&mut self) -> Option<()> {
-        while self.take(b';') {
-            self.skip(b" ");
-            self.key()?;
-            if self.take(b'=') {
-                self.bare_item()?;
+    fn skip_parameters(&mut self) -> Option<()> {
+        while self.take_byte(b';') {
+            self.skip_any_of(b" ");
+            self.read_member_key()?;
+            if self.take_byte(b'=') {
+                self.read_bare_item()?;
             }
         }
         Some(())
     }
 
     /// Reads a bare item (RFC 9651 §4.2.3.1).
-    fn bare_item(&mut self) -> Option<Item> {
-        match self.peek()? {
-            b'-' | b'0'..=b'9' => self.number(),
+    fn read_bare_item(&mut self) -> Option<BareValue> {
+        match self.peek_byte()? {
+            b'-' | b'0'..=b'9' => self.read_number(),
             b'"' => {
-                self.next();
+                self.next_byte();
                 loop {
-                    match self.next()? {
-                        b'"' => return Some(Item::Other),
-                        b'\\' if !matches!(self.next()?, b'"' | b'\\') => return None,
+                    match self.next_byte()? {
+                        b'"' => return Some(BareValue::Other),
+                        b'\\' if !matches!(self.next_byte()?, b'"' | b'\\') => return None,
                         b'\\' | b' '..=b'~' => {}
                         _ => return None,
                     }
@@ -194,73 +194,73 @@ impl<'a> Input<'a> {
             }
             b'*' | b'a'..=b'z' | b'A'..=b'Z' => {
                 self.take_while(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
-                Some(Item::Other)
+                Some(BareValue::Other)
             }
-            b':' => self.byte_sequence(),
+            b':' => self.read_byte_sequence(),
             b'?' => {
-                self.next();
-                match self.next()? {
-                    b'0' => Some(Item::Boolean(false)),
-                    b'1' => Some(Item::Boolean(true)),
+                self.next_byte();
+                match self.next_byte()? {
+                    b'0' => Some(BareValue::Boolean(false)),
+                    b'1' => Some(BareValue::Boolean(true)),
                     _ => None,
                 }
             }
             b'@' => {
-                self.next();
-                if matches!(self.number()?, Item::Integer(_)) { Some(Item::Other) } else { None }
+                self.next_byte();
+                if matches!(self.read_number()?, BareValue::Integer(_)) { Some(BareValue::Other) } else { None }
             }
-            b'%' => self.display_string(),
+            b'%' => self.read_display_string(),
             _ => None,
         }
     }
 
     /// Reads an integer or a decimal (RFC 9651 §4.2.4).
-    fn number(&mut self) -> Option<Item> {
-        let negative = self.take(b'-');
+    fn read_number(&mut self) -> Option<BareValue> {
+        let negative = self.take_byte(b'-');
         let integral = self.take_while(|byte| byte.is_ascii_digit());
-        if integral.is_empty() || integral.len() > MAX_DIGITS {
+        if integral.is_empty() || integral.len() > MAX_INTEGER_DIGITS {
             return None;
         }
-        if self.take(b'.') {
+        if self.take_byte(b'.') {
             let fraction = self.take_while(|byte| byte.is_ascii_digit());
             let fits = integral.len() <= MAX_INTEGRAL_DIGITS && (1..=MAX_FRACTION_DIGITS).contains(&fraction.len());
-            return fits.then_some(Item::Other);
+            return fits.then_some(BareValue::Other);
         }
         let number = integral.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
-        Some(Item::Integer(if negative { -number } else { number }))
+        Some(BareValue::Integer(if negative { -number } else { number }))
     }
 
     /// Reads a byte sequence (RFC 9651 §4.2.7), of which padding may be missing.
-    fn byte_sequence(&mut self) -> Option<Item> {
-        self.next();
+    fn read_byte_sequence(&mut self) -> Option<BareValue> {
+        self.next_byte();
         let digits = self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')).len();
         let padding = self.take_while(|byte| byte == b'=').len();
         // A multiple of four digits has no padding, and three no more than one.
         let fits = padding <= (4 - digits % 4) % 4;
-        (digits % 4 != 1 && fits && self.take(b':')).then_some(Item::Other)
+        (digits % 4 != 1 && fits && self.take_byte(b':')).then_some(BareValue::Other)
     }
 
     /// Reads a display string (RFC 9651 §4.2.10): UTF-8 with percent-encoded bytes.
-    fn display_string(&mut self) -> Option<Item> {
-        self.next();
-        if !self.take(b'"') {
+    fn read_display_string(&mut self) -> Option<BareValue> {
+        self.next_byte();
+        if !self.take_byte(b'"') {
             return None;
         }
-        let mut utf8 = Utf8::default();
+        let mut utf8 = Utf8Checker::default();
         loop {
-            let byte = match self.next()? {
-                b'"' => return utf8.is_whole().then_some(Item::Other),
-                b'%' => hexadecimal(self.next()?)? << 4 | hexadecimal(self.next()?)?,
+            let byte = match self.next_byte()? {
+                b'"' => return utf8.is_between_characters().then_some(BareValue::Other),
+                b'%' => hex_digit_value(self.next_byte()?)? << 4 | hex_digit_value(self.next_byte()?)?,
                 byte @ b' '..=b'~' => byte,
                 _ => return None,
             };
-            utf8.push(byte)?;
+            utf8.push_byte(byte)?;
         }
     }
 }
 
 /// The value of a lower-case hexadecimal digit.
-fn hexadecimal(digit: u8) -> Option<u8> {
+fn hex_digit_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),
@@ -270,14 +270,14 @@ fn hexadecimal(digit: u8) -> Option<u8> {
 
 /// Checks UTF-8 byte by byte: the character that has begun.
 #[derive(Debug, Default)]
-struct Utf8 {
+struct Utf8Checker {
     bytes: [u8; 4],
     length: usize,
 }
 
-impl Utf8 {
+impl Utf8Checker {
     /// Adds a byte; `None` if no character has it there.
-    fn push(&mut self, byte: u8) -> Option<()> {
+    fn push_byte(&mut self, byte: u8) -> Option<()> {
         *self.bytes.get_mut(self.length)? = byte;
         self.length += 1;
         match std::str::from_utf8(self.bytes.get(..self.length)?) {
@@ -288,7 +288,7 @@ impl Utf8 {
         Some(())
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_between_characters(&self) -> bool {
         self.length == 0
     }
 }
@@ -299,8 +299,8 @@ mod tests {
     use proptest::prelude::*;
     use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-    fn one(value: &str) -> Option<Parameters> {
-        parse(value.as_bytes())
+    fn one(value: &str) -> Option<PriorityParameters> {
+        parse_priority(value.as_bytes())
     }
 
     #[test]
@@ -348,17 +348,17 @@ mod tests {
             ("x=%\"%C3%BC\"", None),
         ];
         for (value, expected) in table {
-            let expected = expected.map(|(urgency, incremental)| Parameters { urgency, incremental });
+            let expected = expected.map(|(urgency, incremental)| PriorityParameters { urgency, incremental });
             assert_eq!(one(value), expected, "{value:?}");
         }
     }
 
     #[test]
     fn several_fields_are_one_value() {
-        let parse = |values: &[&str]| parse_all(values.iter().map(|value| value.as_bytes()));
+        let parse = |values: &[&str]| parse_priority_values(values.iter().map(|value| value.as_bytes()));
         assert_eq!(parse(&[]), None);
-        assert_eq!(parse(&["u=1", "i"]), Some(Parameters { urgency: Some(1), incremental: Some(true) }));
-        assert_eq!(parse(&["u=1", "u=2", "u=6"]), Some(Parameters { urgency: Some(6), incremental: None }));
+        assert_eq!(parse(&["u=1", "i"]), Some(PriorityParameters { urgency: Some(1), incremental: Some(true) }));
+        assert_eq!(parse(&["u=1", "u=2", "u=6"]), Some(PriorityParameters { urgency: Some(6), incremental: None }));
         assert_eq!(parse(&["u=1", "i="]), None);
         assert_eq!(parse(&["u=1", ""]), None);
     }
@@ -366,15 +366,15 @@ mod tests {
     #[test]
     fn parameters_change_what_they_name() {
         let otherwise = Priority { urgency: 5, incremental: true };
-        assert_eq!(Parameters::default().or(otherwise), otherwise);
-        let urgency = Parameters { urgency: Some(1), incremental: None };
-        assert_eq!(urgency.or(otherwise), Priority { urgency: 1, incremental: true });
-        let incremental = Parameters { urgency: None, incremental: Some(false) };
-        assert_eq!(incremental.or(otherwise), Priority { urgency: 5, incremental: false });
+        assert_eq!(PriorityParameters::default().or_priority(otherwise), otherwise);
+        let urgency = PriorityParameters { urgency: Some(1), incremental: None };
+        assert_eq!(urgency.or_priority(otherwise), Priority { urgency: 1, incremental: true });
+        let incremental = PriorityParameters { urgency: None, incremental: Some(false) };
+        assert_eq!(incremental.or_priority(otherwise), Priority { urgency: 5, incremental: false });
     }
 
     /// What the `sfv` crate finds.
-    fn oracle(value: &[u8]) -> Option<Parameters> {
+    fn oracle(value: &[u8]) -> Option<PriorityParameters> {
         let dictionary: Dictionary = Parser::new(value).parse().ok()?;
         let item = |key: &str| match dictionary.get(key)? {
             ListEntry::Item(item) => Some(&item.bare_item),
@@ -388,7 +388,7 @@ mod tests {
             Some(BareItem::Boolean(incremental)) => Some(*incremental),
             _ => None,
         };
-        Some(Parameters { urgency, incremental })
+        Some(PriorityParameters { urgency, incremental })
     }
 
     proptest! {

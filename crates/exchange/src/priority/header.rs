@@ -1,18 +1,18 @@
 //! The `Priority` field of a message.
 
-use super::{Parameters, parse, parse_all};
+use super::{PriorityParameters, parse_priority, parse_priority_values};
 use crate::fields::{Fields, name};
 
 /// Reads the `Priority` fields of a message (RFC 9218 §5). `None` if there is none, or if they do not parse.
 #[inline]
-pub fn priority_parameters(fields: &Fields) -> Option<Parameters> {
+pub fn read_priority_field(fields: &Fields) -> Option<PriorityParameters> {
     // Most messages have none.
-    if fields.contains(name::PRIORITY) { read(fields) } else { None }
+    if fields.contains(name::PRIORITY) { parse_priority_field(fields) } else { None }
 }
 
-fn read(fields: &Fields) -> Option<Parameters> {
-    match fields.sole(name::PRIORITY) {
-        Some(value) => parse(value),
-        None => parse_all(fields.all(name::PRIORITY)),
+fn parse_priority_field(fields: &Fields) -> Option<PriorityParameters> {
+    match fields.sole_value(name::PRIORITY) {
+        Some(value) => parse_priority(value),
+        None => parse_priority_values(fields.all_values(name::PRIORITY)),
     }
 }

@@ -13,9 +13,9 @@ mod response_priority;
 pub mod signals;
 pub mod weight;
 
-pub use field::{Parameters, parse, parse_all};
-pub use header::priority_parameters;
+pub use field::{PriorityParameters, parse_priority, parse_priority_values};
+pub use header::read_priority_field;
 pub use order::{NextTurn, PriorityOrder, SendList};
 pub use response_priority::{MAX_URGENCY, Priority};
-pub use signals::{PrioritySignals, Update};
-pub use weight::urgency;
+pub use signals::{PrioritySignals, UpdateOutcome};
+pub use weight::urgency_from_weight;

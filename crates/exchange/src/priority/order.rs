@@ -20,13 +20,13 @@ use super::Priority;
 use std::time::{Duration, Instant};
 
 /// How long a stream waits, with bytes at hand, before it gets some of them out of the rest's share.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const STARVATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of an incremental stream's turn while others wait, at least.
-pub const TURN: u64 = 16 * 1024;
+pub const TURN_BYTES: u64 = 16 * 1024;
 /// What streams get that have waited for too long: this part of what the order gives to others.
-const REST_SHARE: u64 = 16;
+const STARVED_SHARE_DIVISOR: u64 = 16;
 /// Bytes of the rest's share that are saved up at most.
-const MOST_REST: u64 = 4 * TURN;
+const MAX_STARVED_CREDIT: u64 = 4 * TURN_BYTES;
 
 /// How the streams of the list are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum SendList {
 pub struct PriorityOrder<T> {
     list: SendList,
     /// Streams, by their IDs.
-    streams: Vec<Stream<T>>,
+    streams: Vec<OrderedStream<T>>,
     /// Number of them that wait.
     waiting: usize,
     /// Counts turns, and places in the list.
@@ -50,20 +50,20 @@ pub struct PriorityOrder<T> {
     /// A bit for each urgency in which the last turn was an incremental stream's.
     last_incremental: u8,
     /// Bytes of the rest's share.
-    rest: u64,
+    starved_credit: u64,
 }
 
 #[derive(Debug)]
-struct Stream<T> {
+struct OrderedStream<T> {
     id: u64,
     handle: T,
     priority: Priority,
     /// Bytes at hand; 0 if it does not wait.
     ready: u64,
     /// When it began to wait.
-    since: Option<Instant>,
+    waiting_since: Option<Instant>,
     /// When it got its last turn, by the order's clock.
-    served: u64,
+    last_turn: u64,
     /// The place in the list of what was handed over; 0 if it is not there.
     place: u64,
     /// The stream has got a turn and may come back for another: since then it has not waited, left or sent all.
@@ -80,7 +80,7 @@ pub enum NextTurn<T> {
         /// How many bytes of those at hand.
         bytes: u64,
         /// Whether it gets them out of the rest's share.
-        is_rest: bool,
+        is_starved_turn: bool,
     },
     /// No stream goes before this number of bytes is free.
     Free(u64),
@@ -91,82 +91,83 @@ pub enum NextTurn<T> {
 impl<T: Clone> PriorityOrder<T> {
     /// Creates an order without streams, of a connection that sends its `list` that way.
     pub const fn new(list: SendList) -> Self {
-        Self { list, streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, rest: 0 }
+        Self { list, streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, starved_credit: 0 }
     }
 
     /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
-    pub fn insert(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
+    pub fn add_stream(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
         let place = u64::from(is_sending);
-        let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place, has_turn: false };
+        let stream =
+            OrderedStream { id, handle, priority, ready: 0, waiting_since: None, last_turn: 0, place, has_turn: false };
         // Mostly the last.
         let index = self.streams.partition_point(|other| other.id < id);
         self.streams.insert(index, stream);
     }
 
     /// Removes a stream. Returns its handle, which must not be dropped under a lock.
-    pub fn remove(&mut self, id: u64) -> Option<T> {
-        self.leave(id);
-        let index = self.index(id)?;
+    pub fn remove_stream(&mut self, id: u64) -> Option<T> {
+        self.stop_waiting(id);
+        let index = self.stream_index(id)?;
         Some(self.streams.remove(index).handle)
     }
 
     /// Number of streams that wait.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_streams(&self) -> usize {
         self.waiting
     }
 
     /// A stream has another priority from now on.
-    pub fn set_priority(&mut self, id: u64, priority: Priority) {
-        if let Some(stream) = self.get(id) {
+    pub fn change_priority(&mut self, id: u64, priority: Priority) {
+        if let Some(stream) = self.find_stream(id) {
             stream.priority = priority;
         }
     }
 
     /// A stream has another urgency from now on.
-    pub fn set_urgency(&mut self, id: u64, urgency: u8) {
-        if let Some(stream) = self.get(id) {
+    pub fn change_urgency(&mut self, id: u64, urgency: u8) {
+        if let Some(stream) = self.find_stream(id) {
             stream.priority.urgency = urgency;
         }
     }
 
     /// A stream waits, with `ready` bytes at hand.
-    pub fn wait(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
-        let Some(stream) = self.get(id) else { return };
+    pub fn wait_for_turn(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
+        let Some(stream) = self.find_stream(id) else { return };
         let waited = std::mem::replace(&mut stream.ready, ready) > 0;
         stream.has_turn = false;
         if !waited && ready > 0 {
-            stream.since = Some(now());
+            stream.waiting_since = Some(now());
             self.waiting += 1;
         }
     }
 
     /// A stream waits no more.
-    pub fn leave(&mut self, id: u64) {
-        let Some(stream) = self.get(id) else { return };
-        (stream.since, stream.has_turn) = (None, false);
+    pub fn stop_waiting(&mut self, id: u64) {
+        let Some(stream) = self.find_stream(id) else { return };
+        (stream.waiting_since, stream.has_turn) = (None, false);
         if std::mem::take(&mut stream.ready) > 0 {
             self.waiting -= 1;
         }
     }
 
     /// A stream has handed over bytes, and had none that were not sent.
-    pub fn enter_list(&mut self, id: u64) {
+    pub fn enter_send_list(&mut self, id: u64) {
         self.clock += 1;
         let place = self.clock;
-        if let Some(stream) = self.get(id) {
+        if let Some(stream) = self.find_stream(id) {
             stream.place = place;
         }
     }
 
     /// All that a stream has handed over was sent.
-    pub fn leave_list(&mut self, id: u64) {
-        if let Some(stream) = self.get(id) {
+    pub fn leave_send_list(&mut self, id: u64) {
+        if let Some(stream) = self.find_stream(id) {
             (stream.place, stream.has_turn) = (0, false);
         }
     }
 
     /// What is in the list is not sent before the client gives room in its windows: none waits for it.
-    pub fn clear_list(&mut self) {
+    pub fn clear_send_list(&mut self) {
         for stream in &mut self.streams {
             (stream.place, stream.has_turn) = (0, false);
         }
@@ -174,25 +175,25 @@ impl<T: Clone> PriorityOrder<T> {
 
     /// Whether more bytes of a stream may be handed over: they overtake none of those of another that must not be
     /// overtaken.
-    pub fn may_hand_over(&self, id: u64) -> bool {
-        self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.overtakes_none(stream))
+    pub fn may_send_more(&self, id: u64) -> bool {
+        self.stream_index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.overtakes_none(stream))
     }
 
     /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over
     /// and not sent. To be called again until it grants nothing.
-    pub fn next(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> NextTurn<T> {
+    pub fn next_turn(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> NextTurn<T> {
         if self.waiting == 0 {
             return NextTurn::Blocked;
         }
-        let (id, most, is_rest) = match self.starved(free, now) {
-            Some(id) => (id, TURN, true),
-            None => match self.first(horizon) {
+        let (id, most, is_rest) = match self.find_starved_stream(free, now) {
+            Some(id) => (id, TURN_BYTES, true),
+            None => match self.find_first_stream(horizon) {
                 Some((id, most)) => (id, most, false),
                 None => return NextTurn::Blocked,
             },
         };
         let clock = self.clock + 1;
-        let Some(stream) = self.get(id) else { return NextTurn::Blocked };
+        let Some(stream) = self.find_stream(id) else { return NextTurn::Blocked };
         let most = stream.ready.min(most);
         // Small pieces cost as much as large ones.
         let least = most.min(horizon / 2).max(1);
@@ -200,45 +201,47 @@ impl<T: Clone> PriorityOrder<T> {
             return NextTurn::Free(least);
         }
         let bytes = most.min(free);
-        (stream.ready, stream.since, stream.served, stream.has_turn) = (0, None, clock, true);
+        (stream.ready, stream.waiting_since, stream.last_turn, stream.has_turn) = (0, None, clock, true);
         let (handle, priority) = (stream.handle.clone(), stream.priority);
         self.clock = clock;
         self.waiting -= 1;
         if is_rest {
-            self.rest = self.rest.saturating_sub(bytes);
+            self.starved_credit = self.starved_credit.saturating_sub(bytes);
         } else {
             let bit = 1 << priority.urgency;
             let others = self.last_incremental & !bit;
             self.last_incremental = if priority.incremental { others | bit } else { others };
-            self.rest = self.rest.saturating_add(bytes / REST_SHARE).min(MOST_REST);
+            self.starved_credit =
+                self.starved_credit.saturating_add(bytes / STARVED_SHARE_DIVISOR).min(MAX_STARVED_CREDIT);
         }
-        NextTurn::Grant { stream: handle, bytes, is_rest }
+        NextTurn::Grant { stream: handle, bytes, is_starved_turn: is_rest }
     }
 
     /// Returns the stream that has waited for too long and longest, if the rest's share has a turn for it.
-    fn starved(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<u64> {
+    fn find_starved_stream(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<u64> {
         // Alone a stream is the first.
-        if self.waiting < 2 || self.rest < TURN {
+        if self.waiting < 2 || self.starved_credit < TURN_BYTES {
             return None;
         }
         let now = now();
-        let has_waited = |stream: &&Stream<T>| stream.since.is_some_and(|since| now - since >= PATIENCE);
-        let oldest = self.streams.iter().filter(has_waited).min_by_key(|stream| stream.since)?;
-        if !self.overtakes_none(oldest) || free < oldest.ready.min(TURN) {
+        let has_waited =
+            |stream: &&OrderedStream<T>| stream.waiting_since.is_some_and(|since| now - since >= STARVATION_TIMEOUT);
+        let oldest = self.streams.iter().filter(has_waited).min_by_key(|stream| stream.waiting_since)?;
+        if !self.overtakes_none(oldest) || free < oldest.ready.min(TURN_BYTES) {
             return None;
         }
         Some(oldest.id)
     }
 
     /// Returns the first stream of those that wait, and how many bytes of it may go at once.
-    fn first(&self, horizon: u64) -> Option<(u64, u64)> {
+    fn find_first_stream(&self, horizon: u64) -> Option<(u64, u64)> {
         let waiting = || self.streams.iter().filter(|stream| stream.ready > 0);
         let urgency = waiting().map(|stream| stream.priority.urgency).min()?;
         let of = |incremental| waiting().filter(move |stream| stream.priority == Priority { urgency, incremental });
         // By their IDs: the first one is the only one that may go.
         let whole = of(false).next();
         // Whom an incremental stream must not overtake are the same streams for each of them.
-        let incremental = of(true).filter(|stream| self.overtakes_none(stream)).min_by_key(|stream| stream.served);
+        let incremental = of(true).filter(|stream| self.overtakes_none(stream)).min_by_key(|stream| stream.last_turn);
         let whole = whole.filter(|stream| self.overtakes_none(stream));
         let stream = match (whole, incremental) {
             (Some(whole), Some(incremental)) => {
@@ -257,11 +260,11 @@ impl<T: Clone> PriorityOrder<T> {
                 && other.priority.urgency == urgency
                 && (other.priority.incremental || stream.priority.incremental)
         });
-        Some((stream.id, if competes { TURN.max(horizon / 4) } else { stream.ready }))
+        Some((stream.id, if competes { TURN_BYTES.max(horizon / 4) } else { stream.ready }))
     }
 
     /// Whether more bytes of `stream` overtake no bytes in the list that they must not.
-    fn overtakes_none(&self, stream: &Stream<T>) -> bool {
+    fn overtakes_none(&self, stream: &OrderedStream<T>) -> bool {
         match self.list {
             SendList::Front => {
                 stream.place == 0
@@ -277,12 +280,12 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
-    fn index(&self, id: u64) -> Option<usize> {
+    fn stream_index(&self, id: u64) -> Option<usize> {
         self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
-    fn get(&mut self, id: u64) -> Option<&mut Stream<T>> {
-        let index = self.index(id)?;
+    fn find_stream(&mut self, id: u64) -> Option<&mut OrderedStream<T>> {
+        let index = self.stream_index(id)?;
         self.streams.get_mut(index)
     }
 }
@@ -350,20 +353,20 @@ mod tests {
             let priority = Priority { urgency, incremental };
             let order = &mut self.order;
             let stream = self.streams.entry(id).or_insert_with(|| {
-                order.insert(id, id, priority, false);
+                order.add_stream(id, id, priority, false);
                 Sending { priority, ready: 0, unsent: 0 }
             });
             if stream.ready == 0 {
                 self.overtaken.retain(|(_, other), _| *other != id);
             }
             stream.ready += bytes;
-            self.order.wait(id, stream.ready, || self.now);
+            self.order.wait_for_turn(id, stream.ready, || self.now);
         }
 
         fn changes(&mut self, id: u64, priority: Priority) {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.priority = priority;
-                self.order.set_priority(id, priority);
+                self.order.change_priority(id, priority);
                 self.overtaken.retain(|(one, other), _| ![one, other].contains(&&id));
             }
         }
@@ -371,7 +374,7 @@ mod tests {
         fn ends(&mut self, id: u64) {
             if self.streams.remove(&id).is_some() {
                 self.list.retain(|listed| *listed != id);
-                assert_eq!(self.order.remove(id), Some(id));
+                assert_eq!(self.order.remove_stream(id), Some(id));
                 self.overtaken.retain(|(one, other), _| ![one, other].contains(&&id));
             }
         }
@@ -388,8 +391,8 @@ mod tests {
                     let free = HORIZON - self.unsent() - granted.iter().map(|(_, bytes)| bytes).sum::<u64>();
                     let waiting: Vec<u64> =
                         self.waiting().filter(|id| granted.iter().all(|(other, _)| other != id)).collect();
-                    let last = self.order.next(free, HORIZON, || self.now);
-                    let NextTurn::Grant { stream: id, bytes, is_rest } = last else {
+                    let last = self.order.next_turn(free, HORIZON, || self.now);
+                    let NextTurn::Grant { stream: id, bytes, is_starved_turn: is_rest } = last else {
                         self.last = last;
                         break;
                     };
@@ -414,11 +417,11 @@ mod tests {
                     stream.ready -= bytes;
                     if stream.unsent == 0 {
                         self.list.push(id);
-                        self.order.enter_list(id);
+                        self.order.enter_send_list(id);
                     }
                     stream.unsent += bytes;
                     if stream.ready > 0 {
-                        self.order.wait(id, stream.ready, || self.now);
+                        self.order.wait_for_turn(id, stream.ready, || self.now);
                     }
                 }
             }
@@ -454,7 +457,7 @@ mod tests {
                 }
                 if stream.unsent == 0 {
                     self.list.retain(|listed| *listed != id);
-                    self.order.leave_list(id);
+                    self.order.leave_send_list(id);
                     for ((_, other), overtaken) in &mut self.overtaken {
                         if *other == id && stream.ready == 0 {
                             *overtaken = 0;
@@ -485,7 +488,7 @@ mod tests {
         connection.has(0, (0, false), HORIZON);
         connection.hands_over();
         for (id, priority) in [(4, (5, false)), (8, (1, true)), (12, (1, false)), (16, (5, false)), (20, (0, false))] {
-            connection.has(id, priority, 2 * TURN);
+            connection.has(id, priority, 2 * TURN_BYTES);
         }
         let order = connection.sends_all();
         assert_eq!(order, [0, 20, 8, 12, 8, 12, 4, 16], "8 and 12 alternate");
@@ -495,10 +498,10 @@ mod tests {
     fn incremental_streams_take_turns_of_sixteen_kibibytes() {
         let mut connection = Connection::new();
         for id in [0, 4, 8] {
-            connection.has(id, (3, true), 3 * TURN);
+            connection.has(id, (3, true), 3 * TURN_BYTES);
         }
         assert_eq!(connection.sends_all(), [0, 4, 8, 0, 4, 8, 0, 4, 8]);
-        assert!(connection.turns.iter().all(|(_, bytes, _)| *bytes == TURN), "{:?}", connection.turns);
+        assert!(connection.turns.iter().all(|(_, bytes, _)| *bytes == TURN_BYTES), "{:?}", connection.turns);
     }
 
     #[test]
@@ -506,7 +509,7 @@ mod tests {
         for sends in [SendList::Front, SendList::Turns] {
             let mut connection = Connection { is_late: true, ..Connection::with(sends) };
             for id in [0, 4, 8] {
-                connection.has(id, (3, true), 100 * TURN);
+                connection.has(id, (3, true), 100 * TURN_BYTES);
             }
             let mut most = 0;
             while connection.turns.len() < 100 {
@@ -517,7 +520,7 @@ mod tests {
                 let bytes = [of(0), of(4), of(8)];
                 most = most.max(bytes.iter().max().unwrap() - bytes.iter().min().unwrap());
             }
-            assert!(most <= TURN, "{most} bytes more for one of them");
+            assert!(most <= TURN_BYTES, "{most} bytes more for one of them");
         }
     }
 
@@ -543,14 +546,14 @@ mod tests {
         let mut connection = Connection::new();
         connection.has(0, (3, false), HORIZON);
         connection.hands_over();
-        connection.has(4, (0, false), TURN);
-        connection.has(8, (7, false), TURN);
-        connection.order.leave(4);
+        connection.has(4, (0, false), TURN_BYTES);
+        connection.has(8, (7, false), TURN_BYTES);
+        connection.order.stop_waiting(4);
         connection.streams.get_mut(&4).unwrap().ready = 0;
         connection.sends(HORIZON);
         connection.hands_over();
         assert_eq!(connection.list, [8]);
-        connection.has(4, (0, false), TURN);
+        connection.has(4, (0, false), TURN_BYTES);
         assert_eq!(connection.sends_all(), [0, 8, 4]);
     }
 
@@ -577,15 +580,18 @@ mod tests {
         assert_eq!(rest(&connection), (0, 0), "none has waited for long enough");
         connection.now = begun + Duration::from_millis(1_100);
         run(&mut connection, 2_000_000);
-        assert_eq!(rest(&connection), (TURN, 0), "it waits anew");
+        assert_eq!(rest(&connection), (TURN_BYTES, 0), "it waits anew");
         for _ in 0..100 {
-            connection.now += PATIENCE;
+            connection.now += STARVATION_TIMEOUT;
             run(&mut connection, 100_000);
         }
         let total: u64 = connection.turns.iter().map(|turn| turn.1).sum();
         let (first, second) = rest(&connection);
-        assert!(first.abs_diff(second) <= 2 * TURN, "{first} {second}");
-        assert!(first + second > total / 50 && first + second <= total / REST_SHARE, "{first} {second} {total}");
+        assert!(first.abs_diff(second) <= 2 * TURN_BYTES, "{first} {second}");
+        assert!(
+            first + second > total / 50 && first + second <= total / STARVED_SHARE_DIVISOR,
+            "{first} {second} {total}"
+        );
     }
 
     #[derive(Debug, Clone)]
@@ -629,7 +635,7 @@ mod tests {
                 }
                 connection.hands_over();
                 let waiting = connection.waiting().count();
-                prop_assert_eq!(waiting, connection.order.waiting());
+                prop_assert_eq!(waiting, connection.order.waiting_streams());
                 let free = HORIZON - connection.unsent();
                 match connection.last {
                     NextTurn::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),
@@ -656,7 +662,7 @@ mod tests {
                 connection.hands_over();
                 let rest: u64 = connection.turns.iter().filter(|turn| turn.2).map(|turn| turn.1).sum();
                 let total: u64 = connection.turns.iter().map(|turn| turn.1).sum();
-                prop_assert!(rest <= total / REST_SHARE);
+                prop_assert!(rest <= total / STARVED_SHARE_DIVISOR);
             }
         }
     }

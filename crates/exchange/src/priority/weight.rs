@@ -9,7 +9,7 @@ const EXCLUSIVE: u8 = 0x80;
 
 /// Returns the urgency that a dependency and a weight express, as a PRIORITY frame has them. None for those of other
 /// clients, whose weights count only beside those of other streams.
-pub fn urgency(dependency_and_weight: [u8; 5]) -> Option<u8> {
+pub fn urgency_from_weight(dependency_and_weight: [u8; 5]) -> Option<u8> {
     let [dependency, .., weight] = dependency_and_weight;
     if dependency & EXCLUSIVE == 0 {
         return None;
@@ -27,8 +27,8 @@ mod tests {
         for (weight, expected) in
             [(255, Some(0)), (219, Some(1)), (146, Some(3)), (0, Some(7)), (15, None), (200, None)]
         {
-            assert_eq!(urgency([0x80, 0, 0, 11, weight]), expected, "{weight}");
-            assert_eq!(urgency([0, 0, 0, 11, weight]), None);
+            assert_eq!(urgency_from_weight([0x80, 0, 0, 11, weight]), expected, "{weight}");
+            assert_eq!(urgency_from_weight([0, 0, 0, 11, weight]), None);
         }
     }
 }

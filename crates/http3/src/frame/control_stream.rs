@@ -1,8 +1,8 @@
 //! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114
 //! §6.2.1, §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
-use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload, settings::Settings};
-use crate::{error::Code, varint};
+use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole, settings::Settings};
+use crate::{error::ErrorCode, varint};
 use bytes::{Bytes, BytesMut};
 
 /// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two
@@ -18,7 +18,7 @@ const MAX_ID_LEN: usize = 8;
 
 /// What a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Control {
+pub enum ControlFrame {
     /// SETTINGS: always the first frame, and only once.
     Settings(Settings),
     /// GOAWAY. From a client: the first push ID, from a server: the first stream ID, that the sender will not process.
@@ -37,15 +37,15 @@ pub enum Control {
 #[derive(Debug)]
 pub struct ControlStream {
     reader: FrameReader,
-    rules: Rules,
+    rules: ControlRules,
     goaway: Option<u64>,
     max_push_id: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Rules {
-    peer: Endpoint,
-    settings_seen: bool,
+struct ControlRules {
+    peer: PeerRole,
+    has_settings: bool,
     ignored_frames: u32,
     /// PRIORITY_UPDATE frames that were too long, since the last call.
     skipped_updates: u32,
@@ -53,10 +53,10 @@ struct Rules {
 
 impl ControlStream {
     /// The control stream that `peer` opened.
-    pub fn new(peer: Endpoint) -> Self {
+    pub fn new(peer: PeerRole) -> Self {
         Self {
             reader: FrameReader::default(),
-            rules: Rules { peer, settings_seen: false, ignored_frames: 0, skipped_updates: 0 },
+            rules: ControlRules { peer, has_settings: false, ignored_frames: 0, skipped_updates: 0 },
             goaway: None,
             max_push_id: None,
         }
@@ -69,38 +69,44 @@ impl ControlStream {
     /// # Errors
     ///
     /// The code with which the connection is to be closed.
-    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Control>, Code> {
+    pub fn read_control_frame(&mut self, input: &mut Bytes) -> Result<Option<ControlFrame>, ErrorCode> {
         loop {
             let rules = &mut self.rules;
-            let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
+            let Some(event) = self.reader.read_event(input, |header| rules.begin_control_frame(header))? else {
+                return Ok(None);
+            };
             let (kind, payload) = match event {
-                Event::Frame { kind, payload } => (kind, payload),
+                FrameEvent::Frame { kind, payload } => (kind, payload),
                 // SETTINGS may hold any number of unknown settings; their size is limited.
-                Event::TooLarge { header } if header.kind == FrameType::Settings => return Err(Code::ExcessiveLoad),
-                Event::TooLarge { .. } => return Err(Code::FrameError),
-                Event::Data(_) => return Err(Code::InternalError),
+                FrameEvent::TooLarge { header } if header.kind == FrameType::Settings => {
+                    return Err(ErrorCode::ExcessiveLoad);
+                }
+                FrameEvent::TooLarge { .. } => return Err(ErrorCode::FrameError),
+                FrameEvent::Data(_) => return Err(ErrorCode::InternalError),
             };
             match kind {
-                FrameType::Settings => return Settings::decode(&payload).map(Control::Settings).map(Some),
-                FrameType::Goaway => return self.goaway(&payload).map(Control::Goaway).map(Some),
-                FrameType::MaxPushId => self.max_push_id(&payload)?,
-                FrameType::PriorityUpdate => return priority_update(payload).map(Some),
+                FrameType::Settings => {
+                    return Settings::decode_settings(&payload).map(ControlFrame::Settings).map(Some);
+                }
+                FrameType::Goaway => return self.check_goaway(&payload).map(ControlFrame::Goaway).map(Some),
+                FrameType::MaxPushId => self.check_max_push_id(&payload)?,
+                FrameType::PriorityUpdate => return parse_priority_update(payload).map(Some),
                 // No push was ever promised.
                 FrameType::PushPriorityUpdate => {
-                    varint::decode(&payload).ok_or(Code::FrameError)?;
-                    return Err(Code::IdError);
+                    varint::decode_varint(&payload).ok_or(ErrorCode::FrameError)?;
+                    return Err(ErrorCode::IdError);
                 }
                 _ => {
                     // CANCEL_PUSH: no push was ever promised to, or allowed for, us (RFC 9114 §7.2.3).
-                    only_integer(&payload)?;
-                    return Err(Code::IdError);
+                    decode_sole_integer(&payload)?;
+                    return Err(ErrorCode::IdError);
                 }
             }
         }
     }
 
     /// A request came or ended: the peer does not only send frames without an effect.
-    pub fn progress(&mut self) {
+    pub fn on_request_progress(&mut self) {
         self.rules.ignored_frames = 0;
     }
 
@@ -114,89 +120,89 @@ impl ControlStream {
     /// # Errors
     ///
     /// H3_EXCESSIVE_LOAD after too many.
-    pub fn changed_nothing(&mut self) -> Result<(), Code> {
-        self.rules.count()
+    pub fn count_ineffective_update(&mut self) -> Result<(), ErrorCode> {
+        self.rules.count_ignored_frame()
     }
 
-    fn goaway(&mut self, payload: &[u8]) -> Result<u64, Code> {
-        let id = only_integer(payload)?;
+    fn check_goaway(&mut self, payload: &[u8]) -> Result<u64, ErrorCode> {
+        let id = decode_sole_integer(payload)?;
         // A server names a client-initiated bidirectional stream (RFC 9114 §7.2.6).
-        let wrong_kind = self.rules.peer == Endpoint::Server && id % 4 != 0;
+        let wrong_kind = self.rules.peer == PeerRole::Server && id % 4 != 0;
         if wrong_kind || self.goaway.is_some_and(|last| id > last) {
-            return Err(Code::IdError);
+            return Err(ErrorCode::IdError);
         }
         self.goaway = Some(id);
         Ok(id)
     }
 
-    fn max_push_id(&mut self, payload: &[u8]) -> Result<(), Code> {
-        let id = only_integer(payload)?;
+    fn check_max_push_id(&mut self, payload: &[u8]) -> Result<(), ErrorCode> {
+        let id = decode_sole_integer(payload)?;
         if self.max_push_id.is_some_and(|last| id < last) {
-            return Err(Code::IdError);
+            return Err(ErrorCode::IdError);
         }
         self.max_push_id = Some(id);
         Ok(())
     }
 }
 
-impl Rules {
-    fn begin(&mut self, header: FrameHeader) -> Result<Payload, Code> {
-        if !self.settings_seen {
+impl ControlRules {
+    fn begin_control_frame(&mut self, header: FrameHeader) -> Result<PayloadAction, ErrorCode> {
+        if !self.has_settings {
             if header.kind != FrameType::Settings {
-                return Err(Code::MissingSettings);
+                return Err(ErrorCode::MissingSettings);
             }
-            self.settings_seen = true;
-            return Ok(Payload::Whole { max: MAX_SETTINGS_LEN });
+            self.has_settings = true;
+            return Ok(PayloadAction::Whole { max: MAX_SETTINGS_LEN });
         }
         match header.kind {
-            FrameType::Goaway => self.count()?,
+            FrameType::Goaway => self.count_ignored_frame()?,
             FrameType::CancelPush => {}
-            FrameType::MaxPushId if self.peer == Endpoint::Client => self.count()?,
-            FrameType::PriorityUpdate | FrameType::PushPriorityUpdate if self.peer == Endpoint::Client => {
+            FrameType::MaxPushId if self.peer == PeerRole::Client => self.count_ignored_frame()?,
+            FrameType::PriorityUpdate | FrameType::PushPriorityUpdate if self.peer == PeerRole::Client => {
                 if header.length > MAX_PRIORITY_UPDATE_LEN as u64 {
                     self.skipped_updates = self.skipped_updates.saturating_add(1);
-                    self.count()?;
-                    return Ok(Payload::Skip);
+                    self.count_ignored_frame()?;
+                    return Ok(PayloadAction::Skip);
                 }
-                return Ok(Payload::Whole { max: MAX_PRIORITY_UPDATE_LEN });
+                return Ok(PayloadAction::Whole { max: MAX_PRIORITY_UPDATE_LEN });
             }
             FrameType::Unknown(_) => {
-                self.count()?;
-                return Ok(Payload::Skip);
+                self.count_ignored_frame()?;
+                return Ok(PayloadAction::Skip);
             }
-            _ => return Err(Code::FrameUnexpected),
+            _ => return Err(ErrorCode::FrameUnexpected),
         }
-        Ok(Payload::Whole { max: MAX_ID_LEN })
+        Ok(PayloadAction::Whole { max: MAX_ID_LEN })
     }
 
-    fn count(&mut self) -> Result<(), Code> {
+    fn count_ignored_frame(&mut self) -> Result<(), ErrorCode> {
         self.ignored_frames = self.ignored_frames.saturating_add(1);
-        if self.ignored_frames > MAX_IGNORED_CONTROL_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
+        if self.ignored_frames > MAX_IGNORED_CONTROL_FRAMES { Err(ErrorCode::ExcessiveLoad) } else { Ok(()) }
     }
 }
 
 /// Reads a PRIORITY_UPDATE frame of a request.
-fn priority_update(payload: Bytes) -> Result<Control, Code> {
-    let (id, length) = varint::decode(&payload).ok_or(Code::FrameError)?;
+fn parse_priority_update(payload: Bytes) -> Result<ControlFrame, ErrorCode> {
+    let (id, length) = varint::decode_varint(&payload).ok_or(ErrorCode::FrameError)?;
     // A client's and bidirectional (RFC 9000 §2.1).
     if id % 4 != 0 {
-        return Err(Code::IdError);
+        return Err(ErrorCode::IdError);
     }
-    Ok(Control::PriorityUpdate { id, value: payload.slice(length..) })
+    Ok(ControlFrame::PriorityUpdate { id, value: payload.slice(length..) })
 }
 
 /// The integer that alone makes up `payload`.
-fn only_integer(payload: &[u8]) -> Result<u64, Code> {
-    match varint::decode(payload) {
+fn decode_sole_integer(payload: &[u8]) -> Result<u64, ErrorCode> {
+    match varint::decode_varint(payload) {
         Some((id, length)) if length == payload.len() => Ok(id),
-        _ => Err(Code::FrameError),
+        _ => Err(ErrorCode::FrameError),
     }
 }
 
 /// Appends a GOAWAY frame: requests on stream `id` and above are not processed.
 pub fn encode_goaway(id: u64, out: &mut BytesMut) {
-    FrameHeader { kind: FrameType::Goaway, length: varint::len(id) as u64 }.encode(out);
-    varint::encode(id, out);
+    FrameHeader { kind: FrameType::Goaway, length: varint::varint_len(id) as u64 }.encode_frame_header(out);
+    varint::encode_varint(id, out);
 }
 
 #[cfg(test)]
@@ -205,19 +211,19 @@ mod tests {
 
     const SETTINGS: &[u8] = &[0x04, 0x00];
     const UNKNOWN: &[u8] = &[0x21, 0x01, 0x00];
-    use Endpoint::{Client, Server};
+    use PeerRole::{Client, Server};
 
     /// Reads `frames` byte by byte to their end; results as letters: S, G, P.
-    fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
+    fn read(peer: PeerRole, frames: &[&[u8]]) -> (String, Result<(), ErrorCode>) {
         let mut stream = ControlStream::new(peer);
         let mut letters = String::new();
         for byte in frames.concat() {
             let mut input = Bytes::copy_from_slice(&[byte]);
             loop {
-                match stream.read(&mut input) {
-                    Ok(Some(Control::Settings(_))) => letters.push('S'),
-                    Ok(Some(Control::Goaway(_))) => letters.push('G'),
-                    Ok(Some(Control::PriorityUpdate { .. })) => letters.push('P'),
+                match stream.read_control_frame(&mut input) {
+                    Ok(Some(ControlFrame::Settings(_))) => letters.push('S'),
+                    Ok(Some(ControlFrame::Goaway(_))) => letters.push('G'),
+                    Ok(Some(ControlFrame::PriorityUpdate { .. })) => letters.push('P'),
                     Ok(None) => break,
                     Err(code) => return (letters, Err(code)),
                 }
@@ -227,7 +233,7 @@ mod tests {
     }
 
     /// Sender, frames, results, and how it ends.
-    type Case<'a> = (Endpoint, &'a [&'a [u8]], &'a str, Result<(), Code>);
+    type Case<'a> = (PeerRole, &'a [&'a [u8]], &'a str, Result<(), ErrorCode>);
 
     #[test]
     fn a_control_stream_says_settings_once_and_first_and_then_what_its_side_may() {
@@ -237,43 +243,43 @@ mod tests {
             // PRIORITY_UPDATE (RFC 9218): a request's has the ID of its stream, and no push has one
             (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "SP", Ok(())),
             (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x04, 0x08, b'u', b'=', b'1']], "SP", Ok(())),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x01]], "S", Err(Code::IdError)),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x02]], "S", Err(Code::IdError)),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x00]], "S", Err(Code::FrameError)),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x40]], "S", Err(Code::FrameError)),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x01, 0x00]], "S", Err(Code::IdError)),
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x00]], "S", Err(Code::FrameError)),
-            (Server, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x01]], "S", Err(ErrorCode::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x02]], "S", Err(ErrorCode::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x00]], "S", Err(ErrorCode::FrameError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x40]], "S", Err(ErrorCode::FrameError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x01, 0x00]], "S", Err(ErrorCode::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x00]], "S", Err(ErrorCode::FrameError)),
+            (Server, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
             // first and once
-            (Client, &[&[0x07, 0x01, 0x00]], "", Err(Code::MissingSettings)),
-            (Client, &[UNKNOWN], "", Err(Code::MissingSettings)),
-            (Client, &[&[0x00, 0x00]], "", Err(Code::MissingSettings)),
-            (Client, &[SETTINGS, SETTINGS], "S", Err(Code::FrameUnexpected)),
+            (Client, &[&[0x07, 0x01, 0x00]], "", Err(ErrorCode::MissingSettings)),
+            (Client, &[UNKNOWN], "", Err(ErrorCode::MissingSettings)),
+            (Client, &[&[0x00, 0x00]], "", Err(ErrorCode::MissingSettings)),
+            (Client, &[SETTINGS, SETTINGS], "S", Err(ErrorCode::FrameUnexpected)),
             // frames of request streams and of HTTP/2
-            (Client, &[SETTINGS, &[0x00, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x05, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x02, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x06, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x08, 0x00]], "S", Err(Code::FrameUnexpected)),
-            (Client, &[SETTINGS, &[0x09, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x00, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x01, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x05, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x02, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x06, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x08, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x09, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
             // GOAWAY: one integer, which never rises
             (Client, &[SETTINGS, &[0x07, 0x01, 0x05], &[0x07, 0x01, 0x05], &[0x07, 0x01, 0x00]], "SGGG", Ok(())),
-            (Client, &[SETTINGS, &[0x07, 0x01, 0x04], &[0x07, 0x01, 0x05]], "SG", Err(Code::IdError)),
-            (Client, &[SETTINGS, &[0x07, 0x00]], "S", Err(Code::FrameError)),
-            (Client, &[SETTINGS, &[0x07, 0x02, 0x00, 0x00]], "S", Err(Code::FrameError)),
-            (Client, &[SETTINGS, &[0x07, 0x09]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x07, 0x01, 0x04], &[0x07, 0x01, 0x05]], "SG", Err(ErrorCode::IdError)),
+            (Client, &[SETTINGS, &[0x07, 0x00]], "S", Err(ErrorCode::FrameError)),
+            (Client, &[SETTINGS, &[0x07, 0x02, 0x00, 0x00]], "S", Err(ErrorCode::FrameError)),
+            (Client, &[SETTINGS, &[0x07, 0x09]], "S", Err(ErrorCode::FrameError)),
             (Server, &[SETTINGS, &[0x07, 0x01, 0x04]], "SG", Ok(())),
-            (Server, &[SETTINGS, &[0x07, 0x01, 0x05]], "S", Err(Code::IdError)),
+            (Server, &[SETTINGS, &[0x07, 0x01, 0x05]], "S", Err(ErrorCode::IdError)),
             // MAX_PUSH_ID: a client's, and it never sinks
             (Client, &[SETTINGS, &[0x0d, 0x01, 0x00], &[0x0d, 0x01, 0x05], &[0x0d, 0x01, 0x05]], "S", Ok(())),
-            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x0d, 0x01, 0x04]], "S", Err(Code::IdError)),
-            (Client, &[SETTINGS, &[0x0d, 0x00]], "S", Err(Code::FrameError)),
-            (Server, &[SETTINGS, &[0x0d, 0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x0d, 0x01, 0x04]], "S", Err(ErrorCode::IdError)),
+            (Client, &[SETTINGS, &[0x0d, 0x00]], "S", Err(ErrorCode::FrameError)),
+            (Server, &[SETTINGS, &[0x0d, 0x01, 0x00]], "S", Err(ErrorCode::FrameUnexpected)),
             // CANCEL_PUSH: there are no pushes
-            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x03, 0x01, 0x00]], "S", Err(Code::IdError)),
-            (Server, &[SETTINGS, &[0x03, 0x01, 0x00]], "S", Err(Code::IdError)),
-            (Server, &[SETTINGS, &[0x03, 0x02, 0x00, 0x00]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x03, 0x01, 0x00]], "S", Err(ErrorCode::IdError)),
+            (Server, &[SETTINGS, &[0x03, 0x01, 0x00]], "S", Err(ErrorCode::IdError)),
+            (Server, &[SETTINGS, &[0x03, 0x02, 0x00, 0x00]], "S", Err(ErrorCode::FrameError)),
         ];
         for (peer, frames, letters, end) in table {
             assert_eq!(read(peer, frames), (letters.to_owned(), end), "{peer:?} sends {frames:02x?}");
@@ -283,18 +289,18 @@ mod tests {
     #[test]
     fn settings_of_any_length_are_not_collected() {
         let (_, end) = read(Client, &[&[0x04, 0x7f, 0xff]]);
-        assert_eq!(end, Err(Code::ExcessiveLoad));
+        assert_eq!(end, Err(ErrorCode::ExcessiveLoad));
     }
 
     #[test]
     fn frames_that_say_nothing_are_a_flood_unless_requests_come_between() {
         let mut stream = ControlStream::new(Client);
         let at_most = Bytes::from(UNKNOWN.repeat(MAX_IGNORED_CONTROL_FRAMES as usize));
-        assert!(stream.read(&mut Bytes::from_static(SETTINGS)).is_ok());
-        assert_eq!(stream.read(&mut at_most.clone()), Ok(None));
-        stream.progress();
-        assert_eq!(stream.read(&mut at_most.clone()), Ok(None));
-        assert_eq!(stream.read(&mut Bytes::from_static(UNKNOWN)), Err(Code::ExcessiveLoad));
+        assert!(stream.read_control_frame(&mut Bytes::from_static(SETTINGS)).is_ok());
+        assert_eq!(stream.read_control_frame(&mut at_most.clone()), Ok(None));
+        stream.on_request_progress();
+        assert_eq!(stream.read_control_frame(&mut at_most.clone()), Ok(None));
+        assert_eq!(stream.read_control_frame(&mut Bytes::from_static(UNKNOWN)), Err(ErrorCode::ExcessiveLoad));
     }
 
     #[test]
@@ -303,24 +309,26 @@ mod tests {
         let long = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x01][..], &[0; MAX_PRIORITY_UPDATE_LEN + 1]].concat();
         let short = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x00][..], &[0; MAX_PRIORITY_UPDATE_LEN]].concat();
         let mut input = Bytes::from([SETTINGS, &long, &short].concat());
-        assert!(matches!(stream.read(&mut input), Ok(Some(Control::Settings(_)))));
-        let Ok(Some(Control::PriorityUpdate { id: 0, value })) = stream.read(&mut input) else { panic!() };
+        assert!(matches!(stream.read_control_frame(&mut input), Ok(Some(ControlFrame::Settings(_)))));
+        let Ok(Some(ControlFrame::PriorityUpdate { id: 0, value })) = stream.read_control_frame(&mut input) else {
+            panic!()
+        };
         assert_eq!((value.len(), input.len()), (MAX_PRIORITY_UPDATE_LEN - 1, 0));
         for _ in 1..MAX_IGNORED_CONTROL_FRAMES {
-            assert_eq!(stream.changed_nothing(), Ok(()));
+            assert_eq!(stream.count_ineffective_update(), Ok(()));
         }
-        assert_eq!(stream.changed_nothing(), Err(Code::ExcessiveLoad), "the long one counts too");
+        assert_eq!(stream.count_ineffective_update(), Err(ErrorCode::ExcessiveLoad), "the long one counts too");
     }
 
     #[test]
     fn a_goaway_that_we_send_is_one_that_we_understand() {
-        for id in [0, 4, 64, varint::MAX - 3] {
+        for id in [0, 4, 64, varint::MAX_VARINT - 3] {
             let mut out = BytesMut::from(SETTINGS);
             encode_goaway(id, &mut out);
             let mut input = out.freeze();
             let mut stream = ControlStream::new(Server);
-            assert!(matches!(stream.read(&mut input), Ok(Some(Control::Settings(_)))));
-            assert_eq!(stream.read(&mut input), Ok(Some(Control::Goaway(id))));
+            assert!(matches!(stream.read_control_frame(&mut input), Ok(Some(ControlFrame::Settings(_)))));
+            assert_eq!(stream.read_control_frame(&mut input), Ok(Some(ControlFrame::Goaway(id))));
             assert!(input.is_empty());
         }
     }

@@ -2,7 +2,7 @@
 
 /// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum PeerRole {
     /// Sends requests.
     Client,
     /// Sends responses.

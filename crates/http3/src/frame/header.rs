@@ -49,7 +49,7 @@ impl FrameType {
     }
 
     /// The type's number.
-    pub const fn value(self) -> u64 {
+    pub const fn frame_type_number(self) -> u64 {
         match self {
             Self::Data => 0x00,
             Self::Headers => 0x01,
@@ -76,19 +76,19 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// The largest number of bytes that a header takes.
-    pub const MAX_LEN: usize = 16;
+    pub const MAX_HEADER_LEN: usize = 16;
 
     /// The header at the start of `input` and the number of its bytes; `None` if more bytes are needed.
-    pub fn decode(input: &[u8]) -> Option<(Self, usize)> {
-        let (kind, first) = varint::decode(input)?;
-        let (length, second) = varint::decode(input.get(first..)?)?;
+    pub fn decode_frame_header(input: &[u8]) -> Option<(Self, usize)> {
+        let (kind, first) = varint::decode_varint(input)?;
+        let (length, second) = varint::decode_varint(input.get(first..)?)?;
         Some((Self { kind: FrameType::from_value(kind), length }, first.saturating_add(second)))
     }
 
     /// Appends the header.
-    pub fn encode(self, out: &mut impl BufMut) {
-        varint::encode(self.kind.value(), out);
-        varint::encode(self.length, out);
+    pub fn encode_frame_header(self, out: &mut impl BufMut) {
+        varint::encode_varint(self.kind.frame_type_number(), out);
+        varint::encode_varint(self.length, out);
     }
 }
 
@@ -119,20 +119,20 @@ mod tests {
         ];
         for (value, kind) in table {
             assert_eq!(FrameType::from_value(value), kind);
-            assert_eq!(kind.value(), value);
+            assert_eq!(kind.frame_type_number(), value);
         }
     }
 
     proptest! {
         #[test]
-        fn a_header_decodes_as_encoded_and_never_from_less(kind in 0..=varint::MAX, length in 0..=varint::MAX) {
+        fn a_header_decodes_as_encoded_and_never_from_less(kind in 0..=varint::MAX_VARINT, length in 0..=varint::MAX_VARINT) {
             let header = FrameHeader { kind: FrameType::from_value(kind), length };
             let mut out = Vec::new();
-            header.encode(&mut out);
-            prop_assert!(out.len() <= FrameHeader::MAX_LEN);
-            prop_assert_eq!(FrameHeader::decode(&out), Some((header, out.len())));
+            header.encode_frame_header(&mut out);
+            prop_assert!(out.len() <= FrameHeader::MAX_HEADER_LEN);
+            prop_assert_eq!(FrameHeader::decode_frame_header(&out), Some((header, out.len())));
             for cut in 0..out.len() {
-                prop_assert_eq!(FrameHeader::decode(&out[..cut]), None);
+                prop_assert_eq!(FrameHeader::decode_frame_header(&out[..cut]), None);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The receiving side of a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
 
-use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
-use crate::error::Code;
+use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole};
+use crate::error::ErrorCode;
 use bytes::Bytes;
 
 /// Consecutive frames that carry nothing (empty DATA, unknown types) before a stream counts as a flood. Clients that
@@ -9,11 +9,11 @@ use bytes::Bytes;
 pub const MAX_IDLE_FRAMES: u32 = 128;
 
 /// Bytes of a DATA frame's payload below which reading the frame costs more than its bytes do.
-const SMALL_DATA: u64 = 64;
+const SMALL_DATA_FRAME: u64 = 64;
 
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum MessagePart {
     /// The header's encoded field section.
     Header(Bytes),
     /// The header is larger than allowed: 431. Nothing of it is kept; the body still follows.
@@ -30,20 +30,20 @@ pub enum Part {
 #[derive(Debug)]
 pub struct MessageStream {
     reader: FrameReader,
-    rules: Rules,
+    rules: MessageRules,
 }
 
 #[derive(Debug)]
-struct Rules {
-    peer: Endpoint,
-    expected: Expected,
+struct MessageRules {
+    peer: PeerRole,
+    expected: ExpectedFrame,
     max_field_section: usize,
     idle_frames: u32,
     small_frames: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
+enum ExpectedFrame {
     Header,
     BodyOrTrailers,
     /// After an extended CONNECT (RFC 9114 §4.4).
@@ -53,8 +53,9 @@ enum Expected {
 
 impl MessageStream {
     /// A stream on which `peer` sends; its encoded field sections are at most `max_field_section` bytes long.
-    pub fn new(peer: Endpoint, max_field_section: usize) -> Self {
-        let rules = Rules { peer, expected: Expected::Header, max_field_section, idle_frames: 0, small_frames: 0 };
+    pub fn new(peer: PeerRole, max_field_section: usize) -> Self {
+        let rules =
+            MessageRules { peer, expected: ExpectedFrame::Header, max_field_section, idle_frames: 0, small_frames: 0 };
         Self { reader: FrameReader::default(), rules }
     }
 
@@ -63,31 +64,33 @@ impl MessageStream {
     /// # Errors
     ///
     /// The code with which the connection is to be closed.
-    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Part>, Code> {
+    pub fn read_part(&mut self, input: &mut Bytes) -> Result<Option<MessagePart>, ErrorCode> {
         let rules = &mut self.rules;
-        let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
+        let Some(event) = self.reader.read_event(input, |header| rules.begin_message_frame(header))? else {
+            return Ok(None);
+        };
         // `begin` has advanced already: a header was read when a body may follow.
-        let trailers = rules.expected == Expected::End;
+        let trailers = rules.expected == ExpectedFrame::End;
         Ok(Some(match event {
-            Event::Data(data) => {
+            FrameEvent::Data(data) => {
                 rules.idle_frames = 0;
-                Part::Data(data)
+                MessagePart::Data(data)
             }
-            Event::Frame { payload, .. } if trailers => Part::Trailers(payload),
-            Event::Frame { payload, .. } => Part::Header(payload),
-            Event::TooLarge { .. } if trailers => Part::TrailersTooLarge,
-            Event::TooLarge { .. } => Part::HeaderTooLarge,
+            FrameEvent::Frame { payload, .. } if trailers => MessagePart::Trailers(payload),
+            FrameEvent::Frame { payload, .. } => MessagePart::Header(payload),
+            FrameEvent::TooLarge { .. } if trailers => MessagePart::TrailersTooLarge,
+            FrameEvent::TooLarge { .. } => MessagePart::HeaderTooLarge,
         }))
     }
 
     /// Accepts another header after the one that was just read: it was an interim response (1xx).
     pub fn expect_another_header(&mut self) {
-        self.rules.expected = Expected::Header;
+        self.rules.expected = ExpectedFrame::Header;
     }
 
     /// Accepts DATA alone from now on: the header was an extended CONNECT's, and what follows is not a body.
-    pub fn expect_data_alone(&mut self) {
-        self.rules.expected = Expected::Data;
+    pub fn expect_data_only(&mut self) {
+        self.rules.expected = ExpectedFrame::Data;
     }
 
     /// How many DATA frames with next to nothing in them have begun since the last call.
@@ -101,51 +104,51 @@ impl MessageStream {
     ///
     /// H3_FRAME_ERROR if a frame was cut: the connection's error. H3_REQUEST_INCOMPLETE (from a client) or
     /// H3_MESSAGE_ERROR (from a server) if there was no header: the stream's error.
-    pub fn finish(&self) -> Result<(), Code> {
+    pub fn check_end(&self) -> Result<(), ErrorCode> {
         match (self.reader.is_between_frames(), self.rules.expected, self.rules.peer) {
-            (false, ..) => Err(Code::FrameError),
-            (true, Expected::Header, Endpoint::Client) => Err(Code::RequestIncomplete),
-            (true, Expected::Header, Endpoint::Server) => Err(Code::MessageError),
-            (true, Expected::BodyOrTrailers | Expected::Data | Expected::End, _) => Ok(()),
+            (false, ..) => Err(ErrorCode::FrameError),
+            (true, ExpectedFrame::Header, PeerRole::Client) => Err(ErrorCode::RequestIncomplete),
+            (true, ExpectedFrame::Header, PeerRole::Server) => Err(ErrorCode::MessageError),
+            (true, ExpectedFrame::BodyOrTrailers | ExpectedFrame::Data | ExpectedFrame::End, _) => Ok(()),
         }
     }
 }
 
-impl Rules {
-    fn begin(&mut self, header: FrameHeader) -> Result<Payload, Code> {
+impl MessageRules {
+    fn begin_message_frame(&mut self, header: FrameHeader) -> Result<PayloadAction, ErrorCode> {
         match (header.kind, self.expected) {
-            (FrameType::Headers, Expected::Header) => {
-                self.expected = Expected::BodyOrTrailers;
+            (FrameType::Headers, ExpectedFrame::Header) => {
+                self.expected = ExpectedFrame::BodyOrTrailers;
                 self.idle_frames = 0;
-                Ok(Payload::Whole { max: self.max_field_section })
+                Ok(PayloadAction::Whole { max: self.max_field_section })
             }
-            (FrameType::Headers, Expected::BodyOrTrailers) => {
-                self.expected = Expected::End;
+            (FrameType::Headers, ExpectedFrame::BodyOrTrailers) => {
+                self.expected = ExpectedFrame::End;
                 self.idle_frames = 0;
-                Ok(Payload::Whole { max: self.max_field_section })
+                Ok(PayloadAction::Whole { max: self.max_field_section })
             }
-            (FrameType::Data, Expected::BodyOrTrailers | Expected::Data) => {
+            (FrameType::Data, ExpectedFrame::BodyOrTrailers | ExpectedFrame::Data) => {
                 if header.length == 0 {
-                    self.idle()?;
+                    self.count_idle_frame()?;
                 }
-                if header.length < SMALL_DATA {
+                if header.length < SMALL_DATA_FRAME {
                     self.small_frames = self.small_frames.saturating_add(1);
                 }
-                Ok(Payload::Stream)
+                Ok(PayloadAction::Stream)
             }
             (FrameType::Unknown(_), _) => {
-                self.idle()?;
-                Ok(Payload::Skip)
+                self.count_idle_frame()?;
+                Ok(PayloadAction::Skip)
             }
             // We never send MAX_PUSH_ID, so that every push ID is larger than allowed (RFC 9114 §7.2.5).
-            (FrameType::PushPromise, _) if self.peer == Endpoint::Server => Err(Code::IdError),
-            _ => Err(Code::FrameUnexpected),
+            (FrameType::PushPromise, _) if self.peer == PeerRole::Server => Err(ErrorCode::IdError),
+            _ => Err(ErrorCode::FrameUnexpected),
         }
     }
 
-    fn idle(&mut self) -> Result<(), Code> {
+    fn count_idle_frame(&mut self) -> Result<(), ErrorCode> {
         self.idle_frames = self.idle_frames.saturating_add(1);
-        if self.idle_frames > MAX_IDLE_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
+        if self.idle_frames > MAX_IDLE_FRAMES { Err(ErrorCode::ExcessiveLoad) } else { Ok(()) }
     }
 }
 
@@ -161,27 +164,27 @@ mod tests {
     const LARGE_HEADERS: &[u8] = &[0x01, 0x05, 0, 0, 0, 0, 0];
 
     /// Reads `frames` to their end; parts as letters: H, h (too large), D, T, t (too large).
-    fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
+    fn read(peer: PeerRole, frames: &[&[u8]]) -> (String, Result<(), ErrorCode>) {
         let mut stream = MessageStream::new(peer, MAX);
         let mut input = Bytes::from(frames.concat());
         let mut letters = String::new();
         loop {
-            match stream.read(&mut input) {
+            match stream.read_part(&mut input) {
                 Ok(Some(part)) => letters.push(match part {
-                    Part::Header(_) => 'H',
-                    Part::HeaderTooLarge => 'h',
-                    Part::Data(_) => 'D',
-                    Part::Trailers(_) => 'T',
-                    Part::TrailersTooLarge => 't',
+                    MessagePart::Header(_) => 'H',
+                    MessagePart::HeaderTooLarge => 'h',
+                    MessagePart::Data(_) => 'D',
+                    MessagePart::Trailers(_) => 'T',
+                    MessagePart::TrailersTooLarge => 't',
                 }),
-                Ok(None) => return (letters, stream.finish()),
+                Ok(None) => return (letters, stream.check_end()),
                 Err(code) => return (letters, Err(code)),
             }
         }
     }
 
     /// What is sent, what is read of it, and how it ends.
-    type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), Code>);
+    type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), ErrorCode>);
 
     #[test]
     fn a_request_is_a_header_a_body_and_trailers_in_that_order() {
@@ -196,24 +199,24 @@ mod tests {
             (&[LARGE_HEADERS, DATA], "hD", Ok(())),
             (&[HEADERS, LARGE_HEADERS], "Ht", Ok(())),
             // order
-            (&[DATA, HEADERS], "", Err(Code::FrameUnexpected)),
-            (&[EMPTY_DATA], "", Err(Code::FrameUnexpected)),
-            (&[HEADERS, HEADERS, HEADERS], "HT", Err(Code::FrameUnexpected)),
-            (&[HEADERS, HEADERS, DATA], "HT", Err(Code::FrameUnexpected)),
+            (&[DATA, HEADERS], "", Err(ErrorCode::FrameUnexpected)),
+            (&[EMPTY_DATA], "", Err(ErrorCode::FrameUnexpected)),
+            (&[HEADERS, HEADERS, HEADERS], "HT", Err(ErrorCode::FrameUnexpected)),
+            (&[HEADERS, HEADERS, DATA], "HT", Err(ErrorCode::FrameUnexpected)),
             // frames of other streams: rejected before a byte of payload is there
-            (&[HEADERS, &[0x04, 0x7f, 0xff]], "H", Err(Code::FrameUnexpected)), // SETTINGS
-            (&[&[0x07, 0x01]], "", Err(Code::FrameUnexpected)),                 // GOAWAY
-            (&[&[0x03, 0x01]], "", Err(Code::FrameUnexpected)),                 // CANCEL_PUSH
-            (&[&[0x0d, 0x01]], "", Err(Code::FrameUnexpected)),                 // MAX_PUSH_ID
-            (&[HEADERS, &[0x05, 0x01]], "H", Err(Code::FrameUnexpected)),       // PUSH_PROMISE
-            (&[HEADERS, &[0x06, 0x00]], "H", Err(Code::FrameUnexpected)),       // HTTP/2's PING
+            (&[HEADERS, &[0x04, 0x7f, 0xff]], "H", Err(ErrorCode::FrameUnexpected)), // SETTINGS
+            (&[&[0x07, 0x01]], "", Err(ErrorCode::FrameUnexpected)),                 // GOAWAY
+            (&[&[0x03, 0x01]], "", Err(ErrorCode::FrameUnexpected)),                 // CANCEL_PUSH
+            (&[&[0x0d, 0x01]], "", Err(ErrorCode::FrameUnexpected)),                 // MAX_PUSH_ID
+            (&[HEADERS, &[0x05, 0x01]], "H", Err(ErrorCode::FrameUnexpected)),       // PUSH_PROMISE
+            (&[HEADERS, &[0x06, 0x00]], "H", Err(ErrorCode::FrameUnexpected)),       // HTTP/2's PING
             // how it ends
-            (&[], "", Err(Code::RequestIncomplete)),
-            (&[UNKNOWN], "", Err(Code::RequestIncomplete)),
-            (&[HEADERS, &[0x00, 0x02, b'd']], "HD", Err(Code::FrameError)),
+            (&[], "", Err(ErrorCode::RequestIncomplete)),
+            (&[UNKNOWN], "", Err(ErrorCode::RequestIncomplete)),
+            (&[HEADERS, &[0x00, 0x02, b'd']], "HD", Err(ErrorCode::FrameError)),
         ];
         for (frames, letters, end) in table {
-            assert_eq!(read(Endpoint::Client, frames), (letters.to_owned(), end), "{frames:02x?}");
+            assert_eq!(read(PeerRole::Client, frames), (letters.to_owned(), end), "{frames:02x?}");
         }
     }
 
@@ -221,49 +224,49 @@ mod tests {
     fn a_frame_that_the_end_of_the_stream_cuts_is_an_error_wherever_it_is_cut() {
         for frame in [HEADERS, DATA, UNKNOWN, LARGE_HEADERS] {
             for cut in 1..frame.len() {
-                let (_, end) = read(Endpoint::Client, &[HEADERS, &frame[..cut]]);
-                assert_eq!(end, Err(Code::FrameError), "{frame:02x?} cut after {cut}");
+                let (_, end) = read(PeerRole::Client, &[HEADERS, &frame[..cut]]);
+                assert_eq!(end, Err(ErrorCode::FrameError), "{frame:02x?} cut after {cut}");
             }
         }
     }
 
     #[test]
     fn a_client_takes_no_push_and_no_stream_without_a_response() {
-        assert_eq!(read(Endpoint::Server, &[HEADERS, &[0x05, 0x01]]), ("H".into(), Err(Code::IdError)));
-        assert_eq!(read(Endpoint::Server, &[UNKNOWN]), (String::new(), Err(Code::MessageError)));
+        assert_eq!(read(PeerRole::Server, &[HEADERS, &[0x05, 0x01]]), ("H".into(), Err(ErrorCode::IdError)));
+        assert_eq!(read(PeerRole::Server, &[UNKNOWN]), (String::new(), Err(ErrorCode::MessageError)));
     }
 
     #[test]
     fn small_data_frames_are_counted_until_the_count_is_taken() {
-        let mut stream = MessageStream::new(Endpoint::Client, MAX);
+        let mut stream = MessageStream::new(PeerRole::Client, MAX);
         let small = [0x00, 0x3f].into_iter().chain([7; 63]).collect::<Vec<u8>>();
         let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();
         let mut input = Bytes::from([HEADERS, DATA, EMPTY_DATA, &small, &large, UNKNOWN].concat());
-        while let Ok(Some(_)) = stream.read(&mut input) {}
+        while let Ok(Some(_)) = stream.read_part(&mut input) {}
         assert_eq!((stream.take_small_frames(), stream.take_small_frames()), (3, 0));
     }
 
     #[test]
     fn another_header_may_follow_an_interim_response() {
-        let mut stream = MessageStream::new(Endpoint::Server, MAX);
+        let mut stream = MessageStream::new(PeerRole::Server, MAX);
         let mut input = Bytes::from([HEADERS, HEADERS, DATA, HEADERS].concat());
-        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
+        assert!(matches!(stream.read_part(&mut input), Ok(Some(MessagePart::Header(_)))));
         stream.expect_another_header();
-        assert_eq!(stream.finish(), Err(Code::MessageError));
-        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
-        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Data(_)))));
-        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Trailers(_)))));
-        assert_eq!((stream.read(&mut input), stream.finish()), (Ok(None), Ok(())));
+        assert_eq!(stream.check_end(), Err(ErrorCode::MessageError));
+        assert!(matches!(stream.read_part(&mut input), Ok(Some(MessagePart::Header(_)))));
+        assert!(matches!(stream.read_part(&mut input), Ok(Some(MessagePart::Data(_)))));
+        assert!(matches!(stream.read_part(&mut input), Ok(Some(MessagePart::Trailers(_)))));
+        assert_eq!((stream.read_part(&mut input), stream.check_end()), (Ok(None), Ok(())));
     }
 
     #[test]
     fn frames_that_carry_nothing_are_a_flood_after_a_while() {
         for idle in [EMPTY_DATA, UNKNOWN, &[0x21, 0x00]] {
             let at_most = idle.repeat(MAX_IDLE_FRAMES as usize);
-            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most]), ("H".into(), Ok(())));
-            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most, DATA, &at_most]), ("HD".into(), Ok(())));
-            let (_, end) = read(Endpoint::Client, &[HEADERS, &at_most, idle]);
-            assert_eq!(end, Err(Code::ExcessiveLoad));
+            assert_eq!(read(PeerRole::Client, &[HEADERS, &at_most]), ("H".into(), Ok(())));
+            assert_eq!(read(PeerRole::Client, &[HEADERS, &at_most, DATA, &at_most]), ("HD".into(), Ok(())));
+            let (_, end) = read(PeerRole::Client, &[HEADERS, &at_most, idle]);
+            assert_eq!(end, Err(ErrorCode::ExcessiveLoad));
         }
     }
 }

@@ -9,8 +9,8 @@ mod message_stream;
 mod reader;
 pub mod settings;
 
-pub use control_stream::{Control, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
-pub use endpoint::Endpoint;
+pub use control_stream::{ControlFrame, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
+pub use endpoint::PeerRole;
 pub use header::{FrameHeader, FrameType};
-pub use message_stream::{MAX_IDLE_FRAMES, MessageStream, Part};
-pub use reader::{Event, FrameReader, Payload};
+pub use message_stream::{MAX_IDLE_FRAMES, MessagePart, MessageStream};
+pub use reader::{FrameEvent, FrameReader, PayloadAction};

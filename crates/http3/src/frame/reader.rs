@@ -1,12 +1,12 @@
 //! Splits a stream's bytes into frames as they come. Bodies pass through in slices; only small frames are buffered.
 
 use super::{FrameHeader, FrameType};
-use crate::{error::Code, varint};
+use crate::{error::ErrorCode, varint};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// What to do with a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Payload {
+pub enum PayloadAction {
     /// Return it in slices as they arrive.
     Stream,
     /// Keep it until it is whole, up to `max` bytes.
@@ -20,7 +20,7 @@ pub enum Payload {
 
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum FrameEvent {
     /// A piece of a streamed frame's payload; never empty.
     Data(Bytes),
     /// A frame with its whole payload.
@@ -41,21 +41,21 @@ pub enum Event {
 /// unfinished [`Payload::Whole`]; what it has to keep it allocates as the bytes arrive, not as they are announced.
 #[derive(Debug, Default)]
 pub struct FrameReader {
-    state: State,
+    state: FrameReaderState,
 }
 
 #[derive(Debug)]
-enum State {
-    Type(varint::Partial),
-    Length { kind: FrameType, length: varint::Partial },
+enum FrameReaderState {
+    Type(varint::PartialVarint),
+    Length { kind: FrameType, length: varint::PartialVarint },
     Stream { rest: u64 },
     Whole { kind: FrameType, length: usize, payload: BytesMut },
     Skip { rest: u64 },
 }
 
-impl Default for State {
+impl Default for FrameReaderState {
     fn default() -> Self {
-        Self::Type(varint::Partial::default())
+        Self::Type(varint::PartialVarint::default())
     }
 }
 
@@ -68,46 +68,48 @@ impl FrameReader {
     /// # Errors
     ///
     /// What `begin` returned. The reader must not be used afterwards.
-    pub fn read(
+    pub fn read_event(
         &mut self,
         input: &mut Bytes,
-        mut begin: impl FnMut(FrameHeader) -> Result<Payload, Code>,
-    ) -> Result<Option<Event>, Code> {
+        mut begin: impl FnMut(FrameHeader) -> Result<PayloadAction, ErrorCode>,
+    ) -> Result<Option<FrameEvent>, ErrorCode> {
         loop {
             match &mut self.state {
-                State::Type(partial) => {
-                    let Some(kind) = partial.read(input) else { return Ok(None) };
+                FrameReaderState::Type(partial) => {
+                    let Some(kind) = partial.read_partial(input) else { return Ok(None) };
                     let kind = FrameType::from_value(kind);
-                    self.state = State::Length { kind, length: varint::Partial::default() };
+                    self.state = FrameReaderState::Length { kind, length: varint::PartialVarint::default() };
                 }
-                State::Length { kind, length } => {
-                    let Some(length) = length.read(input) else { return Ok(None) };
+                FrameReaderState::Length { kind, length } => {
+                    let Some(length) = length.read_partial(input) else { return Ok(None) };
                     let header = FrameHeader { kind: *kind, length };
                     self.state = match begin(header)? {
-                        Payload::Stream => State::Stream { rest: length },
-                        Payload::Skip => State::Skip { rest: length },
-                        Payload::Whole { max } => match usize::try_from(length) {
+                        PayloadAction::Stream => FrameReaderState::Stream { rest: length },
+                        PayloadAction::Skip => FrameReaderState::Skip { rest: length },
+                        PayloadAction::Whole { max } => match usize::try_from(length) {
                             Ok(length) if length <= max => {
-                                State::Whole { kind: header.kind, length, payload: BytesMut::new() }
+                                FrameReaderState::Whole { kind: header.kind, length, payload: BytesMut::new() }
                             }
                             _ => {
-                                self.state = State::Skip { rest: length };
-                                return Ok(Some(Event::TooLarge { header }));
+                                self.state = FrameReaderState::Skip { rest: length };
+                                return Ok(Some(FrameEvent::TooLarge { header }));
                             }
                         },
                     };
                 }
-                State::Stream { rest: 0 } | State::Skip { rest: 0 } => self.state = State::default(),
-                State::Stream { rest } => {
-                    let piece = take(input, rest);
-                    return Ok((!piece.is_empty()).then_some(Event::Data(piece)));
+                FrameReaderState::Stream { rest: 0 } | FrameReaderState::Skip { rest: 0 } => {
+                    self.state = FrameReaderState::default()
                 }
-                State::Skip { rest } => {
-                    if take(input, rest).is_empty() {
+                FrameReaderState::Stream { rest } => {
+                    let piece = take_front(input, rest);
+                    return Ok((!piece.is_empty()).then_some(FrameEvent::Data(piece)));
+                }
+                FrameReaderState::Skip { rest } => {
+                    if take_front(input, rest).is_empty() {
                         return Ok(None);
                     }
                 }
-                State::Whole { kind, length, payload } => {
+                FrameReaderState::Whole { kind, length, payload } => {
                     let kind = *kind;
                     let missing = length.saturating_sub(payload.len());
                     let payload = if payload.is_empty() && input.len() >= missing {
@@ -120,8 +122,8 @@ impl FrameReader {
                         }
                         std::mem::take(payload).freeze()
                     };
-                    self.state = State::default();
-                    return Ok(Some(Event::Frame { kind, payload }));
+                    self.state = FrameReaderState::default();
+                    return Ok(Some(FrameEvent::Frame { kind, payload }));
                 }
             }
         }
@@ -130,15 +132,15 @@ impl FrameReader {
     /// True between frames. A stream that ends elsewhere cut a frame: H3_FRAME_ERROR (RFC 9114 §7.1).
     pub fn is_between_frames(&self) -> bool {
         match &self.state {
-            State::Type(partial) => partial.is_empty(),
-            State::Stream { rest } | State::Skip { rest } => *rest == 0,
-            State::Length { .. } | State::Whole { .. } => false,
+            FrameReaderState::Type(partial) => partial.is_empty(),
+            FrameReaderState::Stream { rest } | FrameReaderState::Skip { rest } => *rest == 0,
+            FrameReaderState::Length { .. } | FrameReaderState::Whole { .. } => false,
         }
     }
 }
 
 /// The front of `input`, at most `rest` bytes, which are then taken off `rest`.
-fn take(input: &mut Bytes, rest: &mut u64) -> Bytes {
+fn take_front(input: &mut Bytes, rest: &mut u64) -> Bytes {
     let length = usize::try_from(*rest).unwrap_or(usize::MAX).min(input.remaining());
     *rest = rest.saturating_sub(length as u64);
     input.split_to(length)
@@ -151,28 +153,28 @@ mod tests {
 
     const MAX: usize = 8;
 
-    fn rule(header: FrameHeader) -> Result<Payload, Code> {
+    fn rule(header: FrameHeader) -> Result<PayloadAction, ErrorCode> {
         Ok(match header.kind {
-            FrameType::Data => Payload::Stream,
-            FrameType::Headers => Payload::Whole { max: MAX },
-            FrameType::Reserved(_) => return Err(Code::FrameUnexpected),
-            _ => Payload::Skip,
+            FrameType::Data => PayloadAction::Stream,
+            FrameType::Headers => PayloadAction::Whole { max: MAX },
+            FrameType::Reserved(_) => return Err(ErrorCode::FrameUnexpected),
+            _ => PayloadAction::Skip,
         })
     }
 
     /// The events of `chunks`, pieces of one DATA frame joined, then the error or whether the end is between frames.
-    fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Result<bool, Code>) {
+    fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<FrameEvent>, Result<bool, ErrorCode>) {
         let mut reader = FrameReader::default();
         let mut events = Vec::new();
         for chunk in chunks {
             let mut input = Bytes::copy_from_slice(chunk);
             loop {
-                match reader.read(&mut input, rule) {
-                    Ok(Some(Event::Data(piece))) => {
+                match reader.read_event(&mut input, rule) {
+                    Ok(Some(FrameEvent::Data(piece))) => {
                         assert!(!piece.is_empty());
                         match events.last_mut() {
-                            Some(Event::Data(data)) => *data = [&data[..], &piece].concat().into(),
-                            _ => events.push(Event::Data(piece)),
+                            Some(FrameEvent::Data(data)) => *data = [&data[..], &piece].concat().into(),
+                            _ => events.push(FrameEvent::Data(piece)),
                         }
                     }
                     Ok(Some(event)) => events.push(event),
@@ -185,25 +187,27 @@ mod tests {
     }
 
     /// What [`read`] should return for `bytes`, computed with everything at hand.
-    fn oracle(mut bytes: &[u8]) -> (Vec<Event>, Result<bool, Code>) {
+    fn oracle(mut bytes: &[u8]) -> (Vec<FrameEvent>, Result<bool, ErrorCode>) {
         let mut events = Vec::new();
-        while let Some((header, used)) = FrameHeader::decode(bytes) {
+        while let Some((header, used)) = FrameHeader::decode_frame_header(bytes) {
             bytes = &bytes[used..];
             let length = usize::try_from(header.length).unwrap().min(bytes.len());
             let (payload, rest) = bytes.split_at(length);
             let whole = length as u64 == header.length;
             match rule(header) {
                 Err(code) => return (events, Err(code)),
-                Ok(Payload::Stream) if payload.is_empty() => {}
-                Ok(Payload::Stream) => match events.last_mut() {
-                    Some(Event::Data(data)) => *data = [&data[..], payload].concat().into(),
-                    _ => events.push(Event::Data(Bytes::copy_from_slice(payload))),
+                Ok(PayloadAction::Stream) if payload.is_empty() => {}
+                Ok(PayloadAction::Stream) => match events.last_mut() {
+                    Some(FrameEvent::Data(data)) => *data = [&data[..], payload].concat().into(),
+                    _ => events.push(FrameEvent::Data(Bytes::copy_from_slice(payload))),
                 },
-                Ok(Payload::Whole { max }) if header.length > max as u64 => events.push(Event::TooLarge { header }),
-                Ok(Payload::Whole { .. }) if whole => {
-                    events.push(Event::Frame { kind: header.kind, payload: Bytes::copy_from_slice(payload) });
+                Ok(PayloadAction::Whole { max }) if header.length > max as u64 => {
+                    events.push(FrameEvent::TooLarge { header })
                 }
-                Ok(Payload::Whole { .. } | Payload::Skip) => {}
+                Ok(PayloadAction::Whole { .. }) if whole => {
+                    events.push(FrameEvent::Frame { kind: header.kind, payload: Bytes::copy_from_slice(payload) });
+                }
+                Ok(PayloadAction::Whole { .. } | PayloadAction::Skip) => {}
             }
             if !whole {
                 return (events, Ok(false));
@@ -218,7 +222,7 @@ mod tests {
         // HEADERS and an unknown type of 2^30 bytes
         let (events, end) = read([&[0x01, 0xc0, 0, 0, 0, 0x40, 0, 0, 0][..], &[0; 100]]);
         let header = FrameHeader { kind: FrameType::Headers, length: 1 << 30 };
-        assert_eq!((events, end), (vec![Event::TooLarge { header }], Ok(false)));
+        assert_eq!((events, end), (vec![FrameEvent::TooLarge { header }], Ok(false)));
         let (events, end) = read([&[0x21, 0xc0, 0, 0, 0, 0x40, 0, 0, 0][..], &[0; 100]]);
         assert_eq!((events, end), (vec![], Ok(false)));
     }
@@ -228,13 +232,15 @@ mod tests {
         let mut input = Bytes::from_static(&[0x01, 0x02, b'a', b'b', 0x00, 0x01, b'c']);
         let inside = input.as_ptr_range();
         let mut reader = FrameReader::default();
-        let Ok(Some(Event::Frame { payload, .. })) = reader.read(&mut input, rule) else { panic!("no frame") };
+        let Ok(Some(FrameEvent::Frame { payload, .. })) = reader.read_event(&mut input, rule) else {
+            panic!("no frame")
+        };
         assert!(inside.contains(&payload.as_ptr()));
     }
 
     #[test]
     fn an_empty_frame_is_whole_at_once() {
-        let frame = Event::Frame { kind: FrameType::Headers, payload: Bytes::new() };
+        let frame = FrameEvent::Frame { kind: FrameType::Headers, payload: Bytes::new() };
         assert_eq!(read([&[0x01, 0x00][..]]), (vec![frame], Ok(true)));
         assert_eq!(read([&[0x00, 0x00, 0x21, 0x00][..]]), (vec![], Ok(true)));
     }
@@ -246,7 +252,7 @@ mod tests {
             (kind, proptest::collection::vec(any::<u8>(), 0..12), 0_u64..20).prop_map(|(kind, payload, more)| {
                 let length = payload.len() as u64 + if more == 19 { more } else { 0 };
                 let mut out = BytesMut::new();
-                FrameHeader { kind: FrameType::from_value(kind), length }.encode(&mut out);
+                FrameHeader { kind: FrameType::from_value(kind), length }.encode_frame_header(&mut out);
                 [&out[..], &payload].concat()
             });
         (proptest::collection::vec(frame, 0..6), 0_usize..3).prop_map(|(frames, cut)| {
@@ -273,7 +279,7 @@ mod tests {
             let (events, end) = read(bytes.chunks(3));
             prop_assert_eq!((&events, &end), (&oracle(&bytes).0, &oracle(&bytes).1));
             for event in events {
-                if let Event::Frame { payload, .. } = event {
+                if let FrameEvent::Frame { payload, .. } = event {
                     prop_assert!(payload.len() <= MAX);
                 }
             }

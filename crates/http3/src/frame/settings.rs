@@ -1,7 +1,7 @@
 //! The SETTINGS frame (RFC 9114 §7.2.4): what an endpoint supports and how much it takes.
 
 use super::header::{FrameHeader, FrameType};
-use crate::{error::Code, varint};
+use crate::{error::ErrorCode, varint};
 use bytes::BytesMut;
 
 /// The settings that litequic supports. Each default applies if a peer does not send it.
@@ -32,25 +32,25 @@ impl Settings {
     ///
     /// H3_FRAME_ERROR if it is cut, H3_SETTINGS_ERROR if a setting is listed twice, is one of HTTP/2's, or has a
     /// value that it cannot have.
-    pub fn decode(payload: &[u8]) -> Result<Self, Code> {
+    pub fn decode_settings(payload: &[u8]) -> Result<Self, ErrorCode> {
         let mut settings = Self::default();
         let mut seen = Vec::new();
         let mut rest = payload;
         while !rest.is_empty() {
-            let id = next(&mut rest)?;
-            let value = next(&mut rest)?;
+            let id = next_setting_integer(&mut rest)?;
+            let value = next_setting_integer(&mut rest)?;
             // The frame is at most a few hundred bytes long, so that this search is bounded.
             if seen.contains(&id) {
-                return Err(Code::SettingsError);
+                return Err(ErrorCode::SettingsError);
             }
             seen.push(id);
             match id {
-                0x00 | 0x02..=0x05 => return Err(Code::SettingsError),
+                0x00 | 0x02..=0x05 => return Err(ErrorCode::SettingsError),
                 QPACK_MAX_TABLE_CAPACITY => settings.qpack_max_table_capacity = value,
                 MAX_FIELD_SECTION_SIZE => settings.max_field_section_size = Some(value),
                 QPACK_BLOCKED_STREAMS => settings.qpack_blocked_streams = value,
-                ENABLE_CONNECT_PROTOCOL => settings.enable_connect_protocol = boolean(value)?,
-                H3_DATAGRAM => settings.h3_datagram = boolean(value)?,
+                ENABLE_CONNECT_PROTOCOL => settings.enable_connect_protocol = decode_boolean(value)?,
+                H3_DATAGRAM => settings.h3_datagram = decode_boolean(value)?,
                 _ => {}
             }
         }
@@ -60,7 +60,7 @@ impl Settings {
     /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a reserved setting, so
     /// that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
     #[expect(clippy::arithmetic_side_effects, reason = "identifiers and lengths of litequic's own settings")]
-    pub fn encode(&self, grease: Option<u64>, out: &mut BytesMut) {
+    pub fn encode_settings(&self, grease: Option<u64>, out: &mut BytesMut) {
         let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
         let known = [
             (QPACK_MAX_TABLE_CAPACITY, Some(self.qpack_max_table_capacity).filter(|&bytes| bytes != 0)),
@@ -70,11 +70,11 @@ impl Settings {
             (H3_DATAGRAM, self.h3_datagram.then_some(1)),
         ];
         let all = || known.into_iter().filter_map(|(id, value)| Some((id, value?))).chain(grease);
-        let length = all().map(|(id, value)| (varint::len(id) + varint::len(value)) as u64).sum();
-        FrameHeader { kind: FrameType::Settings, length }.encode(out);
+        let length = all().map(|(id, value)| (varint::varint_len(id) + varint::varint_len(value)) as u64).sum();
+        FrameHeader { kind: FrameType::Settings, length }.encode_frame_header(out);
         for (id, value) in all() {
-            varint::encode(id, out);
-            varint::encode(value, out);
+            varint::encode_varint(id, out);
+            varint::encode_varint(value, out);
         }
     }
 }
@@ -82,17 +82,17 @@ impl Settings {
 /// How many reserved identifiers `grease` is spread over; they stay below four bytes.
 const GREASE_IDS: u64 = 1 << 20;
 
-fn next(rest: &mut &[u8]) -> Result<u64, Code> {
-    let (value, length) = varint::decode(rest).ok_or(Code::FrameError)?;
+fn next_setting_integer(rest: &mut &[u8]) -> Result<u64, ErrorCode> {
+    let (value, length) = varint::decode_varint(rest).ok_or(ErrorCode::FrameError)?;
     *rest = rest.get(length..).unwrap_or_default();
     Ok(value)
 }
 
-fn boolean(value: u64) -> Result<bool, Code> {
+fn decode_boolean(value: u64) -> Result<bool, ErrorCode> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Code::SettingsError),
+        _ => Err(ErrorCode::SettingsError),
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn settings_are_read_by_the_rules_of_the_rfc() {
         let default = Settings::default();
-        let table: [(&[u8], Result<Settings, Code>); 18] = [
+        let table: [(&[u8], Result<Settings, ErrorCode>); 18] = [
             (&[], Ok(default)),
             (&[0x01, 0x00], Ok(default)),
             (&[0x01, 0x40, 0x64], Ok(Settings { qpack_max_table_capacity: 100, ..default })),
@@ -114,31 +114,31 @@ mod tests {
             (&[0x33, 0x01], Ok(Settings { h3_datagram: true, ..default })),
             (&[0x21, 0x3f, 0x40, 0x40, 0x00], Ok(default)), // unknown ones
             // HTTP/2's
-            (&[0x00, 0x00], Err(Code::SettingsError)),
-            (&[0x02, 0x00], Err(Code::SettingsError)),
-            (&[0x03, 0x00], Err(Code::SettingsError)),
-            (&[0x04, 0x00], Err(Code::SettingsError)),
-            (&[0x05, 0x00], Err(Code::SettingsError)),
+            (&[0x00, 0x00], Err(ErrorCode::SettingsError)),
+            (&[0x02, 0x00], Err(ErrorCode::SettingsError)),
+            (&[0x03, 0x00], Err(ErrorCode::SettingsError)),
+            (&[0x04, 0x00], Err(ErrorCode::SettingsError)),
+            (&[0x05, 0x00], Err(ErrorCode::SettingsError)),
             // twice, known or not, however encoded
-            (&[0x06, 0x05, 0x40, 0x06, 0x05], Err(Code::SettingsError)),
-            (&[0x21, 0x00, 0x21, 0x01], Err(Code::SettingsError)),
+            (&[0x06, 0x05, 0x40, 0x06, 0x05], Err(ErrorCode::SettingsError)),
+            (&[0x21, 0x00, 0x21, 0x01], Err(ErrorCode::SettingsError)),
             // neither 0 nor 1
-            (&[0x08, 0x02], Err(Code::SettingsError)),
-            (&[0x33, 0x02], Err(Code::SettingsError)),
+            (&[0x08, 0x02], Err(ErrorCode::SettingsError)),
+            (&[0x33, 0x02], Err(ErrorCode::SettingsError)),
             // cut
-            (&[0x06, 0x40], Err(Code::FrameError)),
+            (&[0x06, 0x40], Err(ErrorCode::FrameError)),
         ];
         for (payload, expected) in table {
-            assert_eq!(Settings::decode(payload), expected, "{payload:02x?}");
+            assert_eq!(Settings::decode_settings(payload), expected, "{payload:02x?}");
         }
     }
 
     proptest! {
         #[test]
         fn settings_decode_as_encoded(
-            qpack_max_table_capacity in 0..=varint::MAX,
-            qpack_blocked_streams in 0..=varint::MAX,
-            max_field_section_size in proptest::option::of(0..=varint::MAX),
+            qpack_max_table_capacity in 0..=varint::MAX_VARINT,
+            qpack_blocked_streams in 0..=varint::MAX_VARINT,
+            max_field_section_size in proptest::option::of(0..=varint::MAX_VARINT),
             enable_connect_protocol: bool,
             h3_datagram: bool,
             grease: Option<u64>,
@@ -151,15 +151,15 @@ mod tests {
                 h3_datagram,
             };
             let mut out = BytesMut::new();
-            settings.encode(grease, &mut out);
-            let (header, used) = FrameHeader::decode(&out).unwrap();
+            settings.encode_settings(grease, &mut out);
+            let (header, used) = FrameHeader::decode_frame_header(&out).unwrap();
             prop_assert_eq!(header, FrameHeader { kind: FrameType::Settings, length: (out.len() - used) as u64 });
-            prop_assert_eq!(Settings::decode(&out[used..]), Ok(settings));
+            prop_assert_eq!(Settings::decode_settings(&out[used..]), Ok(settings));
         }
 
         #[test]
         fn no_bytes_make_it_panic(payload: Vec<u8>) {
-            let _ = Settings::decode(&payload);
+            let _ = Settings::decode_settings(&payload);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     qpack,
 };
 use http::{Method, StatusCode, Uri};
-use litequic_exchange::{FieldLine, Fields, NameSet, field::may_trail, name};
+use litequic_exchange::{FieldLine, Fields, NameSet, field::may_be_trailer, name};
 
 /// Why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,11 +35,13 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -
         return Err(EncodeError::SwitchingProtocols);
     }
     let bodiless = status.is_informational() || status == StatusCode::NO_CONTENT;
-    let never = if bodiless { NEVER_IN_BODILESS } else { NEVER_IN_RESPONSES };
-    headers_frame(out, |out| {
+    let never = if bodiless { FORBIDDEN_IN_BODILESS } else { FORBIDDEN_IN_RESPONSES };
+    write_headers_frame(out, |out| {
         qpack::encode_status(status, out);
-        if fields.names().has_any(never) {
-            passing(fields).filter(|line| !never.has(line.id())).for_each(|line| qpack::encode_line(&line, out));
+        if fields.name_set().intersects(never) {
+            end_to_end_fields(fields)
+                .filter(|line| !never.contains_id(line.id()))
+                .for_each(|line| qpack::encode_line(&line, out));
         } else {
             // The proxy has removed them.
             fields.iter().for_each(|line| qpack::encode_line(&line, out));
@@ -49,9 +51,9 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -
 }
 
 /// What does not leave in a response.
-const NEVER_IN_RESPONSES: NameSet = CONNECTION_SPECIFIC.and(NameSet::of(&[name::TE]));
+const FORBIDDEN_IN_RESPONSES: NameSet = CONNECTION_SPECIFIC.union(NameSet::from_names(&[name::TE]));
 /// What does not leave in a response without a body.
-const NEVER_IN_BODILESS: NameSet = NEVER_IN_RESPONSES.and(NameSet::of(&[name::CONTENT_LENGTH]));
+const FORBIDDEN_IN_BODILESS: NameSet = FORBIDDEN_IN_RESPONSES.union(NameSet::from_names(&[name::CONTENT_LENGTH]));
 
 /// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `fields` is left out, as are
 /// connection-specific fields, those that `Connection` names, and any `TE` other than `trailers`.
@@ -67,7 +69,7 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Vec
     let connect = method == Method::CONNECT;
     let scheme = uri.scheme_str().or(connect.then_some("")).ok_or(EncodeError::IncompleteUri)?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    headers_frame(out, |out| {
+    write_headers_frame(out, |out| {
         let mut pseudo = |name, value: &str| qpack::encode_field(name, value.as_bytes(), false, out);
         pseudo(name::METHOD, method.as_str());
         if !connect {
@@ -77,9 +79,9 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Vec
         if !connect {
             pseudo(name::PATH, path);
         }
-        for line in passing(fields) {
-            let te = line.is(name::TE) && !line.value.trim_ascii().eq_ignore_ascii_case(b"trailers");
-            if !line.is(name::HOST) && !te {
+        for line in end_to_end_fields(fields) {
+            let te = line.is_named(name::TE) && !line.value.trim_ascii().eq_ignore_ascii_case(b"trailers");
+            if !line.is_named(name::HOST) && !te {
                 qpack::encode_line(&line, out);
             }
         }
@@ -89,32 +91,35 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Vec
 
 /// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
 pub fn encode_trailers(trailers: &Fields, out: &mut Vec<u8>) {
-    headers_frame(out, |out| {
-        for line in trailers.iter().filter(|line| may_trail(line.name())) {
+    write_headers_frame(out, |out| {
+        for line in trailers.iter().filter(|line| may_be_trailer(line.name_str())) {
             qpack::encode_line(&line, out);
         }
     });
 }
 
 /// The fields that do not concern an HTTP/1.1 connection.
-fn passing(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
+fn end_to_end_fields(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
     let has_named = fields.contains(name::CONNECTION);
     let is_named = move |line: &FieldLine<'_>| {
-        has_named && fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(line.name().as_bytes()))
+        has_named
+            && fields
+                .list_members(name::CONNECTION)
+                .any(|option| option.eq_ignore_ascii_case(line.name_str().as_bytes()))
     };
-    fields.iter().filter(move |line| !CONNECTION_SPECIFIC.has(line.id()) && !is_named(line))
+    fields.iter().filter(move |line| !CONNECTION_SPECIFIC.contains_id(line.id()) && !is_named(line))
 }
 
 /// Appends a HEADERS frame with the field section that `fields` appends.
-fn headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+fn write_headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
-    out.reserve(USUAL_SECTION);
+    out.reserve(SECTION_CAPACITY);
     // The type, and room for a length of two bytes: any that is not larger may be written so (RFC 9000 §16), and few
     // sections are larger.
     out.extend_from_slice(&[0x01, 0, 0]);
     qpack::encode_prefix(out);
     fields(out);
-    let end = begin.saturating_add(SHORT_HEADER);
+    let end = begin.saturating_add(SHORT_HEADER_LEN);
     let length = out.len().saturating_sub(end);
     let short = u16::try_from(length).ok().filter(|length| *length < 1 << 14);
     if let (Some(length), Some([_, place @ ..])) = (short, out.get_mut(begin..end)) {
@@ -122,51 +127,51 @@ fn headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     } else {
         let section = out.split_off(end);
         out.truncate(begin);
-        FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(out);
+        FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode_frame_header(out);
         out.extend_from_slice(&section);
     }
 }
 
 /// Bytes of a HEADERS frame's type and of a length in two bytes.
-const SHORT_HEADER: usize = 3;
+const SHORT_HEADER_LEN: usize = 3;
 /// Bytes that most HEADERS frames do not exceed.
-const USUAL_SECTION: usize = 512;
+const SECTION_CAPACITY: usize = 512;
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::disallowed_types, reason = "an oracle of fields")]
 
-    use super::super::{Rejection, RequestHead, ResponseHead, request, response, trailers};
+    use super::super::{DecodedRequest, DecodedResponse, Rejection, decode_request, decode_response, decode_trailers};
     use super::*;
-    use crate::qpack::{FieldLimits, decode};
+    use crate::qpack::{FieldLimits, decode_section};
     use bytes::Bytes;
     use http::{HeaderMap, HeaderName, HeaderValue, header};
-    use litequic_exchange::{DecodedFields, LastAuthority, Name};
+    use litequic_exchange::{DecodedFields, FieldNameRef, LastAuthority};
     use proptest::prelude::*;
 
     /// The fields of the one HEADERS frame in `out`.
     fn fields(out: Vec<u8>) -> DecodedFields {
         let mut frame = Bytes::from(out);
-        let (header, used) = FrameHeader::decode(&frame).unwrap();
+        let (header, used) = FrameHeader::decode_frame_header(&frame).unwrap();
         let section = frame.split_off(used);
         assert_eq!(header, FrameHeader { kind: FrameType::Headers, length: section.len() as u64 });
-        decode(&section, &FieldLimits { bytes: usize::MAX, fields: usize::MAX }).unwrap()
+        decode_section(&section, &FieldLimits { bytes: usize::MAX, fields: usize::MAX }).unwrap()
     }
 
     fn map(all: &[(&'static str, &'static str)]) -> Fields {
-        all.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
+        all.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
     }
 
-    fn response_back(status: u16, headers: &Fields) -> Result<ResponseHead, Rejection> {
+    fn response_back(status: u16, headers: &Fields) -> Result<DecodedResponse, Rejection> {
         let mut out = Vec::new();
         encode_response(StatusCode::from_u16(status).unwrap(), headers, &mut out).unwrap();
-        response(fields(out))
+        decode_response(fields(out))
     }
 
-    fn request_back(method: &Method, uri: &'static str, headers: &Fields) -> Result<RequestHead, Rejection> {
+    fn request_back(method: &Method, uri: &'static str, headers: &Fields) -> Result<DecodedRequest, Rejection> {
         let mut out = Vec::new();
         encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
-        request(fields(out), false, &LastAuthority::default())
+        decode_request(fields(out), false, &LastAuthority::default())
     }
 
     #[test]
@@ -202,7 +207,7 @@ mod tests {
         for length in [0, 50, 60, 70, 16_370, 16_380, 16_390, 70_000] {
             // A letter whose Huffman word is longer than a byte, so that it is sent as it is.
             let value = vec![b'!'; length];
-            let headers = Fields::from_iter([(Name::of("x-a"), &value[..])]);
+            let headers = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-a"), &value[..])]);
             let mut out = b"before".to_vec();
             encode_response(StatusCode::OK, &headers, &mut out).unwrap();
             let frame = out.split_off(6);
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!((head.head.authority(), head.head.path_and_query()), ("example.com:8443", "/a?b"));
         assert_eq!(head.head.fields, map(&[("cookie", "a=b")]));
         let head = request_back(&Method::POST, "https://a", &map(&[("te", "trailers")])).unwrap();
-        assert_eq!((head.head.path(), head.head.fields.len()), ("/", 1));
+        assert_eq!((head.head.path_without_query(), head.head.fields.len()), ("/", 1));
         let connect = request_back(&Method::CONNECT, "a:443", &Fields::new());
         assert!(matches!(connect, Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, _))));
     }
@@ -248,7 +253,7 @@ mod tests {
     fn trailers_leave_without_what_does_not_belong_there() {
         let mut out = Vec::new();
         encode_trailers(&map(&[("content-length", "5"), ("connection", "x"), ("grpc-status", "0")]), &mut out);
-        assert_eq!(trailers(fields(out)), Ok(map(&[("grpc-status", "0")])));
+        assert_eq!(decode_trailers(fields(out)), Ok(map(&[("grpc-status", "0")])));
     }
 
     proptest! {

@@ -14,50 +14,50 @@ mod trailers;
 
 pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
 pub use rejection::Rejection;
-pub use request::{RequestHead, request};
-pub use response::{ResponseHead, response};
-pub use trailers::trailers;
+pub use request::{DecodedRequest, decode_request};
+pub use response::{DecodedResponse, decode_response};
+pub use trailers::decode_trailers;
 
 #[cfg(test)]
 pub(super) mod test_support {
     use super::Rejection;
-    use crate::qpack::{FieldLimits, decode};
+    use crate::qpack::{FieldLimits, decode_section};
     use litequic_exchange::{DecodedFields, NameId};
 
     /// Fields as literals.
-    pub(crate) fn fields(all: &[(&str, &str)]) -> DecodedFields {
+    pub(crate) fn literal_fields(all: &[(&str, &str)]) -> DecodedFields {
         let mut fields = DecodedFields::default();
-        all.iter().for_each(|(name, value)| add(&mut fields, name.as_bytes(), value.as_bytes()));
+        all.iter().for_each(|(name, value)| push_literal(&mut fields, name.as_bytes(), value.as_bytes()));
         fields
     }
 
     /// Adds a field as a literal.
-    pub(crate) fn add(fields: &mut DecodedFields, name: &[u8], value: &[u8]) {
-        let at = fields.text().len();
-        match NameId::of(name) {
+    pub(crate) fn push_literal(fields: &mut DecodedFields, name: &[u8], value: &[u8]) {
+        let at = fields.text_buffer().len();
+        match NameId::from_lower_case(name) {
             NameId::OTHER => {
-                fields.text().extend_from_slice(&[name, value].concat());
+                fields.text_buffer().extend_from_slice(&[name, value].concat());
                 fields.end_other_line(at, name.len());
             }
             id => {
-                fields.text().extend_from_slice(value);
+                fields.text_buffer().extend_from_slice(value);
                 fields.end_line(id, at);
             }
         }
     }
 
     /// The pseudo-headers of a valid request.
-    pub(crate) fn well_formed() -> &'static [(&'static str, &'static str)] {
+    pub(crate) fn well_formed_pseudo() -> &'static [(&'static str, &'static str)] {
         &[(":method", "GET"), (":scheme", "https"), (":authority", "example.com:8443"), (":path", "/a/b?c=d")]
     }
 
     /// The fields of the field section `lines`, which has no prefix.
-    pub(crate) fn header(lines: &[u8]) -> DecodedFields {
+    pub(crate) fn decode_literal_section(lines: &[u8]) -> DecodedFields {
         let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-        decode(&[&[0, 0], lines].concat(), &limits).unwrap()
+        decode_section(&[&[0, 0], lines].concat(), &limits).unwrap()
     }
 
-    pub(crate) fn malformed<T>(result: &Result<T, Rejection>) -> bool {
+    pub(crate) fn is_malformed_result<T>(result: &Result<T, Rejection>) -> bool {
         matches!(result, Err(Rejection::Malformed(_)))
     }
 }

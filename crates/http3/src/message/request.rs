@@ -3,12 +3,13 @@
 use super::{Rejection, field};
 use http::{Method, StatusCode};
 use litequic_exchange::{
-    DecodedFields, DecodedLine, Fields, Head, LastAuthority, Name, Span, Upgrade, field::is_token_byte, name, path,
+    DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, field::is_token_byte, name,
+    check_path,
 };
 
 /// A request that may be served.
 #[derive(Debug, Clone)]
-pub struct RequestHead {
+pub struct DecodedRequest {
     /// The head, checked; for an extended CONNECT (RFC 9220) that of the equivalent GET ([`Upgrade`]). `Host` is not
     /// among its fields, as it has the authority; cookie crumbs are one `Cookie`.
     pub head: Head,
@@ -23,10 +24,14 @@ pub struct RequestHead {
 ///
 /// [`Rejection::Malformed`] for violations of HTTP/3, even if there is also a reason for a status;
 /// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
-pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthority) -> Result<RequestHead, Rejection> {
-    let (pseudo, mut fields) = collect(decoded)?;
-    let content_length = field::content_length(&mut fields)?;
-    let value = |name: Name<'_>| pseudo.get(name).map(|span| fields.span(span));
+pub fn decode_request(
+    decoded: DecodedFields,
+    extended_connect: bool,
+    last: &LastAuthority,
+) -> Result<DecodedRequest, Rejection> {
+    let (pseudo, mut fields) = split_pseudo_headers(decoded)?;
+    let content_length = field::normalize_content_length(&mut fields)?;
+    let value = |name: FieldNameRef<'_>| pseudo.find_span(name).map(|span| fields.span_text(span));
     let method = value(name::METHOD).ok_or(Rejection::Malformed("no :method"))?;
     let mut method = Method::from_bytes(method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
 
@@ -38,12 +43,14 @@ pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthor
     let upgrade = match value(name::PROTOCOL) {
         Some(_) if !extended_connect => return Err(Rejection::Malformed(":protocol is not offered")),
         Some(_) if method != Method::CONNECT => return Err(Rejection::Malformed(":protocol without CONNECT")),
-        Some(_) if !pseudo.has(name::AUTHORITY) => return Err(Rejection::Malformed("CONNECT without :authority")),
-        Some(protocol) => Some(upgrade_token(protocol)?),
+        Some(_) if !pseudo.has_pseudo(name::AUTHORITY) => {
+            return Err(Rejection::Malformed("CONNECT without :authority"));
+        }
+        Some(protocol) => Some(parse_upgrade(protocol)?),
         None => None,
     };
     if method == Method::CONNECT && upgrade.is_none() {
-        let has = [name::AUTHORITY, name::SCHEME, name::PATH].map(|name| pseudo.has(name));
+        let has = [name::AUTHORITY, name::SCHEME, name::PATH].map(|name| pseudo.has_pseudo(name));
         return Err(match has {
             [true, false, false] => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"),
             _ => Rejection::Malformed("CONNECT needs :authority alone"),
@@ -51,8 +58,8 @@ pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthor
     }
     let scheme = value(name::SCHEME).ok_or(Rejection::Malformed("no :scheme"))?;
     let is_known_scheme = is_known_scheme(scheme);
-    let path_span = pseudo.get(name::PATH).ok_or(Rejection::Malformed("no :path"))?;
-    let authority_span = pseudo.get(name::AUTHORITY).or(pseudo.get(name::HOST));
+    let path_span = pseudo.find_span(name::PATH).ok_or(Rejection::Malformed("no :path"))?;
+    let authority_span = pseudo.find_span(name::AUTHORITY).or(pseudo.find_span(name::HOST));
     let authority_span = authority_span.ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
     // From here on a fault is no longer malformed.
@@ -67,18 +74,18 @@ pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthor
     if !is_known_scheme {
         return Err(bad(":scheme is neither https nor http"));
     }
-    let authority = last.check(fields.span(authority_span)).map_err(bad)?;
-    path(&method, fields.span(path_span)).map_err(|(status, reason)| Rejection::Status(status, reason))?;
+    let authority = last.parse_authority(fields.span_text(authority_span)).map_err(bad)?;
+    check_path(&method, fields.span_text(path_span)).map_err(|(status, reason)| Rejection::Status(status, reason))?;
     if upgrade.is_some() {
         method = Method::GET;
     }
-    let mut head = Head::of_spans(method, authority, authority_span, path_span, fields);
+    let mut head = Head::from_spans(method, authority, authority_span, path_span, fields);
     head.upgrade = upgrade;
-    Ok(RequestHead { head, content_length })
+    Ok(DecodedRequest { head, content_length })
 }
 
 /// A name, perhaps with a version (RFC 9110 §16.7).
-fn upgrade_token(protocol: &[u8]) -> Result<Upgrade, Rejection> {
+fn parse_upgrade(protocol: &[u8]) -> Result<Upgrade, Rejection> {
     if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
         return Err(Rejection::Malformed(":protocol is not a protocol's name"));
     }
@@ -94,29 +101,29 @@ struct PseudoHeaders {
 }
 
 impl PseudoHeaders {
-    fn get(&self, name: Name<'_>) -> Option<Span> {
-        if name == name::HOST { self.host } else { self.values.get(name.id().index()).copied().flatten() }
+    fn find_span(&self, name: FieldNameRef<'_>) -> Option<Span> {
+        if name == name::HOST { self.host } else { self.values.get(name.id().table_index()).copied().flatten() }
     }
 
-    fn has(&self, name: Name<'_>) -> bool {
-        self.get(name).is_some()
+    fn has_pseudo(&self, name: FieldNameRef<'_>) -> bool {
+        self.find_span(name).is_some()
     }
 
-    fn set(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
+    fn set_pseudo(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
         if line.id == name::STATUS.id() {
             return Err(Rejection::Malformed(":status in a request"));
         }
-        field::check_value(line.value)?;
+        field::check_pseudo_value(line.value)?;
         if line.value.is_empty() {
             return Err(Rejection::Malformed("empty pseudo-header"));
         }
-        match self.values.get_mut(line.id.index()).and_then(|value| value.replace(line.span)) {
+        match self.values.get_mut(line.id.table_index()).and_then(|value| value.replace(line.span)) {
             None => Ok(()),
             Some(_) => Err(Rejection::Malformed("pseudo-header twice")),
         }
     }
 
-    fn set_host(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
+    fn set_host_span(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
         if line.value.is_empty() {
             return Err(Rejection::Malformed("empty Host"));
         }
@@ -128,34 +135,34 @@ impl PseudoHeaders {
 }
 
 /// The pseudo-headers, and the other fields without `Host`, checked; cookie crumbs are one `Cookie`.
-fn collect(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields), Rejection> {
+fn split_pseudo_headers(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields), Rejection> {
     let (mut pseudo, mut regular_seen) = (PseudoHeaders::default(), false);
     let mut fields = decoded.into_fields(|line| {
         if line.id.is_pseudo() {
             if regular_seen {
                 return Err(Rejection::Malformed("pseudo-header after another field"));
             }
-            return pseudo.set(&line).map(|()| false);
+            return pseudo.set_pseudo(&line).map(|()| false);
         }
         regular_seen = true;
-        field::check(&line)?;
+        field::check_field(&line)?;
         if line.id == name::HOST.id() {
-            return pseudo.set_host(&line).map(|()| false);
+            return pseudo.set_host_span(&line).map(|()| false);
         }
         Ok(true)
     })?;
-    field::check_connection(&fields)?;
+    field::check_connection_fields(&fields)?;
     join_crumbs(&mut fields);
     Ok((pseudo, fields))
 }
 
 /// Joins the crumbs of a Cookie field, which HTTP/1.1 requires as one (RFC 9114 §4.2.1).
 fn join_crumbs(fields: &mut Fields) {
-    if fields.all(name::COOKIE).nth(1).is_some() {
+    if fields.all_values(name::COOKIE).nth(1).is_some() {
         // An empty crumb would leave a blank at an edge.
-        let crumbs: Vec<_> = fields.all(name::COOKIE).filter(|crumb| !crumb.is_empty()).collect();
+        let crumbs: Vec<_> = fields.all_values(name::COOKIE).filter(|crumb| !crumb.is_empty()).collect();
         let joined = crumbs.join(&b"; "[..]);
-        fields.set(name::COOKIE, &joined);
+        fields.set_field(name::COOKIE, &joined);
     }
 }
 

@@ -6,7 +6,7 @@ use litequic_exchange::{DecodedFields, Fields, name};
 
 /// A response, interim (1xx) or final.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResponseHead {
+pub struct DecodedResponse {
     /// The status.
     pub status: StatusCode,
     /// The fields, checked.
@@ -15,7 +15,7 @@ pub struct ResponseHead {
     pub content_length: Option<u64>,
 }
 
-impl ResponseHead {
+impl DecodedResponse {
     /// The response with `body`.
     pub fn into_response<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);
@@ -31,12 +31,12 @@ impl ResponseHead {
 /// # Errors
 ///
 /// [`Rejection::Malformed`] alone.
-pub fn response(decoded: DecodedFields) -> Result<ResponseHead, Rejection> {
+pub fn decode_response(decoded: DecodedFields) -> Result<DecodedResponse, Rejection> {
     let (mut status, mut regular_seen) = (None, false);
     let mut fields = decoded.into_fields(|line| {
         if !line.id.is_pseudo() {
             regular_seen = true;
-            return field::check(&line).map(|()| true);
+            return field::check_field(&line).map(|()| true);
         }
         if regular_seen {
             return Err(Rejection::Malformed("pseudo-header after another field"));
@@ -56,20 +56,20 @@ pub fn response(decoded: DecodedFields) -> Result<ResponseHead, Rejection> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Rejection::Malformed("status 101"));
     }
-    field::check_connection(&fields)?;
-    let content_length = field::content_length(&mut fields)?;
-    Ok(ResponseHead { status, fields, content_length })
+    field::check_connection_fields(&fields)?;
+    let content_length = field::normalize_content_length(&mut fields)?;
+    Ok(DecodedResponse { status, fields, content_length })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_support::{fields, malformed};
+    use super::super::test_support::{is_malformed_result, literal_fields};
     use super::*;
 
     #[test]
     fn a_response_has_one_status_of_three_digits_before_its_fields() {
         for code in ["100", "103", "200", "304", "404", "599", "999"] {
-            let head = response(fields(&[(":status", code), ("content-length", "3")])).unwrap();
+            let head = decode_response(literal_fields(&[(":status", code), ("content-length", "3")])).unwrap();
             assert_eq!((head.status.as_str(), head.content_length), (code, Some(3)));
             assert_eq!(head.into_response(()).version(), Version::HTTP_3);
         }
@@ -90,7 +90,7 @@ mod tests {
             &[(":status", "200"), ("A", "b")],
         ];
         for all in table {
-            assert!(malformed(&response(fields(all))), "{all:?}");
+            assert!(is_malformed_result(&decode_response(literal_fields(all))), "{all:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Decodes a field section into trailers (RFC 9114 §4.1, RFC 9110 §6.5).
 
 use super::{Rejection, field};
-use litequic_exchange::{DecodedFields, Fields, field::may_trail};
+use litequic_exchange::{DecodedFields, Fields, field::may_be_trailer};
 
 /// Decodes trailers from their fields.
 ///
@@ -12,25 +12,25 @@ use litequic_exchange::{DecodedFields, Fields, field::may_trail};
 /// # Errors
 ///
 /// [`Rejection::Malformed`] for pseudo-headers, connection-specific fields, bad names and values.
-pub fn trailers(decoded: DecodedFields) -> Result<Fields, Rejection> {
+pub fn decode_trailers(decoded: DecodedFields) -> Result<Fields, Rejection> {
     decoded.into_fields(|line| {
         if line.id.is_pseudo() {
             return Err(Rejection::Malformed("pseudo-header in trailers"));
         }
-        field::check(&line)?;
-        if field::CONNECTION_SPECIFIC.has(line.id) {
-            return Err(field::CONNECTION);
+        field::check_field(&line)?;
+        if field::CONNECTION_SPECIFIC.contains_id(line.id) {
+            return Err(field::CONNECTION_FIELD);
         }
         // A token is ASCII.
-        Ok(str::from_utf8(line.name).is_ok_and(may_trail))
+        Ok(str::from_utf8(line.name).is_ok_and(may_be_trailer))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_support::{fields, malformed};
+    use super::super::test_support::{is_malformed_result, literal_fields};
     use super::*;
-    use litequic_exchange::Name;
+    use litequic_exchange::FieldNameRef;
 
     #[test]
     fn pseudo_headers_and_bad_fields_in_trailers_are_malformed() {
@@ -46,7 +46,7 @@ mod tests {
             ("x", " y"),
             ("content-length", "\0"),
         ] {
-            assert!(malformed(&trailers(fields(&[field]))), "{field:?}");
+            assert!(is_malformed_result(&decode_trailers(literal_fields(&[field]))), "{field:?}");
         }
     }
 
@@ -55,9 +55,13 @@ mod tests {
         for name in
             ["content-length", "host", "te", "trailer", "authorization", "cookie", "set-cookie", "x-forwarded-for"]
         {
-            let kept = trailers(fields(&[(name, "1"), ("x-checksum", "2")])).unwrap();
-            assert_eq!((kept.len(), kept.get(Name::of("x-checksum"))), (1, Some(&b"2"[..])), "{name}");
+            let kept = decode_trailers(literal_fields(&[(name, "1"), ("x-checksum", "2")])).unwrap();
+            assert_eq!(
+                (kept.len(), kept.get(FieldNameRef::from_lower_case_token("x-checksum"))),
+                (1, Some(&b"2"[..])),
+                "{name}"
+            );
         }
-        assert_eq!(trailers(fields(&[("grpc-status", "0"), ("grpc-message", "")])).unwrap().len(), 2);
+        assert_eq!(decode_trailers(literal_fields(&[("grpc-status", "0"), ("grpc-message", "")])).unwrap().len(), 2);
     }
 }

@@ -11,10 +11,10 @@ use litequic_exchange::{DecodedFields, DecodedLine, NameId, name, terms::FieldLi
 const FIELD_OVERHEAD: usize = 32;
 
 /// Fields that room is made for at once: more than a browser sends, with what the proxy adds.
-const USUAL_FIELDS: usize = 24;
+const RESERVED_FIELDS: usize = 24;
 
 /// Bytes beyond a section's own that room is made for at once: values of the static table, and what the proxy adds.
-const ADDED_TEXT: usize = 256;
+const RESERVED_TEXT: usize = 256;
 
 /// Why a field section was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,21 +45,21 @@ impl From<IntegerError> for DecodeError {
 ///
 /// [`DecodeError::Failed`] for anything that refers to a dynamic table, too. A section that is both broken and too
 /// large gives the error that comes first.
-pub fn decode(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
+pub fn decode_section(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
     // The shortest Huffman word has five bits, and the decoder wants a byte more.
-    let text = (block.len().saturating_mul(8) / 5).saturating_add(ADDED_TEXT);
-    let mut section = Section { rest: block, fields: DecodedFields::with_capacity(USUAL_FIELDS, text) };
-    section.prefix()?;
+    let text = (block.len().saturating_mul(8) / 5).saturating_add(RESERVED_TEXT);
+    let mut section = SectionDecoder { rest: block, fields: DecodedFields::with_capacity(RESERVED_FIELDS, text) };
+    section.read_section_prefix()?;
     let (mut bytes, mut counted) = (0_usize, None);
     while let Some(&first) = section.rest.first() {
-        section.line(first)?;
+        section.decode_line(first)?;
         let fields = &section.fields;
         // Names matter only once there are more lines than fields are allowed.
         if fields.len() > limits.fields {
             let counted = match &mut counted {
-                None => counted.insert(fields.iter().fold(Counted::default(), Counted::with)),
+                None => counted.insert(fields.iter().fold(FieldCount::default(), FieldCount::count_field)),
                 Some(counted) => {
-                    *counted = fields.iter().next_back().into_iter().fold(*counted, Counted::with);
+                    *counted = fields.iter().next_back().into_iter().fold(*counted, FieldCount::count_field);
                     counted
                 }
             };
@@ -78,14 +78,14 @@ pub fn decode(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, Decod
 
 /// The number of fields, as [`FieldLimits::fields`] counts them.
 #[derive(Default, Clone, Copy)]
-struct Counted {
+struct FieldCount {
     fields: usize,
     has_cookie: bool,
 }
 
-impl Counted {
+impl FieldCount {
     /// With another line.
-    fn with(self, line: DecodedLine<'_>) -> Self {
+    fn count_field(self, line: DecodedLine<'_>) -> Self {
         let Self { fields, has_cookie } = self;
         let is_cookie = line.id == name::COOKIE.id();
         let counts = !line.name.starts_with(b":") && line.id != name::HOST.id() && !(is_cookie && has_cookie);
@@ -93,51 +93,51 @@ impl Counted {
     }
 }
 
-struct Section<'a> {
+struct SectionDecoder<'a> {
     rest: &'a [u8],
     fields: DecodedFields,
 }
 
-impl Section<'_> {
-    fn prefix(&mut self) -> Result<(), DecodeError> {
-        if self.integer(8)? != 0 {
+impl SectionDecoder<'_> {
+    fn read_section_prefix(&mut self) -> Result<(), DecodeError> {
+        if self.read_integer(8)? != 0 {
             return Err(DecodeError::Failed("refers to the dynamic table"));
         }
         // With a sign, Base would be negative (RFC 9204 §4.5.1.2).
         let sign = self.rest.first().is_some_and(|byte| byte & 0x80 != 0);
-        self.integer(7)?;
+        self.read_integer(7)?;
         if sign { Err(DecodeError::Failed("negative base")) } else { Ok(()) }
     }
 
-    fn line(&mut self, first: u8) -> Result<(), DecodeError> {
+    fn decode_line(&mut self, first: u8) -> Result<(), DecodeError> {
         const DYNAMIC: DecodeError = DecodeError::Failed("refers to the dynamic table");
-        let at = self.fields.text().len();
+        let at = self.fields.text_buffer().len();
         match first {
             // Indexed, T = 1: static
             0xc0.. => {
-                let (name, value) = self.static_field(6)?;
-                self.fields.text().extend_from_slice(value.as_bytes());
+                let (name, value) = self.read_static_field(6)?;
+                self.fields.text_buffer().extend_from_slice(value.as_bytes());
                 self.fields.end_line(name, at);
             }
             // Literal with name reference, T = 1: static; N concerns re-encoders only
             0x40..0x80 if first & 0x10 != 0 => {
-                let (name, _) = self.static_field(4)?;
-                self.string(7)?;
+                let (name, _) = self.read_static_field(4)?;
+                self.read_string(7)?;
                 self.fields.end_line(name, at);
             }
             // Literal with literal name
             0x20..0x40 => {
-                self.string(3)?;
-                let text = self.fields.text();
+                self.read_string(3)?;
+                let text = self.fields.text_buffer();
                 let length = text.len().saturating_sub(at);
-                match NameId::of(text.get(at..).unwrap_or_default()) {
+                match NameId::from_lower_case(text.get(at..).unwrap_or_default()) {
                     NameId::OTHER => {
-                        self.string(7)?;
+                        self.read_string(7)?;
                         self.fields.end_other_line(at, length);
                     }
                     name => {
                         text.truncate(at);
-                        self.string(7)?;
+                        self.read_string(7)?;
                         self.fields.end_line(name, at);
                     }
                 }
@@ -148,28 +148,29 @@ impl Section<'_> {
         Ok(())
     }
 
-    fn static_field(&mut self, prefix: u32) -> Result<(NameId, &'static str), DecodeError> {
-        let index = self.integer(prefix)?;
-        static_table::field(index).ok_or(DecodeError::Failed("no such index in the static table"))
+    fn read_static_field(&mut self, prefix: u32) -> Result<(NameId, &'static str), DecodeError> {
+        let index = self.read_integer(prefix)?;
+        static_table::static_entry(index).ok_or(DecodeError::Failed("no such index in the static table"))
     }
 
     /// Appends a string to the text: its length has a prefix of `prefix` bits, with the Huffman flag above.
-    fn string(&mut self, prefix: u32) -> Result<(), DecodeError> {
+    fn read_string(&mut self, prefix: u32) -> Result<(), DecodeError> {
         let huffman = self.rest.first().is_some_and(|byte| byte >> prefix & 1 != 0);
-        let length = self.integer(prefix)?;
+        let length = self.read_integer(prefix)?;
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
         let (raw, rest) = split.ok_or(DecodeError::Failed("cut string"))?;
         self.rest = rest;
         if huffman {
-            huffman::decode(raw, self.fields.text()).map_err(|_| DecodeError::Failed("bad Huffman string"))
+            huffman::decode_huffman(raw, self.fields.text_buffer())
+                .map_err(|_| DecodeError::Failed("bad Huffman string"))
         } else {
-            self.fields.text().extend_from_slice(raw);
+            self.fields.text_buffer().extend_from_slice(raw);
             Ok(())
         }
     }
 
-    fn integer(&mut self, prefix: u32) -> Result<u64, IntegerError> {
-        integer::decode(prefix, &mut self.rest)
+    fn read_integer(&mut self, prefix: u32) -> Result<u64, IntegerError> {
+        integer::decode_integer(prefix, &mut self.rest)
     }
 }
 
@@ -177,14 +178,14 @@ impl Section<'_> {
 mod tests {
     use super::super::{encode_field, encode_prefix};
     use super::*;
-    use litequic_exchange::Name;
+    use litequic_exchange::FieldNameRef;
     use proptest::prelude::*;
 
     const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };
 
     fn decoded(block: &[u8]) -> Result<Vec<(String, String)>, DecodeError> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let fields = decode(block, &LIMITS)?;
+        let fields = decode_section(block, &LIMITS)?;
         Ok(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
     }
 
@@ -252,14 +253,15 @@ mod tests {
             (cookies, 81, 1, Err(DecodeError::TooManyBytes)),
             (cookies, 82, 0, Err(DecodeError::TooManyFields)),
         ] {
-            let count = decode(block, &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            let count = decode_section(block, &FieldLimits { bytes, fields }).map(|fields| fields.len());
             assert_eq!(count, expected, "{block:?}: {bytes} bytes, {fields} fields");
         }
     }
 
     #[test]
     fn a_name_has_its_number_whether_it_comes_from_the_static_table_or_as_a_literal() {
-        let fields = decode(b"\x00\x00\xd1\x27\x00:method\x03GET\x24host\x01a\x22:x\x00\x22TE\x00", &LIMITS).unwrap();
+        let fields =
+            decode_section(b"\x00\x00\xd1\x27\x00:method\x03GET\x24host\x01a\x22:x\x00\x22TE\x00", &LIMITS).unwrap();
         let ids: Vec<_> = fields.iter().map(|line| line.id).collect();
         assert_eq!(ids, [name::METHOD.id(), name::METHOD.id(), name::HOST.id(), NameId::OTHER, NameId::OTHER]);
     }
@@ -273,7 +275,7 @@ mod tests {
             let mut out = Vec::new();
             encode_prefix(&mut out);
             for (name, value) in &fields {
-                encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
+                encode_field(FieldNameRef::from_lower_case_token(name), value.as_bytes(), sensitive, &mut out);
             }
             prop_assert_eq!(decoded(&out), Ok(fields));
         }
@@ -281,7 +283,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic_or_exceed_the_limits(tail: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
             let block = [vec![0, 0], tail].concat();
-            if let Ok(decoded) = decode(&block, &FieldLimits { bytes, fields }) {
+            if let Ok(decoded) = decode_section(&block, &FieldLimits { bytes, fields }) {
                 let size: usize = decoded.iter().map(|line| line.name.len() + line.value.len() + 32).sum();
                 let name = |line: DecodedLine<'_>| line.name.to_vec();
                 let counted = decoded.iter().map(name).filter(|name| !name.starts_with(b":") && name != b"host");

@@ -2,9 +2,9 @@
 
 use super::{
     huffman, integer,
-    static_table::{self, Found},
+    static_table::{self, TableMatch},
 };
-use litequic_exchange::{FieldLine, Name, NameId, field::has_blank_edge, name};
+use litequic_exchange::{FieldLine, FieldNameRef, NameId, field::has_blank_edge, name};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
 pub fn encode_prefix(out: &mut Vec<u8>) {
@@ -13,28 +13,28 @@ pub fn encode_prefix(out: &mut Vec<u8>) {
 
 /// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
 /// §7.1.3): the N bit is set.
-pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
-    encode(name.id(), || name.text().as_bytes(), value, sensitive, out);
+pub fn encode_field(name: FieldNameRef<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    encode_named(name.id(), || name.as_str().as_bytes(), value, sensitive, out);
 }
 
 /// Appends a line, without blanks around its value. A rule's value may have some, which HTTP/3 forbids.
 pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
     let (id, value) = (line.id(), line.value);
     let value = if has_blank_edge(value) { value.trim_ascii() } else { value };
-    encode(id, || line.name_bytes(), value, id.is_sensitive(), out);
+    encode_named(id, || line.name_bytes(), value, id.is_sensitive(), out);
 }
 
 /// Appends a line with the name `name`, which is `text` if it has no number.
-fn encode<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
-    match static_table::find(name, value) {
-        Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),
-        Some(Found::Field(index) | Found::Name(index)) => {
-            integer::encode(4, if sensitive { 0x70 } else { 0x50 }, index, out);
-            string(7, 0, value, out);
+fn encode_named<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    match static_table::find_entry(name, value) {
+        Some(TableMatch::Field(index)) if !sensitive => integer::encode_integer(6, 0xc0, index, out),
+        Some(TableMatch::Field(index) | TableMatch::Name(index)) => {
+            integer::encode_integer(4, if sensitive { 0x70 } else { 0x50 }, index, out);
+            encode_string(7, 0, value, out);
         }
         None => {
-            string(3, if sensitive { 0x30 } else { 0x20 }, text(), out);
-            string(7, 0, value, out);
+            encode_string(3, if sensitive { 0x30 } else { 0x20 }, text(), out);
+            encode_string(7, 0, value, out);
         }
     }
 }
@@ -46,11 +46,11 @@ pub fn encode_status(status: http::StatusCode, out: &mut Vec<u8>) {
 
 /// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
 /// `flags` above.
-fn string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
+fn encode_string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     // The length takes one byte, mostly; the text is encoded behind it before its length is known.
     out.resize(start + 1 + value.len(), 0);
-    let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_shorter(value, text));
+    let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_if_shorter(value, text));
     match encoded {
         Some(length) if length < integer::prefix_mask(prefix).into() => {
             out.truncate(start + 1 + length);
@@ -62,12 +62,12 @@ fn string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
         Some(length) => {
             let text = out.split_off(start + 1);
             out.truncate(start);
-            integer::encode(prefix, flags | 1 << prefix, length as u64, out);
+            integer::encode_integer(prefix, flags | 1 << prefix, length as u64, out);
             out.extend_from_slice(text.get(..length).unwrap_or_default());
         }
         None => {
             out.truncate(start);
-            integer::encode(prefix, flags, value.len() as u64, out);
+            integer::encode_integer(prefix, flags, value.len() as u64, out);
             out.extend_from_slice(value);
         }
     }
@@ -95,7 +95,7 @@ mod tests {
         ];
         for (name, value, sensitive, expected) in table {
             let mut out = Vec::new();
-            encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
+            encode_field(FieldNameRef::from_lower_case_token(name), value.as_bytes(), sensitive, &mut out);
             assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
         }
     }

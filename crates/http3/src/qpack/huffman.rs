@@ -7,7 +7,7 @@ const EOS: usize = 256;
 
 /// Bits of each symbol's word; the last is EOS.
 #[rustfmt::skip]
-const LENGTHS: [u8; EOS + 1] = [
+const WORD_LENGTHS: [u8; EOS + 1] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
     6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
@@ -27,11 +27,11 @@ const LENGTHS: [u8; EOS + 1] = [
     30, // EOS
 ];
 
-const WORDS: [u32; EOS + 1] = words();
+const WORDS: [u32; EOS + 1] = build_words();
 /// Each symbol's word and its bits, side by side, as the encoder wants them.
-static CODES: [(u32, u8); EOS + 1] = codes();
-const CHILDREN: [[u16; 2]; INNER_NODES] = children();
-static SHORT: [Short; 1 << SHORT_BITS] = short();
+static CODES: [(u32, u8); EOS + 1] = build_codes();
+const CHILDREN: [[u16; 2]; INNER_NODES] = build_children();
+static SHORT_WORDS: [ShortWords; 1 << SHORT_BITS] = build_short_words();
 
 /// A tree with 257 leaves has 256 inner nodes; 0 is the root.
 const INNER_NODES: usize = 256;
@@ -47,7 +47,7 @@ const LOOKUPS: usize = 4;
 /// The one or two symbols whose words some bits begin with, in the lower half, the first of them lowest; above them the
 /// bits of these words, in one byte, and the bits of the symbols, in another. 0 if the first word is longer than what
 /// is looked up.
-type Short = u32;
+type ShortWords = u32;
 
 /// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,17 +62,17 @@ pub(super) struct HuffmanError;
 // Inlined into the reader of strings, a request with a browser's fields takes 1.2 % more instructions (benches/gate.sh,
 // browser).
 #[inline(never)]
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
+pub(super) fn decode_huffman(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
     let start = out.len();
     // The shortest word has five bits.
-    out.resize(start + input.len() * 8 / 5 + ROOM, 0);
+    out.resize(start + input.len() * 8 / 5 + WRITE_LEN, 0);
     let decoded = decode_into(input, out.get_mut(start..).unwrap_or_default());
     out.truncate(start + decoded.unwrap_or(0));
     decoded.map(drop).ok_or(HuffmanError)
 }
 
 /// Bytes that are written at once.
-pub(super) const ROOM: usize = 8;
+pub(super) const WRITE_LEN: usize = 8;
 
 /// Returns the number of symbols. `out` has room for all of them, and for [`ROOM`] more.
 fn decode_into(input: &[u8], out: &mut [u8]) -> Option<usize> {
@@ -93,16 +93,16 @@ fn decode_into(input: &[u8], out: &mut [u8]) -> Option<usize> {
         // Symbols, and the sum of what stands above them in the table.
         let (mut symbols, mut lengths) = (0_u64, 0_u32);
         for _ in 0..LOOKUPS {
-            let short = *SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+            let short = *SHORT_WORDS.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
             symbols |= u64::from(short & 0xffff).wrapping_shl(lengths >> 8);
             bits = bits.wrapping_shl(short >> 16);
             lengths += short >> 16;
         }
         if lengths == 0 {
-            let (symbol, length) = long(bits)?;
+            let (symbol, length) = decode_long_word(bits)?;
             (symbols, lengths) = (symbol.into(), 8 << 8 | length);
         }
-        out.get_mut(written..written + ROOM)?.copy_from_slice(&symbols.to_le_bytes());
+        out.get_mut(written..written + WRITE_LEN)?.copy_from_slice(&symbols.to_le_bytes());
         written += (lengths >> 8) as usize / 8;
         at += lengths & 0xff;
     }
@@ -117,7 +117,7 @@ fn last_eight(input: &[u8]) -> u64 {
 }
 
 /// The symbol with whose word `bits` begin, and the word's bits; `None` for EOS.
-fn long(bits: u64) -> Option<(u8, u32)> {
+fn decode_long_word(bits: u64) -> Option<(u8, u32)> {
     let (mut node, mut length) = (0, 0);
     loop {
         let side = (bits >> (u64::BITS - 1 - length) & 1) as usize;
@@ -132,7 +132,7 @@ fn long(bits: u64) -> Option<(u8, u32)> {
 
 /// Encodes `input` into the beginning of `out` and returns the number of bytes, if they are fewer than those of
 /// `input`; otherwise `None`, and the bytes of `out` are undefined. `out` is as long as `input`.
-pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
+pub(super) fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
     // At most 31 bits are left from word to word, and a word has at most 30.
     let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);
     for byte in input {
@@ -159,13 +159,13 @@ pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn words() -> [u32; EOS + 1] {
+const fn build_words() -> [u32; EOS + 1] {
     let mut words = [0; EOS + 1];
     let (mut word, mut length) = (0_u32, 1);
     while length <= 30 {
         let mut symbol = 0;
         while symbol <= EOS {
-            if LENGTHS[symbol] == length {
+            if WORD_LENGTHS[symbol] == length {
                 words[symbol] = word;
                 word += 1;
             }
@@ -178,25 +178,25 @@ const fn words() -> [u32; EOS + 1] {
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn codes() -> [(u32, u8); EOS + 1] {
+const fn build_codes() -> [(u32, u8); EOS + 1] {
     let mut codes = [(0, 0); EOS + 1];
     let mut symbol = 0;
     while symbol <= EOS {
-        codes[symbol] = (WORDS[symbol], LENGTHS[symbol]);
+        codes[symbol] = (WORDS[symbol], WORD_LENGTHS[symbol]);
         symbol += 1;
     }
     codes
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn children() -> [[u16; 2]; INNER_NODES] {
+const fn build_children() -> [[u16; 2]; INNER_NODES] {
     // The root is never a child, so that 0 means that there is none yet.
     let mut children = [[0; 2]; INNER_NODES];
     let mut nodes = 1;
     let mut symbol = 0;
     while symbol <= EOS {
         let mut node = 0;
-        let mut bit = LENGTHS[symbol] as u32;
+        let mut bit = WORD_LENGTHS[symbol] as u32;
         while bit > 1 {
             bit -= 1;
             let side = (WORDS[symbol] >> bit & 1) as usize;
@@ -213,12 +213,12 @@ const fn children() -> [[u16; 2]; INNER_NODES] {
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn short() -> [Short; 1 << SHORT_BITS] {
+const fn build_short_words() -> [ShortWords; 1 << SHORT_BITS] {
     // Bits of the first word, and its symbol.
     let mut first = [(0_u32, 0_u32); 1 << SHORT_BITS];
     let mut symbol = 0;
     while symbol < EOS {
-        let length = LENGTHS[symbol] as u32;
+        let length = WORD_LENGTHS[symbol] as u32;
         if length <= SHORT_BITS {
             let rest = SHORT_BITS - length;
             let mut index = (WORDS[symbol] << rest) as usize;
@@ -277,12 +277,12 @@ mod tests {
 
     fn decoded(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
         let mut out = Vec::new();
-        decode(input, &mut out).map(|()| out)
+        decode_huffman(input, &mut out).map(|()| out)
     }
 
     fn encode(input: &[u8]) -> Option<Vec<u8>> {
         let mut out = vec![0; input.len()];
-        let length = encode_shorter(input, &mut out)?;
+        let length = encode_if_shorter(input, &mut out)?;
         out.truncate(length);
         Some(out)
     }
@@ -293,7 +293,7 @@ mod tests {
         for bit in input.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)) {
             word = word << 1 | u32::from(bit);
             length += 1;
-            if let Some(symbol) = (0..=EOS).find(|symbol| (WORDS[*symbol], LENGTHS[*symbol]) == (word, length)) {
+            if let Some(symbol) = (0..=EOS).find(|symbol| (WORDS[*symbol], WORD_LENGTHS[*symbol]) == (word, length)) {
                 out.push(u8::try_from(symbol).map_err(|_| HuffmanError)?);
                 (word, length) = (0, 0);
             }
@@ -304,7 +304,7 @@ mod tests {
     /// The words of `symbols`, and padding, whether that is shorter or not.
     fn encode_all(symbols: &[usize]) -> Vec<u8> {
         let bits = symbols.iter().flat_map(|symbol| {
-            let (word, length) = (WORDS[*symbol], LENGTHS[*symbol]);
+            let (word, length) = (WORDS[*symbol], WORD_LENGTHS[*symbol]);
             (0..length).rev().map(move |bit| word >> bit & 1 != 0)
         });
         let bits: Vec<bool> = bits.collect();
@@ -369,7 +369,7 @@ mod tests {
             (EOS, 0x3fff_ffff, 30),
         ];
         for (symbol, word, length) in table {
-            assert_eq!((WORDS[symbol], LENGTHS[symbol]), (word, length), "symbol {symbol}");
+            assert_eq!((WORDS[symbol], WORD_LENGTHS[symbol]), (word, length), "symbol {symbol}");
         }
     }
 
@@ -393,7 +393,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_string_decodes_as_encoded_if_that_is_shorter(text in "[ -~]{0,40}|\\PC{0,20}") {
-            let bits: usize = text.bytes().map(|byte| usize::from(LENGTHS[usize::from(byte)])).sum();
+            let bits: usize = text.bytes().map(|byte| usize::from(WORD_LENGTHS[usize::from(byte)])).sum();
             let encoded = encode(text.as_bytes());
             prop_assert_eq!(encoded.is_some(), bits.div_ceil(8) < text.len());
             if let Some(encoded) = encoded {

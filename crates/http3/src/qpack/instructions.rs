@@ -1,7 +1,7 @@
 //! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly any instruction is valid.
 
 use super::integer;
-use crate::error::Code;
+use crate::error::ErrorCode;
 
 /// Reads the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
 #[derive(Debug, Default)]
@@ -17,8 +17,12 @@ impl EncoderStream {
     /// # Errors
     ///
     /// QPACK_ENCODER_STREAM_ERROR, the connection's.
-    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Code> {
-        if chunk.iter().all(|&byte| byte == Self::SET_CAPACITY_0) { Ok(()) } else { Err(Code::QpackEncoderStreamError) }
+    pub fn check_instructions(&mut self, chunk: &[u8]) -> Result<(), ErrorCode> {
+        if chunk.iter().all(|&byte| byte == Self::SET_CAPACITY_0) {
+            Ok(())
+        } else {
+            Err(ErrorCode::QpackEncoderStreamError)
+        }
     }
 }
 
@@ -31,7 +35,7 @@ pub struct DecoderStream {
 
 impl DecoderStream {
     /// Bits of a Stream Cancellation's prefix, all set if the ID goes on in further bytes.
-    const PREFIX: u8 = 0x3f;
+    const CANCELLATION_MASK: u8 = 0x3f;
 
     /// Takes the stream's next bytes.
     ///
@@ -39,14 +43,15 @@ impl DecoderStream {
     ///
     /// QPACK_DECODER_STREAM_ERROR, the connection's: an acknowledgement, for which there is nothing; an insert
     /// count, as nothing is inserted; a stream ID above 62 bits.
-    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Code> {
+    pub fn read_cancellations(&mut self, chunk: &[u8]) -> Result<(), ErrorCode> {
         for &byte in chunk {
             self.cancellation = match (self.cancellation, byte) {
-                (None, 0x7f) => Some((u64::from(Self::PREFIX), 0)),
+                (None, 0x7f) => Some((u64::from(Self::CANCELLATION_MASK), 0)),
                 (None, 0x40..0x7f) => None,
-                (None, _) => return Err(Code::QpackDecoderStreamError),
+                (None, _) => return Err(ErrorCode::QpackDecoderStreamError),
                 (Some((id, shift)), _) => {
-                    let id = integer::add(id, byte, shift).map_err(|_| Code::QpackDecoderStreamError)?;
+                    let id =
+                        integer::add_continuation(id, byte, shift).map_err(|_| ErrorCode::QpackDecoderStreamError)?;
                     (byte & 0x80 != 0).then_some((id, shift + 7))
                 }
             };
@@ -73,8 +78,8 @@ mod tests {
             (&[0x02], false),             // duplicate
         ];
         for (bytes, allowed) in table {
-            let expected = if allowed { Ok(()) } else { Err(Code::QpackEncoderStreamError) };
-            assert_eq!(EncoderStream::default().read(bytes), expected, "{bytes:02x?}");
+            let expected = if allowed { Ok(()) } else { Err(ErrorCode::QpackEncoderStreamError) };
+            assert_eq!(EncoderStream::default().check_instructions(bytes), expected, "{bytes:02x?}");
         }
     }
 
@@ -92,8 +97,8 @@ mod tests {
             (&[0x44, 0x01], false),
         ];
         for (bytes, allowed) in table {
-            let expected = if allowed { Ok(()) } else { Err(Code::QpackDecoderStreamError) };
-            assert_eq!(DecoderStream::default().read(bytes), expected, "{bytes:02x?}");
+            let expected = if allowed { Ok(()) } else { Err(ErrorCode::QpackDecoderStreamError) };
+            assert_eq!(DecoderStream::default().read_cancellations(bytes), expected, "{bytes:02x?}");
         }
     }
 
@@ -101,10 +106,10 @@ mod tests {
         #[test]
         fn the_split_into_chunks_does_not_matter(bytes in proptest::collection::vec(0x3e_u8..=0x82, 0..20), at: usize) {
             let mut whole = DecoderStream::default();
-            let expected = whole.read(&bytes);
+            let expected = whole.read_cancellations(&bytes);
             let (head, tail) = bytes.split_at(at % (bytes.len() + 1));
             let mut split = DecoderStream::default();
-            prop_assert_eq!(split.read(head).and_then(|()| split.read(tail)), expected);
+            prop_assert_eq!(split.read_cancellations(head).and_then(|()| split.read_cancellations(tail)), expected);
         }
     }
 }

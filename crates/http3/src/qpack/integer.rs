@@ -14,7 +14,7 @@ const MAX_SHIFT: u32 = 62;
 
 /// Takes an integer with a prefix of `prefix` bits (1 to 8) from the front of `input`; the bits above the prefix are
 /// ignored.
-pub(super) fn decode(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError> {
+pub(super) fn decode_integer(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError> {
     let (&first, mut rest) = input.split_first().ok_or(IntegerError::Cut)?;
     let mask = prefix_mask(prefix);
     let mut value = u64::from(first & mask);
@@ -23,7 +23,7 @@ pub(super) fn decode(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError
         loop {
             let (&byte, tail) = rest.split_first().ok_or(IntegerError::Cut)?;
             rest = tail;
-            value = add(value, byte, shift)?;
+            value = add_continuation(value, byte, shift)?;
             if byte & 0x80 == 0 {
                 break;
             }
@@ -35,7 +35,7 @@ pub(super) fn decode(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError
 }
 
 /// `value` with the continuation byte `byte` added at bit `shift`.
-pub(super) fn add(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError> {
+pub(super) fn add_continuation(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError> {
     if shift >= MAX_SHIFT {
         return Err(IntegerError::Overflow);
     }
@@ -46,7 +46,7 @@ pub(super) fn add(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError>
 
 /// Appends `value` with a prefix of `prefix` bits, `flags` in the bits above.
 #[expect(clippy::cast_possible_truncation, reason = "each value is below 256 where it is cut")]
-pub(super) fn encode(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
+pub(super) fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
     let mask = prefix_mask(prefix);
     if value < u64::from(mask) {
         out.push(flags | value as u8);
@@ -76,10 +76,10 @@ mod tests {
         let table: [(u32, &[u8], u64); 3] = [(5, &[0x0a], 10), (5, &[0x1f, 0x9a, 0x0a], 1337), (8, &[0x2a], 42)];
         for (prefix, bytes, value) in table {
             let mut input = bytes;
-            assert_eq!(decode(prefix, &mut input), Ok(value));
+            assert_eq!(decode_integer(prefix, &mut input), Ok(value));
             assert_eq!(input, b"");
             let mut out = Vec::new();
-            encode(prefix, 0, value, &mut out);
+            encode_integer(prefix, 0, value, &mut out);
             assert_eq!(out, bytes);
         }
     }
@@ -97,7 +97,7 @@ mod tests {
             (&[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00], IntegerError::Overflow),
         ];
         for (bytes, error) in table {
-            assert_eq!(decode(8, &mut &*bytes), Err(error), "{bytes:02x?}");
+            assert_eq!(decode_integer(8, &mut &*bytes), Err(error), "{bytes:02x?}");
         }
     }
 
@@ -106,16 +106,16 @@ mod tests {
         fn what_was_encoded_decodes(prefix in 1_u32..=8, shift in 0..62, noise in 0..1_u64 << 62, tail: u8) {
             let value = noise >> shift;
             let mut out = Vec::new();
-            encode(prefix, 0, value, &mut out);
+            encode_integer(prefix, 0, value, &mut out);
             out.push(tail);
             let mut input = &*out;
-            prop_assert_eq!(decode(prefix, &mut input), Ok(value));
+            prop_assert_eq!(decode_integer(prefix, &mut input), Ok(value));
             prop_assert_eq!(input, &[tail]);
         }
 
         #[test]
         fn no_bytes_make_it_panic(prefix in 1_u32..=8, bytes: Vec<u8>) {
-            let value = decode(prefix, &mut &*bytes);
+            let value = decode_integer(prefix, &mut &*bytes);
             prop_assert!(value.is_err() || value.is_ok_and(|value| value < 1 << 62));
         }
     }

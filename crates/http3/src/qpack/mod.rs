@@ -8,7 +8,7 @@ mod instructions;
 mod integer;
 mod static_table;
 
-pub use decode::{DecodeError, decode};
+pub use decode::{DecodeError, decode_section};
 pub use encode::{encode_field, encode_line, encode_prefix, encode_status};
 pub use instructions::{DecoderStream, EncoderStream};
 pub use litequic_exchange::terms::FieldLimits;

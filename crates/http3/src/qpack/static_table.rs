@@ -2,10 +2,10 @@
 
 use litequic_exchange::NameId;
 
-const LEN: usize = 99;
+const TABLE_LEN: usize = 99;
 
 /// Names and values by index.
-const TABLE: [(&str, &str); LEN] = [
+const STATIC_TABLE: [(&str, &str); TABLE_LEN] = [
     (":authority", ""), // 0
     (":path", "/"),
     ("age", "0"),
@@ -108,17 +108,17 @@ const TABLE: [(&str, &str); LEN] = [
 ];
 
 /// The names' numbers by index.
-static IDS: [NameId; LEN] = ids();
+static NAME_IDS: [NameId; TABLE_LEN] = build_name_ids();
 
 /// The name and the value at `index`.
-pub(super) fn field(index: u64) -> Option<(NameId, &'static str)> {
+pub(super) fn static_entry(index: u64) -> Option<(NameId, &'static str)> {
     let index = usize::try_from(index).ok()?;
-    Some((*IDS.get(index)?, TABLE.get(index)?.1))
+    Some((*NAME_IDS.get(index)?, STATIC_TABLE.get(index)?.1))
 }
 
 /// The place of a name in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum TableMatch {
     /// With the same value.
     Field(u64),
     /// With another value.
@@ -126,33 +126,33 @@ pub(super) enum Found {
 }
 
 /// Looks a field up.
-pub(super) fn find(name: NameId, value: &[u8]) -> Option<Found> {
-    let first = *FIRST.get(name.index()).filter(|first| **first != NONE)?;
+pub(super) fn find_entry(name: NameId, value: &[u8]) -> Option<TableMatch> {
+    let first = *FIRST_INDEX.get(name.table_index()).filter(|first| **first != NO_ENTRY)?;
     let mut index = first;
-    while let Some((_, known)) = TABLE.get(usize::from(index)) {
+    while let Some((_, known)) = STATIC_TABLE.get(usize::from(index)) {
         if known.as_bytes() == value {
-            return Some(Found::Field(u64::from(index)));
+            return Some(TableMatch::Field(u64::from(index)));
         }
-        index = *NEXT.get(usize::from(index))?;
+        index = *NEXT_INDEX.get(usize::from(index))?;
     }
-    Some(Found::Name(u64::from(first)))
+    Some(TableMatch::Name(u64::from(first)))
 }
 
 /// No entry: beyond the table's end.
-const NONE: u8 = u8::MAX;
+const NO_ENTRY: u8 = u8::MAX;
 
 /// Each name's first index, by its number.
-static FIRST: [u8; NameId::COUNT] = first();
+static FIRST_INDEX: [u8; NameId::COUNT] = build_first_index();
 
 /// From an index to the next one with the same name.
-static NEXT: [u8; LEN] = next();
+static NEXT_INDEX: [u8; TABLE_LEN] = build_next_index();
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn ids() -> [NameId; LEN] {
-    let mut ids = [NameId::OTHER; LEN];
+const fn build_name_ids() -> [NameId; TABLE_LEN] {
+    let mut ids = [NameId::OTHER; TABLE_LEN];
     let mut index = 0;
-    while index < LEN {
-        ids[index] = NameId::known(TABLE[index].0);
+    while index < TABLE_LEN {
+        ids[index] = NameId::from_const_name(STATIC_TABLE[index].0);
         assert!(ids[index].is_known(), "a name without a number");
         index += 1;
     }
@@ -160,26 +160,26 @@ const fn ids() -> [NameId; LEN] {
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn first() -> [u8; NameId::COUNT] {
-    let (mut first, ids) = ([NONE; NameId::COUNT], ids());
-    let mut index = LEN;
+const fn build_first_index() -> [u8; NameId::COUNT] {
+    let (mut first, ids) = ([NO_ENTRY; NameId::COUNT], build_name_ids());
+    let mut index = TABLE_LEN;
     while index > 0 {
         index -= 1;
-        first[ids[index].index()] = index as u8;
+        first[ids[index].table_index()] = index as u8;
     }
     first
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn next() -> [u8; LEN] {
-    let (mut next, ids) = ([NONE; LEN], ids());
+const fn build_next_index() -> [u8; TABLE_LEN] {
+    let (mut next, ids) = ([NO_ENTRY; TABLE_LEN], build_name_ids());
     let mut index = 0;
-    while index < LEN {
+    while index < TABLE_LEN {
         let mut other = index + 1;
-        while other < LEN && ids[index].index() != ids[other].index() {
+        while other < TABLE_LEN && ids[index].table_index() != ids[other].table_index() {
             other += 1;
         }
-        if other < LEN {
+        if other < TABLE_LEN {
             next[index] = other as u8;
         }
         index += 1;
@@ -213,23 +213,24 @@ mod tests {
             (98, "x-frame-options", "sameorigin"),
         ];
         for (index, name, value) in table {
-            assert_eq!(field(index).map(|(id, value)| (id.text(), value)), Some((name, value)), "{index}");
+            assert_eq!(static_entry(index).map(|(id, value)| (id.as_str(), value)), Some((name, value)), "{index}");
         }
-        assert_eq!(field(99), None);
-        assert_eq!(field(u64::MAX), None);
+        assert_eq!(static_entry(99), None);
+        assert_eq!(static_entry(u64::MAX), None);
     }
 
     #[test]
     fn a_field_is_found_as_a_search_from_the_first_entry_finds_it() {
         let names =
-            TABLE.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
-        let values = TABLE.iter().map(|(_, value)| *value).chain(["else"]);
+            STATIC_TABLE.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
+        let values = STATIC_TABLE.iter().map(|(_, value)| *value).chain(["else"]);
         for name in names {
             for value in values.clone() {
-                let field = TABLE.iter().position(|entry| *entry == (name, value));
-                let first = TABLE.iter().position(|entry| entry.0 == name);
-                let expected = field.map(|at| Found::Field(at as u64)).or(first.map(|at| Found::Name(at as u64)));
-                assert_eq!(find(NameId::known(name), value.as_bytes()), expected, "{name}: {value}");
+                let field = STATIC_TABLE.iter().position(|entry| *entry == (name, value));
+                let first = STATIC_TABLE.iter().position(|entry| entry.0 == name);
+                let expected =
+                    field.map(|at| TableMatch::Field(at as u64)).or(first.map(|at| TableMatch::Name(at as u64)));
+                assert_eq!(find_entry(NameId::from_const_name(name), value.as_bytes()), expected, "{name}: {value}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The halves of a socket: batches that are received, and batches to be sent.
 
-use super::outgoing::Outgoing;
+use super::outgoing::OutgoingBatch;
 use s2n_quic_core::inet::datagram::Header;
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// A received datagram's path and ECN codepoint.
-pub type Received = Header<s2n_quic_core::path::Tuple>;
+pub type DatagramHeader = Header<s2n_quic_core::path::Tuple>;
 
 /// The receiving half of a socket.
 pub trait Receive: Send + 'static {
@@ -34,7 +34,7 @@ pub trait Receive: Send + 'static {
 
     /// The datagram `index` of the batch, counted from 0 in the order of arrival. They may be asked for in any order,
     /// and more than once.
-    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])>;
+    fn datagram(&mut self, index: usize) -> Option<(DatagramHeader, &mut [u8])>;
 }
 
 /// The sending half of a socket.
@@ -45,7 +45,7 @@ pub trait Transmit: Send + 'static {
     /// Sends what `outgoing` holds. What stays in it could not be sent yet: nothing is to be added before
     /// [`Transmit::poll_writable`] is ready. A datagram that can never be sent is dropped, as by the network, and
     /// delays no other.
-    fn transmit(&mut self, outgoing: &mut Outgoing);
+    fn transmit(&mut self, outgoing: &mut OutgoingBatch);
 
     /// Waits until a socket that did not take everything is writable again.
     ///

@@ -6,5 +6,5 @@
 mod halves;
 mod outgoing;
 
-pub use halves::{Receive, Received, Transmit};
-pub use outgoing::{Fate, MAX_MESSAGE, MAX_SEGMENTS, Message, Outgoing};
+pub use halves::{DatagramHeader, Receive, Transmit};
+pub use outgoing::{MAX_MESSAGE_LEN, MAX_SEGMENTS, MessageAction, OutgoingBatch, OutgoingMessage};

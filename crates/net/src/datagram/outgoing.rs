@@ -8,16 +8,16 @@ use std::ops::Range;
 /// accept more).
 pub const MAX_SEGMENTS: usize = 64;
 /// Bytes of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
-pub const MAX_MESSAGE: usize = 65_507;
+pub const MAX_MESSAGE_LEN: usize = 65_507;
 /// Bytes that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
 /// cache: four cost more, and one made two calls of many small batches.
-const BUFFER: usize = 2 * MAX_MESSAGE;
+const OUTGOING_BUFFER_LEN: usize = 2 * MAX_MESSAGE_LEN;
 /// Messages that gather before they are sent: small answers to many connections.
 const MAX_MESSAGES: usize = 64;
 
 /// One message to one path: `count` datagrams of `segment` bytes, the last of which may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Message {
+pub struct OutgoingMessage {
     /// The path.
     pub path: Tuple,
     /// The ECN codepoint of each datagram.
@@ -31,9 +31,9 @@ pub struct Message {
     start: usize,
 }
 
-impl Message {
+impl OutgoingMessage {
     /// The datagrams of the message, each a message of its own.
-    fn singles(self) -> impl Iterator<Item = Self> {
+    fn into_single_datagrams(self) -> impl Iterator<Item = Self> {
         let end = self.start + self.len;
         (0..self.count).map(move |n| {
             let start = self.start + n * self.segment;
@@ -42,45 +42,45 @@ impl Message {
         })
     }
 
-    fn range(&self) -> Range<usize> {
+    fn buffer_range(&self) -> Range<usize> {
         self.start..self.start + self.len
     }
 }
 
 /// The fate of a message that was passed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageAction {
     /// The message was sent, or never will be.
-    Gone,
+    Remove,
     /// The message stays at its place.
-    Stays,
+    Keep,
     /// Each of its datagrams becomes a message of its own, at its place.
-    Apart,
+    Split,
     /// Each of its datagrams becomes a message of its own, ahead of all others: at most one message of a call.
-    ApartFirst,
+    SplitFirst,
 }
 
 /// Messages that wait to be sent, in order.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingBatch {
     buffer: Box<[u8]>,
     end: usize,
-    messages: Vec<Message>,
+    messages: Vec<OutgoingMessage>,
     /// Whether the last message takes more datagrams.
     open: bool,
     max_datagram: usize,
     max_segments: usize,
 }
 
-impl Outgoing {
+impl OutgoingBatch {
     /// For datagrams of at most `max_datagram` bytes.
     pub fn new(max_datagram: usize) -> Self {
         Self {
-            buffer: vec![0; BUFFER].into_boxed_slice(),
+            buffer: vec![0; OUTGOING_BUFFER_LEN].into_boxed_slice(),
             end: 0,
             messages: Vec::with_capacity(MAX_MESSAGES),
             open: false,
-            max_datagram: max_datagram.min(MAX_MESSAGE),
+            max_datagram: max_datagram.min(MAX_MESSAGE_LEN),
             max_segments: MAX_SEGMENTS,
         }
     }
@@ -91,13 +91,13 @@ impl Outgoing {
     }
 
     /// The messages to send.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[OutgoingMessage] {
         &self.messages
     }
 
     /// The bytes of one of [`Outgoing::messages`].
-    pub fn payload(&self, message: &Message) -> &[u8] {
-        self.buffer.get(message.range()).unwrap_or_default()
+    pub fn payload(&self, message: &OutgoingMessage) -> &[u8] {
+        self.buffer.get(message.buffer_range()).unwrap_or_default()
     }
 
     /// Whether there is no message to send.
@@ -106,18 +106,18 @@ impl Outgoing {
     }
 
     /// Whether it is time to send: a further message would have no room for all its datagrams.
-    pub fn is_full(&self) -> bool {
-        let longest = MAX_MESSAGE.min(self.max_segments * self.max_datagram);
+    pub fn is_buffer_full(&self) -> bool {
+        let longest = MAX_MESSAGE_LEN.min(self.max_segments * self.max_datagram);
         self.messages.len() >= MAX_MESSAGES || self.buffer.len() - self.end < longest
     }
 
     /// The last message, if another datagram may join it.
-    pub fn open(&self) -> Option<&Message> {
+    pub fn joinable_message(&self) -> Option<&OutgoingMessage> {
         self.messages.last().filter(|_| self.open)
     }
 
     /// No further datagram joins the last message.
-    pub fn close(&mut self) {
+    pub fn close_message(&mut self) {
         self.open = false;
     }
 
@@ -127,7 +127,7 @@ impl Outgoing {
     /// # Errors
     ///
     /// Those of `write`.
-    pub fn join<E>(&mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
+    pub fn join_message<E>(&mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
         let Some(last) = self.messages.last_mut().filter(|_| self.open) else { return Ok(0) };
         let segment = last.segment;
         let room = self.buffer.get_mut(self.end..self.end + segment).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Outgoing {
             last.count += 1;
             self.end += len;
         }
-        self.open = len == segment && self.may_grow();
+        self.open = len == segment && self.has_segment_room();
         Ok(len)
     }
 
@@ -147,7 +147,7 @@ impl Outgoing {
     /// # Errors
     ///
     /// Those of `write`.
-    pub fn begin<E>(
+    pub fn begin_message<E>(
         &mut self,
         path: Tuple,
         ecn: Ecn,
@@ -158,24 +158,24 @@ impl Outgoing {
         let room = self.buffer.get_mut(start..start + self.max_datagram).unwrap_or_default();
         let len = write(room)?.min(self.max_datagram);
         if len > 0 {
-            self.messages.push(Message { path, ecn, segment: len, count: 1, len, start });
+            self.messages.push(OutgoingMessage { path, ecn, segment: len, count: 1, len, start });
             self.end += len;
         }
-        self.open = len > 0 && joinable && self.may_grow();
+        self.open = len > 0 && joinable && self.has_segment_room();
         Ok(len)
     }
 
     /// Whether the last message and the buffer have room for one more segment.
-    fn may_grow(&self) -> bool {
+    fn has_segment_room(&self) -> bool {
         self.messages.last().is_some_and(|last| {
             last.count < self.max_segments
-                && last.len + last.segment <= MAX_MESSAGE
+                && last.len + last.segment <= MAX_MESSAGE_LEN
                 && self.end + last.segment <= self.buffer.len()
         })
     }
 
     /// The first `count` messages were sent, or never will be.
-    pub fn remove(&mut self, count: usize) {
+    pub fn remove_messages(&mut self, count: usize) {
         self.messages.drain(..count.min(self.messages.len()));
         if self.messages.is_empty() {
             self.end = 0;
@@ -184,15 +184,15 @@ impl Outgoing {
     }
 
     /// Lets `fate` decide about each of the first `count` messages, with its index.
-    pub fn settle(&mut self, count: usize, mut fate: impl FnMut(usize, &Message) -> Fate) {
+    pub fn settle_messages(&mut self, count: usize, mut fate: impl FnMut(usize, &OutgoingMessage) -> MessageAction) {
         let (mut first, mut others) = (Vec::new(), Vec::new());
         let count = count.min(self.messages.len());
         for (index, message) in self.messages.iter().take(count).enumerate() {
             match fate(index, message) {
-                Fate::Gone => {}
-                Fate::Stays => others.push(*message),
-                Fate::Apart => others.extend(message.singles()),
-                Fate::ApartFirst => first.extend(message.singles()),
+                MessageAction::Remove => {}
+                MessageAction::Keep => others.push(*message),
+                MessageAction::Split => others.extend(message.into_single_datagrams()),
+                MessageAction::SplitFirst => first.extend(message.into_single_datagrams()),
             }
         }
         self.messages.splice(..count, first.into_iter().chain(others));
@@ -204,9 +204,10 @@ impl Outgoing {
     }
 
     /// Splits the first `count` messages: each of their datagrams becomes a message of its own.
-    pub fn split(&mut self, count: usize) {
+    pub fn split_messages(&mut self, count: usize) {
         let count = count.min(self.messages.len());
-        let singles: Vec<Message> = self.messages.drain(..count).flat_map(Message::singles).collect();
+        let singles: Vec<OutgoingMessage> =
+            self.messages.drain(..count).flat_map(OutgoingMessage::into_single_datagrams).collect();
         self.messages.splice(..0, singles);
         self.open = false;
     }
@@ -233,27 +234,27 @@ mod tests {
         }
     }
 
-    fn begin(outgoing: &mut Outgoing, byte: u8, len: usize) {
-        let Ok(written) = outgoing.begin(path(1), Ecn::NotEct, true, fill(byte, len));
+    fn begin(outgoing: &mut OutgoingBatch, byte: u8, len: usize) {
+        let Ok(written) = outgoing.begin_message(path(1), Ecn::NotEct, true, fill(byte, len));
         assert_eq!(written, len);
     }
 
-    fn join(outgoing: &mut Outgoing, byte: u8, len: usize) {
-        let Ok(written) = outgoing.join(fill(byte, len));
+    fn join(outgoing: &mut OutgoingBatch, byte: u8, len: usize) {
+        let Ok(written) = outgoing.join_message(fill(byte, len));
         assert_eq!(written, len);
     }
 
-    fn shapes(outgoing: &Outgoing) -> Vec<(usize, usize, usize)> {
+    fn shapes(outgoing: &OutgoingBatch) -> Vec<(usize, usize, usize)> {
         outgoing.messages().iter().map(|message| (message.segment, message.count, message.len)).collect()
     }
 
     #[test]
     fn datagrams_of_one_size_are_one_message_and_a_shorter_one_ends_it() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         begin(&mut outgoing, 1, 1200);
         join(&mut outgoing, 2, 1200);
         join(&mut outgoing, 3, 700);
-        assert!(outgoing.open().is_none());
+        assert!(outgoing.joinable_message().is_none());
         begin(&mut outgoing, 4, 1200);
         assert_eq!(shapes(&outgoing), [(1200, 3, 3100), (1200, 1, 1200)]);
         let first = outgoing.messages()[0];
@@ -264,9 +265,9 @@ mod tests {
     fn a_message_has_at_most_64_segments_and_65507_bytes() {
         let table = [(100, 64), (1200, 54), (1472, 44), (1023, 64), (1024, 63)];
         for (segment, most) in table {
-            let mut outgoing = Outgoing::new(1472);
+            let mut outgoing = OutgoingBatch::new(1472);
             begin(&mut outgoing, 0, segment);
-            while outgoing.open().is_some() {
+            while outgoing.joinable_message().is_some() {
                 join(&mut outgoing, 0, segment);
             }
             assert_eq!(shapes(&outgoing), [(segment, most, most * segment)]);
@@ -275,53 +276,53 @@ mod tests {
 
     #[test]
     fn without_segments_every_datagram_is_a_message() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         outgoing.limit_segments(1);
         begin(&mut outgoing, 0, 1200);
-        assert!(outgoing.open().is_none());
+        assert!(outgoing.joinable_message().is_none());
     }
 
     #[test]
     fn a_closed_message_takes_no_further_datagram() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         begin(&mut outgoing, 0, 1200);
-        outgoing.close();
-        assert!(outgoing.open().is_none());
+        outgoing.close_message();
+        assert!(outgoing.joinable_message().is_none());
         join(&mut outgoing, 0, 0);
         assert_eq!(shapes(&outgoing), [(1200, 1, 1200)]);
     }
 
     #[test]
     fn what_is_not_written_leaves_no_trace() {
-        let mut outgoing = Outgoing::new(1472);
-        assert_eq!(outgoing.begin(path(1), Ecn::Ect0, true, |_| Err("no")), Err("no"));
+        let mut outgoing = OutgoingBatch::new(1472);
+        assert_eq!(outgoing.begin_message(path(1), Ecn::Ect0, true, |_| Err("no")), Err("no"));
         assert!(outgoing.is_empty());
         begin(&mut outgoing, 7, 1200);
-        assert_eq!(outgoing.join(|_| Err("no")), Err("no"));
+        assert_eq!(outgoing.join_message(|_| Err("no")), Err("no"));
         join(&mut outgoing, 8, 1200);
         assert_eq!(shapes(&outgoing), [(1200, 2, 2400)]);
     }
 
     #[test]
     fn it_is_full_before_a_datagram_has_no_room_and_empty_when_all_is_sent() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         let mut count = 0;
-        while !outgoing.is_full() {
+        while !outgoing.is_buffer_full() {
             begin(&mut outgoing, 0, 1000);
-            outgoing.close();
+            outgoing.close_message();
             count += 1;
         }
         assert_eq!(count, MAX_MESSAGES);
-        outgoing.remove(count - 1);
+        outgoing.remove_messages(count - 1);
         assert_eq!(shapes(&outgoing), [(1000, 1, 1000)]);
-        outgoing.remove(1);
-        assert!(outgoing.is_empty() && !outgoing.is_full());
+        outgoing.remove_messages(1);
+        assert!(outgoing.is_empty() && !outgoing.is_buffer_full());
 
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         loop {
-            match outgoing.open() {
+            match outgoing.joinable_message() {
                 Some(_) => join(&mut outgoing, 0, 1472),
-                None if outgoing.is_full() => break,
+                None if outgoing.is_buffer_full() => break,
                 None => begin(&mut outgoing, 0, 1472),
             }
         }
@@ -330,64 +331,64 @@ mod tests {
 
     #[test]
     fn a_message_taken_apart_is_its_datagrams_in_order() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         begin(&mut outgoing, 1, 1000);
         join(&mut outgoing, 2, 1000);
         join(&mut outgoing, 3, 10);
         begin(&mut outgoing, 4, 500);
         join(&mut outgoing, 5, 500);
-        outgoing.split(1);
+        outgoing.split_messages(1);
         assert_eq!(shapes(&outgoing), [(1000, 1, 1000), (1000, 1, 1000), (10, 1, 10), (500, 2, 1000)]);
         let first: Vec<u8> = outgoing.messages().iter().map(|message| outgoing.payload(message)[0]).collect();
         assert_eq!(first, [1, 2, 3, 4]);
-        outgoing.split(9);
+        outgoing.split_messages(9);
         assert_eq!(outgoing.messages().len(), 5);
     }
 
     #[test]
     fn each_message_has_its_fate_and_what_stays_keeps_its_order() {
-        let mut outgoing = Outgoing::new(1472);
+        let mut outgoing = OutgoingBatch::new(1472);
         for first in [1, 3, 5, 7] {
             begin(&mut outgoing, first, 100);
             join(&mut outgoing, first + 1, 100);
-            outgoing.close();
+            outgoing.close_message();
         }
-        let fates = [Fate::Stays, Fate::Gone, Fate::ApartFirst];
-        outgoing.settle(3, |index, message| {
+        let fates = [MessageAction::Keep, MessageAction::Remove, MessageAction::SplitFirst];
+        outgoing.settle_messages(3, |index, message| {
             assert_eq!(message.count, 2);
             fates[index]
         });
-        let first = |outgoing: &Outgoing| -> Vec<(u8, usize)> {
+        let first = |outgoing: &OutgoingBatch| -> Vec<(u8, usize)> {
             outgoing.messages().iter().map(|message| (outgoing.payload(message)[0], message.count)).collect()
         };
         assert_eq!(first(&outgoing), [(5, 1), (6, 1), (1, 2), (7, 2)]);
-        outgoing.settle(9, |index, _| if index < 2 { Fate::Gone } else { Fate::Apart });
+        outgoing.settle_messages(9, |index, _| if index < 2 { MessageAction::Remove } else { MessageAction::Split });
         assert_eq!(first(&outgoing), [(1, 1), (2, 1), (7, 1), (8, 1)]);
-        outgoing.settle(4, |_, _| Fate::Gone);
-        assert!(outgoing.is_empty() && !outgoing.is_full());
+        outgoing.settle_messages(4, |_, _| MessageAction::Remove);
+        assert!(outgoing.is_empty() && !outgoing.is_buffer_full());
     }
 
     proptest! {
         /// Every datagram is sent: the same bytes in the same order, whole or split.
         #[test]
         fn no_byte_is_lost_or_moved(sizes in proptest::collection::vec(1_usize..1472, 1..200), apart: bool) {
-            let mut outgoing = Outgoing::new(1472);
+            let mut outgoing = OutgoingBatch::new(1472);
             let mut expected = Vec::new();
             for (n, size) in sizes.into_iter().enumerate() {
                 let byte = u8::try_from(n % 251).unwrap();
-                match outgoing.open() {
+                match outgoing.joinable_message() {
                     Some(open) if size <= open.segment => join(&mut outgoing, byte, size),
-                    _ if outgoing.is_full() => break,
+                    _ if outgoing.is_buffer_full() => break,
                     _ => begin(&mut outgoing, byte, size),
                 }
                 expected.push(vec![byte; size]);
             }
             if apart {
-                outgoing.split(usize::MAX);
+                outgoing.split_messages(usize::MAX);
             }
             let mut found = Vec::new();
             for message in outgoing.messages() {
-                prop_assert!(message.len <= MAX_MESSAGE && message.count <= MAX_SEGMENTS);
+                prop_assert!(message.len <= MAX_MESSAGE_LEN && message.count <= MAX_SEGMENTS);
                 let cut: Vec<Vec<u8>> = outgoing.payload(message).chunks(message.segment).map(<[u8]>::to_vec).collect();
                 prop_assert_eq!(cut.len(), message.count);
                 found.extend(cut);

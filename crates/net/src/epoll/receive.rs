@@ -1,13 +1,13 @@
 //! The receiving half: a batch a call, cut into datagrams.
 
 use super::super::{
-    cut::{Cut, Datagram},
-    receive_errors::MAX_ERRORS,
-    sys::{GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, register},
+    cut::{DatagramSlice, DatagramSplitter},
+    receive_errors::MAX_RECEIVE_ERRORS,
+    sys::{GRO_MESSAGE_LEN, PLAIN_MESSAGE_LEN, ReceiveBatch, register_interest},
 };
 use crate::{
-    datagram::{Receive, Received},
-    metrics::Metrics,
+    datagram::{DatagramHeader, Receive},
+    metrics::SocketMetrics,
 };
 use std::{
     fmt, io,
@@ -22,17 +22,17 @@ pub struct EpollReceiver {
     local: SocketAddr,
     /// While arrivals are events.
     events: Option<AsyncFd<UdpSocket>>,
-    inbox: Inbox,
+    inbox: EpollInbox,
 }
 
 /// The socket, and the last batch.
-struct Inbox {
+struct EpollInbox {
     socket: UdpSocket,
     batch: ReceiveBatch,
-    cut: Cut,
+    cut: DatagramSplitter,
     errors: u32,
     drained: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<SocketMetrics>,
 }
 
 impl EpollReceiver {
@@ -41,31 +41,31 @@ impl EpollReceiver {
         local: SocketAddr,
         receive_batch: u16,
         gro: bool,
-        metrics: Arc<Metrics>,
+        metrics: Arc<SocketMetrics>,
     ) -> io::Result<Self> {
         let messages = usize::from(receive_batch.max(1));
-        let events = Some(listen(&socket)?);
-        let batch = ReceiveBatch::new(messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE });
-        let cut = Cut::new(local, messages, Arc::clone(&metrics));
-        Ok(Self { local, events, inbox: Inbox { socket, batch, cut, errors: 0, drained: false, metrics } })
+        let events = Some(watch_arrivals(&socket)?);
+        let batch = ReceiveBatch::new(messages, if gro { GRO_MESSAGE_LEN } else { PLAIN_MESSAGE_LEN });
+        let cut = DatagramSplitter::new(local, messages, Arc::clone(&metrics));
+        Ok(Self { local, events, inbox: EpollInbox { socket, batch, cut, errors: 0, drained: false, metrics } })
     }
 }
 
 /// Makes arrivals at `socket` events, including those that are queued.
-fn listen(socket: &UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
-    register(socket.try_clone()?, Interest::READABLE)
+fn watch_arrivals(socket: &UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
+    register_interest(socket.try_clone()?, Interest::READABLE)
 }
 
-impl Inbox {
+impl EpollInbox {
     /// One call's datagrams. 0: none that is usable, or an error that may pass.
-    fn receive(&mut self) -> io::Result<usize> {
+    fn read_socket(&mut self) -> io::Result<usize> {
         self.metrics.syscalls_recvmmsg.increment();
-        match self.batch.receive(&self.socket) {
+        match self.batch.call_recvmmsg(&self.socket) {
             Ok(count) => {
                 self.errors = 0;
                 // A short batch has emptied the socket: remembering that saves a call that would return EAGAIN.
-                self.drained = count < self.batch.room();
-                Ok(self.cut.cut(count, |message| self.batch.arrived(message)))
+                self.drained = count < self.batch.message_capacity();
+                Ok(self.cut.split_batch(count, |message| self.batch.kernel_message(message)))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.drained = true;
@@ -74,7 +74,7 @@ impl Inbox {
             Err(error) => {
                 self.drained = false;
                 self.errors += 1;
-                if self.errors >= MAX_ERRORS { Err(error) } else { Ok(0) }
+                if self.errors >= MAX_RECEIVE_ERRORS { Err(error) } else { Ok(0) }
             }
         }
     }
@@ -84,11 +84,11 @@ impl Receive for EpollReceiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let events = match &mut self.events {
             Some(events) => events,
-            none => none.insert(listen(&self.inbox.socket)?),
+            none => none.insert(watch_arrivals(&self.inbox.socket)?),
         };
         loop {
             let mut ready = ready!(events.poll_read_ready(cx))?;
-            let datagrams = self.inbox.receive()?;
+            let datagrams = self.inbox.read_socket()?;
             if self.inbox.drained {
                 // What arrives from now on is an event of its own (edge-triggered, epoll(7)).
                 ready.clear_ready();
@@ -102,16 +102,16 @@ impl Receive for EpollReceiver {
     fn take_batch(&mut self) -> io::Result<usize> {
         // It would end each wait of the worker, even without a reader.
         self.events = None;
-        self.inbox.receive()
+        self.inbox.read_socket()
     }
 
     fn is_drained(&self) -> bool {
         self.inbox.drained
     }
 
-    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
-        let Datagram { header, message, range } = self.inbox.cut.get(index)?;
-        Some((header, self.inbox.batch.bytes_mut(message, range)?))
+    fn datagram(&mut self, index: usize) -> Option<(DatagramHeader, &mut [u8])> {
+        let DatagramSlice { header, message, range } = self.inbox.cut.get(index)?;
+        Some((header, self.inbox.batch.message_bytes_mut(message, range)?))
     }
 }
 

@@ -1,13 +1,21 @@
 //! How epoll passes messages to the kernel.
 
-use crate::{datagram::Outgoing, flush::SendResult, metrics::Metrics, sys::SendBatch, transmit::Call};
+use crate::{
+    datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, sys::SendBatch, transmit::SendBackend,
+};
 use std::net::UdpSocket;
 
 /// sendmmsg(2), which stops at the first message that fails.
-impl Call for SendBatch {
-    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics) {
+impl SendBackend for SendBatch {
+    fn send_first_messages(
+        &mut self,
+        socket: &UdpSocket,
+        outgoing: &OutgoingBatch,
+        outcomes: &mut Vec<SendResult>,
+        metrics: &SocketMetrics,
+    ) {
         metrics.syscalls_sendmmsg.increment();
-        match self.send(socket, outgoing.messages(), |message| outgoing.payload(message)) {
+        match self.call_sendmmsg(socket, outgoing.messages(), |message| outgoing.payload(message)) {
             Ok(sent) => outcomes.resize(sent.max(1), Ok(())),
             Err(error) => outcomes.push(Err(error.raw_os_error().unwrap_or(0))),
         }

@@ -9,18 +9,18 @@ use std::{
 /// Room for an address of either family.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) union Name {
+pub(super) union RawAddress {
     v4: sockaddr_in,
     v6: sockaddr_in6,
 }
 
 /// The length that is passed to the kernel.
 #[expect(clippy::cast_possible_truncation, reason = "28 bytes")]
-pub(super) const NAME_LEN: socklen_t = size_of::<Name>() as socklen_t;
+pub(super) const RAW_ADDRESS_LEN: socklen_t = size_of::<RawAddress>() as socklen_t;
 
-impl Name {
+impl RawAddress {
     /// No address.
-    pub(super) fn empty() -> Self {
+    pub(super) fn zero_address() -> Self {
         // SAFETY: ipv6(7): a sockaddr_in6 is integers alone, for which zero is a value.
         Self { v6: unsafe { std::mem::zeroed() } }
     }
@@ -28,7 +28,7 @@ impl Name {
     /// `address` for a socket of its family, or, when that `is_v6`, IPv4 as an IPv4-mapped address; and its length.
     #[expect(clippy::cast_possible_truncation, reason = "a family is a small number, a length 28 at most")]
     pub(super) fn new(address: SocketAddr, is_v6: bool) -> (Self, socklen_t) {
-        let mut name = Self::empty();
+        let mut name = Self::zero_address();
         match address {
             SocketAddr::V4(v4) if !is_v6 => {
                 name.v4 = sockaddr_in {
@@ -63,7 +63,7 @@ impl Name {
     }
 
     /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or incomplete.
-    pub(super) fn address(&self, len: socklen_t) -> Option<SocketAddr> {
+    pub(super) fn to_socket_addr(&self, len: socklen_t) -> Option<SocketAddr> {
         let len = usize::try_from(len).ok()?;
         // SAFETY: ip(7), ipv6(7): both begin with the family, every field is an integer, and all of the union has been
         // written since `empty`.
@@ -93,23 +93,23 @@ mod tests {
     fn an_address_comes_back_as_it_was() {
         for text in ["192.0.2.1:443", "[2001:db8::1]:8443", "[fe80::1%3]:1", "[::]:0"] {
             let address: SocketAddr = text.parse().unwrap();
-            let (name, len) = Name::new(address, address.is_ipv6());
-            assert_eq!(name.address(len), Some(address), "{text}");
+            let (name, len) = RawAddress::new(address, address.is_ipv6());
+            assert_eq!(name.to_socket_addr(len), Some(address), "{text}");
         }
     }
 
     #[test]
     fn ipv4_on_a_socket_for_both_is_mapped_and_comes_back_as_ipv4() {
         let address: SocketAddr = "192.0.2.1:443".parse().unwrap();
-        let (name, len) = Name::new(address, true);
+        let (name, len) = RawAddress::new(address, true);
         assert_eq!(usize::try_from(len).unwrap(), size_of::<sockaddr_in6>());
-        assert_eq!(name.address(len), Some(address));
+        assert_eq!(name.to_socket_addr(len), Some(address));
     }
 
     #[test]
     fn what_is_cut_off_or_of_no_known_family_is_no_address() {
-        let (name, len) = Name::new("[2001:db8::1]:1".parse().unwrap(), true);
-        assert_eq!(name.address(len - 1), None);
-        assert_eq!(Name::empty().address(NAME_LEN), None);
+        let (name, len) = RawAddress::new("[2001:db8::1]:1".parse().unwrap(), true);
+        assert_eq!(name.to_socket_addr(len - 1), None);
+        assert_eq!(RawAddress::zero_address().to_socket_addr(RAW_ADDRESS_LEN), None);
     }
 }

@@ -29,7 +29,7 @@ impl ControlBuffer {
 
 /// The values of control messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ControlValues {
     /// The two bits of the IP header.
     pub(super) ecn: u8,
     /// To which of our addresses a datagram came, or from which one it is to leave. IPv4 is plain.
@@ -38,14 +38,14 @@ pub(super) struct Said {
     pub(super) segment: Option<u16>,
 }
 
-impl Said {
+impl ControlValues {
     /// The values in `header`'s control messages. Those of other kinds, or of an unknown length, are skipped.
     ///
     /// # Safety
     ///
     /// `header`'s `msg_control` and `msg_controllen` must be those of a [`ControlBuffer`], or of memory as aligned, or
     /// null and 0: its first `msg_controllen` bytes are read.
-    pub(super) unsafe fn read(header: &msghdr) -> Self {
+    pub(super) unsafe fn read_control(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
         // caller guarantees.
@@ -57,23 +57,23 @@ impl Said {
             // Each value is read only if cmsg_len says that all of it is there, unaligned, as cmsg(3) asks for.
             unsafe {
                 let data = libc::CMSG_DATA(next);
-                let len = bytes(message.cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let len = from_cmsg_length(message.cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
                 match (message.cmsg_level, message.cmsg_type) {
                     (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => said.ecn = data.read() & ECN_MASK,
                     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                        let class: Option<c_int> = value(data, len);
+                        let class: Option<c_int> = read_control_value(data, len);
                         said.ecn = class.and_then(|class| u8::try_from(class).ok()).unwrap_or(0) & ECN_MASK;
                     }
                     (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        let info: Option<in_pktinfo> = value(data, len);
+                        let info: Option<in_pktinfo> = read_control_value(data, len);
                         said.local = info.map(|info| Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
                     }
                     (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if said.local.is_none() => {
-                        let info: Option<in6_pktinfo> = value(data, len);
+                        let info: Option<in6_pktinfo> = read_control_value(data, len);
                         said.local = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).to_canonical());
                     }
                     (libc::SOL_UDP, libc::UDP_GRO) => {
-                        let segment: Option<c_int> = value(data, len);
+                        let segment: Option<c_int> = read_control_value(data, len);
                         said.segment = segment.and_then(|segment| u16::try_from(segment).ok()).filter(|s| *s > 0);
                     }
                     _ => {}
@@ -87,34 +87,34 @@ impl Said {
 
     /// The values in `control`, the kernel's control messages among other bytes. None if it is not aligned to
     /// [`CONTROL_ALIGN`].
-    pub(super) fn read_slice(control: &[u8]) -> Self {
+    pub(super) fn read_control_slice(control: &[u8]) -> Self {
         if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
             return Self::default();
         }
         // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = control.as_ptr().cast_mut().cast();
-        header.msg_controllen = length(control.len());
+        header.msg_controllen = to_cmsg_length(control.len());
         // SAFETY: cmsg(3): as many bytes can be read there, are borrowed for the call, and are aligned.
-        unsafe { Self::read(&header) }
+        unsafe { Self::read_control(&header) }
     }
 
     /// Writes it for a message to an address that `is_v4` into `control`, and has `header` point there.
-    pub(super) fn write(&self, is_v4: bool, header: &mut msghdr, control: &mut ControlBuffer) {
+    pub(super) fn write_control(&self, is_v4: bool, header: &mut msghdr, control: &mut ControlBuffer) {
         header.msg_control = ptr::null_mut();
         header.msg_controllen = 0;
         let ecn = c_int::from(self.ecn);
-        let mut writer = Writer { control, used: 0 };
+        let mut writer = ControlWriter { control, used: 0 };
         if self.ecn != 0 {
             let (level, kind) =
                 if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
-            writer.push(level, kind, ecn);
+            writer.push_control(level, kind, ecn);
         }
         match self.local {
             Some(IpAddr::V4(ip)) => {
                 let s_addr = u32::from_ne_bytes(ip.octets());
                 let (unset, ipi_spec_dst) = (libc::in_addr { s_addr: 0 }, libc::in_addr { s_addr });
-                writer.push(
+                writer.push_control(
                     libc::IPPROTO_IP,
                     libc::IP_PKTINFO,
                     in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr: unset },
@@ -122,15 +122,15 @@ impl Said {
             }
             Some(IpAddr::V6(ip)) => {
                 let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
-                writer.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 });
+                writer.push_control(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 });
             }
             None => {}
         }
         if let Some(segment) = self.segment {
-            writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+            writer.push_control(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
         }
         if writer.used > 0 {
-            header.msg_controllen = length(writer.used);
+            header.msg_controllen = to_cmsg_length(writer.used);
             header.msg_control = ptr::from_mut(control).cast::<c_void>();
         }
     }
@@ -141,31 +141,31 @@ impl Said {
 /// # Safety
 ///
 /// `len` bytes can be read at `data`, and any bytes are a `T`.
-unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
+unsafe fn read_control_value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
     // SAFETY: cmsg(3): the value may stand unaligned; the caller guarantees the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
 }
 
 /// `bytes` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in
 /// POSIX and in musl. What a [`ControlBuffer`] holds fits into both; of more, nothing would be read or sent.
-pub(super) fn length<T: TryFrom<usize> + Default>(bytes: usize) -> T {
+pub(super) fn to_cmsg_length<T: TryFrom<usize> + Default>(bytes: usize) -> T {
     T::try_from(bytes).unwrap_or_default()
 }
 
 /// A length of a msghdr or cmsghdr in bytes.
-fn bytes<T: TryInto<usize>>(length: T) -> usize {
+fn from_cmsg_length<T: TryInto<usize>>(length: T) -> usize {
     length.try_into().unwrap_or(0)
 }
 
-struct Writer<'a> {
+struct ControlWriter<'a> {
     control: &'a mut ControlBuffer,
     used: usize,
 }
 
-impl Writer<'_> {
+impl ControlWriter<'_> {
     /// Appends a control message; one that has no room is left out, which the sizes above rule out.
     #[expect(clippy::cast_possible_truncation, reason = "values of 20 bytes at most")]
-    fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
+    fn push_control<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         // SAFETY: cmsg(3): CMSG_LEN and CMSG_SPACE only calculate.
         let (len, space) = unsafe {
             (libc::CMSG_LEN(size_of::<T>() as u32) as usize, libc::CMSG_SPACE(size_of::<T>() as u32) as usize)
@@ -174,7 +174,7 @@ impl Writer<'_> {
         // SAFETY: cmsg(3): a cmsghdr is integers, for which zero is a value. The kernel reads musl's padding with
         // cmsg_len.
         let mut header: cmsghdr = unsafe { zeroed() };
-        header.cmsg_len = length(len);
+        header.cmsg_len = to_cmsg_length(len);
         header.cmsg_level = level;
         header.cmsg_type = kind;
         // SAFETY: cmsg(3): a header, then, CMSG_LEN(0) behind it, the value; `room` holds CMSG_SPACE of it. Both writes
@@ -191,33 +191,33 @@ impl Writer<'_> {
 mod tests {
     use super::*;
 
-    fn round_trip(said: Said, is_v4: bool) -> (Said, usize) {
+    fn round_trip(said: ControlValues, is_v4: bool) -> (ControlValues, usize) {
         // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
         let mut header: msghdr = unsafe { zeroed() };
         let mut control = ControlBuffer::EMPTY;
-        said.write(is_v4, &mut header, &mut control);
+        said.write_control(is_v4, &mut header, &mut control);
         // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
-        (unsafe { Said::read(&header) }, bytes(header.msg_controllen))
+        (unsafe { ControlValues::read_control(&header) }, from_cmsg_length(header.msg_controllen))
     }
 
     #[test]
     fn what_is_written_is_what_is_read() {
         for ecn in 0..4 {
-            let v4 = Said { ecn, local: Some([192, 0, 2, 1].into()), segment: None };
+            let v4 = ControlValues { ecn, local: Some([192, 0, 2, 1].into()), segment: None };
             assert_eq!(round_trip(v4, true).0.ecn, ecn);
-            let v6 = Said { ecn, local: Some("2001:db8::1".parse().unwrap()), segment: None };
+            let v6 = ControlValues { ecn, local: Some("2001:db8::1".parse().unwrap()), segment: None };
             assert_eq!(round_trip(v6, false).0, v6);
         }
     }
 
     #[test]
     fn a_datagram_without_options_has_no_control_message() {
-        assert_eq!(round_trip(Said::default(), true), (Said::default(), 0));
+        assert_eq!(round_trip(ControlValues::default(), true), (ControlValues::default(), 0));
     }
 
     #[test]
     fn everything_at_once_has_room() {
-        let said = Said { ecn: 3, local: Some(Ipv6Addr::LOCALHOST.into()), segment: Some(1200) };
+        let said = ControlValues { ecn: 3, local: Some(Ipv6Addr::LOCALHOST.into()), segment: Some(1200) };
         let (_, len) = round_trip(said, false);
         // SAFETY: cmsg(3): CMSG_SPACE only calculates.
         let expected = unsafe { libc::CMSG_SPACE(4) + libc::CMSG_SPACE(20) + libc::CMSG_SPACE(2) };
@@ -227,17 +227,17 @@ mod tests {
     #[test]
     fn a_value_that_is_cut_off_is_passed_over() {
         let mut control = ControlBuffer::EMPTY;
-        let mut writer = Writer { control: &mut control, used: 0 };
-        writer.push(libc::IPPROTO_IP, libc::IP_PKTINFO, 7_u8);
-        writer.push(libc::SOL_UDP, libc::UDP_GRO, 1_u16);
-        writer.push(libc::IPPROTO_IP, libc::IP_TOS, 2_u8);
+        let mut writer = ControlWriter { control: &mut control, used: 0 };
+        writer.push_control(libc::IPPROTO_IP, libc::IP_PKTINFO, 7_u8);
+        writer.push_control(libc::SOL_UDP, libc::UDP_GRO, 1_u16);
+        writer.push_control(libc::IPPROTO_IP, libc::IP_TOS, 2_u8);
         let used = writer.used;
         // SAFETY: sendmsg(2): as above.
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = ptr::from_mut(&mut control).cast();
-        header.msg_controllen = length(used);
+        header.msg_controllen = to_cmsg_length(used);
         // SAFETY: sendmsg(2): both fields are those of `control`.
-        let said = unsafe { Said::read(&header) };
-        assert_eq!(said, Said { ecn: 2, local: None, segment: None });
+        let said = unsafe { ControlValues::read_control(&header) };
+        assert_eq!(said, ControlValues { ecn: 2, local: None, segment: None });
     }
 }

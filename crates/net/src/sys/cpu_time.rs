@@ -1,6 +1,6 @@
 //! The CPU time of a thread.
 
-use super::result::check;
+use super::result::check_result;
 use libc::{rusage, timeval};
 use std::{io, mem::MaybeUninit, time::Duration};
 
@@ -15,13 +15,13 @@ pub fn thread_cpu_time() -> io::Result<Duration> {
     // SAFETY: getrusage(2): RUSAGE_THREAD is the calling thread; the kernel fills the whole struct when it returns 0,
     // and all-zero is a valid rusage.
     let usage = unsafe {
-        check(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()))?;
+        check_result(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()))?;
         usage.assume_init()
     };
-    Ok(duration(usage.ru_utime) + duration(usage.ru_stime))
+    Ok(timeval_duration(usage.ru_utime) + timeval_duration(usage.ru_stime))
 }
 
-fn duration(time: timeval) -> Duration {
+fn timeval_duration(time: timeval) -> Duration {
     Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
 }
 

@@ -1,10 +1,10 @@
 //! Many messages a system call: recvmmsg(2) into buffers that are allocated once, and sendmmsg(2).
 
 use super::{
-    address::{NAME_LEN, Name},
-    control::{CONTROL_LEN, ControlBuffer, Said, length},
+    address::{RAW_ADDRESS_LEN, RawAddress},
+    control::{CONTROL_LEN, ControlBuffer, ControlValues, to_cmsg_length},
 };
-use crate::datagram::{MAX_MESSAGE, Message};
+use crate::datagram::{MAX_MESSAGE_LEN, OutgoingMessage};
 #[cfg(not(target_env = "musl"))]
 use libc::sendmmsg;
 use libc::{c_uint, iovec, mmsghdr, msghdr};
@@ -21,17 +21,17 @@ use std::{
 
 /// Bytes between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in
 /// the same few sets of a core's caches: 128 small datagrams would evict each other.
-pub(super) const COLOUR: usize = 256;
+pub(super) const CACHE_COLOUR: usize = 256;
 /// Bytes of the largest message with UDP_GRO.
-pub(crate) const GRO_MESSAGE: usize = 65_535;
+pub(crate) const GRO_MESSAGE_LEN: usize = 65_535;
 /// Bytes of the largest message without: what an Ethernet carries, and more.
-pub(crate) const PLAIN_MESSAGE: usize = 2048;
+pub(crate) const PLAIN_MESSAGE_LEN: usize = 2048;
 /// Messages passed to the kernel at once, at most.
-pub(super) const SEND_AT_ONCE: usize = 64;
+pub(super) const MAX_SEND_MESSAGES: usize = 64;
 
 /// The kernel's description of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrived {
+pub(crate) struct KernelMessage {
     /// From where; `None` if the kernel gave no address.
     pub(crate) remote: Option<SocketAddr>,
     /// The local address, if the kernel reports it.
@@ -47,15 +47,15 @@ pub(crate) struct Arrived {
 }
 
 /// Memory to which the kernel gets pointers: it stays at its address when its owner moves.
-pub(super) struct Fixed<T>(NonNull<[T]>);
+pub(super) struct StableSlice<T>(NonNull<[T]>);
 
-impl<T> Fixed<T> {
+impl<T> StableSlice<T> {
     pub(super) fn new(values: Vec<T>) -> Self {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
     /// Address of element `index`; the caller respects the length.
-    pub(super) fn address(&self, index: usize) -> *mut T {
+    pub(super) fn element_address(&self, index: usize) -> *mut T {
         // Never dereferenced here, and wrapping: no rule to break.
         self.0.as_ptr().cast::<T>().wrapping_add(index)
     }
@@ -66,19 +66,19 @@ impl<T> Fixed<T> {
 
     fn get(&self, index: usize) -> Option<&T> {
         // SAFETY: recvmmsg(2) writes only during a call, which borrows the owner mutably: there is no other writer.
-        (index < self.len()).then(|| unsafe { &*self.address(index) })
+        (index < self.len()).then(|| unsafe { &*self.element_address(index) })
     }
 
-    fn get_mut(&mut self, range: Range<usize>) -> Option<&mut [T]> {
+    fn slice_mut(&mut self, range: Range<usize>) -> Option<&mut [T]> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
         // SAFETY: as `get`; the range was checked against the length.
-        Some(unsafe { slice::from_raw_parts_mut(self.address(range.start), range.len()) })
+        Some(unsafe { slice::from_raw_parts_mut(self.element_address(range.start), range.len()) })
     }
 }
 
-impl<T> Drop for Fixed<T> {
+impl<T> Drop for StableSlice<T> {
     fn drop(&mut self) {
         // SAFETY: malloc(3): the pointer is `new`'s leaked box, given back once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -87,12 +87,12 @@ impl<T> Drop for Fixed<T> {
 
 /// One batch of received messages, and the memory for it.
 pub(crate) struct ReceiveBatch {
-    bytes: Fixed<u8>,
-    names: Fixed<Name>,
+    bytes: StableSlice<u8>,
+    names: StableSlice<RawAddress>,
     /// Reached by way of the headers.
-    _controls: Fixed<ControlBuffer>,
-    iovecs: Fixed<iovec>,
-    headers: Fixed<mmsghdr>,
+    _controls: StableSlice<ControlBuffer>,
+    iovecs: StableSlice<iovec>,
+    headers: StableSlice<mmsghdr>,
     stride: usize,
     /// Messages that the last call wrote.
     filled: usize,
@@ -105,29 +105,29 @@ unsafe impl Send for ReceiveBatch {}
 impl ReceiveBatch {
     /// Room for `messages` messages of `message_len` bytes each.
     pub(crate) fn new(messages: usize, message_len: usize) -> Self {
-        let stride = message_len.next_multiple_of(64) + COLOUR;
-        let bytes = Fixed::new(vec![0; messages * stride]);
-        let names = Fixed::new(vec![Name::empty(); messages]);
-        let controls = Fixed::new(vec![ControlBuffer::EMPTY; messages]);
-        let iovec = |n| iovec { iov_base: bytes.address(n * stride).cast(), iov_len: message_len };
-        let iovecs = Fixed::new((0..messages).map(iovec).collect());
+        let stride = message_len.next_multiple_of(64) + CACHE_COLOUR;
+        let bytes = StableSlice::new(vec![0; messages * stride]);
+        let names = StableSlice::new(vec![RawAddress::zero_address(); messages]);
+        let controls = StableSlice::new(vec![ControlBuffer::EMPTY; messages]);
+        let iovec = |n| iovec { iov_base: bytes.element_address(n * stride).cast(), iov_len: message_len };
+        let iovecs = StableSlice::new((0..messages).map(iovec).collect());
         let header = |n| {
             // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
             let mut header: mmsghdr = unsafe { zeroed() };
-            header.msg_hdr.msg_name = names.address(n).cast();
-            header.msg_hdr.msg_namelen = NAME_LEN;
-            header.msg_hdr.msg_iov = iovecs.address(n);
+            header.msg_hdr.msg_name = names.element_address(n).cast();
+            header.msg_hdr.msg_namelen = RAW_ADDRESS_LEN;
+            header.msg_hdr.msg_iov = iovecs.element_address(n);
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = controls.address(n).cast();
-            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
+            header.msg_hdr.msg_control = controls.element_address(n).cast();
+            header.msg_hdr.msg_controllen = to_cmsg_length(CONTROL_LEN);
             header
         };
-        let headers = Fixed::new((0..messages).map(header).collect());
+        let headers = StableSlice::new((0..messages).map(header).collect());
         Self { bytes, names, _controls: controls, iovecs, headers, stride, filled: 0 }
     }
 
     /// How many messages there is room for.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn message_capacity(&self) -> usize {
         self.iovecs.len()
     }
 
@@ -137,20 +137,20 @@ impl ReceiveBatch {
     /// # Errors
     ///
     /// EAGAIN if none waits, or another that recv(2) lists. The batch is empty then.
-    pub(crate) fn receive(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+    pub(crate) fn call_recvmmsg(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         // The kernel has written lengths over the sizes of what it used.
-        for header in self.headers.get_mut(0..self.filled).unwrap_or_default() {
-            header.msg_hdr.msg_namelen = NAME_LEN;
-            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
+        for header in self.headers.slice_mut(0..self.filled).unwrap_or_default() {
+            header.msg_hdr.msg_namelen = RAW_ADDRESS_LEN;
+            header.msg_hdr.msg_controllen = to_cmsg_length(CONTROL_LEN);
         }
         self.filled = 0;
-        let room = c_uint::try_from(self.room()).unwrap_or(c_uint::MAX);
+        let room = c_uint::try_from(self.message_capacity()).unwrap_or(c_uint::MAX);
         // SAFETY: recvmmsg(2): `headers` has `room` entries, whose names, buffers and control buffers are this struct's
         // and as long as they say. No timeout. They are borrowed mutably for the call.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
-                self.headers.address(0),
+                self.headers.element_address(0),
                 room,
                 libc::MSG_DONTWAIT as _, // unsigned in musl
                 ptr::null_mut(),
@@ -161,13 +161,13 @@ impl ReceiveBatch {
     }
 
     /// The last call's description of message `index`.
-    pub(crate) fn arrived(&self, index: usize) -> Option<Arrived> {
+    pub(crate) fn kernel_message(&self, index: usize) -> Option<KernelMessage> {
         let header = self.headers.get(index).filter(|_| index < self.filled)?;
         // SAFETY: recvmsg(2): the kernel has set msg_controllen to what it wrote into the control buffer.
-        let said = unsafe { Said::read(&header.msg_hdr) };
+        let said = unsafe { ControlValues::read_control(&header.msg_hdr) };
         let len = usize::try_from(header.msg_len).unwrap_or(usize::MAX);
-        Some(Arrived {
-            remote: self.names.get(index)?.address(header.msg_hdr.msg_namelen),
+        Some(KernelMessage {
+            remote: self.names.get(index)?.to_socket_addr(header.msg_hdr.msg_namelen),
             local: said.local,
             ecn: said.ecn,
             len,
@@ -177,19 +177,19 @@ impl ReceiveBatch {
     }
 
     /// The bytes `range` of message `index`.
-    pub(crate) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
-        if index >= self.filled || range.end > self.stride - COLOUR {
+    pub(crate) fn message_bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
+        if index >= self.filled || range.end > self.stride - CACHE_COLOUR {
             return None;
         }
         let start = index * self.stride;
-        self.bytes.get_mut(start + range.start..start + range.end)
+        self.bytes.slice_mut(start + range.start..start + range.end)
     }
 }
 
 /// The arguments for messages to send, in memory that is allocated once: sendmmsg(2)'s, each of which begins with
 /// sendmsg(2)'s.
 pub(crate) struct SendBatch {
-    names: Vec<Name>,
+    names: Vec<RawAddress>,
     controls: Vec<ControlBuffer>,
     iovecs: Vec<iovec>,
     headers: Vec<mmsghdr>,
@@ -207,10 +207,10 @@ impl SendBatch {
     /// For a socket that is bound to `local`.
     pub(crate) fn new(local: SocketAddr) -> Self {
         Self {
-            names: Vec::with_capacity(SEND_AT_ONCE),
-            controls: vec![ControlBuffer::EMPTY; SEND_AT_ONCE],
-            iovecs: Vec::with_capacity(SEND_AT_ONCE),
-            headers: Vec::with_capacity(SEND_AT_ONCE),
+            names: Vec::with_capacity(MAX_SEND_MESSAGES),
+            controls: vec![ControlBuffer::EMPTY; MAX_SEND_MESSAGES],
+            iovecs: Vec::with_capacity(MAX_SEND_MESSAGES),
+            headers: Vec::with_capacity(MAX_SEND_MESSAGES),
             is_v6: local.is_ipv6(),
             names_local: local.ip().is_unspecified(),
         }
@@ -222,13 +222,13 @@ impl SendBatch {
     /// # Errors
     ///
     /// Those of send(2), about the first message.
-    pub(crate) fn send<'a>(
+    pub(crate) fn call_sendmmsg<'a>(
         &mut self,
         socket: &impl AsFd,
-        messages: &'a [Message],
-        payload: impl Fn(&'a Message) -> &'a [u8],
+        messages: &'a [OutgoingMessage],
+        payload: impl Fn(&'a OutgoingMessage) -> &'a [u8],
     ) -> io::Result<usize> {
-        self.prepare(messages, payload);
+        self.write_headers(messages, payload);
         let count = c_uint::try_from(self.headers.len()).unwrap_or(c_uint::MAX);
         // SAFETY: sendmmsg(2): `headers` has `count` entries. Their names, buffers and control buffers are alive until
         // the call returns: in this struct, or borrowed for 'a. The kernel reads the buffers and writes msg_len alone.
@@ -238,18 +238,22 @@ impl SendBatch {
     }
 
     /// Writes the headers of the first of `messages`, in place of all before.
-    fn prepare<'a>(&mut self, messages: &'a [Message], payload: impl Fn(&'a Message) -> &'a [u8]) {
+    fn write_headers<'a>(
+        &mut self,
+        messages: &'a [OutgoingMessage],
+        payload: impl Fn(&'a OutgoingMessage) -> &'a [u8],
+    ) {
         self.names.clear();
         self.iovecs.clear();
         self.headers.clear();
         // Filled before any pointer into them is taken. None of the three grows beyond its capacity.
-        let mut name_lens = [0; SEND_AT_ONCE];
+        let mut name_lens = [0; MAX_SEND_MESSAGES];
         for (message, name_len) in messages.iter().zip(&mut name_lens) {
-            let (name, len) = Name::new(message.path.remote_address().0.into(), self.is_v6);
+            let (name, len) = RawAddress::new(message.path.remote_address().0.into(), self.is_v6);
             self.names.push(name);
             *name_len = len;
             let bytes = payload(message);
-            debug_assert!(bytes.len() <= MAX_MESSAGE, "a message fits into a packet");
+            debug_assert!(bytes.len() <= MAX_MESSAGE_LEN, "a message fits into a packet");
             self.iovecs.push(iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
         }
         let parts = self.names.iter_mut().zip(&mut self.iovecs).zip(&mut self.controls);
@@ -260,25 +264,25 @@ impl SendBatch {
             header.msg_namelen = name_len;
             header.msg_iov = iovec;
             header.msg_iovlen = 1;
-            said(message, self.names_local).write(is_v4(message), &mut header, control);
+            control_values(message, self.names_local).write_control(is_ipv4_message(message), &mut header, control);
             self.headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
     }
 
     /// Writes the headers as [`SendBatch::send`] does, for a caller that passes them to the kernel one by one. They
     /// point to the payloads, and stay where they are until the next time.
-    pub(super) fn headers<'a>(
+    pub(super) fn message_headers<'a>(
         &mut self,
-        messages: &'a [Message],
-        payload: impl Fn(&'a Message) -> &'a [u8],
+        messages: &'a [OutgoingMessage],
+        payload: impl Fn(&'a OutgoingMessage) -> &'a [u8],
     ) -> impl Iterator<Item = *const msghdr> {
-        self.prepare(messages, payload);
+        self.write_headers(messages, payload);
         self.headers.iter().map(|header| &raw const header.msg_hdr)
     }
 
     /// Changes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the
     /// payloads.
-    pub(super) fn defuse(&mut self, first: usize) {
+    pub(super) fn invalidate_headers(&mut self, first: usize) {
         for header in self.headers.iter_mut().skip(first) {
             // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV, which is 1024.
             header.msg_hdr.msg_iovlen = 1 << 16;
@@ -303,14 +307,14 @@ unsafe fn sendmmsg(
     unsafe { libc::syscall(libc::SYS_sendmmsg, socket, headers, count, flags) }
 }
 
-fn is_v4(message: &Message) -> bool {
+fn is_ipv4_message(message: &OutgoingMessage) -> bool {
     SocketAddr::from(message.path.remote_address().0).is_ipv4()
 }
 
 /// The values of a message's control messages.
-fn said(message: &Message, names_local: bool) -> Said {
+fn control_values(message: &OutgoingMessage, names_local: bool) -> ControlValues {
     let local = SocketAddr::from(message.path.local_address().0).ip();
-    Said {
+    ControlValues {
         ecn: message.ecn as u8,
         local: Some(local).filter(|local| names_local && !local.is_unspecified()),
         segment: if message.count > 1 { u16::try_from(message.segment).ok() } else { None },
@@ -320,7 +324,7 @@ fn said(message: &Message, names_local: bool) -> Said {
 #[cfg(test)]
 mod tests {
     use super::{super::IntOption, *};
-    use crate::datagram::Outgoing;
+    use crate::datagram::OutgoingBatch;
     use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
     use std::{
         convert::Infallible,
@@ -336,24 +340,24 @@ mod tests {
             &[IntOption::IP_PKTINFO, IntOption::IP_RECVTOS]
         };
         for number in numbers {
-            number.set(&socket, 1).unwrap();
+            number.set_option(&socket, 1).unwrap();
         }
         if gro {
-            IntOption::UDP_GRO.set(&socket, 1).unwrap();
+            IntOption::UDP_GRO.set_option(&socket, 1).unwrap();
         }
         socket
     }
 
     /// All that arrives until there are `wanted` messages.
-    fn receive(socket: &UdpSocket, batch: &mut ReceiveBatch, wanted: usize) -> Vec<(Arrived, Vec<u8>)> {
+    fn receive(socket: &UdpSocket, batch: &mut ReceiveBatch, wanted: usize) -> Vec<(KernelMessage, Vec<u8>)> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut all = Vec::new();
         while all.len() < wanted && Instant::now() < deadline {
-            match batch.receive(socket) {
+            match batch.call_recvmmsg(socket) {
                 Ok(count) => {
                     for index in 0..count {
-                        let arrived = batch.arrived(index).unwrap();
-                        all.push((arrived, batch.bytes_mut(index, 0..arrived.len).unwrap().to_vec()));
+                        let arrived = batch.kernel_message(index).unwrap();
+                        all.push((arrived, batch.message_bytes_mut(index, 0..arrived.len).unwrap().to_vec()));
                     }
                 }
                 Err(error) => {
@@ -376,22 +380,23 @@ mod tests {
     }
 
     /// Messages of `count` datagrams of `segment` bytes, the last of them `last`.
-    fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> Outgoing {
-        let mut outgoing = Outgoing::new(MAX_MESSAGE);
+    fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> OutgoingBatch {
+        let mut outgoing = OutgoingBatch::new(MAX_MESSAGE_LEN);
         for n in 0..count {
             let len = if n + 1 == count { last } else { segment };
             let write = |room: &mut [u8]| {
                 room[..len].fill(u8::try_from(n).unwrap());
                 Ok::<_, Infallible>(len)
             };
-            let Ok(_) = if n == 0 { outgoing.begin(path, ecn, true, write) } else { outgoing.join(write) };
+            let Ok(_) =
+                if n == 0 { outgoing.begin_message(path, ecn, true, write) } else { outgoing.join_message(write) };
         }
         outgoing
     }
 
-    fn send(socket: &UdpSocket, outgoing: &Outgoing) -> io::Result<usize> {
+    fn send(socket: &UdpSocket, outgoing: &OutgoingBatch) -> io::Result<usize> {
         let mut batch = SendBatch::new(socket.local_addr().unwrap());
-        batch.send(socket, outgoing.messages(), |message| outgoing.payload(message))
+        batch.call_sendmmsg(socket, outgoing.messages(), |message| outgoing.payload(message))
     }
 
     const FAMILIES: [(&str, &str); 4] =
@@ -404,10 +409,10 @@ mod tests {
             for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
                 let outgoing = outgoing(path(&sender, &receiver, family), ecn, 100, 1, 100);
                 assert_eq!(send(&sender, &outgoing).unwrap(), 1);
-                let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(4, PLAIN_MESSAGE), 1).remove(0);
+                let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(4, PLAIN_MESSAGE_LEN), 1).remove(0);
                 let port = sender.local_addr().unwrap().port();
                 let ip: IpAddr = family.parse().unwrap();
-                let expected = Arrived {
+                let expected = KernelMessage {
                     remote: Some((ip, port).into()),
                     local: Some(ip),
                     ecn: ecn as u8,
@@ -427,7 +432,7 @@ mod tests {
         let mut path = path(&sender, &receiver, "127.0.0.1");
         path.local_address = s2n_quic_core::inet::SocketAddress::from(local).into();
         send(&sender, &outgoing(path, Ecn::Ect0, 10, 1, 10)).unwrap();
-        let (arrived, _) = receive(&receiver, &mut ReceiveBatch::new(1, PLAIN_MESSAGE), 1).remove(0);
+        let (arrived, _) = receive(&receiver, &mut ReceiveBatch::new(1, PLAIN_MESSAGE_LEN), 1).remove(0);
         assert_eq!(arrived.remote, Some(local));
     }
 
@@ -437,7 +442,7 @@ mod tests {
             let (sender, receiver) = (receiver(bind, false), receiver(bind, false));
             let outgoing = outgoing(path(&sender, &receiver, family), Ecn::Ect0, 1200, 54, 700);
             assert_eq!(send(&sender, &outgoing).unwrap(), 1);
-            let all = receive(&receiver, &mut ReceiveBatch::new(16, PLAIN_MESSAGE), 54);
+            let all = receive(&receiver, &mut ReceiveBatch::new(16, PLAIN_MESSAGE_LEN), 54);
             for (n, (arrived, bytes)) in all.iter().enumerate() {
                 let len = if n == 53 { 700 } else { 1200 };
                 assert_eq!((arrived.len, arrived.segment, arrived.ecn), (len, len, 2), "{family}, datagram {n}");
@@ -451,7 +456,7 @@ mod tests {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::Ce, 1000, 64, 10);
         send(&sender, &outgoing).unwrap();
-        let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(2, GRO_MESSAGE), 1).remove(0);
+        let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(2, GRO_MESSAGE_LEN), 1).remove(0);
         assert_eq!((arrived.len, arrived.segment, arrived.ecn), (63_010, 1000, 3));
         assert_eq!(bytes, outgoing.payload(&outgoing.messages()[0]));
     }
@@ -465,9 +470,9 @@ mod tests {
         message.segment = 2;
         message.count = 320;
         let mut batch = SendBatch::new(sender.local_addr().unwrap());
-        let error = batch.send(&sender, &[message], |message| outgoing.payload(message)).unwrap_err();
+        let error = batch.call_sendmmsg(&sender, &[message], |message| outgoing.payload(message)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-        outgoing.split(1);
+        outgoing.split_messages(1);
         assert_eq!(send(&sender, &outgoing).unwrap(), 64);
     }
 
@@ -477,7 +482,7 @@ mod tests {
         let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 2049, 1, 2049);
         send(&sender, &outgoing).unwrap();
         send(&sender, &self::outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 2048, 1, 2048)).unwrap();
-        let all = receive(&receiver, &mut ReceiveBatch::new(2, PLAIN_MESSAGE), 2);
+        let all = receive(&receiver, &mut ReceiveBatch::new(2, PLAIN_MESSAGE_LEN), 2);
         let seen: Vec<_> = all.iter().map(|(arrived, _)| (arrived.len, arrived.truncated)).collect();
         assert_eq!(seen, [(2048, true), (2048, false)]);
     }
@@ -489,27 +494,27 @@ mod tests {
         for n in 0..5_u8 {
             sender.send_to(&[n; 9], to).unwrap();
         }
-        let mut batch = ReceiveBatch::new(3, PLAIN_MESSAGE);
+        let mut batch = ReceiveBatch::new(3, PLAIN_MESSAGE_LEN);
         let mut counts = Vec::new();
         let mut first = Vec::new();
-        while let Ok(count) = batch.receive(&receiver) {
+        while let Ok(count) = batch.call_recvmmsg(&receiver) {
             counts.push(count);
-            first.extend((0..count).map(|index| batch.bytes_mut(index, 0..9).unwrap()[0]));
+            first.extend((0..count).map(|index| batch.message_bytes_mut(index, 0..9).unwrap()[0]));
         }
         assert_eq!((counts, first), (vec![3, 2], vec![0, 1, 2, 3, 4]));
         // What was there before is gone.
-        assert_eq!(batch.arrived(0), None);
-        assert!(batch.bytes_mut(0, 0..9).is_none());
+        assert_eq!(batch.kernel_message(0), None);
+        assert!(batch.message_bytes_mut(0, 0..9).is_none());
     }
 
     #[test]
     fn nothing_is_read_beyond_a_message() {
         let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
         sender.send_to(b"", receiver.local_addr().unwrap()).unwrap();
-        let mut batch = ReceiveBatch::new(2, PLAIN_MESSAGE);
+        let mut batch = ReceiveBatch::new(2, PLAIN_MESSAGE_LEN);
         let (arrived, bytes) = receive(&receiver, &mut batch, 1).remove(0);
         assert_eq!((arrived.len, bytes.len()), (0, 0));
-        assert_eq!(batch.arrived(1), None);
-        assert!(batch.bytes_mut(0, 0..PLAIN_MESSAGE + 1).is_none());
+        assert_eq!(batch.kernel_message(1), None);
+        assert!(batch.message_bytes_mut(0, 0..PLAIN_MESSAGE_LEN + 1).is_none());
     }
 }

@@ -13,9 +13,9 @@ mod tcp;
 mod uring;
 
 pub use cpu_time::thread_cpu_time;
-pub(super) use mmsg::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch};
+pub(super) use mmsg::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch};
 pub(super) use option::IntOption;
-pub(super) use readiness::register;
+pub(super) use readiness::register_interest;
 pub(super) use reuseport::{Instruction, attach_reuseport_cbpf};
 pub(super) use tcp::tcp_info;
-pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, completions};
+pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, max_completions};

@@ -1,6 +1,6 @@
 //! Options of UDP sockets that neither std nor socket2 have.
 
-use super::result::check;
+use super::result::check_result;
 use libc::{c_int, c_void, socklen_t};
 use std::{
     io,
@@ -41,10 +41,10 @@ impl IntOption {
     /// # Errors
     ///
     /// ENOPROTOOPT if the kernel does not support it, or another as setsockopt(2) lists.
-    pub(crate) fn set(self, socket: &impl AsFd, value: c_int) -> io::Result<()> {
+    pub(crate) fn set_option(self, socket: &impl AsFd, value: c_int) -> io::Result<()> {
         let len = socklen_t::try_from(size_of::<c_int>()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: setsockopt(2): the value is a c_int, whose size is given; the kernel copies it before it returns.
-        check(unsafe {
+        check_result(unsafe {
             libc::setsockopt(
                 socket.as_fd().as_raw_fd(),
                 self.level,

@@ -9,7 +9,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// # Errors
 ///
 /// No runtime with I/O, or those of epoll_ctl(2).
-pub(crate) fn register(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
+pub(crate) fn register_interest(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
     // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
     // UdpSocket owns it and is owned by the AsyncFd, which takes it out before it drops it.
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(io::Error::from)

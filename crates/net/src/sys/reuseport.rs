@@ -1,6 +1,6 @@
 //! The program that selects a socket of a reuseport group.
 
-use super::result::check;
+use super::result::check_result;
 use libc::{c_void, sock_filter, sock_fprog, socklen_t};
 use std::{
     io,
@@ -39,5 +39,5 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
             value_len,
         )
     };
-    check(result)
+    check_result(result)
 }

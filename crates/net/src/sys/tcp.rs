@@ -1,6 +1,6 @@
 //! What the kernel knows of a TCP connection.
 
-use super::result::check;
+use super::result::check_result;
 use libc::{c_int, c_void, socklen_t};
 use std::{
     io,
@@ -22,7 +22,13 @@ pub(crate) fn tcp_info(socket: RawFd) -> io::Result<libc::tcp_info> {
     // and rejects a number that is no open socket's. All-zero is a valid tcp_info, so that an older kernel, which
     // writes less, leaves valid numbers.
     unsafe {
-        check(libc::getsockopt(socket, libc::IPPROTO_TCP, name, info.as_mut_ptr().cast::<c_void>(), &raw mut length))?;
+        check_result(libc::getsockopt(
+            socket,
+            libc::IPPROTO_TCP,
+            name,
+            info.as_mut_ptr().cast::<c_void>(),
+            &raw mut length,
+        ))?;
         Ok(info.assume_init())
     }
 }

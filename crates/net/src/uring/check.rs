@@ -3,9 +3,9 @@
 
 use super::super::{
     feature,
-    sys::{MultishotReceive, PLAIN_MESSAGE, Ring, UringError, completions},
+    sys::{MultishotReceive, PLAIN_MESSAGE_LEN, Ring, UringError, max_completions},
 };
-use crate::datagram::Outgoing;
+use crate::datagram::OutgoingBatch;
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -18,48 +18,49 @@ use std::{
 };
 
 /// Bytes of the datagrams.
-const SEGMENT: usize = 600;
+const CHECK_DATAGRAM_LEN: usize = 600;
 /// How many there are: more than there are buffers, so that they run out.
-const DATAGRAMS: usize = 5;
+const CHECK_DATAGRAMS: usize = 5;
 /// Messages received at once, which makes for twice as many buffers.
-const BATCH: usize = 2;
+const CHECK_BATCH_MESSAGES: usize = 2;
 /// How long a datagram may take over loopback.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends datagrams to itself by a ring and receives them, beyond the end of its buffers. Takes a millisecond.
 ///
 /// # Errors
 ///
 /// The step that does not work.
-pub(crate) fn check() -> Result<(), UringError> {
-    let socket = bound().map_err(UringError::Socket)?;
+pub(crate) fn check_io_uring() -> Result<(), UringError> {
+    let socket = bind_loopback().map_err(UringError::Socket)?;
     let local = socket.local_addr().map_err(UringError::Socket)?;
-    let ring = Ring::new(&socket, local, completions(BATCH))?;
+    let ring = Ring::new(&socket, local, max_completions(CHECK_BATCH_MESSAGES))?;
     // Features that the kernel lacks are not io_uring's fault.
-    let _ = feature::local_address(&socket, local);
-    let mut receive = MultishotReceive::new(ring.clone(), BATCH, PLAIN_MESSAGE)?;
+    let _ = feature::enable_local_address(&socket, local);
+    let mut receive = MultishotReceive::new(ring.clone(), CHECK_BATCH_MESSAGES, PLAIN_MESSAGE_LEN)?;
     let local_address = SocketAddress::from(local);
     let path = Tuple { remote_address: local_address.into(), local_address: local_address.into() };
-    let mut outgoing = Outgoing::new(SEGMENT);
-    for _ in 0..DATAGRAMS {
-        let Ok(_) = outgoing.begin(path, Ecn::NotEct, false, |room| {
+    let mut outgoing = OutgoingBatch::new(CHECK_DATAGRAM_LEN);
+    for _ in 0..CHECK_DATAGRAMS {
+        let Ok(_) = outgoing.begin_message(path, Ecn::NotEct, false, |room| {
             room.fill(7);
             Ok::<_, Infallible>(room.len())
         });
     }
     let mut outcomes = Vec::new();
-    ring.send(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
-    if outcomes != [Ok(()); DATAGRAMS] {
+    ring.submit_sends(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
+    if outcomes != [Ok(()); CHECK_DATAGRAMS] {
         return Err(UringError::Loopback("does not leave"));
     }
-    let (deadline, mut arrived) = (Instant::now() + PATIENCE, 0);
-    while arrived < DATAGRAMS && Instant::now() < deadline {
-        let taken = receive.receive().map_err(UringError::Enter)?;
+    let (deadline, mut arrived) = (Instant::now() + CHECK_TIMEOUT, 0);
+    while arrived < CHECK_DATAGRAMS && Instant::now() < deadline {
+        let taken = receive.take_messages().map_err(UringError::Enter)?;
         for index in 0..taken.messages {
-            let whole = receive.arrived(index).is_some_and(|message| {
-                (message.len, message.remote, message.truncated) == (SEGMENT, Some(local), false)
+            let whole = receive.batch_message(index).is_some_and(|message| {
+                (message.len, message.remote, message.truncated) == (CHECK_DATAGRAM_LEN, Some(local), false)
             });
-            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|bytes| bytes.iter().all(|&o| o == 7));
+            let payload =
+                receive.payload_mut(index, 0..CHECK_DATAGRAM_LEN).is_some_and(|bytes| bytes.iter().all(|&o| o == 7));
             if !whole || !payload {
                 return Err(UringError::Loopback("does not arrive as it was sent"));
             }
@@ -69,10 +70,10 @@ pub(crate) fn check() -> Result<(), UringError> {
             std::thread::yield_now();
         }
     }
-    if arrived < DATAGRAMS { Err(UringError::Loopback("does not arrive")) } else { Ok(()) }
+    if arrived < CHECK_DATAGRAMS { Err(UringError::Loopback("does not arrive")) } else { Ok(()) }
 }
 
-fn bound() -> io::Result<UdpSocket> {
+fn bind_loopback() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -5,5 +5,5 @@ mod check;
 mod receive;
 mod send;
 
-pub(super) use check::check;
+pub(super) use check::check_io_uring;
 pub(super) use receive::UringReceiver;

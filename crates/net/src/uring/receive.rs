@@ -1,13 +1,13 @@
 //! The receiving half: what the kernel has received meanwhile, cut into datagrams.
 
 use super::super::{
-    cut::{Cut, Datagram},
-    receive_errors::MAX_ERRORS,
-    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Ring, UringError},
+    cut::{DatagramSlice, DatagramSplitter},
+    receive_errors::MAX_RECEIVE_ERRORS,
+    sys::{GRO_MESSAGE_LEN, MultishotReceive, PLAIN_MESSAGE_LEN, Ring, UringError},
 };
 use crate::{
-    datagram::{Receive, Received},
-    metrics::Metrics,
+    datagram::{DatagramHeader, Receive},
+    metrics::SocketMetrics,
 };
 use std::{
     fmt, io,
@@ -24,9 +24,9 @@ pub struct UringReceiver {
     event: AsyncFd<OwnedFd>,
     local: SocketAddr,
     batch: MultishotReceive,
-    cut: Cut,
+    cut: DatagramSplitter,
     errors: u32,
-    metrics: Arc<Metrics>,
+    metrics: Arc<SocketMetrics>,
 }
 
 impl UringReceiver {
@@ -35,30 +35,30 @@ impl UringReceiver {
         local: SocketAddr,
         receive_batch: u16,
         gro: bool,
-        metrics: Arc<Metrics>,
+        metrics: Arc<SocketMetrics>,
     ) -> Result<Self, UringError> {
         let messages = usize::from(receive_batch.max(1));
         Ok(Self {
-            event: ring.register().map_err(UringError::Register)?,
+            event: ring.register_events().map_err(UringError::Register)?,
             local,
-            batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE })?,
-            cut: Cut::new(local, messages, Arc::clone(&metrics)),
+            batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE_LEN } else { PLAIN_MESSAGE_LEN })?,
+            cut: DatagramSplitter::new(local, messages, Arc::clone(&metrics)),
             errors: 0,
             metrics,
         })
     }
 
     /// An error that may pass, unless there were too many in a row.
-    fn failed(&mut self, error: io::Error) -> io::Result<()> {
+    fn on_receive_error(&mut self, error: io::Error) -> io::Result<()> {
         self.errors += 1;
-        if self.errors >= MAX_ERRORS { Err(error) } else { Ok(()) }
+        if self.errors >= MAX_RECEIVE_ERRORS { Err(error) } else { Ok(()) }
     }
 
     /// Takes what there is. `None` if there is nothing.
-    fn take(&mut self) -> io::Result<Option<usize>> {
+    fn take_datagrams(&mut self) -> io::Result<Option<usize>> {
         loop {
-            let taken = self.batch.receive()?;
-            self.metrics.syscalls_io_uring_enter.add(taken.calls);
+            let taken = self.batch.take_messages()?;
+            self.metrics.syscalls_io_uring_enter.increment_by(taken.calls);
             match taken.ended {
                 None => {}
                 Some(libc::ENOBUFS) => self.metrics.receive_rearmed_buffers.increment(),
@@ -72,7 +72,7 @@ impl UringReceiver {
                     Some(errno) => Err(io::Error::from_raw_os_error(errno)),
                 };
             }
-            let datagrams = self.cut.cut(taken.messages, |message| self.batch.arrived(message));
+            let datagrams = self.cut.split_batch(taken.messages, |message| self.batch.batch_message(message));
             if datagrams > 0 {
                 return Ok(Some(datagrams));
             }
@@ -83,30 +83,30 @@ impl UringReceiver {
 impl Receive for UringReceiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
-            match self.take() {
+            match self.take_datagrams() {
                 Ok(Some(datagrams)) => {
                     self.errors = 0;
-                    self.batch.rest();
+                    self.batch.disable_events();
                     return Poll::Ready(Ok(datagrams));
                 }
                 // Once more, for what came before it listened.
-                Ok(None) if self.batch.listen(cx.waker()) => {}
+                Ok(None) if self.batch.enable_events(cx.waker()) => {}
                 // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
                 // when it polls: not between the look above and here.
                 Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
-                Err(error) => self.failed(error)?,
+                Err(error) => self.on_receive_error(error)?,
             }
         }
     }
 
     fn take_batch(&mut self) -> io::Result<usize> {
         // It listens while it waits alone.
-        match self.take() {
+        match self.take_datagrams() {
             Ok(datagrams) => {
                 self.errors = 0;
                 Ok(datagrams.unwrap_or(0))
             }
-            Err(error) => self.failed(error).map(|()| 0),
+            Err(error) => self.on_receive_error(error).map(|()| 0),
         }
     }
 
@@ -115,9 +115,9 @@ impl Receive for UringReceiver {
         false
     }
 
-    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
-        let Datagram { header, message, range } = self.cut.get(index)?;
-        Some((header, self.batch.bytes_mut(message, range)?))
+    fn datagram(&mut self, index: usize) -> Option<(DatagramHeader, &mut [u8])> {
+        let DatagramSlice { header, message, range } = self.cut.get(index)?;
+        Some((header, self.batch.payload_mut(message, range)?))
     }
 }
 

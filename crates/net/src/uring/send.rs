@@ -1,12 +1,18 @@
 //! How io_uring passes messages to the kernel.
 
-use crate::{datagram::Outgoing, flush::SendResult, metrics::Metrics, sys::Ring, transmit::Call};
+use crate::{datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, sys::Ring, transmit::SendBackend};
 use std::net::UdpSocket;
 
 /// io_uring_enter(2), which tries every message, even after a failure.
-impl Call for Ring {
-    fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics) {
-        let calls = Ring::send(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);
-        metrics.syscalls_io_uring_enter.add(calls);
+impl SendBackend for Ring {
+    fn send_first_messages(
+        &mut self,
+        _: &UdpSocket,
+        outgoing: &OutgoingBatch,
+        outcomes: &mut Vec<SendResult>,
+        metrics: &SocketMetrics,
+    ) {
+        let calls = Ring::submit_sends(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);
+        metrics.syscalls_io_uring_enter.increment_by(calls);
     }
 }

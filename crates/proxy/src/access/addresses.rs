@@ -6,32 +6,33 @@ use std::net::IpAddr;
 /// Addresses that a route denies and admits.
 #[derive(Debug)]
 pub(crate) struct AddressRules {
-    deny: Addresses,
+    deny: AddressSet,
     /// `None` admits every address that is not denied.
-    allow: Option<Addresses>,
+    allow: Option<AddressSet>,
 }
 
 impl AddressRules {
     /// The rules of `route`; `None` if it has none.
-    pub(crate) fn new(route: &config::Route) -> Option<Self> {
+    pub(crate) fn new(route: &config::RouteConfig) -> Option<Self> {
         let has_rules = !route.deny.is_empty() || route.allow.is_some();
-        has_rules.then(|| Self { deny: Addresses::new(&route.deny), allow: route.allow.as_deref().map(Addresses::new) })
+        has_rules
+            .then(|| Self { deny: AddressSet::new(&route.deny), allow: route.allow.as_deref().map(AddressSet::new) })
     }
 
     /// Whether the route serves `client`: `deny` comes first, then `allow`.
-    pub(crate) fn admit(&self, client: IpAddr) -> bool {
-        !self.deny.contain(client) && self.allow.as_ref().is_none_or(|allow| allow.contain(client))
+    pub(crate) fn admits_address(&self, client: IpAddr) -> bool {
+        !self.deny.covers_address(client) && self.allow.as_ref().is_none_or(|allow| allow.covers_address(client))
     }
 }
 
 /// A set of addresses: the networks of each family as disjoint ranges in ascending order.
 #[derive(Debug)]
-struct Addresses {
+struct AddressSet {
     ipv4: Vec<(u32, u32)>,
     ipv6: Vec<(u128, u128)>,
 }
 
-impl Addresses {
+impl AddressSet {
     fn new(networks: &[Network]) -> Self {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for Network { address, prefix } in networks {
@@ -43,13 +44,13 @@ impl Addresses {
                 }
             }
         }
-        Self { ipv4: disjoint(ipv4), ipv6: disjoint(ipv6) }
+        Self { ipv4: merge_ranges(ipv4), ipv6: merge_ranges(ipv6) }
     }
 
-    fn contain(&self, address: IpAddr) -> bool {
+    fn covers_address(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
-            IpAddr::V4(address) => contains(&self.ipv4, address.to_bits()),
-            IpAddr::V6(address) => contains(&self.ipv6, address.to_bits()),
+            IpAddr::V4(address) => ranges_contain(&self.ipv4, address.to_bits()),
+            IpAddr::V6(address) => ranges_contain(&self.ipv6, address.to_bits()),
         }
     }
 }
@@ -59,7 +60,7 @@ fn range_of_ipv4(first: u32, prefix: u8) -> (u32, u32) {
 }
 
 /// Returns `ranges` in ascending order, those that overlap as one.
-fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
+fn merge_ranges<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
@@ -72,7 +73,7 @@ fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
 }
 
 /// Whether one of `ranges`, which are disjoint and in ascending order, has `address`.
-fn contains<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
+fn ranges_contain<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
     let begun = ranges.partition_point(|(first, _)| *first <= address);
     begun.checked_sub(1).and_then(|last| ranges.get(last)).is_some_and(|(_, end)| address <= *end)
 }
@@ -91,7 +92,7 @@ mod tests {
     fn rules(deny: &[&str], allow: Option<&[&str]>) -> Option<AddressRules> {
         let networks = |all: &[&str]| all.iter().map(|text| network(text)).collect::<Vec<_>>();
         let (deny, allow) = (networks(deny), allow.map(networks));
-        AddressRules::new(&config::Route { deny, allow, ..config::Route::catch_all("o") })
+        AddressRules::new(&config::RouteConfig { deny, allow, ..config::RouteConfig::catch_all("o") })
     }
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
         ];
         for (deny, allow, client, admitted) in cases {
             let rules = rules(deny, allow).unwrap();
-            assert_eq!(rules.admit(client.parse().unwrap()), admitted, "{deny:?} {allow:?} {client}");
+            assert_eq!(rules.admits_address(client.parse().unwrap()), admitted, "{deny:?} {allow:?} {client}");
         }
         assert!(rules(&[], None).is_none());
     }
@@ -139,7 +140,7 @@ mod tests {
                     Network { address: Ipv6Addr::from_bits(bits).into(), prefix }
                 }
             }).collect();
-            let set = Addresses::new(&networks);
+            let set = AddressSet::new(&networks);
             let edges = networks.iter().flat_map(|network| match network.address {
                 IpAddr::V4(first) => {
                     let (first, last) = range_of_ipv4(first.to_bits(), network.prefix);
@@ -153,8 +154,8 @@ mod tests {
             });
             let probes = probes.into_iter().map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)));
             for address in edges.chain(probes) {
-                let expected = networks.iter().any(|network| network.contains(address));
-                prop_assert_eq!(set.contain(address), expected, "{} {:?}", address, networks);
+                let expected = networks.iter().any(|network| network.contains_address(address));
+                prop_assert_eq!(set.covers_address(address), expected, "{} {:?}", address, networks);
             }
         }
     }

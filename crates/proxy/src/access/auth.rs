@@ -5,14 +5,14 @@ use crate::message::spelling;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use litequic_config as config;
-use litequic_exchange::{FieldName, Fields, Head, Name, NameSet, Response, name};
+use litequic_exchange::{FieldName, FieldNameRef, Fields, Head, NameSet, Response, name};
 
 /// Bytes of the body of an answer that a client gets, and so in memory at once for a request.
-pub(crate) const MAX_BODY: usize = 64 * 1024;
+pub(crate) const MAX_AUTH_BODY: usize = 64 * 1024;
 
 /// Fields of the client's request that the server does not get. Its answer is about the request as a whole, so that
 /// neither a condition nor a range of the client's is for it, and the body is not sent.
-const WITHHELD: NameSet = NameSet::of(&[
+const WITHHELD_FIELDS: NameSet = NameSet::from_names(&[
     name::EXPECT,
     name::TE,
     name::TRAILER,
@@ -27,7 +27,7 @@ const WITHHELD: NameSet = NameSet::of(&[
 
 /// Names by which servers that decide also read the requested URL and method, in every spelling: a client, or a proxy
 /// that passes them on, would choose what is decided about.
-const OVERRIDES: [&str; 8] = [
+const OVERRIDE_FIELDS: [&str; 8] = [
     "x-original-url",
     "x-original-uri",
     "x-original-method",
@@ -39,7 +39,7 @@ const OVERRIDES: [&str; 8] = [
 ];
 
 /// Fields of an answer that the client gets, beside its body and its status.
-const PASSED_ON: [Name<'static>; 7] = [
+const FORWARDED_FIELDS: [FieldNameRef<'static>; 7] = [
     name::SET_COOKIE,
     name::LOCATION,
     name::WWW_AUTHENTICATE,
@@ -78,35 +78,35 @@ impl AuthRule {
     }
 
     /// The fields that the answer alone may set.
-    pub(crate) fn copied(&self) -> impl Iterator<Item = Name<'_>> {
-        self.copy.iter().map(FieldName::name)
+    pub(crate) fn copied_names(&self) -> impl Iterator<Item = FieldNameRef<'_>> {
+        self.copy.iter().map(FieldName::as_name_ref)
     }
 
     /// The request to the server about the request with `head`, less what every request to an origin gets. Fields that
     /// are `granted` by an answer alone are removed.
-    pub(crate) fn request(&self, head: &Head, granted: &[String]) -> Head {
-        let mut asked = head.derive(Method::GET, &self.path, &head.fields);
+    pub(crate) fn build_auth_request(&self, head: &Head, granted: &[String]) -> Head {
+        let mut asked = head.derive_head(Method::GET, &self.path, &head.fields);
         asked.fields.retain(|line| {
-            let plain = spelling::plain(line.name());
-            let is_granted = OVERRIDES.contains(&&*plain) || granted.iter().any(|granted| *granted == plain);
-            !is_granted && !WITHHELD.has(line.id())
+            let plain = spelling::plain_name(line.name_str());
+            let is_granted = OVERRIDE_FIELDS.contains(&&*plain) || granted.iter().any(|granted| *granted == plain);
+            !is_granted && !WITHHELD_FIELDS.contains_id(line.id())
         });
         asked
     }
 
     /// Names the request with `head` to the server, in the head for an origin.
-    pub(crate) fn describe(head: &Head, asked: &mut Head) {
-        asked.fields.set(name::X_FORWARDED_METHOD, head.method.as_str().as_bytes());
-        asked.fields.set(name::X_FORWARDED_URI, head.path_and_query().as_bytes());
+    pub(crate) fn describe_request(head: &Head, asked: &mut Head) {
+        asked.fields.set_field(name::X_FORWARDED_METHOD, head.method.as_str().as_bytes());
+        asked.fields.set_field(name::X_FORWARDED_URI, head.path_and_query().as_bytes());
         // A route may have another `Host` for its own origin.
         asked.set_to_authority(name::HOST);
     }
 
     /// The meaning of an answer with `head`.
-    pub(crate) fn decide(&self, status: StatusCode, fields: &Fields) -> AuthDecision {
+    pub(crate) fn read_decision(&self, status: StatusCode, fields: &Fields) -> AuthDecision {
         match status {
             status if status.is_success() => {
-                self.admitted(fields).map_or(AuthDecision::Unusable, AuthDecision::Admitted)
+                self.copied_fields(fields).map_or(AuthDecision::Unusable, AuthDecision::Admitted)
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AuthDecision::Denied,
             StatusCode::MOVED_PERMANENTLY
@@ -114,7 +114,7 @@ impl AuthRule {
             | StatusCode::SEE_OTHER
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT
-                if fields.all(name::LOCATION).count() == 1 =>
+                if fields.all_values(name::LOCATION).count() == 1 =>
             {
                 AuthDecision::Redirected
             }
@@ -124,10 +124,10 @@ impl AuthRule {
 
     /// The fields of `copy` that `fields` have; `None` if one of them stands there twice, of which only one could be
     /// meant.
-    fn admitted(&self, fields: &Fields) -> Option<Vec<(FieldName, Vec<u8>)>> {
+    fn copied_fields(&self, fields: &Fields) -> Option<Vec<(FieldName, Vec<u8>)>> {
         let mut granted = Vec::new();
         for name in &self.copy {
-            let mut values = fields.all(name.name());
+            let mut values = fields.all_values(name.as_name_ref());
             let Some(value) = values.next() else { continue };
             if values.next().is_some() {
                 return None;
@@ -139,19 +139,19 @@ impl AuthRule {
 }
 
 /// The server's answer with `body` for the client of the request with `id`.
-pub(crate) fn pass_on(status: StatusCode, answered: &Fields, body: Bytes, id: &str) -> Response {
+pub(crate) fn build_auth_response(status: StatusCode, answered: &Fields, body: Bytes, id: &str) -> Response {
     let length = body.len() as u64;
     let mut response = Response::new(status, body);
     let fields = &mut response.fields;
-    for name in PASSED_ON {
-        answered.all(name).for_each(|value| fields.append(name, value));
+    for name in FORWARDED_FIELDS {
+        answered.all_values(name).for_each(|value| fields.append(name, value));
     }
     if !fields.contains(name::CACHE_CONTROL) {
         // It is about this client, and about now.
         fields.append(name::CACHE_CONTROL, b"no-store");
     }
-    fields.set_number(name::CONTENT_LENGTH, length);
-    fields.set(name::X_REQUEST_ID, id.as_bytes());
+    fields.set_number_field(name::CONTENT_LENGTH, length);
+    fields.set_field(name::X_REQUEST_ID, id.as_bytes());
     response
 }
 
@@ -166,13 +166,14 @@ mod tests {
     }
 
     fn lines(lines: &[(&str, &str)]) -> Fields {
-        lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
+        lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
     }
 
     /// Names and values, sorted.
     fn sorted(fields: &Fields) -> Vec<String> {
         let text = |value| str::from_utf8(value).unwrap();
-        let mut lines: Vec<_> = fields.iter().map(|line| format!("{}: {}", line.name(), text(line.value))).collect();
+        let mut lines: Vec<_> =
+            fields.iter().map(|line| format!("{}: {}", line.name_str(), text(line.value))).collect();
         lines.sort();
         lines
     }
@@ -203,7 +204,11 @@ mod tests {
             (999, vec![], AuthDecision::Unusable),
         ] {
             let answer = lines(&fields);
-            assert_eq!(rule.decide(StatusCode::from_u16(status).unwrap(), &answer), expected, "{status} {fields:?}");
+            assert_eq!(
+                rule.read_decision(StatusCode::from_u16(status).unwrap(), &answer),
+                expected,
+                "{status} {fields:?}"
+            );
         }
     }
 
@@ -228,10 +233,10 @@ mod tests {
             ("x-forwarded-method", "GET"),
         ]);
         let head = Head::new(Method::POST, Authority::new("a.test"), "/path?query", fields);
-        let mut request = rule.request(&head, &["remote-user".to_owned()]);
+        let mut request = rule.build_auth_request(&head, &["remote-user".to_owned()]);
         let target = (request.method.clone(), request.authority(), request.target());
         assert_eq!(target, (Method::GET, "a.test", "/verify?a=b"));
-        AuthRule::describe(&head, &mut request);
+        AuthRule::describe_request(&head, &mut request);
         let expected = [
             "accept: text/html",
             "authorization: Bearer 1",
@@ -257,7 +262,7 @@ mod tests {
             ("server", "auth"),
             ("alt-svc", "h3=\":1\""),
         ];
-        let response = pass_on(StatusCode::FOUND, &lines(&fields), Bytes::from_static(b"sign in"), "7f3a");
+        let response = build_auth_response(StatusCode::FOUND, &lines(&fields), Bytes::from_static(b"sign in"), "7f3a");
         let expected = [
             "cache-control: no-store",
             "content-length: 7",

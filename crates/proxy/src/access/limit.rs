@@ -13,11 +13,11 @@ use std::{
 };
 
 /// Addresses that a route's limit tracks at once: 1 MiB. Beyond, the entry that owes least is evicted.
-const ADDRESSES: usize = 65_536;
+const MAX_ADDRESSES: usize = 65_536;
 /// Entries that an address can have: two cache lines.
 const WAYS: usize = 8;
 /// Attempts to find an entry while other workers take them.
-const TRIES: usize = 4;
+const MAX_CLAIM_ATTEMPTS: usize = 4;
 
 /// What came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum TakenPermit {
     /// The request may be served.
     Admitted {
         /// For it an address was forgotten whose requests were still counted.
-        forgot: bool,
+        evicted: bool,
     },
     /// The request may not be served before this time has passed.
     Denied(Duration),
@@ -37,20 +37,20 @@ pub(crate) struct RateLimiter {
     limit: RateLimit,
     emission: EmissionInterval,
     began: Instant,
-    counts: Counts,
+    counts: RateCounters,
 }
 
 #[derive(Debug)]
-enum Counts {
+enum RateCounters {
     Route(AtomicU64),
     /// Sets of [`WAYS`] entries; which one an address has is decided by a hash that no client can foretell.
-    Addresses(Box<[[Entry; WAYS]]>, RandomState),
+    Addresses(Box<[[RateEntry; WAYS]]>, RandomState),
 }
 
 /// An address, and when its requests would all have been due. A worker that takes an entry while another counts in it
 /// may have that request counted for the wrong address: an error of one.
 #[derive(Debug, Default)]
-struct Entry {
+struct RateEntry {
     /// Hash of the address; 0 if there is none.
     tag: AtomicU64,
     /// In nanoseconds since the limiter began.
@@ -60,35 +60,35 @@ struct Entry {
 impl RateLimiter {
     pub(crate) fn new(limit: RateLimit, now: Instant) -> Self {
         let counts = match limit.by {
-            RateLimitBy::Route => Counts::Route(AtomicU64::new(0)),
+            RateLimitBy::Route => RateCounters::Route(AtomicU64::new(0)),
             RateLimitBy::Address => {
-                let sets = (0..ADDRESSES / WAYS).map(|_| <[Entry; WAYS]>::default()).collect();
-                Counts::Addresses(sets, RandomState::new())
+                let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
+                RateCounters::Addresses(sets, RandomState::new())
             }
         };
         Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
     }
 
     /// What it was made for.
-    pub(crate) fn limit(&self) -> &RateLimit {
+    pub(crate) fn configured_limit(&self) -> &RateLimit {
         &self.limit
     }
 
     /// Takes a request of `client`'s.
-    pub(crate) fn take(&self, client: IpAddr, now: Instant) -> TakenPermit {
+    pub(crate) fn take_permit(&self, client: IpAddr, now: Instant) -> TakenPermit {
         let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         let (due, forgot) = match &self.counts {
-            Counts::Route(due) => (due, false),
-            Counts::Addresses(sets, hasher) => {
-                let hash = hasher.hash_one(network_of(client));
+            RateCounters::Route(due) => (due, false),
+            RateCounters::Addresses(sets, hasher) => {
+                let hash = hasher.hash_one(client_key(client));
                 // Its low bit says that there is one; the others choose the set.
                 let index = usize::try_from(hash >> 1).unwrap_or_default() % sets.len().max(1);
-                let Some(set) = sets.get(index) else { return TakenPermit::Admitted { forgot: false } };
-                find(set, hash | 1, now)
+                let Some(set) = sets.get(index) else { return TakenPermit::Admitted { evicted: false } };
+                find_or_evict(set, hash | 1, now)
             }
         };
-        match self.emission.take(due, now) {
-            Ok(()) => TakenPermit::Admitted { forgot },
+        match self.emission.advance_due(due, now) {
+            Ok(()) => TakenPermit::Admitted { evicted: forgot },
             Err(wait) => TakenPermit::Denied(Duration::from_nanos(wait)),
         }
     }
@@ -100,51 +100,51 @@ impl RateLimiter {
 pub(crate) struct FailureLimiter {
     emission: EmissionInterval,
     began: Instant,
-    sets: Box<[[Entry; WAYS]]>,
+    sets: Box<[[RateEntry; WAYS]]>,
     hasher: RandomState,
 }
 
 impl FailureLimiter {
     pub(crate) fn new(burst: u32, interval: Duration, now: Instant) -> Self {
         let limit = RateLimit { requests: 1, per: interval, burst, by: RateLimitBy::Address };
-        let sets = (0..ADDRESSES / WAYS).map(|_| <[Entry; WAYS]>::default()).collect();
+        let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
         Self { emission: EmissionInterval::new(&limit), began: now, sets, hasher: RandomState::new() }
     }
 
     /// The key of a client's address.
-    pub(crate) fn of_address(client: IpAddr) -> u128 {
-        network_of(client)
+    pub(crate) fn address_key(client: IpAddr) -> u128 {
+        client_key(client)
     }
 
     /// How long until another failure of `key` would be within the limit; `None` if it is.
-    pub(crate) fn wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
-        let (set, tag) = self.set_of(key)?;
+    pub(crate) fn remaining_wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
+        let (set, tag) = self.find_set(key)?;
         let entry = set.iter().find(|entry| entry.tag.load(Acquire) == tag)?;
-        self.emission.next(entry.due.load(Relaxed), self.since(now)).err().map(Duration::from_nanos)
+        self.emission.next_due(entry.due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
     }
 
     /// Counts a failure of `key`.
-    pub(crate) fn fail(&self, key: &impl Hash, now: Instant) {
-        let Some((set, tag)) = self.set_of(key) else { return };
-        let now = self.since(now);
-        let (due, _) = find(set, tag, now);
+    pub(crate) fn count_failure(&self, key: &impl Hash, now: Instant) {
+        let Some((set, tag)) = self.find_set(key) else { return };
+        let now = self.elapsed_nanoseconds(now);
+        let (due, _) = find_or_evict(set, tag, now);
         // Beyond the limit nothing is added: a wait has an end.
-        let _ = self.emission.take(due, now);
+        let _ = self.emission.advance_due(due, now);
     }
 
-    fn set_of(&self, key: &impl Hash) -> Option<(&[Entry; WAYS], u64)> {
+    fn find_set(&self, key: &impl Hash) -> Option<(&[RateEntry; WAYS], u64)> {
         let hash = self.hasher.hash_one(key);
         let index = usize::try_from(hash >> 1).unwrap_or_default().checked_rem(self.sets.len())?;
         Some((self.sets.get(index)?, hash | 1))
     }
 
-    fn since(&self, now: Instant) -> u64 {
+    fn elapsed_nanoseconds(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
 /// What counts as one client: an IPv4 address, or a /64, of which any machine has 2^64 addresses (RFC 7934 §6.1).
-fn network_of(client: IpAddr) -> u128 {
+fn client_key(client: IpAddr) -> u128 {
     match client.to_canonical() {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         // No IPv4 address is that large.
@@ -154,9 +154,9 @@ fn network_of(client: IpAddr) -> u128 {
 
 /// The entry of `tag` in its `set`; if it has none, the one that owes least is evicted; and whether that one still owed
 /// something.
-fn find(set: &[Entry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
+fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
     let [first, ..] = set;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_CLAIM_ATTEMPTS {
         let mut least = (first, first.tag.load(Acquire), first.due.load(Relaxed));
         for entry in set {
             let (held, due) = (entry.tag.load(Acquire), entry.due.load(Relaxed));
@@ -196,17 +196,17 @@ impl EmissionInterval {
     }
 
     /// When all would be due with one more; or how long until it could be had.
-    fn next(self, due: u64, now: u64) -> Result<u64, u64> {
+    fn next_due(self, due: u64, now: u64) -> Result<u64, u64> {
         let next = due.max(now).saturating_add(self.interval);
         let wait = next.saturating_sub(now).saturating_sub(self.capacity);
         if wait == 0 { Ok(next) } else { Err(wait) }
     }
 
     /// Takes a request, with the state in memory.
-    fn take(self, due: &AtomicU64, now: u64) -> Result<(), u64> {
+    fn advance_due(self, due: &AtomicU64, now: u64) -> Result<(), u64> {
         let mut seen = due.load(Relaxed);
         loop {
-            let next = self.next(seen, now)?;
+            let next = self.next_due(seen, now)?;
             match due.compare_exchange_weak(seen, next, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(other) => seen = other,
@@ -218,11 +218,11 @@ impl EmissionInterval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_base::rate::Bucket;
+    use litequic_base::rate::TokenBucket;
     use proptest::prelude::*;
     use std::{net::Ipv4Addr, thread};
 
-    const ADMITTED: TakenPermit = TakenPermit::Admitted { forgot: false };
+    const ADMITTED: TakenPermit = TakenPermit::Admitted { evicted: false };
 
     fn limit(requests: u32, per: Duration, burst: u32, by: RateLimitBy) -> RateLimit {
         RateLimit { requests, per, burst, by }
@@ -259,7 +259,7 @@ mod tests {
             // A worker whose clock was read a little earlier.
             (9_999, TakenPermit::Denied(Duration::from_millis(101))),
         ] {
-            assert_eq!(limiter.take(address(1), at(millis)), taken, "{millis}");
+            assert_eq!(limiter.take_permit(address(1), at(millis)), taken, "{millis}");
         }
     }
 
@@ -267,9 +267,9 @@ mod tests {
     fn clients_are_counted_apart_by_address_and_together_by_route() {
         for (by, second_client) in [(RateLimitBy::Address, true), (RateLimitBy::Route, false)] {
             let (limiter, now) = second(1, 1, by);
-            assert_eq!(limiter.take(address(1), now), ADMITTED);
-            assert_eq!(limiter.take(address(1), now), TakenPermit::Denied(Duration::from_secs(1)));
-            assert_eq!(limiter.take(address(2), now) == ADMITTED, second_client);
+            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+            assert_eq!(limiter.take_permit(address(1), now), TakenPermit::Denied(Duration::from_secs(1)));
+            assert_eq!(limiter.take_permit(address(2), now) == ADMITTED, second_client);
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
             ("::1", "0.0.0.0", false),
             ("::", "0.0.0.0", false),
         ] {
-            let of = |text: &str| network_of(text.parse().unwrap());
+            let of = |text: &str| client_key(text.parse().unwrap());
             assert_eq!(of(one) == of(other), same, "{one} {other}");
         }
     }
@@ -294,15 +294,15 @@ mod tests {
         let now = Instant::now();
         let limiter = FailureLimiter::new(3, Duration::from_secs(6), now);
         for _ in 0..3 {
-            assert_eq!(limiter.wait(&"alice", now), None);
-            limiter.fail(&"alice", now);
+            assert_eq!(limiter.remaining_wait(&"alice", now), None);
+            limiter.count_failure(&"alice", now);
         }
         for _ in 0..5 {
-            assert_eq!(limiter.wait(&"alice", now), Some(Duration::from_secs(6)));
-            limiter.fail(&"alice", now);
+            assert_eq!(limiter.remaining_wait(&"alice", now), Some(Duration::from_secs(6)));
+            limiter.count_failure(&"alice", now);
         }
-        assert_eq!(limiter.wait(&"bob", now), None);
-        assert_eq!(limiter.wait(&"alice", now + Duration::from_secs(6)), None);
+        assert_eq!(limiter.remaining_wait(&"bob", now), None);
+        assert_eq!(limiter.remaining_wait(&"alice", now + Duration::from_secs(6)), None);
     }
 
     /// The table holds no more than its entries, and a client that comes while it is full is counted all the same.
@@ -310,39 +310,41 @@ mod tests {
     fn more_addresses_than_places_are_limited_too() {
         let (limiter, now) = second(1, 2, RateLimitBy::Address);
         let mut forgot = 0;
-        for n in 0..4 * u32::try_from(ADDRESSES).unwrap() {
+        for n in 0..4 * u32::try_from(MAX_ADDRESSES).unwrap() {
             for _ in 0..2 {
-                let TakenPermit::Admitted { forgot: one } = limiter.take(address(n), now) else { panic!("{n}") };
+                let TakenPermit::Admitted { evicted: one } = limiter.take_permit(address(n), now) else {
+                    panic!("{n}")
+                };
                 forgot += u32::from(one);
             }
-            assert!(matches!(limiter.take(address(n), now), TakenPermit::Denied(_)), "{n}");
+            assert!(matches!(limiter.take_permit(address(n), now), TakenPermit::Denied(_)), "{n}");
         }
         // Each of them but those that are in the table took another's place.
-        assert!(forgot >= 3 * u32::try_from(ADDRESSES).unwrap(), "{forgot}");
+        assert!(forgot >= 3 * u32::try_from(MAX_ADDRESSES).unwrap(), "{forgot}");
         // Once no client owes anything, none is evicted.
         let later = now + Duration::from_secs(60);
-        assert!((0..1000).all(|n| limiter.take(address(n), later) == ADMITTED));
+        assert!((0..1000).all(|n| limiter.take_permit(address(n), later) == ADMITTED));
     }
 
     #[test]
     fn the_address_that_owes_least_is_forgotten_first() {
-        let set: [Entry; WAYS] = std::array::from_fn(|way| Entry {
+        let set: [RateEntry; WAYS] = std::array::from_fn(|way| RateEntry {
             tag: AtomicU64::new(way as u64 * 2 + 1),
             due: AtomicU64::new(1000 - way as u64),
         });
-        let (due, forgot) = find(&set, 101, 500);
+        let (due, forgot) = find_or_evict(&set, 101, 500);
         assert!(forgot && std::ptr::eq(due, &set[7].due));
         assert_eq!((set[7].tag.load(Relaxed), set[7].due.load(Relaxed)), (101, 500));
-        assert!(std::ptr::eq(find(&set, 101, 500).0, &set[7].due));
+        assert!(std::ptr::eq(find_or_evict(&set, 101, 500).0, &set[7].due));
         // What was due is no loss.
-        let (due, forgot) = find(&set, 103, 999);
+        let (due, forgot) = find_or_evict(&set, 103, 999);
         assert!(!forgot && std::ptr::eq(due, &set[7].due));
     }
 
     #[test]
     fn workers_share_what_is_allowed() {
         let (limiter, now) = second(1000, 5000, RateLimitBy::Address);
-        let admitted = || (0..4000).filter(|_| limiter.take(address(1), now) == ADMITTED).count();
+        let admitted = || (0..4000).filter(|_| limiter.take_permit(address(1), now) == ADMITTED).count();
         let all: usize = thread::scope(|scope| {
             let workers: Vec<_> = (0..4).map(|_| scope.spawn(admitted)).collect();
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
@@ -358,8 +360,8 @@ mod tests {
         {
             let now = Instant::now();
             let limiter = RateLimiter::new(limit(requests, per, burst, RateLimitBy::Route), now);
-            assert_eq!(limiter.take(address(1), now), ADMITTED);
-            assert_eq!(limiter.take(address(1), now + 400 * day), ADMITTED);
+            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+            assert_eq!(limiter.take_permit(address(1), now + 400 * day), ADMITTED);
         }
     }
 
@@ -373,11 +375,11 @@ mod tests {
         ) {
             let (limiter, start) = second(requests, burst, RateLimitBy::Route);
             let interval = Duration::from_secs(1) / requests;
-            let mut bucket = Bucket::with_burst(requests, interval * burst);
+            let mut bucket = TokenBucket::with_burst(requests, interval * burst);
             let mut now = start;
             for millis in steps {
                 now += Duration::from_millis(millis);
-                prop_assert_eq!(limiter.take(address(1), now) == ADMITTED, bucket.take_if_there(now));
+                prop_assert_eq!(limiter.take_permit(address(1), now) == ADMITTED, bucket.try_take_token(now));
             }
         }
 
@@ -392,12 +394,12 @@ mod tests {
             let (mut now, mut passed) = (start, 0_u64);
             for micros in steps {
                 now += Duration::from_micros(micros);
-                match limiter.take(address(1), now) {
+                match limiter.take_permit(address(1), now) {
                     TakenPermit::Admitted { .. } => passed += 1,
                     // And a client that waits for `Retry-After` is served.
                     TakenPermit::Denied(wait) => {
                         now += wait;
-                        prop_assert_eq!(limiter.take(address(1), now), ADMITTED);
+                        prop_assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
                         passed += 1;
                     }
                 }

@@ -8,7 +8,7 @@ mod limit;
 mod users;
 
 pub(super) use addresses::AddressRules;
-pub(super) use auth::{AuthDecision, AuthRule, MAX_BODY, pass_on};
+pub(super) use auth::{AuthDecision, AuthRule, MAX_AUTH_BODY, build_auth_response};
 pub(super) use limit::{RateLimiter, TakenPermit};
-pub(super) use users::{Credentials, PasswordCheck, Passwords, UsersRule};
-pub use users::{Users, UsersError, user_line};
+pub(super) use users::{Credentials, PasswordCheck, PasswordChecker, UsersRule};
+pub use users::{Users, UsersError, create_user_line};

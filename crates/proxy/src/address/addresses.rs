@@ -1,7 +1,7 @@
 //! The addresses of a name: in which order a connection tries them, and which of them have failed. Pure, but for the
 //! cell that all threads of the process share.
 
-use crate::balance::{Ejection, EjectionCause, Rule};
+use crate::balance::{Ejection, EjectionCause, EjectionRule};
 use arc_swap::ArcSwap;
 use std::{
     collections::HashMap,
@@ -15,17 +15,21 @@ use tokio::time::Instant;
 const MAX_FAILED: usize = 1024;
 
 /// The failures that all workers and health checks share.
-static OF_PROCESS: LazyLock<Failures> = LazyLock::new(Failures::default);
+static PROCESS_FAILURES: LazyLock<AddressFailures> = LazyLock::new(AddressFailures::default);
 
 /// The order in which to try `addresses`: starting with another one at each `turn`, those that have `failed` last, and
 /// families in turn (RFC 8305 §4). If all have failed, none has.
-pub(crate) fn order(addresses: &[SocketAddr], turn: usize, failed: impl Fn(SocketAddr) -> bool) -> Vec<SocketAddr> {
+pub(crate) fn order_addresses(
+    addresses: &[SocketAddr],
+    turn: usize,
+    failed: impl Fn(SocketAddr) -> bool,
+) -> Vec<SocketAddr> {
     let (last, first): (Vec<_>, Vec<_>) = addresses.iter().partition(|address| failed(**address));
-    [first, last].into_iter().flat_map(|list| alternate(list, turn)).collect()
+    [first, last].into_iter().flat_map(|list| alternate_families(list, turn)).collect()
 }
 
 /// The addresses of `list` from the `turn`th, of both families in turn as far as there are some.
-fn alternate(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<Item = SocketAddr> {
+fn alternate_families(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<Item = SocketAddr> {
     let first = turn.checked_rem(list.len()).unwrap_or_default();
     list.rotate_left(first);
     let is_ipv4 = list.first().is_some_and(SocketAddr::is_ipv4);
@@ -40,22 +44,22 @@ fn alternate(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<Item = Soc
 
 /// Addresses to which no connection could be opened, until when they are tried last. Read without a lock.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Failures(Arc<ArcSwap<HashMap<SocketAddr, Instant>>>);
+pub(crate) struct AddressFailures(Arc<ArcSwap<HashMap<SocketAddr, Instant>>>);
 
-impl Failures {
+impl AddressFailures {
     /// The failures that all threads of the process share.
-    pub(crate) fn of_process() -> Self {
-        OF_PROCESS.clone()
+    pub(crate) fn process_failures() -> Self {
+        PROCESS_FAILURES.clone()
     }
 
     /// Whether `address` is tried last.
-    pub(crate) fn has(&self, address: SocketAddr, now: Instant) -> bool {
+    pub(crate) fn is_failed(&self, address: SocketAddr, now: Instant) -> bool {
         self.0.load().get(&address).is_some_and(|until| now < *until)
     }
 
     /// Has `address` tried last for the time `interval`. Returns false if it is already.
-    pub(crate) fn note(&self, address: SocketAddr, interval: Duration, now: Instant) -> bool {
-        if self.has(address, now) {
+    pub(crate) fn mark_failed(&self, address: SocketAddr, interval: Duration, now: Instant) -> bool {
+        if self.is_failed(address, now) {
             return false;
         }
         let until = now.checked_add(interval).unwrap_or(now);
@@ -74,7 +78,7 @@ impl Failures {
     }
 
     /// Forgets that `address` has failed: a connection to it was opened.
-    pub(crate) fn forget(&self, address: SocketAddr) {
+    pub(crate) fn clear_failure(&self, address: SocketAddr) {
         if self.0.load().contains_key(&address) {
             self.0.rcu(|known| {
                 let mut known = HashMap::clone(known);
@@ -96,33 +100,33 @@ pub(crate) enum Blame {
 
 /// Ejections of the addresses of one name, by one worker's requests.
 #[derive(Debug, Default)]
-pub(crate) struct Ejections(HashMap<SocketAddr, Ejection>);
+pub(crate) struct AddressEjections(HashMap<SocketAddr, Ejection>);
 
-impl Ejections {
+impl AddressEjections {
     /// Whether `address` is ejected.
-    pub(crate) fn has(&self, address: SocketAddr, now: Instant) -> bool {
-        self.0.get(&address).is_some_and(|ejection| ejection.is_out(now.into_std()))
+    pub(crate) fn is_address_ejected(&self, address: SocketAddr, now: Instant) -> bool {
+        self.0.get(&address).is_some_and(|ejection| ejection.is_ejected(now.into_std()))
     }
 
     /// A request over a connection to `address` succeeded.
-    pub(crate) fn went_well(&mut self, address: SocketAddr, now: Instant) {
-        self.0.entry(address).or_default().went_well(now.into_std());
+    pub(crate) fn record_address_success(&mut self, address: SocketAddr, now: Instant) {
+        self.0.entry(address).or_default().on_request_succeeded(now.into_std());
     }
 
     /// A request failed by `cause`, as its connection to `address` broke. Returns for how long the address is ejected
     /// from now on, if it is.
-    pub(crate) fn broke(
+    pub(crate) fn record_address_failure(
         &mut self,
         address: SocketAddr,
         now: Instant,
-        rule: Rule,
+        rule: EjectionRule,
         cause: EjectionCause,
     ) -> Option<Duration> {
-        self.0.entry(address).or_default().failed(now.into_std(), rule, cause, true, false)
+        self.0.entry(address).or_default().on_request_failed(now.into_std(), rule, cause, true, false)
     }
 
     /// Forgets all but `addresses`, which the name has now.
-    pub(crate) fn keep(&mut self, addresses: &[SocketAddr]) {
+    pub(crate) fn retain_addresses(&mut self, addresses: &[SocketAddr]) {
         self.0.retain(|address, _| addresses.contains(address));
     }
 }
@@ -153,52 +157,63 @@ mod tests {
             (0, &[a, b, c, d, e], [a, c, b, d, e]),
         ];
         for (turn, failed, expected) in table {
-            assert_eq!(order(&all, turn, |address| failed.contains(&address)), expected, "{turn} {failed:?}");
+            assert_eq!(order_addresses(&all, turn, |address| failed.contains(&address)), expected, "{turn} {failed:?}");
         }
-        assert_eq!(order(&[], 7, |_| true), []);
+        assert_eq!(order_addresses(&[], 7, |_| true), []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_remembered_for_its_time_and_forgotten_at_a_success() {
         let [one, other] = *list(&["192.0.2.1:80", "192.0.2.2:80"]) else { panic!() };
-        let (failures, now) = (Failures::default(), Instant::now());
+        let (failures, now) = (AddressFailures::default(), Instant::now());
         let known_elsewhere = failures.clone();
-        assert!(failures.note(one, 30 * SECOND, now) && !failures.note(one, 90 * SECOND, now));
-        assert!(known_elsewhere.has(one, now + 29 * SECOND) && !known_elsewhere.has(other, now));
-        assert!(!failures.has(one, now + 30 * SECOND));
-        assert!(failures.note(one, SECOND, now + 30 * SECOND), "it fails again");
-        failures.forget(one);
-        assert!(!failures.has(one, now + 30 * SECOND));
+        assert!(failures.mark_failed(one, 30 * SECOND, now) && !failures.mark_failed(one, 90 * SECOND, now));
+        assert!(known_elsewhere.is_failed(one, now + 29 * SECOND) && !known_elsewhere.is_failed(other, now));
+        assert!(!failures.is_failed(one, now + 30 * SECOND));
+        assert!(failures.mark_failed(one, SECOND, now + 30 * SECOND), "it fails again");
+        failures.clear_failure(one);
+        assert!(!failures.is_failed(one, now + 30 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_are_bounded_in_number() {
-        let (failures, now) = (Failures::default(), Instant::now());
+        let (failures, now) = (AddressFailures::default(), Instant::now());
         let address = |n: usize| SocketAddr::from(([192, 0, 2, 1], u16::try_from(n).unwrap()));
         for n in 0..2 * MAX_FAILED {
-            failures.note(address(n), SECOND, now + Duration::from_micros(n as u64));
+            failures.mark_failed(address(n), SECOND, now + Duration::from_micros(n as u64));
         }
         assert_eq!(failures.0.load().len(), MAX_FAILED);
-        assert!(failures.has(address(2 * MAX_FAILED - 1), now) && !failures.has(address(0), now));
+        assert!(failures.is_failed(address(2 * MAX_FAILED - 1), now) && !failures.is_failed(address(0), now));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_is_ejected_by_the_rule_for_servers() {
         let [one, other] = *list(&["192.0.2.1:80", "192.0.2.2:80"]) else { panic!() };
-        let (mut ejections, now) = (Ejections::default(), Instant::now());
-        let rule = Rule { after: Some(3), time: 10 * SECOND };
-        let fail = |ejections: &mut Ejections| ejections.broke(one, now, rule, EjectionCause::Request(now.into_std()));
+        let (mut ejections, now) = (AddressEjections::default(), Instant::now());
+        let rule = EjectionRule { after: Some(3), time: 10 * SECOND };
+        let fail = |ejections: &mut AddressEjections| {
+            ejections.record_address_failure(one, now, rule, EjectionCause::Request(now.into_std()))
+        };
         assert_eq!((fail(&mut ejections), fail(&mut ejections)), (None, None));
-        ejections.went_well(other, now);
+        ejections.record_address_success(other, now);
         assert_eq!(fail(&mut ejections), Some(10 * SECOND));
-        assert!(ejections.has(one, now) && !ejections.has(other, now) && !ejections.has(one, now + 10 * SECOND));
-        ejections.went_well(other, now);
+        assert!(
+            ejections.is_address_ejected(one, now)
+                && !ejections.is_address_ejected(other, now)
+                && !ejections.is_address_ejected(one, now + 10 * SECOND)
+        );
+        ejections.record_address_success(other, now);
         assert_eq!(
-            ejections.broke(other, now, Rule { after: Some(1), ..rule }, EjectionCause::Request(now.into_std())),
+            ejections.record_address_failure(
+                other,
+                now,
+                EjectionRule { after: Some(1), ..rule },
+                EjectionCause::Request(now.into_std())
+            ),
             None
         );
-        ejections.keep(&[other]);
-        assert!(!ejections.has(one, now));
+        ejections.retain_addresses(&[other]);
+        assert!(!ejections.is_address_ejected(one, now));
     }
 
     proptest! {
@@ -214,7 +229,7 @@ mod tests {
             };
             let addresses: Vec<_> = addresses.iter().map(of).collect();
             let failed = |address: SocketAddr| failed >> (address.port() % 64) & 1 == 1;
-            let ordered = order(&addresses, turn, failed);
+            let ordered = order_addresses(&addresses, turn, failed);
             prop_assert!(ordered.is_sorted_by_key(|address| failed(*address)));
             let sorted = |mut list: Vec<SocketAddr>| { list.sort(); list };
             prop_assert_eq!(sorted(ordered.clone()), sorted(addresses));

@@ -18,16 +18,16 @@ use tokio::{
 const MAX_LOOKUPS: usize = 512;
 
 /// The lookups that run, by name.
-static RUNNING: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(system));
+static PROCESS_LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(resolve_by_system));
 
 /// Blocks until the addresses of a name are known.
-type Resolve = fn(&str) -> io::Result<Vec<IpAddr>>;
+type ResolveFn = fn(&str) -> io::Result<Vec<IpAddr>>;
 
 /// Name lookups, at most one at a time for each name.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
     running: Arc<Mutex<HashMap<String, Receiver<Option<LookupAnswer>>>>>,
-    resolve: Resolve,
+    resolve: ResolveFn,
 }
 
 /// Result of a lookup. Failures are shared by all callers, which `io::Error` cannot be.
@@ -35,7 +35,7 @@ pub(crate) struct Lookups {
 pub(super) struct LookupAnswer {
     pub(crate) addresses: Result<Vec<IpAddr>, Arc<io::Error>>,
     /// When the lookup ended; a caller may take its result much later.
-    pub(crate) at: Instant,
+    pub(crate) ended_at: Instant,
 }
 
 /// A lookup that was started, by this caller or by another one.
@@ -52,7 +52,7 @@ impl Lookup {
     /// # Cancel safety
     ///
     /// The lookup goes on, and each clone of it gets its result.
-    pub(crate) async fn answer(&mut self) -> io::Result<LookupAnswer> {
+    pub(crate) async fn await_answer(&mut self) -> io::Result<LookupAnswer> {
         let gone = || io::Error::other("the lookup ended without a result");
         let answer = self.0.wait_for(Option::is_some).await.map_err(|_| gone())?;
         answer.clone().ok_or_else(gone)
@@ -61,13 +61,13 @@ impl Lookup {
 
 impl Lookups {
     /// No lookups so far. `resolve` may block for as long as it likes.
-    fn new(resolve: Resolve) -> Self {
+    fn new(resolve: ResolveFn) -> Self {
         Self { running: Arc::default(), resolve }
     }
 
     /// The lookups of the process, by getaddrinfo(3).
-    pub(crate) fn of_process() -> Self {
-        RUNNING.clone()
+    pub(crate) fn process_lookups() -> Self {
+        PROCESS_LOOKUPS.clone()
     }
 
     /// Joins the lookup of `name` that runs, or starts one.
@@ -75,7 +75,7 @@ impl Lookups {
     /// # Errors
     ///
     /// [`MAX_LOOKUPS`] others run, or the system has no thread left.
-    pub(super) fn start(&self, name: &str) -> io::Result<Lookup> {
+    pub(super) fn join_or_start(&self, name: &str) -> io::Result<Lookup> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let others = running.len();
         let vacant = match running.entry(name.to_owned()) {
@@ -86,7 +86,8 @@ impl Lookups {
             Entry::Vacant(vacant) => vacant,
         };
         let (result, receiver) = watch::channel(None);
-        let (entry, resolve) = (Running { lookups: Arc::clone(&self.running), name: name.to_owned() }, self.resolve);
+        let (entry, resolve) =
+            (RunningLookup { lookups: Arc::clone(&self.running), name: name.to_owned() }, self.resolve);
         // A thread that was not started drops its entry, which locks the table.
         vacant.insert(receiver.clone());
         drop(running);
@@ -94,7 +95,7 @@ impl Lookups {
             let addresses = resolve(&entry.name).map_err(Arc::new);
             // Before the result is there: a caller that has it may start the next lookup.
             drop(entry);
-            result.send_replace(Some(LookupAnswer { addresses, at: Instant::now() }));
+            result.send_replace(Some(LookupAnswer { addresses, ended_at: Instant::now() }));
         })?;
         Ok(Lookup(receiver))
     }
@@ -108,35 +109,35 @@ impl Lookups {
     /// # Cancel safety
     ///
     /// The lookup goes on.
-    pub(crate) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) async fn resolve_host(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let addresses = match host.parse::<IpAddr>() {
             Ok(literal) => vec![literal],
-            Err(_) => self.start(host)?.answer().await?.addresses.map_err(shared)?,
+            Err(_) => self.join_or_start(host)?.await_answer().await?.addresses.map_err(clone_shared_error)?,
         };
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
     }
 }
 
 /// The entry of a lookup that runs; the lookup has ended when it is dropped, by a panic too.
-struct Running {
+struct RunningLookup {
     lookups: Arc<Mutex<HashMap<String, Receiver<Option<LookupAnswer>>>>>,
     name: String,
 }
 
-impl Drop for Running {
+impl Drop for RunningLookup {
     fn drop(&mut self) {
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
 }
 
 /// An error for one caller from one that several callers share.
-pub(crate) fn shared(error: Arc<io::Error>) -> io::Error {
+pub(crate) fn clone_shared_error(error: Arc<io::Error>) -> io::Error {
     io::Error::new(error.kind(), error)
 }
 
-fn system(name: &str) -> io::Result<Vec<IpAddr>> {
+fn resolve_by_system(name: &str) -> io::Result<Vec<IpAddr>> {
     #[cfg(test)]
-    if let Some(addresses) = tests::known(name) {
+    if let Some(addresses) = tests::known_addresses(name) {
         return Ok(addresses);
     }
     Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
@@ -154,20 +155,20 @@ pub(crate) mod tests {
     };
     use tokio::time::timeout;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(20);
 
     /// Names that the process resolves without the system.
     static KNOWN: Mutex<Vec<(String, Vec<IpAddr>)>> = Mutex::new(Vec::new());
 
     /// Has the process resolve `name` to `addresses`, in this order, from now on.
-    pub(crate) fn resolve(name: &str, addresses: &[IpAddr]) {
+    pub(crate) fn set_known_name(name: &str, addresses: &[IpAddr]) {
         let mut known = KNOWN.lock().unwrap();
         known.retain(|(other, _)| other != name);
         known.push((name.to_owned(), addresses.to_vec()));
     }
 
-    pub(crate) fn known(name: &str) -> Option<Vec<IpAddr>> {
+    pub(crate) fn known_addresses(name: &str) -> Option<Vec<IpAddr>> {
         let known = KNOWN.lock().unwrap();
         known.iter().find(|(other, _)| other == name).map(|(_, addresses)| addresses.clone())
     }
@@ -184,7 +185,7 @@ pub(crate) mod tests {
             Self { released: Mutex::new(false), wake: Condvar::new(), asked: AtomicUsize::new(0) }
         }
 
-        pub(crate) fn answer(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        pub(crate) fn resolve_name(&self, name: &str) -> io::Result<Vec<IpAddr>> {
             if name.starts_with("hang") {
                 self.asked.fetch_add(1, Relaxed);
                 drop(self.wake.wait_while(self.released.lock().unwrap(), |released| !*released).unwrap());
@@ -192,18 +193,18 @@ pub(crate) mod tests {
             if name == "absent" { Err(io::ErrorKind::NotFound.into()) } else { Ok(vec![[192, 0, 2, 1].into()]) }
         }
 
-        pub(crate) fn release(&self) {
+        pub(crate) fn release_names(&self) {
             *self.released.lock().unwrap() = true;
             self.wake.notify_all();
         }
     }
 
     impl Lookups {
-        pub(crate) fn by(resolve: Resolve) -> Self {
+        pub(crate) fn with_resolve(resolve: ResolveFn) -> Self {
             Self::new(resolve)
         }
 
-        pub(crate) fn running(&self) -> usize {
+        pub(crate) fn running_count(&self) -> usize {
             self.running.lock().unwrap().len()
         }
     }
@@ -211,58 +212,60 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_name_has_one_lookup_at_a_time_whether_a_caller_waits_or_not_and_other_names_go_on() {
         static NAMES: LookupNames = LookupNames::new();
-        let lookups = Lookups::by(|name| NAMES.answer(name));
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
         for _ in 0..20 {
-            let mut lookup = lookups.start("hang").unwrap();
-            assert!(timeout(SHORT, lookup.answer()).await.is_err());
-            let answer = timeout(PATIENCE, lookups.start("other").unwrap().answer()).await.unwrap().unwrap();
+            let mut lookup = lookups.join_or_start("hang").unwrap();
+            assert!(timeout(SHORT, lookup.await_answer()).await.is_err());
+            let answer =
+                timeout(TEST_TIMEOUT, lookups.join_or_start("other").unwrap().await_answer()).await.unwrap().unwrap();
             assert_eq!(answer.addresses.unwrap(), [IpAddr::from([192, 0, 2, 1])]);
         }
-        assert_eq!((lookups.running(), NAMES.asked.load(Relaxed)), (1, 1));
-        let mut last = lookups.start("hang").unwrap();
-        NAMES.release();
-        assert!(timeout(PATIENCE, last.answer()).await.unwrap().unwrap().addresses.is_ok());
-        assert_eq!(lookups.running(), 0, "the entry goes before the result comes");
-        timeout(PATIENCE, lookups.start("hang").unwrap().answer()).await.unwrap().unwrap();
+        assert_eq!((lookups.running_count(), NAMES.asked.load(Relaxed)), (1, 1));
+        let mut last = lookups.join_or_start("hang").unwrap();
+        NAMES.release_names();
+        assert!(timeout(TEST_TIMEOUT, last.await_answer()).await.unwrap().unwrap().addresses.is_ok());
+        assert_eq!(lookups.running_count(), 0, "the entry goes before the result comes");
+        timeout(TEST_TIMEOUT, lookups.join_or_start("hang").unwrap().await_answer()).await.unwrap().unwrap();
         assert_eq!(NAMES.asked.load(Relaxed), 2);
     }
 
     #[tokio::test]
     async fn lookups_that_hang_are_bounded_in_number() {
         static NAMES: LookupNames = LookupNames::new();
-        let lookups = Lookups::by(|name| NAMES.answer(name));
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
         for n in 0..MAX_LOOKUPS {
-            lookups.start(&format!("hang{n}")).unwrap();
+            lookups.join_or_start(&format!("hang{n}")).unwrap();
         }
-        assert!(lookups.start("other").is_err());
-        assert!(lookups.start("hang0").is_ok(), "joined");
-        NAMES.release();
-        let deadline = Instant::now() + PATIENCE;
-        while lookups.running() > 0 {
+        assert!(lookups.join_or_start("other").is_err());
+        assert!(lookups.join_or_start("hang0").is_ok(), "joined");
+        NAMES.release_names();
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while lookups.running_count() > 0 {
             assert!(Instant::now() < deadline);
             tokio::task::yield_now().await;
         }
-        assert!(lookups.start("other").is_ok());
+        assert!(lookups.join_or_start("other").is_ok());
     }
 
     #[tokio::test]
     async fn a_failure_and_a_panic_are_errors_of_every_caller_and_no_entry_is_left() {
-        let lookups =
-            Lookups::by(|name| if name == "absent" { LookupNames::new().answer(name) } else { panic!("asked to") });
+        let lookups = Lookups::with_resolve(|name| {
+            if name == "absent" { LookupNames::new().resolve_name(name) } else { panic!("asked to") }
+        });
         for name in ["absent", "panic"] {
-            let answer = timeout(PATIENCE, lookups.start(name).unwrap().answer()).await.unwrap();
-            let failed = answer.and_then(|answer| answer.addresses.map_err(shared));
+            let answer = timeout(TEST_TIMEOUT, lookups.join_or_start(name).unwrap().await_answer()).await.unwrap();
+            let failed = answer.and_then(|answer| answer.addresses.map_err(clone_shared_error));
             failed.unwrap_err();
-            assert_eq!(lookups.running(), 0, "{name}");
-            assert!(timeout(PATIENCE, lookups.addresses(name, 80)).await.unwrap().is_err());
+            assert_eq!(lookups.running_count(), 0, "{name}");
+            assert!(timeout(TEST_TIMEOUT, lookups.resolve_host(name, 80)).await.unwrap().is_err());
         }
     }
 
     #[tokio::test]
     async fn an_address_needs_no_lookup_and_localhost_has_one() {
-        let lookups = Lookups::of_process();
+        let lookups = Lookups::process_lookups();
         for host in ["127.0.0.1", "localhost"] {
-            let addresses = timeout(PATIENCE, lookups.addresses(host, 80)).await.unwrap().unwrap();
+            let addresses = timeout(TEST_TIMEOUT, lookups.resolve_host(host, 80)).await.unwrap().unwrap();
             assert!(addresses.contains(&([127, 0, 0, 1], 80).into()), "{addresses:?}");
         }
     }

@@ -6,10 +6,10 @@ mod lookup;
 mod race;
 mod resolve;
 
-pub(crate) use addresses::{Blame, Failures, order};
+pub(crate) use addresses::{AddressFailures, Blame, order_addresses};
 pub(crate) use lookup::Lookups;
-pub(crate) use race::{Won, race};
+pub(crate) use race::{RaceWinner, race_addresses};
 pub(crate) use resolve::Resolver;
 
 #[cfg(test)]
-pub(crate) use lookup::tests::resolve as resolve_for_tests;
+pub(crate) use lookup::tests::set_known_name as resolve_for_tests;

@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: usize = 64;
 
 /// The attempt that succeeded.
 #[derive(Debug)]
-pub(crate) struct Won<S, P> {
+pub(crate) struct RaceWinner<S, P> {
     pub(crate) stream: S,
     pub(crate) address: SocketAddr,
     /// What the attempt needed, such as a descriptor's count.
@@ -36,7 +36,7 @@ pub(crate) struct Won<S, P> {
 }
 
 /// An attempt that runs.
-struct Running<F, P> {
+struct RunningAttempt<F, P> {
     address: SocketAddr,
     since: Instant,
     /// Before the permit: its socket is closed first.
@@ -58,14 +58,14 @@ struct Running<F, P> {
 /// # Cancel safety
 ///
 /// Dropping the future ends all attempts.
-pub(crate) async fn race<S, P, F: Future<Output = io::Result<S>>>(
+pub(crate) async fn race_addresses<S, P, F: Future<Output = io::Result<S>>>(
     addresses: &[SocketAddr],
     deadline: Instant,
     permit: P,
     another: impl Fn() -> Option<P>,
     attempt: impl Fn(SocketAddr) -> F,
     failed: impl Fn(SocketAddr, &io::Error),
-) -> io::Result<Won<S, P>> {
+) -> io::Result<RaceWinner<S, P>> {
     let mut timer = pin!(sleep_until(deadline));
     let mut waiting = addresses.iter().copied().take(MAX_ATTEMPTS);
     let mut running = VecDeque::with_capacity(CONCURRENT_ATTEMPTS);
@@ -76,14 +76,14 @@ pub(crate) async fn race<S, P, F: Future<Output = io::Result<S>>>(
     let mut due = true;
     poll_fn(|cx| {
         loop {
-            while let Some((at, result)) = first_ready(&mut running, cx) {
+            while let Some((at, result)) = poll_first_ready(&mut running, cx) {
                 let Some(ended) = running.remove(at) else { break };
-                let Running { address, permit: its, .. } = ended;
+                let RunningAttempt { address, permit: its, .. } = ended;
                 match result {
                     Ok(stream) => {
                         // Those that began earlier have had the delay, and more.
-                        running.iter().take(at).for_each(|slower| failed(slower.address, &overtaken()));
-                        return Poll::Ready(Ok(Won { stream, address, permit: its }));
+                        running.iter().take(at).for_each(|slower| failed(slower.address, &overtaken_error()));
+                        return Poll::Ready(Ok(RaceWinner { stream, address, permit: its }));
                     }
                     Err(error) => {
                         failed(address, &error);
@@ -100,30 +100,30 @@ pub(crate) async fn race<S, P, F: Future<Output = io::Result<S>>>(
                     let free = permit.take().or_else(|| room.then(&another).flatten());
                     let taken = || {
                         let oldest = running.pop_front()?;
-                        failed(oldest.address, &overtaken());
+                        failed(oldest.address, &overtaken_error());
                         Some(oldest.permit)
                     };
                     let Some(permit) = free.or_else(taken) else { continue };
                     let since = Instant::now();
-                    running.push_back(Running { address, since, future: Box::pin(attempt(address)), permit });
-                    delay = delay_before(waiting.len(), deadline.saturating_duration_since(since));
+                    running.push_back(RunningAttempt { address, since, future: Box::pin(attempt(address)), permit });
+                    delay = attempt_delay(waiting.len(), deadline.saturating_duration_since(since));
                     timer.as_mut().reset(if waiting.len() > 0 { deadline.min(since + delay) } else { deadline });
                     continue;
                 }
                 if running.is_empty() {
-                    return Poll::Ready(Err(failure.take().unwrap_or_else(no_address)));
+                    return Poll::Ready(Err(failure.take().unwrap_or_else(no_address_error)));
                 }
                 // Nothing else begins: the attempts that run have the rest of the time.
                 timer.as_mut().reset(deadline);
             }
-            if timers::poll_elapsed(timer.as_mut(), cx).is_pending() {
+            if timers::poll_sleep_elapsed(timer.as_mut(), cx).is_pending() {
                 return Poll::Pending;
             }
             let now = Instant::now();
             if now >= deadline {
                 let late = running.iter().filter(|attempt| now.saturating_duration_since(attempt.since) >= delay);
-                late.for_each(|attempt| failed(attempt.address, &timed_out()));
-                return Poll::Ready(Err(timed_out()));
+                late.for_each(|attempt| failed(attempt.address, &connect_timeout_error()));
+                return Poll::Ready(Err(connect_timeout_error()));
             }
             due = true;
         }
@@ -132,8 +132,8 @@ pub(crate) async fn race<S, P, F: Future<Output = io::Result<S>>>(
 }
 
 /// The place of the first attempt that has a result, and the result.
-fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
-    running: &mut VecDeque<Running<F, P>>,
+fn poll_first_ready<S, P, F: Future<Output = io::Result<S>>>(
+    running: &mut VecDeque<RunningAttempt<F, P>>,
     cx: &mut Context<'_>,
 ) -> Option<(usize, io::Result<S>)> {
     running.iter_mut().enumerate().find_map(|(at, attempt)| match attempt.future.as_mut().poll(cx) {
@@ -145,20 +145,20 @@ fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
 /// The delay before the next attempt, where `others` more are to begin within the time `left`. The last one then has as
 /// much time as those before it, which lose their place [`CONCURRENT_ATTEMPTS`] delays after they began: of `n`
 /// addresses each has at least `16 / (n + 15)` of the time, unless the delay is at its minimum.
-fn delay_before(others: usize, left: Duration) -> Duration {
+fn attempt_delay(others: usize, left: Duration) -> Duration {
     let shares = u32::try_from(others.saturating_add(CONCURRENT_ATTEMPTS)).unwrap_or(u32::MAX);
     (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)
 }
 
-fn overtaken() -> io::Error {
+fn overtaken_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer before the next address had one, or its turn")
 }
 
-fn timed_out() -> io::Error {
+fn connect_timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer within the time to connect")
 }
 
-fn no_address() -> io::Error {
+fn no_address_error() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
 
@@ -234,7 +234,7 @@ mod tests {
         let first = Permits { free: &free };
         let before = free.get();
         let deadline = start + Duration::from_millis(limit);
-        let won = race(&addresses, deadline, first, take, attempt, note).await;
+        let won = race_addresses(&addresses, deadline, first, take, attempt, note).await;
         let won = won.map(|won| {
             assert_eq!(won.stream, won.address.port());
             won.stream
@@ -328,7 +328,7 @@ mod tests {
             (Duration::ZERO, 1, millis(10)),
             (Duration::MAX, 0, millis(250)),
         ] {
-            assert_eq!(delay_before(others, left), expected, "{left:?} {others}");
+            assert_eq!(attempt_delay(others, left), expected, "{left:?} {others}");
         }
     }
 }

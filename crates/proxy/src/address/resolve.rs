@@ -1,9 +1,9 @@
 //! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A
 //! lookup that fails keeps the last answer.
 
-use super::addresses::{Blame, Ejections, Failures, order};
-use super::lookup::{Lookup, Lookups, shared};
-use crate::balance::{EjectionCause, Rule};
+use super::addresses::{AddressEjections, AddressFailures, Blame, order_addresses};
+use super::lookup::{Lookup, Lookups, clone_shared_error};
+use crate::balance::{EjectionCause, EjectionRule};
 use litequic_base::timers::timeout;
 use std::{
     cell::{Cell, RefCell},
@@ -19,7 +19,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a request waits for a lookup; below the time that connecting may take, so that the last answer, if there
 /// is one, can still be used. The lookup itself goes on, and the next request that needs it waits for the same one.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One origin's name and its addresses. Belongs to one worker.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ pub(crate) struct Resolver {
     /// The lookup whose result was not taken yet, because the request that waited for it gave up.
     pending: RefCell<Option<Lookup>>,
     /// Addresses to which no connection could be opened, by any worker.
-    failures: Failures,
+    failures: AddressFailures,
     /// Addresses whose connections broke, by this worker's requests.
-    ejections: RefCell<Ejections>,
+    ejections: RefCell<AddressEjections>,
 }
 
 /// The results of the last lookups. Pure.
@@ -55,7 +55,7 @@ impl Resolution {
         self.next_lookup.is_some_and(|next| now < next)
     }
 
-    fn record(&mut self, result: Option<Vec<SocketAddr>>, now: Instant, interval: Duration) {
+    fn record_lookup(&mut self, result: Option<Vec<SocketAddr>>, now: Instant, interval: Duration) {
         match result.filter(|addresses| !addresses.is_empty()) {
             Some(addresses) => {
                 self.addresses = addresses;
@@ -81,9 +81,9 @@ impl Resolver {
             answer: RefCell::new(answer),
             turn: Cell::new(0),
             lookup: Mutex::new(()),
-            lookups: Lookups::of_process(),
+            lookups: Lookups::process_lookups(),
             pending: RefCell::default(),
-            failures: Failures::of_process(),
+            failures: AddressFailures::process_failures(),
             ejections: RefCell::default(),
         }
     }
@@ -97,8 +97,8 @@ impl Resolver {
     /// # Cancel safety
     ///
     /// A lookup in progress goes on, and the next call has its result.
-    pub(crate) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.refresh().await;
+    pub(crate) async fn ordered_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.refresh_addresses().await;
         let answer = self.answer.borrow();
         match &*answer.addresses {
             [] => Err(io::Error::new(io::ErrorKind::NotFound, "the origin's name has no address")),
@@ -107,7 +107,7 @@ impl Resolver {
                 let turn = self.turn.get();
                 self.turn.set(turn.wrapping_add(1));
                 let now = Instant::now();
-                Ok(order(addresses, turn, |address| self.has_failed(address, now)))
+                Ok(order_addresses(addresses, turn, |address| self.is_tried_last(address, now)))
             }
         }
     }
@@ -118,41 +118,41 @@ impl Resolver {
     }
 
     /// Whether `address` is tried last.
-    fn has_failed(&self, address: SocketAddr, now: Instant) -> bool {
-        self.failures.has(address, now) || self.ejections.borrow().has(address, now)
+    fn is_tried_last(&self, address: SocketAddr, now: Instant) -> bool {
+        self.failures.is_failed(address, now) || self.ejections.borrow().is_address_ejected(address, now)
     }
 
     /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is
     /// resolved again.
-    pub(crate) fn unreachable(&self, address: SocketAddr, error: &io::Error) {
-        if self.failures.note(address, self.interval, Instant::now()) {
+    pub(crate) fn on_unreachable(&self, address: SocketAddr, error: &io::Error) {
+        if self.failures.mark_failed(address, self.interval, Instant::now()) {
             tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");
         }
     }
 
     /// A connection to `address` was opened.
-    pub(crate) fn reached(&self, address: SocketAddr) {
-        self.failures.forget(address);
+    pub(crate) fn on_reached(&self, address: SocketAddr) {
+        self.failures.clear_failure(address);
     }
 
     /// A request over a connection to `address` succeeded.
-    pub(crate) fn went_well(&self, address: SocketAddr) {
-        self.ejections.borrow_mut().went_well(address, Instant::now());
+    pub(crate) fn on_address_success(&self, address: SocketAddr) {
+        self.ejections.borrow_mut().record_address_success(address, Instant::now());
     }
 
     /// A request failed by `cause`, as its connection to `address` broke. `rule` says when that ejects the address.
-    pub(crate) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> Blame {
+    pub(crate) fn on_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
         let now = Instant::now();
         let answer = self.answer.borrow();
-        let is_left = |other: &SocketAddr| *other != address && !self.has_failed(*other, now);
+        let is_left = |other: &SocketAddr| *other != address && !self.is_tried_last(*other, now);
         if !answer.addresses.contains(&address) || !answer.addresses.iter().any(is_left) {
             return Blame::Server;
         }
-        Blame::Address(self.ejections.borrow_mut().broke(address, now, rule, cause))
+        Blame::Address(self.ejections.borrow_mut().record_address_failure(address, now, rule, cause))
     }
 
     /// Whether it is time for another lookup, and there is an answer to use meanwhile.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub(crate) fn needs_lookup(&self) -> bool {
         if self.literal {
             return false;
         }
@@ -165,19 +165,19 @@ impl Resolver {
     /// # Cancel safety
     ///
     /// The lookup goes on, and the next call has its result.
-    pub(crate) async fn refresh(&self) {
+    pub(crate) async fn refresh_addresses(&self) {
         if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
-            self.look_up().await;
+            self.run_lookup().await;
         }
     }
 
     /// Whether the last answer has `address`.
-    pub(crate) fn leads_to(&self, address: SocketAddr) -> bool {
+    pub(crate) fn has_address(&self, address: SocketAddr) -> bool {
         self.literal || self.answer.borrow().addresses.contains(&address)
     }
 
     /// One lookup at a time. With an earlier answer no request waits for another's, nor for a slow one.
-    async fn look_up(&self) {
+    async fn run_lookup(&self) {
         let known = !self.answer.borrow().addresses.is_empty();
         let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
         // The lock's last owner may have resolved it meanwhile.
@@ -187,14 +187,14 @@ impl Resolver {
         // Twice at most: the result of a lookup that was given up may be too old by now.
         for _ in 0..2 {
             let given_up = self.pending.borrow().is_some();
-            let result = timeout(LOOKUP_PATIENCE, self.result()).await;
+            let result = timeout(LOOKUP_TIMEOUT, self.take_lookup_result()).await;
             let late = result.is_err();
-            let (found, at) = result.unwrap_or_else(|_| (Err(unanswered()), Instant::now()));
+            let (found, at) = result.unwrap_or_else(|_| (Err(lookup_timeout_error()), Instant::now()));
             if let Err(error) = &found {
                 tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
             }
-            self.answer.borrow_mut().record(found.ok(), at, self.interval);
-            self.ejections.borrow_mut().keep(&self.answer.borrow().addresses);
+            self.answer.borrow_mut().record_lookup(found.ok(), at, self.interval);
+            self.ejections.borrow_mut().retain_addresses(&self.answer.borrow().addresses);
             if late || !given_up || self.answer.borrow().is_fresh(Instant::now()) {
                 return;
             }
@@ -202,47 +202,48 @@ impl Resolver {
     }
 
     /// The addresses that a lookup finds, and when it ended: of the one that an earlier call gave up, or of a new one.
-    async fn result(&self) -> (io::Result<Vec<SocketAddr>>, Instant) {
+    async fn take_lookup_result(&self) -> (io::Result<Vec<SocketAddr>>, Instant) {
         let pending = self.pending.borrow().clone();
-        let lookup = match pending.map_or_else(|| self.lookups.start(&self.host), Ok) {
+        let lookup = match pending.map_or_else(|| self.lookups.join_or_start(&self.host), Ok) {
             Ok(lookup) => lookup,
             Err(error) => return (Err(error), Instant::now()),
         };
         let mut waiting = lookup.clone();
         *self.pending.borrow_mut() = Some(lookup);
-        let answer = waiting.answer().await;
+        let answer = waiting.await_answer().await;
         *self.pending.borrow_mut() = None;
         match answer {
             Ok(answer) => {
-                let addresses = answer.addresses.map_err(shared);
+                let addresses = answer.addresses.map_err(clone_shared_error);
                 let at_port = |address| SocketAddr::new(address, self.port);
-                (addresses.map(|addresses| addresses.into_iter().map(at_port).collect()), answer.at)
+                (addresses.map(|addresses| addresses.into_iter().map(at_port).collect()), answer.ended_at)
             }
             Err(error) => (Err(error), Instant::now()),
         }
     }
 }
 
-fn unanswered() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_PATIENCE:?}; the lookup goes on"))
+fn lookup_timeout_error() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_TIMEOUT:?}; the lookup goes on"))
 }
 
 #[cfg(test)]
 impl Resolver {
     /// The name `host`, looked up by `lookups`.
-    fn by(lookups: &Lookups, host: &str, interval: Duration) -> Self {
+    fn with_lookups(lookups: &Lookups, host: &str, interval: Duration) -> Self {
         Self { lookups: lookups.clone(), ..Self::new(host, 80, interval) }
     }
 
     /// The name has these `addresses` from now on.
-    pub(crate) fn resolved(&self, addresses: Vec<SocketAddr>) {
-        self.answer.borrow_mut().record(Some(addresses), Instant::now(), self.interval);
+    pub(crate) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        self.answer.borrow_mut().record_lookup(Some(addresses), Instant::now(), self.interval);
     }
 
     /// A name with these `addresses`.
-    pub(crate) fn with(addresses: Vec<SocketAddr>) -> Self {
-        let this = Self { failures: Failures::default(), ..Self::new("origin.test", 80, Duration::from_secs(3600)) };
-        this.answer.borrow_mut().record(Some(addresses), Instant::now(), this.interval);
+    pub(crate) fn with_addresses(addresses: Vec<SocketAddr>) -> Self {
+        let this =
+            Self { failures: AddressFailures::default(), ..Self::new("origin.test", 80, Duration::from_secs(3600)) };
+        this.answer.borrow_mut().record_lookup(Some(addresses), Instant::now(), this.interval);
         this
     }
 }
@@ -262,24 +263,24 @@ mod tests {
         let now = Instant::now();
         let mut answer = Resolution::default();
         assert!(!answer.is_fresh(now));
-        answer.record(list(&["192.0.2.1:80"]), now, interval);
+        answer.record_lookup(list(&["192.0.2.1:80"]), now, interval);
         assert!(answer.is_fresh(now + Duration::from_secs(29)));
         let later = now + interval;
         assert!(!answer.is_fresh(later));
-        answer.record(None, later, interval);
+        answer.record_lookup(None, later, interval);
         assert_eq!(Some(answer.addresses.clone()), list(&["192.0.2.1:80"]));
-        answer.record(Some(Vec::new()), later, interval);
+        answer.record_lookup(Some(Vec::new()), later, interval);
         assert_eq!(Some(answer.addresses.clone()), list(&["192.0.2.1:80"]));
-        answer.record(list(&["192.0.2.2:80"]), later, interval);
+        answer.record_lookup(list(&["192.0.2.2:80"]), later, interval);
         assert_eq!(Some(answer.addresses), list(&["192.0.2.2:80"]));
     }
 
     #[tokio::test]
     async fn all_addresses_are_used_in_turn() {
-        let resolver = Resolver::with(list(&["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"]).unwrap());
+        let resolver = Resolver::with_addresses(list(&["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"]).unwrap());
         let mut first = Vec::new();
         for _ in 0..4 {
-            first.push(resolver.addresses().await.unwrap()[0].to_string());
+            first.push(resolver.ordered_addresses().await.unwrap()[0].to_string());
         }
         assert_eq!(first, ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80", "192.0.2.1:80"]);
     }
@@ -287,40 +288,40 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_goes_stale_and_a_new_one_leads_elsewhere() {
         let [old, new] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
-        let resolver = Resolver::with(vec![old]);
-        assert!(resolver.leads_to(old) && !resolver.leads_to(new) && !resolver.is_stale());
+        let resolver = Resolver::with_addresses(vec![old]);
+        assert!(resolver.has_address(old) && !resolver.has_address(new) && !resolver.needs_lookup());
         tokio::time::advance(resolver.interval).await;
-        assert!(resolver.is_stale() && resolver.leads_to(old), "until there is another answer");
-        resolver.answer.borrow_mut().record(Some(vec![new]), Instant::now(), resolver.interval);
-        assert!(resolver.leads_to(new) && !resolver.leads_to(old) && !resolver.is_stale());
+        assert!(resolver.needs_lookup() && resolver.has_address(old), "until there is another answer");
+        resolver.answer.borrow_mut().record_lookup(Some(vec![new]), Instant::now(), resolver.interval);
+        assert!(resolver.has_address(new) && !resolver.has_address(old) && !resolver.needs_lookup());
     }
 
     #[tokio::test]
     async fn an_address_needs_no_lookup() {
         let resolver = Resolver::new("::1", 80, Duration::ZERO);
-        assert_eq!(resolver.addresses().await.unwrap(), list(&["[::1]:80"]).unwrap());
-        assert!(!resolver.is_stale());
+        assert_eq!(resolver.ordered_addresses().await.unwrap(), list(&["[::1]:80"]).unwrap());
+        assert!(!resolver.needs_lookup());
     }
 
     #[tokio::test]
     async fn a_lookup_that_hangs_is_waited_for_again_and_its_late_result_counts() {
         static NAMES: LookupNames = LookupNames::new();
-        let lookups = Lookups::by(|name| NAMES.answer(name));
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
         // Two workers.
-        let [one, other] = [(); 2].map(|()| Resolver::by(&lookups, "hang", Duration::from_secs(3600)));
+        let [one, other] = [(); 2].map(|()| Resolver::with_lookups(&lookups, "hang", Duration::from_secs(3600)));
         for _ in 0..2 {
             let began = Instant::now();
-            assert!(one.addresses().await.is_err());
-            assert!(began.elapsed() < 2 * LOOKUP_PATIENCE);
-            assert!(one.addresses().await.is_err(), "at once: not again within the retry interval");
+            assert!(one.ordered_addresses().await.is_err());
+            assert!(began.elapsed() < 2 * LOOKUP_TIMEOUT);
+            assert!(one.ordered_addresses().await.is_err(), "at once: not again within the retry interval");
             one.answer.borrow_mut().next_lookup = None;
-            assert!(Resolver::by(&lookups, "other", Duration::ZERO).addresses().await.is_ok());
+            assert!(Resolver::with_lookups(&lookups, "other", Duration::ZERO).ordered_addresses().await.is_ok());
         }
-        assert!(timeout(RETRY_INTERVAL, other.addresses()).await.is_err(), "a request that goes away");
-        assert_eq!((lookups.running(), NAMES.asked.load(Relaxed)), (1, 1));
-        NAMES.release();
+        assert!(timeout(RETRY_INTERVAL, other.ordered_addresses()).await.is_err(), "a request that goes away");
+        assert_eq!((lookups.running_count(), NAMES.asked.load(Relaxed)), (1, 1));
+        NAMES.release_names();
         for resolver in [&one, &other] {
-            assert_eq!(Some(resolver.addresses().await.unwrap()), list(&["192.0.2.1:80"]));
+            assert_eq!(Some(resolver.ordered_addresses().await.unwrap()), list(&["192.0.2.1:80"]));
             assert!(resolver.pending.borrow().is_none());
         }
         assert_eq!(NAMES.asked.load(Relaxed), 1, "the result of the one lookup");
@@ -329,14 +330,14 @@ mod tests {
     #[tokio::test]
     async fn a_result_that_was_left_for_longer_than_the_interval_is_looked_up_again() {
         static NAMES: LookupNames = LookupNames::new();
-        let lookups = Lookups::by(|name| NAMES.answer(name));
-        let resolver = Resolver::by(&lookups, "hang", Duration::from_millis(1));
-        assert!(timeout(RETRY_INTERVAL, resolver.addresses()).await.is_err());
-        NAMES.release();
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
+        let resolver = Resolver::with_lookups(&lookups, "hang", Duration::from_millis(1));
+        assert!(timeout(RETRY_INTERVAL, resolver.ordered_addresses()).await.is_err());
+        NAMES.release_names();
         let pending = resolver.pending.borrow().clone();
-        pending.unwrap().answer().await.unwrap();
+        pending.unwrap().await_answer().await.unwrap();
         tokio::time::sleep(resolver.interval * 2).await;
-        assert!(resolver.addresses().await.is_ok());
+        assert!(resolver.ordered_addresses().await.is_ok());
         assert_eq!(NAMES.asked.load(Relaxed), 2);
     }
 }

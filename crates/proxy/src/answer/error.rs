@@ -1,12 +1,12 @@
 //! The answers of litequic in the origin's place: one table from error to status, `Proxy-Status` error type (RFC 9209
 //! §2.3) and message. None of it names an inner address.
 
-use super::pages::Page;
+use super::pages::StaticPage;
 use http::StatusCode;
 use litequic_exchange::{Body, Response, name};
 
 /// A full pool empties within a response's time: soon, but not at once.
-const RETRY_AFTER: u32 = 1;
+const OVERLOAD_RETRY_AFTER: u32 = 1;
 
 /// Why a request gets litequic's answer instead of the origin's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -112,22 +112,22 @@ impl Error {
     }
 
     /// Whether it is the server's fault, as opposed to the load's or the client's.
-    pub(crate) const fn is_servers(self) -> bool {
+    pub(crate) const fn is_servers_fault(self) -> bool {
         self.is_connecting() || matches!(self, Self::ResponseTimeout | Self::RequestTimeout { servers: true })
     }
 
     const fn is_connecting(self) -> bool {
         matches!(self, Self::Resolve | Self::Refused | Self::Unreachable | Self::Connect | Self::ConnectTimeout)
-            || self.is_tls()
+            || self.is_tls_failure()
     }
 
     /// Whether TLS failed.
-    pub(crate) const fn is_tls(self) -> bool {
+    pub(crate) const fn is_tls_failure(self) -> bool {
         matches!(self, Self::TlsCertificate | Self::TlsAlert | Self::TlsProtocol)
     }
 
     /// Status and RFC 9209 error type.
-    pub(crate) const fn table(self) -> (StatusCode, &'static str) {
+    pub(crate) const fn status_and_kind(self) -> (StatusCode, &'static str) {
         match self {
             Self::NoAuthority | Self::AmbiguousField | Self::AmbiguousPath => {
                 (StatusCode::BAD_REQUEST, "http_request_error")
@@ -170,23 +170,23 @@ impl Error {
 
     /// The answer: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`; or
     /// `page` in place of the text.
-    pub(crate) fn response(self, id: &str, page: Option<&Page>) -> Response {
-        let (status, kind) = self.table();
+    pub(crate) fn error_response(self, id: &str, page: Option<&StaticPage>) -> Response {
+        let (status, kind) = self.status_and_kind();
         let mut response = Response::new(status, Body::empty());
         match page {
-            Some(page) => page.fill(&mut response),
-            None => self.tell(id, &mut response),
+            Some(page) => page.fill_error_page(&mut response),
+            None => self.fill_error_text(id, &mut response),
         }
         let fields = &mut response.fields;
-        fields.set(name::X_REQUEST_ID, id.as_bytes());
+        fields.set_field(name::X_REQUEST_ID, id.as_bytes());
         let proxy_status = format!("litequic; error={kind}; details=\"request {id}\"");
-        fields.set(name::PROXY_STATUS, proxy_status.as_bytes());
+        fields.set_field(name::PROXY_STATUS, proxy_status.as_bytes());
         match self {
             Self::TooManyRequests { retry_after } | Self::Maintenance { retry_after } => {
-                fields.set_number(name::RETRY_AFTER, retry_after.into());
+                fields.set_number_field(name::RETRY_AFTER, retry_after.into());
             }
             _ if status == StatusCode::SERVICE_UNAVAILABLE => {
-                fields.set_number(name::RETRY_AFTER, RETRY_AFTER.into());
+                fields.set_number_field(name::RETRY_AFTER, OVERLOAD_RETRY_AFTER.into());
             }
             _ => {}
         }
@@ -194,15 +194,15 @@ impl Error {
     }
 
     /// The answer in words.
-    fn tell(self, id: &str, response: &mut Response) {
+    fn fill_error_text(self, id: &str, response: &mut Response) {
         let status = response.status;
         let reason = status.canonical_reason().unwrap_or_default();
         let body = format!("{} {reason}: {self}\nrequest {id}\n", status.as_u16());
         let fields = &mut response.fields;
-        fields.set(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
-        fields.set_number(name::CONTENT_LENGTH, body.len() as u64);
+        fields.set_field(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+        fields.set_number_field(name::CONTENT_LENGTH, body.len() as u64);
         // The error may be temporary.
-        fields.set(name::CACHE_CONTROL, b"no-store");
+        fields.set_field(name::CACHE_CONTROL, b"no-store");
         response.body = body.into();
     }
 }
@@ -210,12 +210,13 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_exchange::Name;
+    use litequic_exchange::FieldNameRef;
 
     #[test]
     fn an_answer_carries_the_requests_id_three_times() {
-        let response = Error::QueueFull.response("7f3a", None);
-        let field = |name| str::from_utf8(response.fields.get(Name::of(name)).unwrap()).unwrap();
+        let response = Error::QueueFull.error_response("7f3a", None);
+        let field =
+            |name| str::from_utf8(response.fields.get(FieldNameRef::from_lower_case_token(name)).unwrap()).unwrap();
         assert_eq!(response.status, 503);
         assert_eq!(field("retry-after"), "1");
         assert_eq!(field("x-request-id"), "7f3a");
@@ -228,12 +229,12 @@ mod tests {
     fn only_what_passes_says_when_to_come_back() {
         let retry_after = |response: &Response| response.fields.get(name::RETRY_AFTER).map(<[u8]>::to_vec);
         let limited = Error::TooManyRequests { retry_after: 7 };
-        let response = limited.response("7f3a", None);
+        let response = limited.error_response("7f3a", None);
         assert_eq!((response.status.as_u16(), retry_after(&response)), (429, Some(b"7".to_vec())));
         let maintenance = Error::Maintenance { retry_after: 600 };
-        let response = maintenance.response("7f3a", None);
+        let response = maintenance.error_response("7f3a", None);
         assert_eq!((response.status.as_u16(), retry_after(&response)), (503, Some(b"600".to_vec())));
-        let response = Error::Refused.response("7f3a", None);
+        let response = Error::Refused.error_response("7f3a", None);
         assert_eq!((response.status.as_u16(), retry_after(&response)), (502, None));
     }
 }

@@ -5,5 +5,5 @@ mod error;
 mod pages;
 
 pub(crate) use error::Error;
-pub(crate) use pages::{Page, PageSet, discard};
 pub use pages::{PageError, Pages};
+pub(crate) use pages::{PageSet, StaticPage, discard_body};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use litequic_config::{Config, ErrorPages, Errors, Route, Target, body_type};
+use litequic_config::{Config, ErrorPages, ErrorStatuses, RouteConfig, RouteTarget, body_media_type};
 use litequic_exchange::{Body, Response, name};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,9 +19,9 @@ use tokio::time::timeout;
 const MAX_PAGE: u64 = 256 * 1024;
 /// Bytes of an origin's error that are read when a page replaces it, so that its connection can be used again. A longer
 /// one costs the connection.
-const MAX_UNREAD: usize = 64 * 1024;
+const MAX_DISCARDED: usize = 64 * 1024;
 /// How long they may take: the client waits.
-const UNREAD_WAIT: Duration = Duration::from_millis(250);
+const DISCARD_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Why a page cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub enum PageError {
 
 impl PageError {
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub fn page_path(&self) -> &Path {
         match self {
             Self::Read { path, .. } | Self::TooLarge { path, .. } => path,
         }
@@ -57,14 +57,14 @@ impl PageError {
 
 /// A body, and its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct StaticPage {
     content_type: &'static str,
     body: Bytes,
 }
 
 /// The contents of the files that a configuration names, by their paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pages(BTreeMap<PathBuf, Page>);
+pub struct Pages(BTreeMap<PathBuf, StaticPage>);
 
 impl Pages {
     /// Reads every page that `config` names. Blocks on the file system.
@@ -72,10 +72,10 @@ impl Pages {
     /// # Errors
     ///
     /// Each that cannot be used.
-    pub fn load(config: &Config) -> Result<Self, Vec<PageError>> {
+    pub fn read_page_files(config: &Config) -> Result<Self, Vec<PageError>> {
         let (mut good, mut bad) = (BTreeMap::new(), Vec::new());
-        for path in Self::files(config) {
-            match read(&path, what(config, &path)) {
+        for path in Self::page_files(config) {
+            match read_page(&path, page_kind(config, &path)) {
                 Ok(page) => drop(good.insert(path, page)),
                 Err(error) => bad.push(error),
             }
@@ -85,16 +85,16 @@ impl Pages {
 
     /// The pages that `config` names: read anew if possible, else as they are in `self`. Blocks on the file system.
     #[must_use]
-    pub fn renew(&self, config: &Config) -> Self {
+    pub fn reload_pages(&self, config: &Config) -> Self {
         let page = |path: PathBuf| {
-            let page = read(&path, "").ok().or_else(|| self.0.get(&path).cloned())?;
+            let page = read_page(&path, "").ok().or_else(|| self.0.get(&path).cloned())?;
             Some((path, page))
         };
-        Self(Self::files(config).filter_map(page).collect())
+        Self(Self::page_files(config).filter_map(page).collect())
     }
 
     /// The files that `config` names, each once.
-    pub fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
+    pub fn page_files(config: &Config) -> impl Iterator<Item = PathBuf> {
         let routes = config.routes.iter().flat_map(|route| route.error_pages.values());
         let bodies = config.routes.iter().filter_map(body_file);
         let files: BTreeSet<_> = routes.chain(config.error_pages.values()).chain(bodies).cloned().collect();
@@ -102,41 +102,41 @@ impl Pages {
     }
 
     /// Whether `path` is the body of a fixed answer in `config`.
-    pub fn is_body(config: &Config, path: &Path) -> bool {
+    pub fn is_fixed_body(config: &Config, path: &Path) -> bool {
         config.routes.iter().filter_map(body_file).any(|file| file == path)
     }
 
     /// The files that were read before as well, and have another content now.
-    pub fn renewed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
-        let changed = |(path, page): &(&PathBuf, &Page)| before.0.get(*path).is_some_and(|old| old != *page);
+    pub fn changed_files<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
+        let changed = |(path, page): &(&PathBuf, &StaticPage)| before.0.get(*path).is_some_and(|old| old != *page);
         self.0.iter().filter(changed).map(|(path, _)| path)
     }
 
     /// The body of `route`'s fixed answer, if that is a file's.
-    pub(crate) fn body(&self, route: &Route) -> Option<Page> {
+    pub(crate) fn fixed_body(&self, route: &RouteConfig) -> Option<StaticPage> {
         self.0.get(body_file(route)?).cloned()
     }
 
     /// Compiles `pages`.
-    pub(crate) fn of(&self, pages: &ErrorPages) -> PageSet {
-        let read = |(errors, path): (&Errors, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
+    pub(crate) fn compile_pages(&self, pages: &ErrorPages) -> PageSet {
+        let read = |(errors, path): (&ErrorStatuses, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
         PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
     }
 }
 
-fn body_file(route: &Route) -> Option<&PathBuf> {
+fn body_file(route: &RouteConfig) -> Option<&PathBuf> {
     match &route.target {
-        Target::Respond(respond) => respond.file(),
-        Target::Origin(_) | Target::Redirect(_) => None,
+        RouteTarget::Respond(respond) => respond.body_file_path(),
+        RouteTarget::Origin(_) | RouteTarget::Redirect(_) => None,
     }
 }
 
 /// The kind of `path` in `config`, in words.
-fn what(config: &Config, path: &Path) -> &'static str {
-    if Pages::is_body(config, path) { "body file" } else { "error page" }
+fn page_kind(config: &Config, path: &Path) -> &'static str {
+    if Pages::is_fixed_body(config, path) { "body file" } else { "error page" }
 }
 
-fn read(path: &Path, what: &'static str) -> Result<Page, PageError> {
+fn read_page(path: &Path, what: &'static str) -> Result<StaticPage, PageError> {
     let mut body = Vec::new();
     // One byte more, to know a file that is too large from one that just fits.
     match File::open(path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut body)) {
@@ -144,47 +144,47 @@ fn read(path: &Path, what: &'static str) -> Result<Page, PageError> {
         Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge { what, path: path.to_owned() }),
         Ok(_) => {
             // A checked configuration says the type of every other file.
-            let content_type = body_type(path).unwrap_or("application/octet-stream");
-            Ok(Page { content_type, body: body.into() })
+            let content_type = body_media_type(path).unwrap_or("application/octet-stream");
+            Ok(StaticPage { content_type, body: body.into() })
         }
     }
 }
 
-impl Page {
+impl StaticPage {
     /// One of plain `text`.
-    pub(crate) fn text(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         Self { content_type: "text/plain; charset=utf-8", body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     /// Replaces `response`'s body by this one.
-    pub(crate) fn put(&self, response: &mut Response) {
+    pub(crate) fn set_page_body(&self, response: &mut Response) {
         response.body = self.body.clone().into();
-        response.fields.set(name::CONTENT_TYPE, self.content_type.as_bytes());
-        response.fields.set_number(name::CONTENT_LENGTH, self.body.len() as u64);
+        response.fields.set_field(name::CONTENT_TYPE, self.content_type.as_bytes());
+        response.fields.set_number_field(name::CONTENT_LENGTH, self.body.len() as u64);
     }
 
     /// Turns `response` into an error with this body.
-    pub(crate) fn fill(&self, response: &mut Response) {
-        self.put(response);
+    pub(crate) fn fill_error_page(&self, response: &mut Response) {
+        self.set_page_body(response);
         // The error may be temporary.
-        response.fields.set(name::CACHE_CONTROL, b"no-store");
+        response.fields.set_field(name::CACHE_CONTROL, b"no-store");
     }
 
     /// This page in place of an origin's answer, whose fields are kept that a client needs to continue: what it has to
     /// present, what it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
-    pub(crate) fn instead_of(&self, response: &Response) -> Response {
+    pub(crate) fn replace_response(&self, response: &Response) -> Response {
         let mut page = Response::new(response.status, Body::empty());
         for name in [name::WWW_AUTHENTICATE, name::ALLOW, name::RETRY_AFTER] {
-            response.fields.all(name).for_each(|value| page.fields.append(name, value));
+            response.fields.all_values(name).for_each(|value| page.fields.append(name, value));
         }
-        self.fill(&mut page);
+        self.fill_error_page(&mut page);
         page
     }
 }
 
 /// Reads what a page replaces to its end, if that is near, so that the origin's connection can be used again.
-pub(crate) async fn discard(mut body: Body) {
-    let mut left = MAX_UNREAD;
+pub(crate) async fn discard_body(mut body: Body) {
+    let mut left = MAX_DISCARDED;
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
             let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { return };
@@ -192,34 +192,34 @@ pub(crate) async fn discard(mut body: Body) {
         }
     };
     // Dropped before its end, it closes the connection.
-    let _ = timeout(UNREAD_WAIT, read).await;
+    let _ = timeout(DISCARD_TIMEOUT, read).await;
 }
 
 /// A route's pages, and those for all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageSet {
-    own: Arc<BTreeMap<Errors, Page>>,
-    general: Arc<BTreeMap<Errors, Page>>,
+    own: Arc<BTreeMap<ErrorStatuses, StaticPage>>,
+    general: Arc<BTreeMap<ErrorStatuses, StaticPage>>,
     /// Whether the pages also replace the origin's errors.
     intercept: bool,
 }
 
 impl PageSet {
     /// The pages of `self`, then those of `general`; also for the origin's errors if they `intercept` them.
-    pub(crate) fn before(self, general: &Self, intercept: bool) -> Self {
+    pub(crate) fn with_general(self, general: &Self, intercept: bool) -> Self {
         Self { own: self.own, general: Arc::clone(&general.own), intercept }
     }
 
     /// What the client gets in place of the origin's answer with `status`.
-    pub(crate) fn intercepts(&self, status: StatusCode) -> Option<&Page> {
-        if self.intercept { self.find(status) } else { None }
+    pub(crate) fn find_intercepting(&self, status: StatusCode) -> Option<&StaticPage> {
+        if self.intercept { self.find_page(status) } else { None }
     }
 
     /// The page for an answer with `status`: the route's before the general one, and each by its number before its
     /// class.
-    pub(crate) fn find(&self, status: StatusCode) -> Option<&Page> {
+    pub(crate) fn find_page(&self, status: StatusCode) -> Option<&StaticPage> {
         let status = status.as_u16();
-        let keys = [Errors::Status(status), Errors::Class(status / 100)];
+        let keys = [ErrorStatuses::Status(status), ErrorStatuses::Class(status / 100)];
         [&self.own, &self.general]
             .into_iter()
             .flat_map(|pages| keys.iter().map(move |key| pages.get(key)))
@@ -231,21 +231,26 @@ impl PageSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_exchange::Name;
+    use litequic_exchange::FieldNameRef;
     use std::fs;
 
-    fn page(text: &'static str) -> Page {
-        Page { content_type: "text/plain", body: Bytes::from_static(text.as_bytes()) }
+    fn page(text: &'static str) -> StaticPage {
+        StaticPage { content_type: "text/plain", body: Bytes::from_static(text.as_bytes()) }
     }
 
     #[test]
     fn the_routes_page_comes_first_and_a_number_before_its_class() {
         let set = |pages: &[(&str, &'static str)]| PageSet {
-            own: Arc::new(pages.iter().map(|(key, text)| (Errors::parse(key).unwrap(), page(text))).collect()),
+            own: Arc::new(
+                pages
+                    .iter()
+                    .map(|(key, text)| (ErrorStatuses::parse_error_statuses(key).unwrap(), page(text)))
+                    .collect(),
+            ),
             ..PageSet::default()
         };
         let general = set(&[("502", "general 502"), ("5xx", "general 5xx"), ("404", "general 404")]);
-        let both = set(&[("503", "own 503"), ("4xx", "own 4xx")]).before(&general, true);
+        let both = set(&[("503", "own 503"), ("4xx", "own 4xx")]).with_general(&general, true);
         for (status, expected) in [
             (503, Some("own 503")),
             (404, Some("own 4xx")),
@@ -255,12 +260,12 @@ mod tests {
             (200, None),
             (302, None),
         ] {
-            let found = both.find(StatusCode::from_u16(status).unwrap());
+            let found = both.find_page(StatusCode::from_u16(status).unwrap());
             assert_eq!(found, expected.map(page).as_ref(), "{status}");
-            assert_eq!(both.intercepts(StatusCode::from_u16(status).unwrap()), found, "{status}");
+            assert_eq!(both.find_intercepting(StatusCode::from_u16(status).unwrap()), found, "{status}");
         }
-        let passing = both.before(&general, false);
-        assert_eq!(passing.intercepts(StatusCode::SERVICE_UNAVAILABLE), None);
+        let passing = both.with_general(&general, false);
+        assert_eq!(passing.find_intercepting(StatusCode::SERVICE_UNAVAILABLE), None);
     }
 
     #[test]
@@ -270,21 +275,21 @@ mod tests {
         fs::write(path("fits.html"), vec![b' '; 256 * 1024]).unwrap();
         fs::write(path("large.txt"), vec![b' '; 256 * 1024 + 1]).unwrap();
         let origin = "http://origin".parse().unwrap();
-        let mut config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        config.error_pages.insert(Errors::Class(5), path("fits.html"));
-        config.routes[0].error_pages.insert(Errors::Status(404), path("fits.html"));
-        let first = Pages::load(&config).unwrap();
+        let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        config.error_pages.insert(ErrorStatuses::Class(5), path("fits.html"));
+        config.routes[0].error_pages.insert(ErrorStatuses::Status(404), path("fits.html"));
+        let first = Pages::read_page_files(&config).unwrap();
         assert_eq!(first.0.len(), 1);
         assert_eq!(first.0[&path("fits.html")].content_type, "text/html; charset=utf-8");
 
         fs::write(path("fits.html"), "short").unwrap();
-        let second = Pages::load(&config).unwrap();
-        assert_eq!(second.renewed(&first).collect::<Vec<_>>(), [&path("fits.html")]);
-        assert_eq!(first.renewed(&first).next(), None);
+        let second = Pages::read_page_files(&config).unwrap();
+        assert_eq!(second.changed_files(&first).collect::<Vec<_>>(), [&path("fits.html")]);
+        assert_eq!(first.changed_files(&first).next(), None);
 
-        config.error_pages.insert(Errors::Class(4), path("large.txt"));
-        config.error_pages.insert(Errors::Status(500), path("absent.txt"));
-        let messages: Vec<_> = Pages::load(&config).unwrap_err().iter().map(ToString::to_string).collect();
+        config.error_pages.insert(ErrorStatuses::Class(4), path("large.txt"));
+        config.error_pages.insert(ErrorStatuses::Status(500), path("absent.txt"));
+        let messages: Vec<_> = Pages::read_page_files(&config).unwrap_err().iter().map(ToString::to_string).collect();
         assert_eq!(messages.len(), 2);
         assert!(messages[0].ends_with("absent.txt cannot be read: No such file or directory (os error 2)"));
         assert!(messages[1].ends_with("large.txt is larger than 256 KiB"));
@@ -301,11 +306,11 @@ mod tests {
             ("etag", "\"a\""),
             ("server", "origin"),
         ] {
-            response.fields.append(Name::of(name), value.as_bytes());
+            response.fields.append(FieldNameRef::from_lower_case_token(name), value.as_bytes());
         }
-        let page = page("who?").instead_of(&response);
+        let page = page("who?").replace_response(&response);
         assert_eq!(page.status, 401);
-        let mut names: Vec<_> = page.fields.iter().map(|line| line.name()).collect();
+        let mut names: Vec<_> = page.fields.iter().map(|line| line.name_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["cache-control", "content-length", "content-type", "www-authenticate", "www-authenticate"]);
         assert_eq!(page.fields.get(name::CONTENT_LENGTH), Some(&b"4"[..]));

@@ -1,11 +1,11 @@
 //! Retry budget: a share of the requests that are sent, and a few more each second.
 
-use litequic_base::rate::Bucket;
+use litequic_base::rate::TokenBucket;
 use litequic_config::Fraction;
 use std::time::Instant;
 
 /// How much of the share may accumulate, in retries: a server's end is a burst, not a state.
-const SAVED: u64 = 100;
+const MAX_SAVED: u64 = 100;
 
 /// One worker's budget for one origin.
 #[derive(Debug)]
@@ -15,28 +15,28 @@ pub(crate) struct RetryBudget {
     /// Millionths of a request.
     saved: u64,
     /// `None` if the minimum is nothing.
-    minimum: Option<Bucket>,
+    minimum: Option<TokenBucket>,
 }
 
 impl RetryBudget {
     /// `share` of what is sent, and `minimum` a second.
     pub(crate) fn new(share: Option<Fraction>, minimum: u32) -> Self {
-        let minimum = (minimum > 0).then(|| Bucket::new(minimum));
+        let minimum = (minimum > 0).then(|| TokenBucket::new(minimum));
         Self { share: share.map_or(0, |share| share.0), saved: 0, minimum }
     }
 
     /// Counts a request of a client.
-    pub(crate) fn earn(&mut self) {
-        self.saved = (self.saved + u64::from(self.share)).min(SAVED * u64::from(Fraction::ALL.0));
+    pub(crate) fn earn_share(&mut self) {
+        self.saved = (self.saved + u64::from(self.share)).min(MAX_SAVED * u64::from(Fraction::ALL.0));
     }
 
     /// Whether a retry is permitted now; then it is counted.
-    pub(crate) fn spend(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_retry(&mut self, now: Instant) -> bool {
         if let Some(left) = self.saved.checked_sub(Fraction::ALL.0.into()) {
             self.saved = left;
             return true;
         }
-        self.minimum.as_mut().is_some_and(|minimum| minimum.take_if_there(now))
+        self.minimum.as_mut().is_some_and(|minimum| minimum.try_take_token(now))
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     fn spent(budget: &mut RetryBudget, now: Instant) -> usize {
-        (0..10_000).take_while(|_| budget.spend(now)).count()
+        (0..10_000).take_while(|_| budget.take_retry(now)).count()
     }
 
     #[test]
@@ -55,9 +55,9 @@ mod tests {
         let now = Instant::now();
         let mut budget = RetryBudget::new(Some(Fraction(200_000)), 0);
         assert_eq!(spent(&mut budget, now), 0);
-        (0..50).for_each(|_| budget.earn());
+        (0..50).for_each(|_| budget.earn_share());
         assert_eq!(spent(&mut budget, now), 10);
-        (0..1_000_000).for_each(|_| budget.earn());
+        (0..1_000_000).for_each(|_| budget.earn_share());
         assert_eq!(spent(&mut budget, now), 100, "no more is saved up");
     }
 
@@ -84,10 +84,10 @@ mod tests {
                 now += Duration::from_millis(millis);
                 passed += millis;
                 for _ in 0..requests {
-                    budget.earn();
+                    budget.earn_share();
                     sent += 1;
                 }
-                again += (0..retries).filter(|_| budget.spend(now)).count() as u64;
+                again += (0..retries).filter(|_| budget.take_retry(now)).count() as u64;
             }
             let allowed = sent * u64::from(share) / 1_000_000 + u64::from(minimum) * (10_000 + passed) / 1000;
             prop_assert!(again <= allowed, "{again} of {allowed}");

@@ -12,11 +12,11 @@ use litequic_exchange::{Fields, name};
 use std::fmt;
 
 /// Bytes of the MAC: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
-const TAG: usize = 16;
+const MAC_BYTES: usize = 16;
 /// In hexadecimal digits.
-const VALUE: usize = 2 * TAG;
+const VALUE_DIGITS: usize = 2 * MAC_BYTES;
 /// Cookies of the name that are read: a browser sends one for each path and domain that has one.
-const MAX_SHOWN: usize = 4;
+const MAX_COOKIES_READ: usize = 4;
 
 /// The key of the cookies.
 #[derive(Clone)]
@@ -29,17 +29,17 @@ impl CookieKey {
     }
 
     /// Cookies are valid in this process only.
-    pub fn random() -> Self {
+    pub fn with_random_secret() -> Self {
         Self::new(&rand::random::<[u8; 32]>())
     }
 
-    fn value(&self, origin: &str, server: &str) -> [u8; VALUE] {
+    fn cookie_value(&self, origin: &str, server: &str) -> [u8; VALUE_DIGITS] {
         let mut context = hmac::Context::with_key(&self.0);
         // With its length, so that no other pair has the same input.
         for part in [(origin.len() as u64).to_be_bytes().as_slice(), origin.as_bytes(), server.as_bytes()] {
             context.update(part);
         }
-        let mut value = [0; VALUE];
+        let mut value = [0; VALUE_DIGITS];
         let digits = context.sign();
         let digits = digits.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
         for (place, digit) in value.iter_mut().zip(digits) {
@@ -57,7 +57,7 @@ impl fmt::Debug for CookieKey {
 
 /// The cookie of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum RequestCookie {
     /// No cookie of that name.
     Nothing,
     /// One of the server with this number.
@@ -68,19 +68,19 @@ pub(crate) enum Shown {
 
 /// The cookies of one origin.
 #[derive(Debug)]
-pub(crate) struct Cookies {
+pub(crate) struct StickyCookies {
     name: String,
     /// By the servers' numbers.
-    values: Vec<[u8; VALUE]>,
+    values: Vec<[u8; VALUE_DIGITS]>,
     /// `Set-Cookie`, by the same.
     fields: Vec<String>,
 }
 
-impl Cookies {
+impl StickyCookies {
     /// The cookies called `name` of `origin`, whose servers are at these addresses.
     pub(crate) fn new(name: &str, key: &CookieKey, origin: &str, servers: impl Iterator<Item = String>) -> Self {
-        let values: Vec<_> = servers.map(|server| key.value(origin, &server)).collect();
-        let field = |value: &[u8; VALUE]| {
+        let values: Vec<_> = servers.map(|server| key.cookie_value(origin, &server)).collect();
+        let field = |value: &[u8; VALUE_DIGITS]| {
             let mut text = format!("{name}=");
             for digit in value {
                 text.push(char::from(*digit));
@@ -93,22 +93,22 @@ impl Cookies {
     }
 
     /// The cookie of a request with `fields`.
-    pub(crate) fn shown(&self, fields: &Fields) -> Shown {
-        let lines = fields.all(name::COOKIE);
+    pub(crate) fn read_cookie(&self, fields: &Fields) -> RequestCookie {
+        let lines = fields.all_values(name::COOKIE);
         let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
         let values = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(self.name.as_bytes())?.strip_prefix(b"="));
-        let mut shown = Shown::Nothing;
-        for value in values.take(MAX_SHOWN) {
+        let mut shown = RequestCookie::Nothing;
+        for value in values.take(MAX_COOKIES_READ) {
             match self.values.iter().position(|known| verify_slices_are_equal(known, value).is_ok()) {
-                Some(server) => return Shown::Server(server),
-                None => shown = Shown::Unknown,
+                Some(server) => return RequestCookie::Server(server),
+                None => shown = RequestCookie::Unknown,
             }
         }
         shown
     }
 
     /// The `Set-Cookie` of a client of `server`.
-    pub(crate) fn field(&self, server: usize) -> Option<&str> {
+    pub(crate) fn set_cookie_value(&self, server: usize) -> Option<&str> {
         self.fields.get(server).map(String::as_str)
     }
 }
@@ -120,39 +120,39 @@ mod tests {
 
     const SERVERS: [&str; 3] = ["http://10.0.0.5:8080", "http://10.0.0.6:8080", "unix:/run/a.sock"];
 
-    fn cookies_of(secret: u8, origin: &str, servers: &[&str]) -> Cookies {
+    fn cookies_of(secret: u8, origin: &str, servers: &[&str]) -> StickyCookies {
         let servers = servers.iter().map(ToString::to_string);
-        Cookies::new("origin_server", &CookieKey::new(&[secret; 32]), origin, servers)
+        StickyCookies::new("origin_server", &CookieKey::new(&[secret; 32]), origin, servers)
     }
 
-    fn cookies() -> Cookies {
+    fn cookies() -> StickyCookies {
         cookies_of(7, "origin", &SERVERS)
     }
 
     /// Of a cookie as a client sends it back.
-    fn pair(cookies: &Cookies, server: usize) -> String {
-        cookies.field(server).unwrap().split(';').next().unwrap().to_owned()
+    fn pair(cookies: &StickyCookies, server: usize) -> String {
+        cookies.set_cookie_value(server).unwrap().split(';').next().unwrap().to_owned()
     }
 
-    fn shown(cookies: &Cookies, lines: &[&str]) -> Shown {
+    fn shown(cookies: &StickyCookies, lines: &[&str]) -> RequestCookie {
         let fields = lines.iter().map(|line| (name::COOKIE, line.as_bytes()));
-        cookies.shown(&fields.collect())
+        cookies.read_cookie(&fields.collect())
     }
 
     #[test]
     fn a_cookie_names_its_server_and_tells_nothing_of_it() {
         let cookies = cookies();
         for (number, server) in SERVERS.iter().enumerate() {
-            let field = cookies.field(number).unwrap();
+            let field = cookies.set_cookie_value(number).unwrap();
             let (pair, attributes) = field.split_once("; ").unwrap();
             assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Lax");
-            assert_eq!(shown(&cookies, &[pair]), Shown::Server(number));
+            assert_eq!(shown(&cookies, &[pair]), RequestCookie::Server(number));
             let (name, value) = pair.split_once('=').unwrap();
             assert_eq!(name, "origin_server");
-            assert!(value.len() == VALUE && value.bytes().all(|byte| byte.is_ascii_hexdigit()), "{value}");
+            assert!(value.len() == VALUE_DIGITS && value.bytes().all(|byte| byte.is_ascii_hexdigit()), "{value}");
             assert!(!server.split(['/', ':', '.']).any(|part| part.len() > 2 && value.contains(part)), "{value}");
         }
-        assert_eq!(cookies.field(3), None);
+        assert_eq!(cookies.set_cookie_value(3), None);
     }
 
     #[test]
@@ -162,19 +162,27 @@ mod tests {
         let cut = first.get(..first.len() - 1).unwrap();
         let other = first.replace("origin_server", "xorigin_server");
         for (what, lines, expected) in [
-            ("no field", vec![], Shown::Nothing),
-            ("others alone", vec!["a=b; c=d"], Shown::Nothing),
-            ("one of another name", vec![&*other], Shown::Nothing),
-            ("its name without a value", vec!["origin_server"], Shown::Nothing),
-            ("between others", vec![&*format!("a=b; {first};c=d")], Shown::Server(0)),
-            ("on a line of its own, as HTTP/2 may have it", vec!["a=b", &*second, "c=d"], Shown::Server(1)),
-            ("empty", vec!["origin_server="], Shown::Unknown),
-            ("cut", vec![cut], Shown::Unknown),
-            ("longer", vec![&*format!("{first}0")], Shown::Unknown),
-            ("in capitals", vec![&*first.to_uppercase().replace("ORIGIN_SERVER", "origin_server")], Shown::Unknown),
-            ("another path's first", vec![&*format!("origin_server=x; {first}")], Shown::Server(0)),
-            ("two", vec![&*format!("{second}; {first}")], Shown::Server(1)),
-            ("too many", vec![&*format!("{}{first}", "origin_server=x; ".repeat(MAX_SHOWN))], Shown::Unknown),
+            ("no field", vec![], RequestCookie::Nothing),
+            ("others alone", vec!["a=b; c=d"], RequestCookie::Nothing),
+            ("one of another name", vec![&*other], RequestCookie::Nothing),
+            ("its name without a value", vec!["origin_server"], RequestCookie::Nothing),
+            ("between others", vec![&*format!("a=b; {first};c=d")], RequestCookie::Server(0)),
+            ("on a line of its own, as HTTP/2 may have it", vec!["a=b", &*second, "c=d"], RequestCookie::Server(1)),
+            ("empty", vec!["origin_server="], RequestCookie::Unknown),
+            ("cut", vec![cut], RequestCookie::Unknown),
+            ("longer", vec![&*format!("{first}0")], RequestCookie::Unknown),
+            (
+                "in capitals",
+                vec![&*first.to_uppercase().replace("ORIGIN_SERVER", "origin_server")],
+                RequestCookie::Unknown,
+            ),
+            ("another path's first", vec![&*format!("origin_server=x; {first}")], RequestCookie::Server(0)),
+            ("two", vec![&*format!("{second}; {first}")], RequestCookie::Server(1)),
+            (
+                "too many",
+                vec![&*format!("{}{first}", "origin_server=x; ".repeat(MAX_COOKIES_READ))],
+                RequestCookie::Unknown,
+            ),
         ] {
             assert_eq!(shown(&cookies, &lines), expected, "{what}");
         }
@@ -184,11 +192,11 @@ mod tests {
     fn a_cookie_is_good_for_its_key_origin_and_server_wherever_that_stands_in_the_list() {
         let given = pair(&cookies(), 0);
         for (what, cookies, expected) in [
-            ("another process with the key", cookies(), Shown::Server(0)),
-            ("another order", cookies_of(7, "origin", &[SERVERS[1], SERVERS[0]]), Shown::Server(1)),
-            ("its server is gone", cookies_of(7, "origin", &SERVERS[1..]), Shown::Unknown),
-            ("another key", cookies_of(8, "origin", &SERVERS), Shown::Unknown),
-            ("another origin", cookies_of(7, "other", &SERVERS), Shown::Unknown),
+            ("another process with the key", cookies(), RequestCookie::Server(0)),
+            ("another order", cookies_of(7, "origin", &[SERVERS[1], SERVERS[0]]), RequestCookie::Server(1)),
+            ("its server is gone", cookies_of(7, "origin", &SERVERS[1..]), RequestCookie::Unknown),
+            ("another key", cookies_of(8, "origin", &SERVERS), RequestCookie::Unknown),
+            ("another origin", cookies_of(7, "other", &SERVERS), RequestCookie::Unknown),
         ] {
             assert_eq!(shown(&cookies, &[&given]), expected, "{what}");
         }
@@ -201,14 +209,14 @@ mod tests {
             let cookies = cookies();
             let known = (0..SERVERS.len()).any(|server| pair(&cookies, server) == format!("origin_server={value}"));
             let found = shown(&cookies, &[&format!("origin_server={value}")]);
-            prop_assert!(known || found == Shown::Unknown);
+            prop_assert!(known || found == RequestCookie::Unknown);
         }
 
         #[test]
         fn whatever_a_client_sends_is_read(lines in prop::collection::vec(prop::collection::vec(0x20..=0xff_u8, 0..60), 0..5)) {
-            let lines = lines.iter().filter(|line| litequic_exchange::field::is_value(line));
+            let lines = lines.iter().filter(|line| litequic_exchange::field::is_field_value(line));
             let fields = lines.map(|line| (name::COOKIE, line.as_slice()));
-            cookies().shown(&fields.collect());
+            cookies().read_cookie(&fields.collect());
         }
     }
 }

@@ -12,7 +12,7 @@ const MAX_DOUBLINGS: u32 = 3;
 /// How recently a request must have succeeded for another one's failure not to count: a server that is down is ejected
 /// that much later, and one that serves a request a second for each worker is never ejected for the requests of one
 /// client.
-const RECENT: Duration = Duration::from_secs(1);
+const RECENT_SUCCESS: Duration = Duration::from_secs(1);
 
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum EjectionCause {
 
 /// The threshold and the time of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct EjectionRule {
     /// Failures in a row; `None` is never.
     pub(crate) after: Option<u32>,
     /// The first time.
@@ -38,19 +38,19 @@ pub(crate) struct Ejection {
     /// Requests that failed since the last success.
     failures: u32,
     /// When that was.
-    well: Option<Instant>,
+    last_success: Option<Instant>,
     state: EjectionState,
     /// How often in a row it was ejected without having been healthy for as long in between.
     times: u32,
     /// Since when it is back, and how long it had been ejected.
-    back: Option<(Instant, Duration)>,
+    readmitted: Option<(Instant, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EjectionState {
     #[default]
-    Well,
-    Out {
+    Active,
+    Ejected {
         since: Instant,
         until: Instant,
     },
@@ -64,29 +64,29 @@ enum EjectionState {
 
 impl Ejection {
     /// Whether it is ejected.
-    pub(crate) fn is_out(&self, now: Instant) -> bool {
-        matches!(self.state, EjectionState::Out { until, .. } if now < until)
+    pub(crate) fn is_ejected(&self, now: Instant) -> bool {
+        matches!(self.state, EjectionState::Ejected { until, .. } if now < until)
     }
 
     /// Whether it may get a request.
-    pub(crate) fn is_open(&self, now: Instant) -> bool {
+    pub(crate) fn accepts_requests(&self, now: Instant) -> bool {
         match self.state {
-            EjectionState::Well => true,
-            EjectionState::Out { until, .. } => now >= until,
+            EjectionState::Active => true,
+            EjectionState::Ejected { until, .. } => now >= until,
             EjectionState::Trial { in_flight, .. } => !in_flight,
         }
     }
 
     /// How long it has been back; `None` for one that was never ejected, or is.
-    pub(crate) fn back_for(&self, now: Instant) -> Option<Duration> {
-        let (since, _) = self.back.filter(|_| self.state == EjectionState::Well)?;
+    pub(crate) fn time_since_readmission(&self, now: Instant) -> Option<Duration> {
+        let (since, _) = self.readmitted.filter(|_| self.state == EjectionState::Active)?;
         Some(now.saturating_duration_since(since))
     }
 
     /// The server gets a request. Returns whether that is its trial.
-    pub(crate) fn chosen(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_chosen(&mut self, now: Instant) -> bool {
         let was_out = match self.state {
-            EjectionState::Out { since, until } if now >= until => until.saturating_duration_since(since),
+            EjectionState::Ejected { since, until } if now >= until => until.saturating_duration_since(since),
             EjectionState::Trial { in_flight: false, was_out } => was_out,
             _ => return false,
         };
@@ -95,40 +95,40 @@ impl Ejection {
     }
 
     /// The trial ended without a result.
-    pub(crate) fn undecided(&mut self) {
+    pub(crate) fn on_undecided(&mut self) {
         if let EjectionState::Trial { was_out, .. } = self.state {
             self.state = EjectionState::Trial { in_flight: false, was_out };
         }
     }
 
     /// The server has answered: a trial brings it back. Returns whether it was one.
-    pub(crate) fn answered(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_answered(&mut self, now: Instant) -> bool {
         let EjectionState::Trial { was_out, .. } = self.state else { return false };
-        self.state = EjectionState::Well;
+        self.state = EjectionState::Active;
         self.failures = 0;
-        self.back = Some((now, was_out));
+        self.readmitted = Some((now, was_out));
         true
     }
 
     /// A request succeeded.
-    pub(crate) fn went_well(&mut self, now: Instant) {
+    pub(crate) fn on_request_succeeded(&mut self, now: Instant) {
         self.failures = 0;
-        self.well = Some(now);
+        self.last_success = Some(now);
     }
 
     /// Whether a failure does not count now, as others are served.
     fn serves_others(&self, cause: EjectionCause, now: Instant) -> bool {
-        let (EjectionCause::Request(began), Some(well)) = (cause, self.well) else { return false };
-        well >= began || now.saturating_duration_since(well) < RECENT
+        let (EjectionCause::Request(began), Some(well)) = (cause, self.last_success) else { return false };
+        well >= began || now.saturating_duration_since(well) < RECENT_SUCCESS
     }
 
     /// A request failed by `cause`. Returns for how long the server is ejected from now on, if it is; `may` says
     /// whether another one may be ejected, and `trial` whether the request was the trial: others that were sent before
     /// the ejection decide nothing.
-    pub(crate) fn failed(
+    pub(crate) fn on_request_failed(
         &mut self,
         now: Instant,
-        rule: Rule,
+        rule: EjectionRule,
         cause: EjectionCause,
         may: bool,
         trial: bool,
@@ -140,12 +140,12 @@ impl Ejection {
         self.failures = self.failures.saturating_add(1);
         let enough = rule.after.is_some_and(|after| self.failures >= after);
         let again = trial && rule.after.is_some();
-        if self.is_out(now) || !(enough || again) || !may {
-            self.undecided();
+        if self.is_ejected(now) || !(enough || again) || !may {
+            self.on_undecided();
             return None;
         }
         let recovered = |(at, was_out): (Instant, Duration)| now.saturating_duration_since(at) > was_out;
-        if self.back.is_some_and(recovered) {
+        if self.readmitted.is_some_and(recovered) {
             self.times = 0;
         }
         let time = rule.time.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
@@ -153,12 +153,12 @@ impl Ejection {
         self.failures = 0;
         // A time beyond the clock's range is for ever.
         let until = now.checked_add(time).unwrap_or(now);
-        self.state = EjectionState::Out { since: now, until };
+        self.state = EjectionState::Ejected { since: now, until };
         Some(time)
     }
 
     /// The server's health checks succeed again: what its requests had shown is out of date.
-    pub(crate) fn revived(&mut self) {
+    pub(crate) fn on_revived(&mut self) {
         *self = Self { state: EjectionState::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
     }
 }
@@ -168,12 +168,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RULE: Rule = Rule { after: Some(3), time: Duration::from_secs(10) };
+    const RULE: EjectionRule = EjectionRule { after: Some(3), time: Duration::from_secs(10) };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
         let fail = |_| {
-            ejection.failed(
+            ejection.on_request_failed(
                 now,
                 RULE,
                 EjectionCause::Connection,
@@ -189,13 +189,13 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         assert_eq!(fail(&mut ejection, 2, now), None);
-        ejection.went_well(now);
+        ejection.on_request_succeeded(now);
         assert_eq!(fail(&mut ejection, 2, now), None);
-        assert!(ejection.is_open(now) && !ejection.is_out(now));
+        assert!(ejection.accepts_requests(now) && !ejection.is_ejected(now));
         assert_eq!(fail(&mut ejection, 1, now), Some(10));
-        assert_eq!(ejection.back_for(now), None);
-        assert!(ejection.is_out(now + 9 * SECOND) && !ejection.is_open(now + 9 * SECOND));
-        assert!(!ejection.is_out(now + 10 * SECOND) && ejection.is_open(now + 10 * SECOND));
+        assert_eq!(ejection.time_since_readmission(now), None);
+        assert!(ejection.is_ejected(now + 9 * SECOND) && !ejection.accepts_requests(now + 9 * SECOND));
+        assert!(!ejection.is_ejected(now + 10 * SECOND) && ejection.accepts_requests(now + 10 * SECOND));
     }
 
     #[test]
@@ -212,9 +212,10 @@ mod tests {
         ] {
             let mut ejection = Ejection::default();
             if let Some(well) = well {
-                ejection.went_well(milli(well));
+                ejection.on_request_succeeded(milli(well));
             }
-            let out = (0..3).filter_map(|_| ejection.failed(milli(failed), RULE, cause, true, false)).count();
+            let out =
+                (0..3).filter_map(|_| ejection.on_request_failed(milli(failed), RULE, cause, true, false)).count();
             assert_eq!(out, usize::from(counts), "{what}");
         }
     }
@@ -225,16 +226,16 @@ mod tests {
         let mut ejection = Ejection::default();
         fail(&mut ejection, 3, now);
         let later = now + 10 * SECOND;
-        assert!(ejection.chosen(later));
-        assert!(!ejection.is_open(later), "one alone");
-        assert!(!ejection.chosen(later));
-        ejection.undecided();
-        assert!(ejection.is_open(later), "its client went away: the next one decides");
-        assert!(ejection.chosen(later));
-        assert!(ejection.answered(later));
-        assert!(ejection.is_open(later));
-        assert!(!ejection.chosen(later) && !ejection.answered(later), "it is back");
-        assert_eq!(ejection.back_for(later + 5 * SECOND), Some(5 * SECOND));
+        assert!(ejection.on_chosen(later));
+        assert!(!ejection.accepts_requests(later), "one alone");
+        assert!(!ejection.on_chosen(later));
+        ejection.on_undecided();
+        assert!(ejection.accepts_requests(later), "its client went away: the next one decides");
+        assert!(ejection.on_chosen(later));
+        assert!(ejection.on_answered(later));
+        assert!(ejection.accepts_requests(later));
+        assert!(!ejection.on_chosen(later) && !ejection.on_answered(later), "it is back");
+        assert_eq!(ejection.time_since_readmission(later + 5 * SECOND), Some(5 * SECOND));
     }
 
     #[test]
@@ -244,17 +245,17 @@ mod tests {
         let mut times = vec![fail(&mut ejection, 3, now).unwrap()];
         for _ in 0..4 {
             now += Duration::from_secs(*times.last().unwrap());
-            assert!(ejection.chosen(now));
+            assert!(ejection.on_chosen(now));
             times.push(fail(&mut ejection, 1, now).unwrap());
         }
         assert_eq!(times, [10, 20, 40, 80, 80]);
         now += 80 * SECOND;
-        ejection.chosen(now);
-        ejection.answered(now);
+        ejection.on_chosen(now);
+        ejection.on_answered(now);
         assert_eq!(fail(&mut ejection, 3, now + 79 * SECOND), Some(80), "it was well for less than it was out");
         now += 79 * SECOND + 80 * SECOND;
-        ejection.chosen(now);
-        ejection.answered(now);
+        ejection.on_chosen(now);
+        ejection.on_answered(now);
         assert_eq!(fail(&mut ejection, 3, now + 81 * SECOND), Some(10));
     }
 
@@ -263,16 +264,16 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {
-            assert_eq!(ejection.failed(now, RULE, EjectionCause::Connection, false, false), None);
+            assert_eq!(ejection.on_request_failed(now, RULE, EjectionCause::Connection, false, false), None);
         }
-        assert!(ejection.is_open(now));
+        assert!(ejection.accepts_requests(now));
         assert_eq!(
-            ejection.failed(now, RULE, EjectionCause::Connection, true, false),
+            ejection.on_request_failed(now, RULE, EjectionCause::Connection, true, false),
             Some(RULE.time),
             "as soon as one may"
         );
-        let never = Rule { after: None, ..RULE };
-        assert_eq!(Ejection::default().failed(now, never, EjectionCause::Connection, true, false), None);
+        let never = EjectionRule { after: None, ..RULE };
+        assert_eq!(Ejection::default().on_request_failed(now, never, EjectionCause::Connection, true, false), None);
     }
 
     #[test]
@@ -281,12 +282,12 @@ mod tests {
         let mut ejection = Ejection::default();
         fail(&mut ejection, 3, now);
         let later = now + 10 * SECOND;
-        assert!(ejection.chosen(later));
+        assert!(ejection.on_chosen(later));
         for _ in 0..10 {
-            assert_eq!(ejection.failed(later, RULE, EjectionCause::Connection, true, false), None);
+            assert_eq!(ejection.on_request_failed(later, RULE, EjectionCause::Connection, true, false), None);
         }
-        assert!(!ejection.is_open(later), "the trial is still in flight");
-        assert!(ejection.answered(later) && ejection.is_open(later));
+        assert!(!ejection.accepts_requests(later), "the trial is still in flight");
+        assert!(ejection.on_answered(later) && ejection.accepts_requests(later));
     }
 
     #[test]
@@ -294,8 +295,8 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         fail(&mut ejection, 3, now);
-        ejection.revived();
-        assert!(ejection.is_open(now) && ejection.chosen(now) && !ejection.is_open(now));
+        ejection.on_revived();
+        assert!(ejection.accepts_requests(now) && ejection.on_chosen(now) && !ejection.accepts_requests(now));
         assert_eq!(fail(&mut ejection, 1, now), Some(10));
     }
 
@@ -310,19 +311,19 @@ mod tests {
                 let cause = if seconds % 2 == 0 { EjectionCause::Connection } else { EjectionCause::Request(now) };
                 now += Duration::from_secs(seconds);
                 match event {
-                    0 => ejection.went_well(now),
-                    1 => drop(ejection.answered(now)),
-                    2 => ejection.undecided(),
-                    3 => drop(ejection.chosen(now)),
-                    4 => ejection.revived(),
-                    5 => drop(ejection.failed(now, RULE, cause, may, true)),
-                    _ => drop(ejection.failed(now, RULE, cause, may, false)),
+                    0 => ejection.on_request_succeeded(now),
+                    1 => drop(ejection.on_answered(now)),
+                    2 => ejection.on_undecided(),
+                    3 => drop(ejection.on_chosen(now)),
+                    4 => ejection.on_revived(),
+                    5 => drop(ejection.on_request_failed(now, RULE, cause, may, true)),
+                    _ => drop(ejection.on_request_failed(now, RULE, cause, may, false)),
                 }
-                prop_assert!(!(ejection.is_out(now) && ejection.is_open(now)));
+                prop_assert!(!(ejection.is_ejected(now) && ejection.accepts_requests(now)));
             }
             // However long it was ejected, and whatever is in flight.
-            ejection.undecided();
-            prop_assert!(ejection.is_open(now + 80 * SECOND));
+            ejection.on_undecided();
+            prop_assert!(ejection.accepts_requests(now + 80 * SECOND));
         }
     }
 }

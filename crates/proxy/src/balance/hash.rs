@@ -16,14 +16,14 @@ impl HashKey {
     /// FNV-1a, with MurmurHash3's last step, as neighbours among addresses differ in a bit or two. It never changes:
     /// processes of different versions have to agree. It is no secret, and a client that chooses a key chooses a
     /// server, as with many requests with one key.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn from_identity(bytes: &[u8]) -> Self {
         const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0100_0000_01b3;
-        Self(mixed(bytes.iter().fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))))
+        Self(mix_bits(bytes.iter().fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))))
     }
 }
 
-const fn mixed(mut hash: u64) -> u64 {
+const fn mix_bits(mut hash: u64) -> u64 {
     hash ^= hash >> 33;
     hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^= hash >> 33;
@@ -32,10 +32,13 @@ const fn mixed(mut hash: u64) -> u64 {
 }
 
 /// The one of `servers`, each with its number, key and weight, that `client` is assigned to.
-pub(crate) fn rendezvous(client: HashKey, servers: impl Iterator<Item = (usize, HashKey, u32)>) -> Option<usize> {
+pub(crate) fn rendezvous_server(
+    client: HashKey,
+    servers: impl Iterator<Item = (usize, HashKey, u32)>,
+) -> Option<usize> {
     let mut highest: Option<(usize, f64)> = None;
     for (number, server, weight) in servers {
-        let score = score(client, server, weight);
+        let score = rendezvous_score(client, server, weight);
         if highest.is_none_or(|(_, highest)| score > highest) {
             highest = Some((number, score));
         }
@@ -45,10 +48,10 @@ pub(crate) fn rendezvous(client: HashKey, servers: impl Iterator<Item = (usize, 
 
 /// With a number from 0 to 1, of which each server has its own for each client, the logarithm makes the chance of being
 /// the highest proportional to the weight.
-fn score(client: HashKey, server: HashKey, weight: u32) -> f64 {
+fn rendezvous_score(client: HashKey, server: HashKey, weight: u32) -> f64 {
     /// Bits of the number: they leave room for a half, which keeps it from 0 and 1.
     const BITS: u32 = 52;
-    let hash = mixed(client.0 ^ server.0) >> (u64::BITS - BITS);
+    let hash = mix_bits(client.0 ^ server.0) >> (u64::BITS - BITS);
     #[expect(clippy::cast_precision_loss, reason = "both have 52 bits, which an f64 holds exactly")]
     let part = (hash as f64 + 0.5) / (1_u64 << BITS) as f64;
     f64::from(weight) / -part.ln()
@@ -57,27 +60,27 @@ fn score(client: HashKey, server: HashKey, weight: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_config::Origin;
+    use litequic_config::OriginConfig;
     use proptest::prelude::*;
 
     fn servers(weights: &[u32]) -> Vec<(usize, HashKey, u32)> {
         let one = |(number, weight): (usize, &u32)| {
-            (number, HashKey::of(format!("http://10.0.0.{number}:8080").as_bytes()), *weight)
+            (number, HashKey::from_identity(format!("http://10.0.0.{number}:8080").as_bytes()), *weight)
         };
         weights.iter().enumerate().map(one).collect()
     }
 
     fn client(number: u32) -> HashKey {
-        HashKey::of(&number.to_be_bytes())
+        HashKey::from_identity(&number.to_be_bytes())
     }
 
     /// What another process, or another version, must compute too.
     #[test]
     fn the_server_of_a_client_is_the_same_for_ever() {
         let servers = servers(&[1000, 1000, 3000]);
-        let found: Vec<_> = (0..16).map(|n| rendezvous(client(n), servers.iter().copied()).unwrap()).collect();
+        let found: Vec<_> = (0..16).map(|n| rendezvous_server(client(n), servers.iter().copied()).unwrap()).collect();
         assert_eq!(found, [0, 2, 2, 1, 2, 1, 0, 2, 2, 2, 2, 0, 0, 2, 2, 0]);
-        assert_eq!(rendezvous(client(0), std::iter::empty()), None);
+        assert_eq!(rendezvous_server(client(0), std::iter::empty()), None);
     }
 
     #[test]
@@ -87,7 +90,7 @@ mod tests {
             let servers = servers(weights);
             let mut counts = vec![0_u32; weights.len()];
             for n in 0..CLIENTS {
-                counts[rendezvous(client(n), servers.iter().copied()).unwrap()] += 1;
+                counts[rendezvous_server(client(n), servers.iter().copied()).unwrap()] += 1;
             }
             let total = f64::from(weights.iter().sum::<u32>());
             for (count, weight) in counts.iter().zip(weights) {
@@ -102,15 +105,15 @@ mod tests {
     proptest! {
         #[test]
         fn without_a_server_its_own_clients_alone_move(
-            weights in prop::collection::vec(1..=256_000_u32, 2..=Origin::MAX_SERVERS),
+            weights in prop::collection::vec(1..=256_000_u32, 2..=OriginConfig::MAX_SERVERS),
             lost in any::<prop::sample::Index>(),
             clients in prop::collection::vec(any::<u32>(), 1..100),
         ) {
             let all = servers(&weights);
             let lost = lost.index(all.len());
             for one in clients.into_iter().map(client) {
-                let before = rendezvous(one, all.iter().copied()).unwrap();
-                let after = rendezvous(one, all.iter().copied().filter(|(number, ..)| *number != lost)).unwrap();
+                let before = rendezvous_server(one, all.iter().copied()).unwrap();
+                let after = rendezvous_server(one, all.iter().copied().filter(|(number, ..)| *number != lost)).unwrap();
                 let as_expected = if before == lost { after != lost } else { after == before };
                 prop_assert!(as_expected, "{before} {after} without {lost}");
             }
@@ -119,7 +122,7 @@ mod tests {
         /// So a slow start brings a server's clients back, and moves no others.
         #[test]
         fn a_server_whose_weight_grows_gets_clients_and_loses_none(
-            weights in prop::collection::vec(1..=256_000_u32, 2..=Origin::MAX_SERVERS),
+            weights in prop::collection::vec(1..=256_000_u32, 2..=OriginConfig::MAX_SERVERS),
             grows in any::<prop::sample::Index>(),
             clients in prop::collection::vec(any::<u32>(), 1..100),
         ) {
@@ -128,7 +131,7 @@ mod tests {
             let mut after = before.clone();
             after[grows].2 *= 2;
             for one in clients.into_iter().map(client) {
-                let found = [&before, &after].map(|servers| rendezvous(one, servers.iter().copied()).unwrap());
+                let found = [&before, &after].map(|servers| rendezvous_server(one, servers.iter().copied()).unwrap());
                 prop_assert!(found[0] == found[1] || found[1] == grows);
             }
         }

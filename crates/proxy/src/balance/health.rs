@@ -48,7 +48,7 @@ impl HealthState {
     }
 
     /// Sets whether the server is `up`.
-    pub(crate) fn set(&self, up: bool) {
+    pub(crate) fn set_up(&self, up: bool) {
         if up != self.is_up() {
             let count = (self.transitions() & !DOWN).wrapping_add(ONE_TRANSITION);
             self.transitions.store(if up { count } else { count | DOWN }, Relaxed);
@@ -67,7 +67,7 @@ impl HealthState {
 
 /// Checks of one server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Streak {
+pub(crate) struct HealthStreak {
     healthy: u32,
     unhealthy: u32,
     up: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Streak {
     against: u32,
 }
 
-impl Streak {
+impl HealthStreak {
     /// The streak of a server that is presumed `up`; `healthy` consecutive checks that succeed, or `unhealthy` that
     /// fail, change that.
     pub(crate) const fn new(healthy: u32, unhealthy: u32, up: bool, unknown: bool) -> Self {
@@ -85,7 +85,7 @@ impl Streak {
     }
 
     /// A check succeeded (`well`), or failed. Returns the new state if it has changed.
-    pub(crate) fn add(&mut self, well: bool) -> Option<bool> {
+    pub(crate) fn record_check(&mut self, well: bool) -> Option<bool> {
         let first = std::mem::replace(&mut self.unknown, false);
         if well == self.up {
             self.against = 0;
@@ -117,10 +117,10 @@ mod tests {
             ("the first goes well", true, "+---", "...d"),
             ("the first fails, the next goes well", true, "-++", "d.u"),
         ] {
-            let mut streak = Streak::new(2, 3, true, unknown);
+            let mut streak = HealthStreak::new(2, 3, true, unknown);
             let said: String = checks
                 .chars()
-                .map(|check| match streak.add(check == '+') {
+                .map(|check| match streak.record_check(check == '+') {
                     None => '.',
                     Some(true) => 'u',
                     Some(false) => 'd',

@@ -15,11 +15,11 @@ mod rotation;
 mod weight;
 
 pub(super) use budget::RetryBudget;
-pub(super) use choice::{Set, View, Wish, choose};
+pub(super) use choice::{Affinity, ServerSet, ServerView, choose_server};
 pub use cookie::CookieKey;
-pub(super) use cookie::{Cookies, Shown};
-pub(super) use ejection::{Ejection, EjectionCause, Rule};
-pub(super) use hash::{HashKey, rendezvous};
-pub(super) use health::{CheckResult, HealthState, Streak};
+pub(super) use cookie::{RequestCookie, StickyCookies};
+pub(super) use ejection::{Ejection, EjectionCause, EjectionRule};
+pub(super) use hash::{HashKey, rendezvous_server};
+pub(super) use health::{CheckResult, HealthState, HealthStreak};
 pub(super) use rotation::Rotation;
-pub(super) use weight::weight;
+pub(super) use weight::effective_weight;

@@ -6,7 +6,7 @@
 //! would first be a whole pick behind (earliest deadline first, as of Baruah, Cohen, Plaxton and Varvel, "Proportionate
 //! progress", 1996).
 
-use super::Set;
+use super::ServerSet;
 
 /// A pick, in the unit of the servers' arrears.
 const PICK: i64 = 1 << 32;
@@ -20,7 +20,7 @@ pub(crate) struct Rotation {
 
 /// The deadline of a server's next pick.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct PickDeadline {
     /// Whether the server has had its share.
     early: bool,
     /// What is left until it is a whole pick behind, and how fast that comes.
@@ -35,17 +35,17 @@ impl Rotation {
     }
 
     /// The next one of `from`; `weights` are by the servers' numbers, and none is 0.
-    pub(crate) fn next(&mut self, from: Set, weights: &[u32]) -> Option<usize> {
+    pub(crate) fn next_server(&mut self, from: ServerSet, weights: &[u32]) -> Option<usize> {
         let weight = |server: usize| weights.get(server).copied().unwrap_or(1);
-        let total: i64 = from.iter().map(|server| i64::from(weight(server))).sum();
+        let total: i64 = from.server_numbers().map(|server| i64::from(weight(server))).sum();
         let mut given = 0;
-        let mut first: Option<(usize, Due)> = None;
-        for server in from.iter() {
+        let mut first: Option<(usize, PickDeadline)> = None;
+        for server in from.server_numbers() {
             let (weight, Some(behind)) = (weight(server), self.behind.get_mut(server)) else { continue };
             let share = i64::from(weight).saturating_mul(PICK).checked_div(total)?;
             *behind = behind.saturating_add(share);
             given += share;
-            let due = Due { early: *behind <= 0, left: PICK.saturating_sub(*behind), weight };
+            let due = PickDeadline { early: *behind <= 0, left: PICK.saturating_sub(*behind), weight };
             if first.is_none_or(|(_, first)| due.is_before(first)) {
                 first = Some((server, due));
             }
@@ -58,7 +58,7 @@ impl Rotation {
     }
 }
 
-impl Due {
+impl PickDeadline {
     fn is_before(self, other: Self) -> bool {
         let time = |one: Self, by: Self| i128::from(one.left) * i128::from(by.weight);
         (self.early, time(self, other)) < (other.early, time(other, self))
@@ -68,16 +68,16 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_config::Origin;
+    use litequic_config::OriginConfig;
     use proptest::prelude::*;
 
-    fn all(servers: usize) -> Set {
-        (0..servers).fold(Set::default(), Set::with)
+    fn all(servers: usize) -> ServerSet {
+        (0..servers).fold(ServerSet::default(), ServerSet::with_server)
     }
 
     fn picked(weights: &[u32], picks: usize) -> Vec<usize> {
         let mut rotation = Rotation::new(weights.len());
-        (0..picks).map(|_| rotation.next(all(weights.len()), weights).unwrap()).collect()
+        (0..picks).map(|_| rotation.next_server(all(weights.len()), weights).unwrap()).collect()
     }
 
     #[test]
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn one_that_was_ejected_takes_its_turn_again_and_makes_up_for_nothing() {
         let (weights, mut rotation) = ([1, 1], Rotation::new(2));
-        let one = Set::default().with(0);
-        assert!((0..100).all(|_| rotation.next(one, &weights) == Some(0)));
-        let picks: Vec<_> = (0..4).map(|_| rotation.next(all(2), &weights).unwrap()).collect();
+        let one = ServerSet::default().with_server(0);
+        assert!((0..100).all(|_| rotation.next_server(one, &weights) == Some(0)));
+        let picks: Vec<_> = (0..4).map(|_| rotation.next_server(all(2), &weights).unwrap()).collect();
         assert_eq!(picks, [0, 1, 0, 1]);
     }
 
@@ -108,7 +108,7 @@ mod tests {
         /// The oracle: a server's part of all weights, times the picks.
         #[test]
         fn every_server_has_its_share_within_one_pick_at_any_time(
-            weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
+            weights in prop::collection::vec(1..=256_000_u32, 1..=OriginConfig::MAX_SERVERS),
             picks in 1..2000_usize,
         ) {
             let total: u64 = weights.iter().copied().map(u64::from).sum();
@@ -127,16 +127,16 @@ mod tests {
 
         #[test]
         fn whichever_servers_come_and_go_none_is_far_behind(
-            weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
+            weights in prop::collection::vec(1..=256_000_u32, 1..=OriginConfig::MAX_SERVERS),
             there in prop::collection::vec(any::<u64>(), 1..500),
         ) {
             let mut rotation = Rotation::new(weights.len());
             for there in there {
                 let is_there = |server: &usize| there & (1 << server) != 0;
-                let from = (0..weights.len()).filter(is_there).fold(Set::default(), Set::with);
-                let next = rotation.next(from, &weights);
-                prop_assert_eq!(next.is_some(), from != Set::default());
-                prop_assert!(next.is_none_or(|server| from.has(server)));
+                let from = (0..weights.len()).filter(is_there).fold(ServerSet::default(), ServerSet::with_server);
+                let next = rotation.next_server(from, &weights);
+                prop_assert_eq!(next.is_some(), from != ServerSet::default());
+                prop_assert!(next.is_none_or(|server| from.has_server(server)));
                 // A server that others kept from its turn makes up for a few picks at most.
                 prop_assert!(rotation.behind.iter().all(|behind| behind.abs() < 8 * PICK), "{:?}", rotation.behind);
             }

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 /// A weight of 1, in a unit that allows parts of it.
-const ONE: u32 = 1000;
+const WEIGHT_UNIT: u32 = 1000;
 /// The part of its weight with which a server begins its slow start: HAProxy's `slowstart` has a hundredth too.
-const BEGINNING: u32 = 100;
+const SLOW_START_DIVISOR: u32 = 100;
 
 /// The weight of a server that has been back for a time, or was never ejected, in thousandths. It grows linearly for
 /// `slow_start`, and is never 0.
-pub(crate) fn weight(configured: u16, slow_start: Option<Duration>, back_for: Option<Duration>) -> u32 {
-    let full = u32::from(configured).max(1).saturating_mul(ONE);
+pub(crate) fn effective_weight(configured: u16, slow_start: Option<Duration>, back_for: Option<Duration>) -> u32 {
+    let full = u32::from(configured).max(1).saturating_mul(WEIGHT_UNIT);
     match (slow_start, back_for) {
         (Some(time), Some(back)) if back < time => {
             let grown = u128::from(full) * back.as_nanos() / time.as_nanos().max(1);
-            u32::try_from(grown).unwrap_or(full).max(full / BEGINNING)
+            u32::try_from(grown).unwrap_or(full).max(full / SLOW_START_DIVISOR)
         }
         _ => full,
     }
@@ -39,7 +39,7 @@ mod tests {
             ("over", 1, slow, Some(seconds(30)), 1000),
             ("long over", 256, slow, Some(seconds(86_400)), 256_000),
         ] {
-            assert_eq!(weight(configured, slow_start, back_for), expected, "{what}");
+            assert_eq!(effective_weight(configured, slow_start, back_for), expected, "{what}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Opens connections to an origin, over TCP, TLS or a Unix socket.
 
 use super::origin_connection::OriginConnection;
-use super::proxied::{Proxied, local_header};
+use super::proxied::{ProxiedClient, local_header};
 use super::socket::OriginSocket;
-use super::tls::{Secure, TlsFailure, TlsToOrigin};
-use crate::address::{Blame, Failures, Lookups, Resolver, Won, order, race};
+use super::tls::{OriginTlsConfig, TlsFailure, TlsToOrigin};
+use crate::address::{AddressFailures, Blame, Lookups, RaceWinner, Resolver, order_addresses, race_addresses};
 use crate::answer::Error;
-use crate::balance::{EjectionCause, Rule};
-use crate::metrics::{Metrics, ServerMetrics};
+use crate::balance::{EjectionCause, EjectionRule};
+use crate::metrics::{ProxyMetrics, ServerMetrics};
 use litequic_base::timers::{timeout, timeout_at};
 use litequic_config::OriginAddress;
 use litequic_resources::descriptors::Descriptor;
@@ -22,43 +22,43 @@ use tokio::{
 #[derive(Debug)]
 pub(crate) enum Connector {
     Tcp(Box<Resolver>),
-    Tls(Box<Resolver>, Box<Secure>),
+    Tls(Box<Resolver>, Box<OriginTlsConfig>),
     Unix(PathBuf),
 }
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .reason.clone().unwrap_or_else(|| error.to_string()))]
-pub(crate) struct Unopened {
+pub(crate) struct ConnectFailure {
     pub(crate) error: Error,
     /// What TLS failed by, in words for the operator.
     pub(crate) reason: Option<String>,
 }
 
-impl From<Error> for Unopened {
+impl From<Error> for ConnectFailure {
     fn from(error: Error) -> Self {
         Self { error, reason: None }
     }
 }
 
-impl From<io::Error> for Unopened {
+impl From<io::Error> for ConnectFailure {
     fn from(error: io::Error) -> Self {
-        Self { reason: TlsFailure::of(&error).map(ToString::to_string), ..classify(&error).into() }
+        Self { reason: TlsFailure::in_error(&error).map(ToString::to_string), ..classify_connect_error(&error).into() }
     }
 }
 
 /// What opening a connection needs.
-pub(crate) struct Opening<'a, S> {
+pub(crate) struct ConnectOptions<'a, S> {
     /// The time for all of it.
     pub(crate) limit: Duration,
     /// The client to name in a PROXY protocol header.
-    pub(crate) proxied: Option<Proxied>,
+    pub(crate) proxied: Option<ProxiedClient>,
     /// The connection's descriptor.
     pub(crate) descriptor: Descriptor,
     /// Another descriptor, if one is free, for an attempt beside another one.
     pub(crate) spare: S,
     pub(crate) counters: &'a ServerMetrics,
-    pub(crate) metrics: &'a Arc<Metrics>,
+    pub(crate) metrics: &'a Arc<ProxyMetrics>,
 }
 
 impl Connector {
@@ -67,7 +67,7 @@ impl Connector {
         let resolver = |host, port| Box::new(Resolver::new(host, port, dns_interval));
         match address {
             OriginAddress::Tcp { host, port } => Self::Tcp(resolver(host, *port)),
-            OriginAddress::Https { host, port } => Self::Tls(resolver(host, *port), Box::new(secure(host, tls))),
+            OriginAddress::Https { host, port } => Self::Tls(resolver(host, *port), Box::new(tls_for_host(host, tls))),
             OriginAddress::Unix(path) => Self::Unix(path.clone()),
         }
     }
@@ -81,8 +81,8 @@ impl Connector {
     }
 
     /// Whether it is time to resolve the name again, while the last answer is used.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.resolver().is_some_and(Resolver::is_stale)
+    pub(crate) fn needs_refresh(&self) -> bool {
+        self.resolver().is_some_and(Resolver::needs_lookup)
     }
 
     /// Resolves the name again.
@@ -90,16 +90,16 @@ impl Connector {
     /// # Cancel safety
     ///
     /// The lookup goes on, and the next call has its result.
-    pub(crate) async fn refresh(&self) {
+    pub(crate) async fn refresh_resolver(&self) {
         if let Some(resolver) = self.resolver() {
-            resolver.refresh().await;
+            resolver.refresh_addresses().await;
         }
     }
 
     /// Whether a connection to `address` would be opened now: false once the name has other addresses.
-    pub(crate) fn leads_to(&self, address: Option<SocketAddr>) -> bool {
+    pub(crate) fn is_current_address(&self, address: Option<SocketAddr>) -> bool {
         match (self.resolver(), address) {
-            (Some(resolver), Some(address)) => resolver.leads_to(address),
+            (Some(resolver), Some(address)) => resolver.has_address(address),
             _ => true,
         }
     }
@@ -110,15 +110,15 @@ impl Connector {
     }
 
     /// A request over a connection to `address`, one of several, succeeded.
-    pub(crate) fn went_well(&self, address: SocketAddr) {
+    pub(crate) fn report_success(&self, address: SocketAddr) {
         if let Some(resolver) = self.resolver() {
-            resolver.went_well(address);
+            resolver.on_address_success(address);
         }
     }
 
     /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke.
-    pub(crate) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> Blame {
-        self.resolver().map_or(Blame::Server, |resolver| resolver.broke(address, rule, cause))
+    pub(crate) fn report_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
+        self.resolver().map_or(Blame::Server, |resolver| resolver.on_address_broken(address, rule, cause))
     }
 
     /// Connects within the limit of `opening`, with lookup and TLS, and sends a PROXY protocol header if configured.
@@ -126,20 +126,20 @@ impl Connector {
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(crate) async fn connect(
+    pub(crate) async fn open_connection(
         &self,
-        opening: Opening<'_, impl Fn() -> Option<Descriptor>>,
-    ) -> Result<OriginConnection, Unopened> {
-        let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
+        opening: ConnectOptions<'_, impl Fn() -> Option<Descriptor>>,
+    ) -> Result<OriginConnection, ConnectFailure> {
+        let ConnectOptions { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
-        let header = proxied.map(Proxied::header);
+        let header = proxied.map(ProxiedClient::encode_proxied);
         let (secure, header) = match self {
             // In plaintext, before the ClientHello.
             Self::Tls(_, secure) => (Some((&**secure, header.as_deref())), None),
             Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
         };
-        let with = Attempt { secure, deadline, metrics: Some(metrics) };
-        let (mut socket, address, descriptor) = self.open(&with, descriptor, spare, counters).await?;
+        let with = ConnectAttempt { secure, deadline, metrics: Some(metrics) };
+        let (mut socket, address, descriptor) = self.open_socket(&with, descriptor, spare, counters).await?;
         if let Some(header) = header {
             metrics.syscalls_origin_write.increment();
             let written = timeout_at(deadline, socket.write_all(header)).await;
@@ -149,13 +149,13 @@ impl Connector {
     }
 
     /// The connection itself, its address, and the descriptor that it has.
-    async fn open(
+    async fn open_socket(
         &self,
-        with: &Attempt<'_>,
+        with: &ConnectAttempt<'_>,
         descriptor: Descriptor,
         spare: impl Fn() -> Option<Descriptor>,
         counters: &ServerMetrics,
-    ) -> Result<(OriginSocket, Option<SocketAddr>, Descriptor), Unopened> {
+    ) -> Result<(OriginSocket, Option<SocketAddr>, Descriptor), ConnectFailure> {
         let deadline = with.deadline;
         let resolver = match self {
             Self::Unix(path) => {
@@ -164,42 +164,43 @@ impl Connector {
             }
             Self::Tcp(resolver) | Self::Tls(resolver, _) => resolver,
         };
-        let addresses = timeout_at(deadline, resolver.addresses()).await;
+        let addresses = timeout_at(deadline, resolver.ordered_addresses()).await;
         let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
         if let [address] = *addresses {
-            let connected = timeout_at(deadline, with.attempt(address)).await.map_err(|_| Error::ConnectTimeout)?;
+            let connected =
+                timeout_at(deadline, with.connect_address(address)).await.map_err(|_| Error::ConnectTimeout)?;
             return Ok((connected?, Some(address), descriptor));
         }
         let failed = |address, error: &io::Error| {
-            if is_addresses(error) {
+            if is_address_failure(error) {
                 counters.address_failures.increment();
-                resolver.unreachable(address, error);
+                resolver.on_unreachable(address, error);
             }
         };
         // Boxed, so that a request's future is not larger because of it.
-        let attempt = |address| with.attempt(address);
-        let race = Box::pin(race(&addresses, deadline, descriptor, spare, attempt, failed));
-        let Won { stream, address, permit } = race.await?;
-        resolver.reached(address);
+        let attempt = |address| with.connect_address(address);
+        let race = Box::pin(race_addresses(&addresses, deadline, descriptor, spare, attempt, failed));
+        let RaceWinner { stream, address, permit } = race.await?;
+        resolver.on_reached(address);
         Ok((stream, Some(address), permit))
     }
 }
 
 /// TLS with the server at `host`: as `tls` has it, which a configuration with https always has.
-fn secure(host: &str, tls: Option<&TlsToOrigin>) -> Secure {
-    tls.map_or_else(Secure::unusable, |tls| tls.to(host))
+fn tls_for_host(host: &str, tls: Option<&TlsToOrigin>) -> OriginTlsConfig {
+    tls.map_or_else(OriginTlsConfig::unusable, |tls| tls.for_host(host))
 }
 
 /// The one way from an address to a connection.
-struct Attempt<'a> {
+struct ConnectAttempt<'a> {
     /// With TLS, and what is sent before it.
-    secure: Option<(&'a Secure, Option<&'a [u8]>)>,
+    secure: Option<(&'a OriginTlsConfig, Option<&'a [u8]>)>,
     deadline: Instant,
-    metrics: Option<&'a Metrics>,
+    metrics: Option<&'a ProxyMetrics>,
 }
 
-impl Attempt<'_> {
-    async fn attempt(&self, address: SocketAddr) -> io::Result<OriginSocket> {
+impl ConnectAttempt<'_> {
+    async fn connect_address(&self, address: SocketAddr) -> io::Result<OriginSocket> {
         let stream = TcpStream::connect(address).await?;
         // A request's head and its body's last piece are sent at once.
         stream.set_nodelay(true)?;
@@ -207,7 +208,7 @@ impl Attempt<'_> {
             None => Ok(OriginSocket::Tcp(stream)),
             // Boxed, so that a request's future is not larger because of it.
             Some((secure, header)) => {
-                let shaken = Box::pin(secure.shake(stream, header, self.deadline, self.metrics)).await;
+                let shaken = Box::pin(secure.connect_tls(stream, header, self.deadline, self.metrics)).await;
                 Ok(OriginSocket::Tls(shaken?))
             }
         }
@@ -216,7 +217,7 @@ impl Attempt<'_> {
 
 /// A server outside of any pool, for a health check or a probe.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CheckedServer<'a> {
+pub(crate) struct ProbeTarget<'a> {
     pub(crate) address: &'a OriginAddress,
     pub(crate) tls: Option<&'a TlsToOrigin>,
     /// Whether it gets a header of the PROXY protocol.
@@ -224,9 +225,9 @@ pub(crate) struct CheckedServer<'a> {
 }
 
 /// Connects to `target` once, with TLS if it has https, and closes the connection.
-pub(crate) async fn probe(target: CheckedServer<'_>, limit: Duration) -> Result<(), Unopened> {
-    let reached = timeout(limit, reach(target, limit, None)).await;
-    reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(Unopened::from)
+pub(crate) async fn probe_target(target: ProbeTarget<'_>, limit: Duration) -> Result<(), ConnectFailure> {
+    let reached = timeout(limit, reach_server(target, limit, None)).await;
+    reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(ConnectFailure::from)
 }
 
 /// Connects to `target`, with a PROXY protocol header and TLS if it has these. Addresses that failed are tried last;
@@ -239,8 +240,8 @@ pub(crate) async fn probe(target: CheckedServer<'_>, limit: Duration) -> Result<
 /// # Cancel safety
 ///
 /// The lookup goes on, the connection is lost.
-pub(crate) async fn reach(
-    target: CheckedServer<'_>,
+pub(crate) async fn reach_server(
+    target: ProbeTarget<'_>,
     limit: Duration,
     memory: Option<Duration>,
 ) -> io::Result<OriginSocket> {
@@ -254,26 +255,27 @@ pub(crate) async fn reach(
             return Ok(OriginSocket::Unix(socket));
         }
     };
-    let secure = target.address.is_https().then(|| secure(host, target.tls));
-    let with = Attempt { secure: secure.as_ref().map(|secure| (secure, header.as_deref())), deadline, metrics: None };
-    let addresses = Lookups::of_process().addresses(host, port).await?;
+    let secure = target.address.is_https().then(|| tls_for_host(host, target.tls));
+    let with =
+        ConnectAttempt { secure: secure.as_ref().map(|secure| (secure, header.as_deref())), deadline, metrics: None };
+    let addresses = Lookups::process_lookups().resolve_host(host, port).await?;
     let mut socket = if let [address] = *addresses {
-        with.attempt(address).await?
+        with.connect_address(address).await?
     } else {
-        let failures = Failures::of_process();
+        let failures = AddressFailures::process_failures();
         let now = Instant::now();
-        let addresses = order(&addresses, 0, |address| failures.has(address, now));
+        let addresses = order_addresses(&addresses, 0, |address| failures.is_failed(address, now));
         let failed = |address, error: &io::Error| {
-            if let Some(memory) = memory.filter(|_| is_addresses(error)) {
-                failures.note(address, memory, Instant::now());
+            if let Some(memory) = memory.filter(|_| is_address_failure(error)) {
+                failures.mark_failed(address, memory, Instant::now());
             }
         };
         // Two attempts at a time: their descriptors are in the fixed part of the process.
         let second = Arc::new(());
         let another = || (Arc::strong_count(&second) == 1).then(|| Arc::clone(&second));
-        let attempt = |address| with.attempt(address);
-        let won = race(&addresses, deadline, Arc::new(()), another, attempt, failed).await?;
-        failures.forget(won.address);
+        let attempt = |address| with.connect_address(address);
+        let won = race_addresses(&addresses, deadline, Arc::new(()), another, attempt, failed).await?;
+        failures.clear_failure(won.address);
         won.stream
     };
     if let (OriginSocket::Tcp(stream), Some(header)) = (&mut socket, header) {
@@ -283,12 +285,12 @@ pub(crate) async fn reach(
 }
 
 /// Whether `error` of an attempt tells something about its address.
-fn is_addresses(error: &io::Error) -> bool {
-    classify(error) != Error::NoDescriptor
+fn is_address_failure(error: &io::Error) -> bool {
+    classify_connect_error(error) != Error::NoDescriptor
 }
 
-fn classify(error: &io::Error) -> Error {
-    if let Some(failure) = TlsFailure::of(error) {
+fn classify_connect_error(error: &io::Error) -> Error {
+    if let Some(failure) = TlsFailure::in_error(error) {
         return failure.error;
     }
     if error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code)) {
@@ -306,10 +308,10 @@ fn classify(error: &io::Error) -> Error {
 mod tests {
     use super::*;
     use crate::address::resolve_for_tests;
-    use litequic_resources::descriptors::{Descriptors, Side};
+    use litequic_resources::descriptors::{Descriptors, ProxySide};
     use tokio::net::TcpListener;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Connects with the descriptors `of` the process.
     async fn connect(
@@ -317,15 +319,15 @@ mod tests {
         of: &Arc<Descriptors>,
         counters: &ServerMetrics,
     ) -> Result<OriginConnection, Error> {
-        let opening = Opening {
-            limit: PATIENCE,
+        let opening = ConnectOptions {
+            limit: TEST_TIMEOUT,
             proxied: None,
-            descriptor: of.take(Side::Origins).unwrap(),
-            spare: || of.take(Side::Origins),
+            descriptor: of.take_descriptor(ProxySide::Origins).unwrap(),
+            spare: || of.take_descriptor(ProxySide::Origins),
             counters,
             metrics: &Arc::default(),
         };
-        connector.connect(opening).await.map_err(|unopened| unopened.error)
+        connector.open_connection(opening).await.map_err(|unopened| unopened.error)
     }
 
     /// A listener at `address` whose backlog is full: the kernel drops each SYN.
@@ -353,12 +355,12 @@ mod tests {
     async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried_and_is_tried_last() {
         let (closed, counters) = (closed("127.0.0.1:0").await, ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connector = Connector::Tcp(Box::new(Resolver::with(vec![closed, open.local_addr().unwrap()])));
+        let connector = Connector::Tcp(Box::new(Resolver::with_addresses(vec![closed, open.local_addr().unwrap()])));
         for _ in 0..4 {
             connect(&connector, &Arc::default(), &counters).await.unwrap();
         }
         assert_eq!(counters.address_failures.get(), 1);
-        let nowhere = Connector::Tcp(Box::new(Resolver::with(vec![closed, closed])));
+        let nowhere = Connector::Tcp(Box::new(Resolver::with_addresses(vec![closed, closed])));
         assert_eq!(connect(&nowhere, &Arc::default(), &counters).await.unwrap_err(), Error::Refused);
     }
 
@@ -370,7 +372,8 @@ mod tests {
             // Of one family three, and the other one's turn comes second.
             let mut addresses = vec![closed(closed_at).await, closed(closed_at).await, closed(closed_at).await];
             addresses.push(open.0);
-            let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(addresses))), ServerMetrics::default());
+            let (connector, counters) =
+                (Connector::Tcp(Box::new(Resolver::with_addresses(addresses))), ServerMetrics::default());
             let stream = connect(&connector, &Arc::default(), &counters).await.unwrap();
             assert_eq!(stream.address, Some(open.0));
             assert_eq!(counters.address_failures.get(), 1, "{open_at}");
@@ -381,20 +384,21 @@ mod tests {
     async fn a_black_hole_holds_a_second_descriptor_for_as_long_as_the_race_and_delays_one_connection() {
         let (deaf, counters) = (Deaf::new([127, 0, 0, 1]), ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, open.local_addr().unwrap()])));
+        let connector =
+            Connector::Tcp(Box::new(Resolver::with_addresses(vec![deaf.address, open.local_addr().unwrap()])));
         let descriptors = Arc::<Descriptors>::default();
         for _ in 0..4 {
             let stream = connect(&connector, &descriptors, &counters).await.unwrap();
             assert_eq!(stream.address, Some(open.local_addr().unwrap()));
-            assert_eq!(descriptors.taken().origins, 1);
+            assert_eq!(descriptors.taken_descriptors().origins, 1);
             drop(stream);
         }
         assert_eq!(counters.address_failures.get(), 1, "three connections of four begin with the address that works");
-        assert_eq!(descriptors.taken().origins, 0);
+        assert_eq!(descriptors.taken_descriptors().origins, 0);
         let other = Deaf::new([127, 0, 0, 1]);
-        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, other.address])));
+        let connector = Connector::Tcp(Box::new(Resolver::with_addresses(vec![deaf.address, other.address])));
         let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
-        while descriptors.taken().origins < 2 {
+        while descriptors.taken_descriptors().origins < 2 {
             assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
         }
         assert_eq!(counters.address_failures.get(), 1, "both still run");
@@ -406,15 +410,15 @@ mod tests {
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = open.local_addr().unwrap();
         let (connector, counters) =
-            (Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, address]))), ServerMetrics::default());
+            (Connector::Tcp(Box::new(Resolver::with_addresses(vec![deaf.address, address]))), ServerMetrics::default());
         let descriptors = Arc::default();
         let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
         assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
         let Connector::Tcp(resolver) = &connector else { panic!() };
-        resolver.resolved(vec!["192.0.2.1:80".parse().unwrap()]);
+        resolver.set_addresses(vec!["192.0.2.1:80".parse().unwrap()]);
         let stream = connecting.await.unwrap();
         assert_eq!(stream.address, Some(address));
-        assert!(!connector.leads_to(stream.address));
+        assert!(!connector.is_current_address(stream.address));
     }
 
     #[tokio::test]
@@ -430,20 +434,22 @@ mod tests {
         let port = deaf.address.port();
         resolve_for_tests(NAME, &[deaf.address.ip(), open.local_addr().unwrap().ip()]);
         let address = OriginAddress::Tcp { host: NAME.into(), port };
-        let target = CheckedServer { address: &address, tls: None, proxy_protocol: false };
-        timeout(PATIENCE, probe(target, PATIENCE)).await.unwrap().unwrap();
-        assert!(!Failures::of_process().has(deaf.address, Instant::now()), "a probe has no memory");
+        let target = ProbeTarget { address: &address, tls: None, proxy_protocol: false };
+        timeout(TEST_TIMEOUT, probe_target(target, TEST_TIMEOUT)).await.unwrap().unwrap();
+        assert!(!AddressFailures::process_failures().is_failed(deaf.address, Instant::now()), "a probe has no memory");
         for _ in 0..3 {
-            let reached = timeout(PATIENCE, reach(target, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
+            let reached =
+                timeout(TEST_TIMEOUT, reach_server(target, TEST_TIMEOUT, Some(TEST_TIMEOUT))).await.unwrap().unwrap();
             let OriginSocket::Tcp(stream) = reached else { panic!("{reached:?}") };
             assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
-            assert!(Failures::of_process().has(deaf.address, Instant::now()));
+            assert!(AddressFailures::process_failures().is_failed(deaf.address, Instant::now()));
         }
     }
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
-        let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(Vec::new()))), ServerMetrics::default());
+        let (connector, counters) =
+            (Connector::Tcp(Box::new(Resolver::with_addresses(Vec::new()))), ServerMetrics::default());
         assert_eq!(connect(&connector, &Arc::default(), &counters).await.unwrap_err(), Error::Resolve);
     }
 }

@@ -1,13 +1,13 @@
 //! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on
 //! which nothing moves. Pure: the time is an argument.
 
-use litequic_resources::fairness::Excess;
+use litequic_resources::fairness::SlotExcess;
 use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
 
 /// For how long a request waits before an exchange of a client that holds more ends for it: a few round trips, and many
 /// times what a small response takes.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+pub(crate) const PREEMPTION_DELAY: Duration = Duration::from_millis(250);
 /// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 /// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of
@@ -17,7 +17,7 @@ const SILENT_AFTER: Duration = Duration::from_secs(10);
 const MIN_SILENCE: Duration = Duration::from_secs(1);
 /// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the
 /// slowest mobile network in use, transfers.
-const SLOW: u64 = 16 * 1024;
+const MAX_SLOW_RATE: u64 = 16 * 1024;
 
 /// Why an exchange gives way; the larger of two gives way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,21 +25,21 @@ pub(crate) enum PreemptionReason {
     /// Nothing has moved on its body for this time.
     Silent(Duration),
     /// The client is waited for; at its rate the rest takes this time.
-    Slow(Duration, Direction),
+    Slow(Duration, BodyDirection),
 }
 
 /// The direction of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Direction {
+pub(crate) enum BodyDirection {
     Upload,
     Download,
 }
 
 /// The request for which an exchange may end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taker {
+pub(crate) struct WaitingRequest {
     /// For how long it will go on waiting.
-    pub(crate) patience: Duration,
+    pub(crate) wait_left: Duration,
     /// Whether it is another connection of the source of the exchange's client.
     pub(super) same_source: bool,
     /// The time after which a body on which nothing moves is silent.
@@ -48,16 +48,16 @@ pub(crate) struct Taker {
     pub(crate) elapsed: fn(Instant) -> Duration,
 }
 
-impl Taker {
+impl WaitingRequest {
     /// A request that waits for `patience` more, beside an exchange whose client holds more by `excess`.
-    pub(crate) fn new(patience: Duration, excess: &Excess, elapsed: fn(Instant) -> Duration) -> Self {
+    pub(crate) fn new(patience: Duration, excess: &SlotExcess, elapsed: fn(Instant) -> Duration) -> Self {
         let same_source = excess.between_connections;
         let shorter = if same_source { 1 } else { excess.ratio.max(1) };
-        Self { patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
+        Self { wait_left: patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
     }
 
     /// Whether a body on which nothing has moved for the time `silence` gives way.
-    pub(crate) fn silent(self, silence: Duration) -> Option<PreemptionReason> {
+    pub(crate) fn silence_reason(self, silence: Duration) -> Option<PreemptionReason> {
         (silence >= self.silent_after).then_some(PreemptionReason::Silent(silence))
     }
 }
@@ -73,33 +73,33 @@ pub(crate) struct ClientTime {
 
 impl ClientTime {
     /// The wait for the client begins, unless it has begun before.
-    pub(crate) fn begin(&mut self, now: impl FnOnce() -> Instant) {
+    pub(crate) fn begin_client_wait(&mut self, now: impl FnOnce() -> Instant) {
         self.since = Some(self.since.unwrap_or_else(now));
     }
 
     /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was
     /// a wait.
-    pub(crate) fn end(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
+    pub(crate) fn end_client_wait(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
         if let Some(since) = self.since.take() {
             self.waited = self.waited.saturating_add(elapsed(since));
         }
     }
 
     /// Counts `bytes` that the client moved.
-    pub(crate) const fn count(&mut self, bytes: u64) {
+    pub(crate) const fn count_moved(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known
     /// (`later` than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be
     /// as long as what was moved.
-    fn remaining(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Duration> {
+    fn remaining_time(self, rest: Option<u64>, later: Duration, taker: WaitingRequest) -> Option<Duration> {
         let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
         if waited < RATE_AFTER.saturating_add(later) {
             return None;
         }
         let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
-        if taker.same_source && rate >= u128::from(SLOW) {
+        if taker.same_source && rate >= u128::from(MAX_SLOW_RATE) {
             return None;
         }
         let rest = u128::from(rest.unwrap_or(self.bytes.max(1)));
@@ -107,24 +107,30 @@ impl ClientTime {
         let remaining =
             (rest * 1_000).checked_div(rate).map_or(u64::MAX, |time| u64::try_from(time).unwrap_or(u64::MAX));
         let remaining = Duration::from_millis(remaining);
-        (remaining > taker.patience).then_some(remaining)
+        (remaining > taker.wait_left).then_some(remaining)
     }
 
     /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its
     /// rate counts.
-    pub(crate) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<PreemptionReason> {
-        self.remaining(rest, later, taker).map(|remaining| PreemptionReason::Slow(remaining, Direction::Upload))
+    pub(crate) fn upload_reason(
+        self,
+        rest: Option<u64>,
+        later: Duration,
+        taker: WaitingRequest,
+    ) -> Option<PreemptionReason> {
+        self.remaining_time(rest, later, taker)
+            .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Upload))
     }
 
     /// Whether a download with `rest` bytes to come gives way to `taker`.
-    pub(crate) fn download(self, rest: Option<u64>, taker: Taker) -> Option<PreemptionReason> {
-        self.remaining(rest, Duration::ZERO, taker)
-            .map(|remaining| PreemptionReason::Slow(remaining, Direction::Download))
+    pub(crate) fn download_reason(self, rest: Option<u64>, taker: WaitingRequest) -> Option<PreemptionReason> {
+        self.remaining_time(rest, Duration::ZERO, taker)
+            .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download))
     }
 }
 
 /// Updates a value in a cell.
-pub(crate) fn update<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
+pub(crate) fn update_cell<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
     let mut value = cell.get();
     change(&mut value);
     cell.set(value);
@@ -134,7 +140,7 @@ pub(crate) fn update<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
 mod tests {
     use super::*;
 
-    const EVEN: Excess = Excess::between_sources(2);
+    const EVEN: SlotExcess = SlotExcess::between_sources(2);
 
     /// What became of a client that moved `bytes` in `waited`, and is waited for now.
     fn client(bytes: u64, waited: Duration) -> ClientTime {
@@ -144,8 +150,8 @@ mod tests {
     #[test]
     fn an_exchange_gives_way_by_what_its_client_still_takes() {
         let secs = Duration::from_secs;
-        let other = Taker::new(secs(5), &EVEN, |_| Duration::ZERO);
-        let same = Taker { same_source: true, ..other };
+        let other = WaitingRequest::new(secs(5), &EVEN, |_| Duration::ZERO);
+        let same = WaitingRequest { same_source: true, ..other };
         for (what, bytes, waited, rest, taker, expected) in [
             ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
             ("slow, of its own source", 3_000, secs(10), Some(3_000_000), same, Some(secs(10_000))),
@@ -158,13 +164,13 @@ mod tests {
             ("of unknown length", 3_000, secs(10), None, other, Some(secs(10))),
             ("of unknown length, just begun", 3_000, secs(2), None, other, None),
         ] {
-            let reason = client(bytes, waited).download(rest, taker);
-            let expected = expected.map(|remaining| PreemptionReason::Slow(remaining, Direction::Download));
+            let reason = client(bytes, waited).download_reason(rest, taker);
+            let expected = expected.map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download));
             assert_eq!(reason, expected, "{what}");
         }
         let idle = ClientTime { since: None, ..client(0, secs(100)) };
-        assert_eq!(idle.download(Some(1), other), None, "the client is not waited for");
-        let expects_continue = client(0, secs(2)).upload(None, secs(2), other);
+        assert_eq!(idle.download_reason(Some(1), other), None, "the client is not waited for");
+        let expects_continue = client(0, secs(2)).upload_reason(None, secs(2), other);
         assert_eq!(expects_continue, None);
     }
 
@@ -173,17 +179,17 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| move || began + Duration::from_secs(seconds);
         let mut time = ClientTime::default();
-        time.end(|_| panic!("no wait, no clock"));
-        time.begin(at(1));
-        time.begin(|| panic!("it has begun"));
-        time.count(1_000);
-        time.end(|since| at(3)().saturating_duration_since(since));
-        time.begin(at(10));
-        let taker = Taker::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
-        let reason = time.upload(Some(500), Duration::ZERO, taker);
+        time.end_client_wait(|_| panic!("no wait, no clock"));
+        time.begin_client_wait(at(1));
+        time.begin_client_wait(|| panic!("it has begun"));
+        time.count_moved(1_000);
+        time.end_client_wait(|since| at(3)().saturating_duration_since(since));
+        time.begin_client_wait(at(10));
+        let taker = WaitingRequest::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
+        let reason = time.upload_reason(Some(500), Duration::ZERO, taker);
         assert_eq!(
             reason,
-            Some(PreemptionReason::Slow(Duration::from_secs(2), Direction::Upload)),
+            Some(PreemptionReason::Slow(Duration::from_secs(2), BodyDirection::Upload)),
             "250 bytes a second"
         );
     }
@@ -192,14 +198,14 @@ mod tests {
     fn a_body_is_silent_the_sooner_the_more_its_client_holds_and_gives_way_after_slow_ones() {
         let ms = Duration::from_millis;
         for (ratio, after) in [(0, ms(10_000)), (1, ms(10_000)), (2, ms(5_000)), (8, ms(1_250)), (512, ms(1_000))] {
-            let taker = Taker::new(ms(1), &Excess::between_sources(ratio), |_| Duration::ZERO);
-            assert_eq!(taker.silent(after - ms(1)), None, "{ratio}");
-            let silence = taker.silent(after).unwrap();
-            assert!(silence < PreemptionReason::Slow(ms(1_000), Direction::Upload), "{ratio}");
-            assert!(silence < taker.silent(after + ms(1)).unwrap(), "{ratio}");
+            let taker = WaitingRequest::new(ms(1), &SlotExcess::between_sources(ratio), |_| Duration::ZERO);
+            assert_eq!(taker.silence_reason(after - ms(1)), None, "{ratio}");
+            let silence = taker.silence_reason(after).unwrap();
+            assert!(silence < PreemptionReason::Slow(ms(1_000), BodyDirection::Upload), "{ratio}");
+            assert!(silence < taker.silence_reason(after + ms(1)).unwrap(), "{ratio}");
         }
-        let mut colleague = Excess::between_sources(512);
+        let mut colleague = SlotExcess::between_sources(512);
         colleague.between_connections = true;
-        assert_eq!(Taker::new(ms(1), &colleague, |_| Duration::ZERO).silent(ms(9_999)), None);
+        assert_eq!(WaitingRequest::new(ms(1), &colleague, |_| Duration::ZERO).silence_reason(ms(9_999)), None);
     }
 }

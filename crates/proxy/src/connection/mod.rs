@@ -11,10 +11,12 @@ mod request_body;
 mod socket;
 mod tls;
 
-pub(crate) use connect::{CheckedServer, Connector, Opening, Unopened, probe, reach};
-pub(crate) use giving_way::{ClientTime, Direction, PATIENCE, PreemptionReason, Taker, update};
-pub(crate) use origin_connection::{OriginConnection, Received, ReceivedHead, SendFailure};
-pub(crate) use proxied::Proxied;
-pub(crate) use request_body::{Progress, TrailerRules, Upload};
+pub(crate) use connect::{ConnectFailure, ConnectOptions, Connector, ProbeTarget, probe_target, reach_server};
+pub(crate) use giving_way::{
+    BodyDirection, ClientTime, PREEMPTION_DELAY, PreemptionReason, WaitingRequest, update_cell,
+};
+pub(crate) use origin_connection::{OriginConnection, ReceivedHead, ReceivedMessage, SendFailure};
+pub(crate) use proxied::ProxiedClient;
+pub(crate) use request_body::{TrailerRules, Upload, UploadProgress};
 pub(crate) use tls::TlsFailure;
 pub use tls::TlsToOrigin;

@@ -2,14 +2,14 @@
 //! but for what is refused here alone ([`STRICTER`]).
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
-use super::origin_connection::{OriginConnection, Received};
+use super::origin_connection::{OriginConnection, ReceivedMessage};
 use super::socket::OriginSocket;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, request};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use litequic_exchange::{Authority, Fields as FieldLines, Head, name};
-use litequic_resources::descriptors::{Descriptors, Side};
+use litequic_resources::descriptors::{Descriptors, ProxySide};
 use proptest::{
     prelude::{Strategy, any, prop, prop_oneof},
     test_runner::{Config, TestRunner},
@@ -33,33 +33,33 @@ const STRICTER: [&str; 5] = [
 ];
 
 /// Names and values.
-type Fields = Vec<(String, Vec<u8>)>;
+type FieldList = Vec<(String, Vec<u8>)>;
 
 /// What a client learns.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum OracleOutcome {
     None,
-    Response { status: u16, fields: Fields, body: Option<(Vec<u8>, Fields)> },
+    Response { status: u16, fields: FieldList, body: Option<(Vec<u8>, FieldList)> },
 }
 
-fn sorted(fields: &HeaderMap) -> Fields {
+fn sorted(fields: &HeaderMap) -> FieldList {
     sorted_lines(&FieldLines::from(fields))
 }
 
-fn sorted_lines(fields: &FieldLines) -> Fields {
-    let mut fields: Vec<_> = fields.iter().map(|line| (line.name().to_owned(), line.value.to_vec())).collect();
+fn sorted_lines(fields: &FieldLines) -> FieldList {
+    let mut fields: Vec<_> = fields.iter().map(|line| (line.name_str().to_owned(), line.value.to_vec())).collect();
     // Of equal names in their order.
     fields.sort_by(|one, other| one.0.cmp(&other.0));
     fields
 }
 
-fn head(method: &Method) -> request::Parts {
+fn hyper_parts(method: &Method) -> request::Parts {
     let request = Request::builder().method(method).uri("/").header("host", "a.test");
     request.body(()).unwrap().into_parts().0
 }
 
 /// Sends `pieces` once a request has come, and ends the connection.
-async fn origin(mut stream: UnixStream, pieces: Vec<Vec<u8>>) {
+async fn serve_pieces(mut stream: UnixStream, pieces: Vec<Vec<u8>>) {
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
         if stream.read_buf(&mut seen).await.unwrap() == 0 {
@@ -77,40 +77,40 @@ async fn origin(mut stream: UnixStream, pieces: Vec<Vec<u8>>) {
     }
 }
 
-async fn by_hyper(stream: UnixStream, method: &Method) -> Outcome {
+async fn by_hyper(stream: UnixStream, method: &Method) -> OracleOutcome {
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
         .max_header_size(litequic_exchange::http1::MAX_HEAD)
         .handshake(TokioIo::new(stream))
         .await
         .unwrap();
     let connection = tokio::spawn(connection);
-    let request = Request::from_parts(head(method), Empty::<Bytes>::new());
+    let request = Request::from_parts(hyper_parts(method), Empty::<Bytes>::new());
     let outcome = match sender.send_request(request).await {
-        Err(_) => Outcome::None,
+        Err(_) => OracleOutcome::None,
         Ok(response) => {
             let (parts, body) = response.into_parts();
             let body = body.collect().await.ok().map(|body| {
                 let trailers = body.trailers().map(sorted).unwrap_or_default();
                 (body.to_bytes().to_vec(), trailers)
             });
-            Outcome::Response { status: parts.status.as_u16(), fields: sorted(&parts.headers), body }
+            OracleOutcome::Response { status: parts.status.as_u16(), fields: sorted(&parts.headers), body }
         }
     };
     connection.abort();
     outcome
 }
 
-async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
-    let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
+async fn by_litequic(stream: UnixStream, method: &Method) -> OracleOutcome {
+    let descriptor = Arc::<Descriptors>::default().take_descriptor(ProxySide::Origins).unwrap();
     let connection = OriginConnection::new(OriginSocket::Unix(stream), None, descriptor, &Arc::default());
-    connection.begin(None, None);
+    connection.prepare_request(None, None);
     let fields = FieldLines::from_iter([(name::HOST, &b"a.test"[..])]);
     let head = Head::new(method.clone(), Authority::new("a.test"), "/", fields);
     let parts = loop {
         match poll_fn(|cx| connection.poll_response(&head, cx)).await {
-            Ok(Received::Interim(..)) => {}
-            Ok(Received::Response(parts)) => break parts,
-            Err(_) => return Outcome::None,
+            Ok(ReceivedMessage::Interim(..)) => {}
+            Ok(ReceivedMessage::Response(parts)) => break parts,
+            Err(_) => return OracleOutcome::None,
         }
     };
     let (mut data, mut trailers, mut is_whole) = (Vec::new(), Vec::new(), true);
@@ -125,11 +125,11 @@ async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
         }
     }
     let body = is_whole.then_some((data, trailers));
-    Outcome::Response { status: parts.status.as_u16(), fields: sorted_lines(&parts.fields), body }
+    OracleOutcome::Response { status: parts.status.as_u16(), fields: sorted_lines(&parts.fields), body }
 }
 
 /// A response, mostly valid.
-fn response() -> impl Strategy<Value = String> {
+fn any_response() -> impl Strategy<Value = String> {
     let interim = prop::sample::select(&["", "", "", "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", "\r\n"][..]);
     let status = prop::sample::select(
         &[
@@ -193,7 +193,7 @@ fn both_agree_on_a_response_however_it_is_cut() {
     let mut runner = TestRunner::new(Config { cases: 1024, failure_persistence: None, ..Config::default() });
     let cuts = prop::collection::vec(0..200_usize, 0..6);
     runner
-        .run(&(response(), cuts, any::<bool>()), |(text, mut cuts, is_head)| {
+        .run(&(any_response(), cuts, any::<bool>()), |(text, mut cuts, is_head)| {
             let bytes = text.as_bytes();
             cuts.extend([0, bytes.len()]);
             cuts.iter_mut().for_each(|cut| *cut = (*cut).min(bytes.len()));
@@ -205,7 +205,7 @@ fn both_agree_on_a_response_however_it_is_cut() {
                 let mut outcomes = Vec::new();
                 for is_hyper in [true, false] {
                     let (client, server) = UnixStream::pair().unwrap();
-                    let origin = origin(server, pieces.clone());
+                    let origin = serve_pieces(server, pieces.clone());
                     let client = async {
                         if is_hyper { by_hyper(client, &method).await } else { by_litequic(client, &method).await }
                     };
@@ -216,7 +216,7 @@ fn both_agree_on_a_response_however_it_is_cut() {
                 (outcomes.pop().unwrap(), ours)
             });
             let is_stricter = STRICTER.iter().any(|part| text.contains(part));
-            let is_whole = matches!(ours, Outcome::Response { body: Some(_), .. });
+            let is_whole = matches!(ours, OracleOutcome::Response { body: Some(_), .. });
             if !is_stricter || is_whole {
                 proptest::prop_assert_eq!(hypers, ours, "{:?} {} {:?}", text, method, cuts);
             }

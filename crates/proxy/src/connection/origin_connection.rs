@@ -2,21 +2,21 @@
 //! the response on it have got. Who uses the connection polls it, it has no task
 //! ([0050](../../../../docs/adr/0050-http1-client.md)); `http1` has the rules of the messages.
 
-use super::request_body::{Progress, Upload};
+use super::request_body::{Upload, UploadProgress};
 use super::socket::{FIRST_READ, OriginSocket};
 use super::tls::TlsFailure;
-use crate::metrics::Metrics;
+use crate::metrics::ProxyMetrics;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use litequic_exchange::{
-    BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, WholeBody,
-    field::is_value,
+    BodyCapacity, BodyError, FieldName, FieldNameRef, Fields, Head, Traceparent, WholeBody,
+    field::is_field_value,
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     name,
 };
 use litequic_resources::descriptors::Descriptor;
-use litequic_telemetry::Cause;
+use litequic_telemetry::WakeCause;
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -38,13 +38,13 @@ const MAX_READ: usize = 256 * 1024;
 /// response must come to an end.
 const MAX_INTERIM: u32 = 1_000;
 /// Pieces of a request's body that are written at once, each with the two parts of its chunk.
-const PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 /// Bytes of a request's body that are held at most until the socket has accepted them, and a piece more.
 const MAX_UNSENT: usize = 256 * 1024;
 /// Writes in one turn: then other tasks have theirs.
-const WRITES: usize = 16;
+const MAX_WRITES: usize = 16;
 /// Parts that one write has at most, a head among them.
-const PARTS: usize = 3 * PIECES + 2;
+const MAX_PARTS: usize = 3 * MAX_PIECES + 2;
 
 /// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
 const ADDED_FIELDS: usize = 4;
@@ -66,17 +66,17 @@ pub(crate) struct OriginConnection {
     /// The server's address, over TCP.
     pub(crate) address: Option<SocketAddr>,
     /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
-    pub(crate) room: BodyCapacity,
+    pub(crate) read_capacity: BodyCapacity,
     /// Bytes received, in all. Wraps.
     pub(crate) received: Cell<u64>,
     /// What TLS failed by after the handshake.
     failure: RefCell<Option<TlsFailure>>,
     write_failed: Cell<bool>,
-    outgoing: RefCell<Outgoing>,
-    incoming: RefCell<Incoming>,
+    outgoing: RefCell<OutgoingRequest>,
+    incoming: RefCell<IncomingResponse>,
     /// The task that waits for the response while another one sends the request's body.
     reader: RefCell<Option<Waker>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     /// After the socket, which it counts.
     _descriptor: Descriptor,
 }
@@ -85,8 +85,8 @@ const _: () = assert!(size_of::<OriginConnection>() <= 600);
 
 /// The request.
 #[derive(Debug, Default)]
-struct Outgoing {
-    state: Sending,
+struct OutgoingRequest {
+    state: RequestSendState,
     /// The part that the socket has not accepted.
     queue: VecDeque<Bytes>,
     /// The body, as long as there may be more of it.
@@ -99,7 +99,7 @@ struct Outgoing {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Sending {
+enum RequestSendState {
     /// Nothing was written.
     #[default]
     Unsent,
@@ -113,7 +113,7 @@ enum Sending {
 
 /// Bytes that were read and not taken.
 #[derive(Debug)]
-enum Unread {
+enum UnreadBytes {
     /// What one read has brought, which a whole body may be made of.
     One(WholeBody),
     Shared(Bytes),
@@ -121,9 +121,9 @@ enum Unread {
 
 /// The response.
 #[derive(Debug)]
-struct Incoming {
+struct IncomingResponse {
     /// Bytes that were read and not taken: the beginning of a head, or what stands behind one.
-    unread: Unread,
+    unread: UnreadBytes,
     /// Memory for large reads.
     buffer: BytesMut,
     decoder: BodyDecoder,
@@ -140,10 +140,10 @@ struct Incoming {
     was_small: bool,
 }
 
-impl Default for Incoming {
+impl Default for IncomingResponse {
     fn default() -> Self {
         Self {
-            unread: Unread::default(),
+            unread: UnreadBytes::default(),
             buffer: BytesMut::new(),
             decoder: BodyDecoder::new(ResponseFraming::None),
             has_head: false,
@@ -158,7 +158,7 @@ impl Default for Incoming {
 
 /// What the origin answers a request with.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum ReceivedMessage {
     /// An interim response: another one follows.
     Interim(StatusCode, Fields),
     /// The head of the final response, or of a 101.
@@ -198,15 +198,15 @@ impl OriginConnection {
         mut socket: OriginSocket,
         address: Option<SocketAddr>,
         descriptor: Descriptor,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<ProxyMetrics>,
     ) -> Self {
-        metrics.wake.note(Cause::Origin);
+        metrics.wake.note_cause(WakeCause::Origin);
         // Those of the handshake.
-        socket.count(metrics);
+        socket.count_syscalls(metrics);
         Self {
             socket: RefCell::new(socket),
             address,
-            room: Rc::new(Cell::new(FIRST_READ)),
+            read_capacity: Rc::new(Cell::new(FIRST_READ)),
             received: Cell::new(0),
             failure: RefCell::default(),
             write_failed: Cell::new(false),
@@ -219,21 +219,25 @@ impl OriginConnection {
     }
 
     /// A request with the body `upload` is to be sent by [`Self::poll_response`], with `traceparent` in its header.
-    pub(crate) fn begin(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
-        self.room.set(FIRST_READ);
-        self.outgoing.replace(Outgoing { upload, traceparent, ..Outgoing::default() });
-        self.incoming.replace(Incoming::default());
+    pub(crate) fn prepare_request(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
+        self.read_capacity.set(FIRST_READ);
+        self.outgoing.replace(OutgoingRequest { upload, traceparent, ..OutgoingRequest::default() });
+        self.incoming.replace(IncomingResponse::default());
     }
 
     /// Sends the request with this `head`, and reads until an interim response or the final one's head has come.
-    pub(crate) fn poll_response(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+    pub(crate) fn poll_response(
+        &self,
+        head: &Head,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedMessage, SendFailure>> {
         let state = self.outgoing.borrow().state;
-        if state == Sending::Unsent {
+        if state == RequestSendState::Unsent {
             // This registers the task for what comes, too.
             if !self.poll_quiet(cx) {
                 return Poll::Ready(Err(SendFailure::Unsent));
             }
-            return match self.poll_head(head, cx) {
+            return match self.poll_send_head(head, cx) {
                 Poll::Ready(Err(_)) => Poll::Ready(Err(SendFailure::Body)),
                 _ => Poll::Pending,
             };
@@ -241,7 +245,7 @@ impl OriginConnection {
         // First: an origin may answer, and close, without reading all of the body.
         let received = self.poll_receive(head.method == Method::HEAD, cx);
         if received.is_pending()
-            && state != Sending::Sent
+            && state != RequestSendState::Sent
             && let Poll::Ready(Err(_)) = self.poll_send(cx)
         {
             return Poll::Ready(Err(SendFailure::Body));
@@ -249,7 +253,7 @@ impl OriginConnection {
         received
     }
 
-    fn poll_receive(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+    fn poll_receive(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<ReceivedMessage, SendFailure>> {
         let mut incoming = self.incoming.borrow_mut();
         loop {
             if let Some(received) = incoming.take_head(is_head)? {
@@ -273,7 +277,7 @@ impl OriginConnection {
             // Its failure is in the state.
             let _ = self.poll_send(cx);
         }
-        if self.outgoing.borrow().state == Sending::Failed {
+        if self.outgoing.borrow().state == RequestSendState::Failed {
             return Poll::Ready(Some(Err(BodyError::Truncated)));
         }
         let mut incoming = self.incoming.borrow_mut();
@@ -281,7 +285,7 @@ impl OriginConnection {
             if let Some(frame) = incoming.take_frame().transpose() {
                 return Poll::Ready(Some(frame));
             }
-            if incoming.decoder.is_done() {
+            if incoming.decoder.is_body_done() {
                 return Poll::Ready(None);
             }
             match self.poll_fill(&mut incoming, cx) {
@@ -291,7 +295,7 @@ impl OriginConnection {
                     }
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(0)) if incoming.decoder.close() => {}
+                Poll::Ready(Ok(0)) if incoming.decoder.end_at_close() => {}
                 Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(BodyError::Truncated))),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => {
@@ -304,19 +308,19 @@ impl OriginConnection {
 
     /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do
     /// then.
-    pub(crate) fn take_whole(&self) -> Option<WholeBody> {
-        if self.is_sent() { self.incoming.borrow_mut().take_whole() } else { None }
+    pub(crate) fn take_whole_body(&self) -> Option<WholeBody> {
+        if self.is_sent() { self.incoming.borrow_mut().take_unread_body() } else { None }
     }
 
     /// Whether the body of the response has nothing more.
     pub(crate) fn is_end_stream(&self) -> bool {
         let incoming = self.incoming.borrow();
-        incoming.decoder.is_done() && !incoming.decoder.has_trailers()
+        incoming.decoder.is_body_done() && !incoming.decoder.has_trailers()
     }
 
     /// Bytes of the response's body that are still to come.
     pub(crate) fn size_hint(&self) -> SizeHint {
-        self.incoming.borrow().decoder.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.incoming.borrow().decoder.remaining_body_bytes().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     /// Whether another request may use the connection, as far as is known without a system call: the last one is sent,
@@ -324,54 +328,54 @@ impl OriginConnection {
     pub(crate) fn is_reusable(&self) -> bool {
         let incoming = self.incoming.borrow();
         incoming.is_persistent
-            && incoming.decoder.is_done()
-            && incoming.unread.bytes().is_empty()
+            && incoming.decoder.is_body_done()
+            && incoming.unread.unparsed_bytes().is_empty()
             && self.is_sent()
             && !self.write_failed.get()
             && match &mut *self.socket.borrow_mut() {
                 // TLS may have decrypted more than was read.
-                OriginSocket::Tls(stream) => stream.is_settled(),
+                OriginSocket::Tls(stream) => stream.is_tls_settled(),
                 OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
             }
     }
 
     /// Whether the socket has accepted the whole request.
     pub(crate) fn is_sent(&self) -> bool {
-        self.outgoing.borrow().state == Sending::Sent
+        self.outgoing.borrow().state == RequestSendState::Sent
     }
 
     /// Whether nothing has come on the idle connection, neither bytes nor its end. If so, the task is woken by either.
     pub(crate) fn poll_quiet(&self, cx: &mut Context<'_>) -> bool {
-        with_scratch(|scratch| self.poll_read(cx, &mut ReadBuf::new(scratch))).is_pending()
+        with_read_scratch(|scratch| self.poll_read(cx, &mut ReadBuf::new(scratch))).is_pending()
     }
 
     /// Sends what is left of the request. Ready once the socket has accepted all of it, or the body has failed; pending
     /// for ever if the socket accepts no more.
     fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let mut outgoing = self.outgoing.borrow_mut();
-        for _ in 0..WRITES {
-            if outgoing.has_failed() {
+        for _ in 0..MAX_WRITES {
+            if outgoing.check_body_failed() {
                 return Poll::Ready(Err(BodyError::Cancelled));
             }
-            if outgoing.state == Sending::Sent || self.write_failed.get() {
+            if outgoing.state == RequestSendState::Sent || self.write_failed.get() {
                 break;
             }
             if outgoing.queue.is_empty() {
-                outgoing.gather(cx)?;
+                outgoing.queue_body(cx)?;
             }
             if outgoing.queue.is_empty() && outgoing.upload.is_some() {
                 return Poll::Pending;
             }
             if !outgoing.queue.is_empty() {
                 let written = ready!(self.poll_write_parts(&[], &outgoing.queue, cx));
-                outgoing.written(written);
+                outgoing.advance_queue(written);
             }
             if outgoing.queue.is_empty() && outgoing.upload.is_none() {
                 ready!(self.poll_flush(cx));
-                outgoing.state = Sending::Sent;
+                outgoing.state = RequestSendState::Sent;
             }
         }
-        if outgoing.state == Sending::Sent {
+        if outgoing.state == RequestSendState::Sent {
             return Poll::Ready(Ok(()));
         }
         if !self.write_failed.get() {
@@ -381,18 +385,18 @@ impl OriginConnection {
     }
 
     /// Writes the head, with what has come of the body.
-    fn poll_head(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+    fn poll_send_head(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let mut text = HEAD.take();
         text.clear();
-        let fields = head.fields.iter().map(|line| (line.name(), line.value));
-        http1::write_head(&mut text, head.method.as_str(), head.target_bytes(), fields);
+        let fields = head.fields.iter().map(|line| (line.name_str(), line.value));
+        http1::write_request_head(&mut text, head.method.as_str(), head.target_bytes(), fields);
         {
             let mut outgoing = self.outgoing.borrow_mut();
             if let Some(traceparent) = &outgoing.traceparent {
-                http1::add_field(&mut text, "traceparent", &traceparent.to_bytes());
+                http1::append_head_field(&mut text, "traceparent", &traceparent.to_bytes());
             }
-            outgoing.begin(head);
-            outgoing.gather(cx)?;
+            outgoing.begin_head(head);
+            outgoing.queue_body(cx)?;
             let written = match self.poll_write_parts(&text, &outgoing.queue, cx) {
                 Poll::Ready(written) => written,
                 Poll::Pending => 0,
@@ -400,7 +404,7 @@ impl OriginConnection {
             if let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
                 outgoing.queue.push_front(Bytes::copy_from_slice(rest));
             } else {
-                outgoing.written(written.saturating_sub(text.len()));
+                outgoing.advance_queue(written.saturating_sub(text.len()));
             }
         }
         HEAD.set(text);
@@ -412,7 +416,7 @@ impl OriginConnection {
     pub(crate) fn poll_send_alone(&self, cx: &mut Context<'_>) -> Poll<()> {
         if ready!(self.poll_send(cx)).is_err() {
             // The origin must not wait for the rest, even if its response is not read.
-            let _ = self.socket.borrow().with_raw(|socket| socket.shutdown(Shutdown::Both));
+            let _ = self.socket.borrow().with_raw_socket(|socket| socket.shutdown(Shutdown::Both));
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
@@ -427,24 +431,24 @@ impl OriginConnection {
     fn poll_write_parts(&self, head: &[u8], queue: &VecDeque<Bytes>, cx: &mut Context<'_>) -> Poll<usize> {
         if queue.is_empty() {
             // Most requests: the array below is not worth its memory.
-            return self.accepted(ready!(self.poll_write(&[IoSlice::new(head)], cx)));
+            return self.accepted_bytes(ready!(self.poll_write(&[IoSlice::new(head)], cx)));
         }
-        let mut parts = [IoSlice::new(&[]); PARTS];
+        let mut parts = [IoSlice::new(&[]); MAX_PARTS];
         let all = (!head.is_empty()).then_some(head).into_iter().chain(queue.iter().map(|part| &**part));
         let mut count = 0;
         for (part, slot) in all.zip(&mut parts) {
             *slot = IoSlice::new(part);
             count += 1;
         }
-        self.accepted(ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)))
+        self.accepted_bytes(ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)))
     }
 
     /// The outcome of a write that is not to fail.
-    fn accepted(&self, written: io::Result<usize>) -> Poll<usize> {
+    fn accepted_bytes(&self, written: io::Result<usize>) -> Poll<usize> {
         match written {
-            Ok(0) => self.stops_reading(&io::ErrorKind::WriteZero.into()),
+            Ok(0) => self.record_write_failure(&io::ErrorKind::WriteZero.into()),
             Ok(written) => return Poll::Ready(written),
-            Err(error) => self.stops_reading(&error),
+            Err(error) => self.record_write_failure(&error),
         }
         Poll::Pending
     }
@@ -457,32 +461,32 @@ impl OriginConnection {
             // Sockets buffer nothing here.
             OriginSocket::Tcp(_) | OriginSocket::Unix(_) => return Poll::Ready(()),
         };
-        socket.count(&self.metrics);
+        socket.count_syscalls(&self.metrics);
         drop(socket);
         match ready!(flushed) {
             Ok(()) => return Poll::Ready(()),
-            Err(error) => self.stops_reading(&error),
+            Err(error) => self.record_write_failure(&error),
         }
         Poll::Pending
     }
 
-    fn stops_reading(&self, error: &io::Error) {
+    fn record_write_failure(&self, error: &io::Error) {
         tracing::debug!(%error, "the origin stopped reading the request");
         self.write_failed.set(true);
     }
 
     /// Reads more of the response.
-    fn poll_fill(&self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let room = self.room.get().clamp(1, incoming.next);
+    fn poll_fill(&self, incoming: &mut IncomingResponse, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let room = self.read_capacity.get().clamp(1, incoming.next);
         // A byte more, so that what stands behind the response is seen with its end.
-        let left = incoming.decoder.left().filter(|_| incoming.has_head);
+        let left = incoming.decoder.remaining_body_bytes().filter(|_| incoming.has_head);
         let needed = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
-        let needed = self.socket.borrow().on_the_wire(needed);
+        let needed = self.socket.borrow().wire_bytes(needed);
         let read = if room.min(needed) <= FIRST_READ || !incoming.has_head {
-            with_scratch(|scratch| {
+            with_read_scratch(|scratch| {
                 let mut buf = ReadBuf::new(scratch.get_mut(..room.min(FIRST_READ)).unwrap_or_default());
                 let read = ready!(self.poll_read(cx, &mut buf))?;
-                incoming.unread.came(buf.filled());
+                incoming.unread.append_read(buf.filled());
                 Poll::Ready(io::Result::Ok((read, read)))
             })
         } else {
@@ -491,42 +495,42 @@ impl OriginConnection {
             if buffer.capacity() < most {
                 buffer.reserve(most);
             }
-            let read = self.read_by(most, |socket| poll_read_buf(socket, cx, &mut (&mut *buffer).limit(most)));
+            let read = self.read_counted(most, |socket| poll_read_buf(socket, cx, &mut (&mut *buffer).limit(most)));
             if read.is_ready() {
-                incoming.unread = Unread::Shared(buffer.split().freeze());
+                incoming.unread = UnreadBytes::Shared(buffer.split().freeze());
             }
             // Records that filled it are fewer bytes without their headers.
-            let filled = if self.socket.borrow().was_filled() { most } else { 0 };
+            let filled = if self.socket.borrow().has_filled_buffer() { most } else { 0 };
             read.map_ok(|read| (read, read.max(filled)))
         };
         let (read, on_the_wire) = ready!(read)?;
-        incoming.adapt(on_the_wire);
+        incoming.adapt_read_size(on_the_wire);
         Poll::Ready(Ok(read))
     }
 
     /// Reads into `buf`, and returns how many bytes.
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let (room, before) = (buf.remaining(), buf.filled().len());
-        self.read_by(room, |socket| {
+        self.read_counted(room, |socket| {
             ready!(socket.poll_read(cx, buf))?;
             Poll::Ready(Ok(buf.filled().len().saturating_sub(before)))
         })
     }
 
     /// Reads at most `room` bytes by `read`, and counts its system call.
-    fn read_by(
+    fn read_counted(
         &self,
         room: usize,
         read: impl FnOnce(Pin<&mut OriginSocket>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let mut socket = self.socket.borrow_mut();
         let result = read(Pin::new(&mut *socket));
-        let is_tls = socket.is_tls();
-        socket.count(&self.metrics);
+        let is_tls = socket.is_tls_socket();
+        socket.count_syscalls(&self.metrics);
         drop(socket);
-        self.note(&result);
+        self.note_wake(&result);
         if let Poll::Ready(Err(error)) = &result {
-            self.fail(error);
+            self.record_tls_failure(error);
         }
         if let Poll::Ready(Ok(read)) = result {
             if !is_tls {
@@ -546,13 +550,13 @@ impl OriginConnection {
     pub(crate) fn poll_write(&self, parts: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut socket = self.socket.borrow_mut();
         let result = Pin::new(&mut *socket).poll_write_vectored(cx, parts);
-        if socket.is_tls() {
-            socket.count(&self.metrics);
+        if socket.is_tls_socket() {
+            socket.count_syscalls(&self.metrics);
         } else if result.is_ready() {
             self.metrics.syscalls_origin_write.increment();
         }
         drop(socket);
-        self.note(&result);
+        self.note_wake(&result);
         result
     }
 
@@ -560,63 +564,63 @@ impl OriginConnection {
     pub(crate) fn with_socket<T>(&self, act: impl FnOnce(Pin<&mut OriginSocket>) -> T) -> T {
         let mut socket = self.socket.borrow_mut();
         let result = act(Pin::new(&mut *socket));
-        socket.count(&self.metrics);
+        socket.count_syscalls(&self.metrics);
         result
     }
 
     /// The bytes behind the head of a 101, which is the last one. `None` if the request was not sent whole.
-    pub(crate) fn leave(&self) -> Option<Bytes> {
+    pub(crate) fn leave_http(&self) -> Option<Bytes> {
         self.is_sent().then(|| mem::take(&mut self.incoming.borrow_mut().unread).into_bytes())
     }
 
     /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
-    pub(crate) fn reset(&self) {
+    pub(crate) fn reset_on_drop(&self) {
         let socket = self.socket.borrow();
         if !matches!(*socket, OriginSocket::Unix(_)) {
             // An error means that it is gone already.
-            let _ = socket.with_raw(|socket| socket.set_linger(Some(Duration::ZERO)));
+            let _ = socket.with_raw_socket(|socket| socket.set_linger(Some(Duration::ZERO)));
         }
     }
 
     /// What TLS failed by after the handshake.
-    pub(crate) fn failure(&self) -> Option<TlsFailure> {
+    pub(crate) fn tls_session_failure(&self) -> Option<TlsFailure> {
         self.failure.borrow().clone()
     }
 
     /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
     /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
     /// not its answer. One system call.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn peek_quiet(&self) -> bool {
         let mut socket = self.socket.borrow_mut();
         if let OriginSocket::Tls(stream) = &mut *socket {
-            let is_quiet = stream.is_quiet();
-            stream.count(&self.metrics);
+            let is_quiet = stream.drain_quiet();
+            stream.count_tls_syscalls(&self.metrics);
             return is_quiet;
         }
         self.metrics.syscalls_origin_look.increment();
-        let peeked = socket.with_raw(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
+        let peeked = socket.with_raw_socket(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// A read or write that succeeds may be what the worker waited for.
-    fn note<T>(&self, result: &Poll<T>) {
+    fn note_wake<T>(&self, result: &Poll<T>) {
         if result.is_ready() {
-            self.metrics.wake.note(Cause::Origin);
+            self.metrics.wake.note_cause(WakeCause::Origin);
         }
     }
 
     /// Notes that TLS failed by `error`, and counts it.
-    fn fail(&self, error: &io::Error) {
-        if let Some(failure) = TlsFailure::of(error)
+    fn record_tls_failure(&self, error: &io::Error) {
+        if let Some(failure) = TlsFailure::in_error(error)
             && self.failure.borrow().is_none()
         {
-            failure.count(&self.metrics);
+            failure.count_tls_failure(&self.metrics);
             self.failure.replace(Some(failure.clone()));
         }
     }
 }
 
-fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
+fn with_read_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     READ.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
             buffer.resize(FIRST_READ, 0);
@@ -625,24 +629,25 @@ fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-impl Outgoing {
+impl OutgoingRequest {
     /// The request begins with `head`.
-    fn begin(&mut self, head: &Head) {
-        self.state = Sending::Begun;
+    fn begin_head(&mut self, head: &Head) {
+        self.state = RequestSendState::Begun;
         let Some(upload) = &self.upload else { return };
         self.is_chunked = upload.is_chunked();
         if upload.is_empty() {
             self.upload = None;
         } else if self.is_chunked {
-            let names = head.fields.members(name::TRAILER).filter_map(|name| str::from_utf8(name).ok());
-            self.trailers = names.map(|text| Name::of(&text.to_ascii_lowercase()).into()).collect();
+            let names = head.fields.list_members(name::TRAILER).filter_map(|name| str::from_utf8(name).ok());
+            self.trailers =
+                names.map(|text| FieldNameRef::from_lower_case_token(&text.to_ascii_lowercase()).into()).collect();
         }
     }
 
     /// Queues what there is of the body, up to the bounds.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+    fn queue_body(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let (mut pieces, mut bytes) = (0, 0_usize);
-        while pieces < PIECES
+        while pieces < MAX_PIECES
             && bytes < MAX_UNSENT
             && let Some(upload) = &self.upload
         {
@@ -650,14 +655,14 @@ impl Outgoing {
                 Poll::Pending => break,
                 Poll::Ready(None) => {
                     if self.is_chunked {
-                        self.queue.push_back(Bytes::from_static(LAST));
+                        self.queue.push_back(Bytes::from_static(CHUNKED_END));
                     }
                     self.upload = None;
                     break;
                 }
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => {
-                    self.state = Sending::Failed;
+                    self.state = RequestSendState::Failed;
                     self.upload = None;
                     return Err(error);
                 }
@@ -668,7 +673,7 @@ impl Outgoing {
                     pieces += 1;
                     bytes = bytes.saturating_add(data.len());
                     if self.is_chunked {
-                        self.queue.push_back(http1::chunk_line(data.len()).into());
+                        self.queue.push_back(http1::format_chunk_line(data.len()).into());
                         self.queue.push_back(data);
                         self.queue.push_back(Bytes::from_static(http1::CHUNK_END));
                     } else {
@@ -677,10 +682,10 @@ impl Outgoing {
                 }
                 Err(frame) => {
                     let fields = frame.into_trailers().map(Fields::from).unwrap_or_default();
-                    let is_declared = |name| self.trailers.iter().any(|declared| declared.name() == name);
-                    let declared = fields.iter().filter(|line| is_declared(line.as_name()));
+                    let is_declared = |name| self.trailers.iter().any(|declared| declared.as_name_ref() == name);
+                    let declared = fields.iter().filter(|line| is_declared(line.name_ref()));
                     let mut text = http1::LAST_CHUNK.to_vec();
-                    http1::write_fields(&mut text, declared.map(|line| (line.name(), line.value)));
+                    http1::write_fields(&mut text, declared.map(|line| (line.name_str(), line.value)));
                     self.queue.push_back(text.into());
                     self.upload = None;
                 }
@@ -690,16 +695,16 @@ impl Outgoing {
     }
 
     /// Whether the request's body has failed, perhaps while the socket accepts nothing.
-    fn has_failed(&mut self) -> bool {
-        if self.upload.as_ref().is_some_and(|upload| matches!(upload.progress(), Progress::Failed(_))) {
-            self.state = Sending::Failed;
+    fn check_body_failed(&mut self) -> bool {
+        if self.upload.as_ref().is_some_and(|upload| matches!(upload.progress(), UploadProgress::Failed(_))) {
+            self.state = RequestSendState::Failed;
             self.upload = None;
         }
-        self.state == Sending::Failed
+        self.state == RequestSendState::Failed
     }
 
     /// The socket has accepted this number of bytes of the queue.
-    fn written(&mut self, mut bytes: usize) {
+    fn advance_queue(&mut self, mut bytes: usize) {
         while let Some(part) = self.queue.front_mut() {
             if part.len() > bytes {
                 part.advance(bytes);
@@ -712,16 +717,16 @@ impl Outgoing {
 }
 
 /// The end of a body in chunks without trailers.
-const LAST: &[u8] = b"0\r\n\r\n";
+const CHUNKED_END: &[u8] = b"0\r\n\r\n";
 
-impl Default for Unread {
+impl Default for UnreadBytes {
     fn default() -> Self {
         Self::Shared(Bytes::new())
     }
 }
 
-impl Unread {
-    fn bytes(&self) -> &[u8] {
+impl UnreadBytes {
+    fn unparsed_bytes(&self) -> &[u8] {
         match self {
             Self::One(bytes) => bytes.as_ref(),
             Self::Shared(bytes) => bytes,
@@ -736,20 +741,23 @@ impl Unread {
     }
 
     /// Takes what was read.
-    fn came(&mut self, bytes: &[u8]) {
-        let unread = self.bytes();
+    fn append_read(&mut self, bytes: &[u8]) {
+        let unread = self.unparsed_bytes();
         // What there is already is of a head that comes in parts.
-        *self =
-            Self::One(if unread.is_empty() { WholeBody::of(bytes) } else { WholeBody::of(&[unread, bytes].concat()) });
+        *self = Self::One(if unread.is_empty() {
+            WholeBody::from_received(bytes)
+        } else {
+            WholeBody::from_received(&[unread, bytes].concat())
+        });
     }
 
     /// The first bytes are done with. Memory without any more is not kept.
-    fn skip(&mut self, bytes: usize) {
+    fn skip_bytes(&mut self, bytes: usize) {
         match self {
-            Self::One(unread) => unread.skip(bytes),
+            Self::One(unread) => unread.skip_front(bytes),
             Self::Shared(unread) => unread.advance(bytes),
         }
-        if self.bytes().is_empty() {
+        if self.unparsed_bytes().is_empty() {
             *self = Self::default();
         }
     }
@@ -763,20 +771,20 @@ impl Unread {
     }
 }
 
-impl Incoming {
+impl IncomingResponse {
     /// The whole body, if it has a length and is all that was read.
-    fn take_whole(&mut self) -> Option<WholeBody> {
-        let Unread::One(unread) = &mut self.unread else { return None };
+    fn take_unread_body(&mut self) -> Option<WholeBody> {
+        let UnreadBytes::One(unread) = &mut self.unread else { return None };
         let length = unread.len();
-        if !self.has_head || length == 0 || self.decoder.left() != Some(length as u64) {
+        if !self.has_head || length == 0 || self.decoder.remaining_body_bytes() != Some(length as u64) {
             return None;
         }
-        self.decoder.next(unread.as_ref());
+        self.decoder.decode_piece(unread.as_ref());
         Some(mem::take(unread))
     }
 
     /// Sets the room of the next read after one of `read` bytes: more, or less.
-    fn adapt(&mut self, read: usize) {
+    fn adapt_read_size(&mut self, read: usize) {
         let half = self.next / 2;
         if read >= self.next {
             self.next = self.next.saturating_mul(2).min(MAX_READ);
@@ -790,19 +798,19 @@ impl Incoming {
     }
 
     /// The head that the bytes begin with, if it is complete, of an answer to HEAD if `is_head`.
-    fn take_head(&mut self, is_head: bool) -> Result<Option<Received>, SendFailure> {
-        let unread = self.unread.bytes();
-        if unread.is_empty() || self.parsed > 0 && http1::is_unfinished(unread, self.parsed) {
+    fn take_head(&mut self, is_head: bool) -> Result<Option<ReceivedMessage>, SendFailure> {
+        let unread = self.unread.unparsed_bytes();
+        if unread.is_empty() || self.parsed > 0 && http1::is_head_incomplete(unread, self.parsed) {
             return Ok(None);
         }
         let mut lines = HeadLines::default();
-        let Some(head) = http1::parse(unread, &mut lines)? else {
+        let Some(head) = http1::parse_response_head(unread, &mut lines)? else {
             self.parsed = unread.len();
             return Ok(None);
         };
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
-        let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
-        for (name, value) in head.fields() {
+        let mut fields = Fields::with_capacity(head.parsed_fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
+        for (name, value) in head.parsed_fields() {
             // A value with a control character is no head.
             fields.append_any_case(name.as_bytes(), value);
         }
@@ -811,32 +819,33 @@ impl Incoming {
             if self.interims > MAX_INTERIM {
                 return Err(SendFailure::Interims);
             }
-            Received::Interim(status, fields)
+            ReceivedMessage::Interim(status, fields)
         } else {
-            self.decoder = BodyDecoder::new(head.framing(is_head)?);
+            self.decoder = BodyDecoder::new(head.body_framing(is_head)?);
             self.has_head = true;
             self.is_persistent = head.is_persistent() && status != StatusCode::SWITCHING_PROTOCOLS;
-            Received::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
+            ReceivedMessage::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
         };
         let length = head.length;
-        self.unread.skip(length);
+        self.unread.skip_bytes(length);
         self.parsed = 0;
         Ok(Some(received))
     }
 
     /// The next piece of the body, or its trailers, of what was read.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, BodyError> {
-        let BodyPiece { skipped, data } = self.decoder.next(self.unread.bytes()).ok_or(BodyError::Malformed)?;
-        self.unread.skip(skipped);
+        let BodyPiece { skipped, data } =
+            self.decoder.decode_piece(self.unread.unparsed_bytes()).ok_or(BodyError::Malformed)?;
+        self.unread.skip_bytes(skipped);
         if data == 0 {
             let Some(trailers) = self.decoder.take_trailers() else { return Ok(None) };
-            let fields = fields(&trailers).ok_or(BodyError::Malformed)?;
+            let fields = trailer_fields(&trailers).ok_or(BodyError::Malformed)?;
             return Ok(Some(Frame::trailers(fields.into())));
         }
         let data = self.unread.split_to(data);
-        let ahead = self.decoder.look_ahead(self.unread.bytes());
-        self.unread.skip(ahead);
-        if self.decoder.is_done() {
+        let ahead = self.decoder.skip_framing(self.unread.unparsed_bytes());
+        self.unread.skip_bytes(ahead);
+        if self.decoder.is_body_done() {
             // An idle connection holds no memory.
             self.buffer = BytesMut::new();
         }
@@ -845,10 +854,10 @@ impl Incoming {
 }
 
 /// The fields that `trailers` are; `None` if they are too many.
-fn fields(trailers: &http1::Trailers) -> Option<Fields> {
+fn trailer_fields(trailers: &http1::ChunkedTrailers) -> Option<Fields> {
     let (mut fields, mut is_valid) = (Fields::new(), true);
-    let is_whole = trailers.read(|name, value| {
-        is_valid &= is_value(value);
+    let is_whole = trailers.for_each_trailer(|name, value| {
+        is_valid &= is_field_value(value);
         fields.append_any_case(name.as_bytes(), value);
     });
     (is_whole && is_valid).then_some(fields)
@@ -857,7 +866,7 @@ fn fields(trailers: &http1::Trailers) -> Option<Fields> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_resources::descriptors::{Descriptors, Side};
+    use litequic_resources::descriptors::{Descriptors, ProxySide};
     use socket2::SockRef;
     use std::future::poll_fn;
     use tokio::{
@@ -875,7 +884,7 @@ mod tests {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
         drop(peer);
 
-        let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
+        let descriptor = Arc::<Descriptors>::default().take_descriptor(ProxySide::Origins).unwrap();
         let connection = OriginConnection::new(OriginSocket::Tcp(socket), None, descriptor, &Arc::default());
         while !connection.write_failed.get() {
             // Once the reset is here a write never ends, and says nothing of the failure either.
@@ -898,7 +907,7 @@ mod tests {
 
     #[test]
     fn reads_grow_while_they_are_full_and_shrink_after_two_small_ones() {
-        let mut incoming = Incoming::default();
+        let mut incoming = IncomingResponse::default();
         for (read, next) in [
             (FIRST_READ, 2 * FIRST_READ),
             (2 * FIRST_READ, 4 * FIRST_READ),
@@ -911,11 +920,11 @@ mod tests {
             (10, FIRST_READ),
             (10, FIRST_READ),
         ] {
-            incoming.adapt(read);
+            incoming.adapt_read_size(read);
             assert_eq!(incoming.next, next, "after {read}");
         }
         for _ in 0..10 {
-            incoming.adapt(incoming.next);
+            incoming.adapt_read_size(incoming.next);
         }
         assert_eq!(incoming.next, MAX_READ);
     }

@@ -1,46 +1,46 @@
 //! The header of the PROXY protocol, version 2, on a connection to an origin (HAProxy's proxy-protocol.txt). Pure.
 
-use litequic_exchange::{Client, plain};
+use litequic_exchange::{Client, to_canonical_address};
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 use std::net::{IpAddr, SocketAddr};
 
 /// A client, and the local address of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Proxied {
+pub(crate) struct ProxiedClient {
     client: SocketAddr,
     local: SocketAddr,
 }
 
-impl Proxied {
+impl ProxiedClient {
     /// For `client`.
-    pub(crate) fn of(client: &Client) -> Self {
+    pub(crate) fn from_client(client: &Client) -> Self {
         Self { client: client.address, local: client.local }
     }
 
     /// The header. It names a stream for every HTTP version: receivers such as nginx accept no datagram's address over
     /// a connection.
-    pub(crate) fn header(self) -> Vec<u8> {
-        let (client, local) = match (plain(self.client), plain(self.local)) {
+    pub(crate) fn encode_proxied(self) -> Vec<u8> {
+        let (client, local) = match (to_canonical_address(self.client), to_canonical_address(self.local)) {
             (client @ SocketAddr::V4(_), local @ SocketAddr::V4(_)) => (client, local),
             // Both of one family: an IPv4 address among IPv6 ones is written as mapped (RFC 4291 §2.5.5.2).
-            (client, local) => (mapped(client), mapped(local)),
+            (client, local) => (map_to_ipv6(client), map_to_ipv6(local)),
         };
-        build(Version::Two | Command::Proxy, Addresses::from((client, local)))
+        build_header(Version::Two | Command::Proxy, Addresses::from((client, local)))
     }
 }
 
 /// For litequic itself, as for a health check: the receiver uses the connection's own addresses.
 pub(super) fn local_header() -> Vec<u8> {
-    build(Version::Two | Command::Local, Addresses::Unspecified)
+    build_header(Version::Two | Command::Local, Addresses::Unspecified)
 }
 
-fn build(version_command: u8, addresses: Addresses) -> Vec<u8> {
+fn build_header(version_command: u8, addresses: Addresses) -> Vec<u8> {
     let protocol = if addresses == Addresses::Unspecified { Protocol::Unspecified } else { Protocol::Stream };
     // It fails only for headers of more than 64 KiB.
     Builder::with_addresses(version_command, protocol, addresses).build().unwrap_or_default()
 }
 
-fn mapped(address: SocketAddr) -> SocketAddr {
+fn map_to_ipv6(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
         IpAddr::V6(_) => address,
@@ -55,7 +55,7 @@ mod tests {
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
     fn header(client: &str, local: &str) -> Vec<u8> {
-        let header = Proxied { client: client.parse().unwrap(), local: local.parse().unwrap() }.header();
+        let header = ProxiedClient { client: client.parse().unwrap(), local: local.parse().unwrap() }.encode_proxied();
         header.strip_prefix(SIGNATURE).unwrap().to_vec()
     }
 

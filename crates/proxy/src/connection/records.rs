@@ -12,33 +12,33 @@ use rustls::{
 use std::{io::IoSlice, ops::Range};
 
 /// Type, version and length.
-const HEADER: usize = 5;
+const HEADER_BYTES: usize = 5;
 /// Plaintext of a record at most (RFC 8446 §5.1).
 pub(super) const MAX_FRAGMENT: usize = 16 * 1024;
 /// What encryption may add to it: the inner type, padding, the tag (RFC 8446 §5.2).
 const MAX_EXPANSION: usize = 256;
 /// A record with its header.
-pub(super) const MAX_RECORD: usize = HEADER + MAX_FRAGMENT + MAX_EXPANSION;
+pub(super) const MAX_RECORD: usize = HEADER_BYTES + MAX_FRAGMENT + MAX_EXPANSION;
 /// The tag of every cipher of TLS 1.3.
-const TAG: usize = 16;
+const TAG_BYTES: usize = 16;
 /// What encryption adds here: the header, the inner type, the tag.
-pub(super) const OVERHEAD: usize = HEADER + 1 + TAG;
+pub(super) const RECORD_OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;
 /// A record with a KeyUpdate.
-const UPDATE_RECORD: usize = OVERHEAD + 5;
+const UPDATE_RECORD: usize = RECORD_OVERHEAD + 5;
 /// A handshake message at most, as rustls has it.
 const MAX_HANDSHAKE: usize = 4 + 0xffff;
 /// Empty records one after the other, and requests for a key update without data between them, as rustls has them.
 const MAX_FRUITLESS: u8 = 32;
 /// `legacy_record_version` (RFC 8446 §5.1).
-const VERSION: [u8; 2] = [3, 3];
+const LEGACY_VERSION: [u8; 2] = [3, 3];
 /// `KeyUpdateRequest`: no update of the other direction is asked for (RFC 8446 §4.6.3).
 const UPDATE_NOT_REQUESTED: u8 = 0;
 /// `KeyUpdateRequest`: an update of the other direction is asked for, too.
 const UPDATE_REQUESTED: u8 = 1;
 
 /// Bytes of records with `plain` bytes in them, of a server whose records are as large as they may be.
-pub(super) const fn on_the_wire(plain: usize) -> usize {
-    plain.saturating_add((plain / MAX_FRAGMENT + 1) * OVERHEAD)
+pub(super) const fn record_bytes(plain: usize) -> usize {
+    plain.saturating_add((plain / MAX_FRAGMENT + 1) * RECORD_OVERHEAD)
 }
 
 /// One direction's key.
@@ -63,7 +63,7 @@ impl TrafficKey {
     }
 
     /// The next nonce, which is no other record's (RFC 8446 §5.3).
-    fn nonce(&mut self) -> Result<Nonce, Error> {
+    fn next_nonce(&mut self) -> Result<Nonce, Error> {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce.iter_mut().skip(NONCE_LEN - 8).zip(self.sequence.to_be_bytes()) {
             *byte ^= of_sequence;
@@ -74,9 +74,9 @@ impl TrafficKey {
     }
 
     /// Decrypts `record` in place: what it is, and the length of its plaintext, which follows the header.
-    fn open(&mut self, record: &mut [u8]) -> Result<(ContentType, usize), Error> {
-        let nonce = self.nonce()?;
-        let (header, sealed) = record.split_first_chunk_mut::<HEADER>().ok_or(Error::DecryptError)?;
+    fn open_record(&mut self, record: &mut [u8]) -> Result<(ContentType, usize), Error> {
+        let nonce = self.next_nonce()?;
+        let (header, sealed) = record.split_first_chunk_mut::<HEADER_BYTES>().ok_or(Error::DecryptError)?;
         let opened = self.aead.open_in_place(nonce, Aad::from(*header), sealed).map_err(|_| Error::DecryptError)?;
         // Padding of zeros follows the type (RFC 8446 §5.4).
         let length = opened.iter().rposition(|byte| *byte != 0);
@@ -88,34 +88,34 @@ impl TrafficKey {
     }
 
     /// Encrypts `plain` into the beginning of `out`; returns the length of the record.
-    fn seal(&mut self, kind: ContentType, plain: &[u8], out: &mut [u8]) -> Result<usize, Error> {
-        let (header, sealed) = Self::begin(plain.len(), out)?;
+    fn seal_record(&mut self, kind: ContentType, plain: &[u8], out: &mut [u8]) -> Result<usize, Error> {
+        let (header, sealed) = Self::write_record_header(plain.len(), out)?;
         let (sealed, end) = sealed.split_at_mut_checked(plain.len()).ok_or(Error::EncryptError)?;
-        let nonce = self.nonce()?;
+        let nonce = self.next_nonce()?;
         let done = self.aead.seal_out_of_place_scatter(nonce, Aad::from(header), plain, sealed, &[kind.into()], end);
-        done.map(|()| plain.len() + OVERHEAD).map_err(|_| Error::EncryptError)
+        done.map(|()| plain.len() + RECORD_OVERHEAD).map_err(|_| Error::EncryptError)
     }
 
     /// Encrypts the `length` bytes of plaintext that stand behind the header's place in `out`, in place; returns the
     /// length of the record.
     fn seal_in_place(&mut self, kind: ContentType, length: usize, out: &mut [u8]) -> Result<usize, Error> {
-        let (header, sealed) = Self::begin(length, out)?;
+        let (header, sealed) = Self::write_record_header(length, out)?;
         let (inner, tag_place) = sealed.split_at_mut_checked(length + 1).ok_or(Error::EncryptError)?;
         if let Some(last) = inner.last_mut() {
             *last = kind.into();
         }
-        let nonce = self.nonce()?;
+        let nonce = self.next_nonce()?;
         let tag = self.aead.seal_in_place_separate_tag(nonce, Aad::from(header), inner);
         tag_place.copy_from_slice(tag.map_err(|_| Error::EncryptError)?.as_ref());
-        Ok(length + OVERHEAD)
+        Ok(length + RECORD_OVERHEAD)
     }
 
     /// Writes the header of a record with `length` bytes of plaintext; returns it, and the place of its ciphertext.
-    fn begin(length: usize, out: &mut [u8]) -> Result<([u8; HEADER], &mut [u8]), Error> {
-        let sealed = length + 1 + TAG;
+    fn write_record_header(length: usize, out: &mut [u8]) -> Result<([u8; HEADER_BYTES], &mut [u8]), Error> {
+        let sealed = length + 1 + TAG_BYTES;
         let [high, low] = u16::try_from(sealed).map_err(|_| Error::EncryptError)?.to_be_bytes();
-        let header = [ContentType::ApplicationData.into(), VERSION[0], VERSION[1], high, low];
-        let (place, rest) = out.split_first_chunk_mut::<HEADER>().ok_or(Error::EncryptError)?;
+        let header = [ContentType::ApplicationData.into(), LEGACY_VERSION[0], LEGACY_VERSION[1], high, low];
+        let (place, rest) = out.split_first_chunk_mut::<HEADER_BYTES>().ok_or(Error::EncryptError)?;
         *place = header;
         Ok((header, rest.get_mut(..sealed).ok_or(Error::EncryptError)?))
     }
@@ -183,50 +183,50 @@ impl RecordLayer {
     /// # Errors
     ///
     /// What is wrong with it: nothing more can be read.
-    pub(crate) fn take(&mut self, bytes: &mut [u8]) -> Result<(usize, RecordContent), Error> {
-        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else {
+    pub(crate) fn take_record(&mut self, bytes: &mut [u8]) -> Result<(usize, RecordContent), Error> {
+        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok((0, RecordContent::Nothing));
         };
         if ContentType::from(kind) != ContentType::ApplicationData {
             // Nothing is in plaintext any more; a change_cipher_spec is not valid here either (RFC 8446 §5).
-            return Err(inappropriate(kind.into()));
+            return Err(inappropriate_record(kind.into()));
         }
         let sealed = usize::from(u16::from_be_bytes([high, low]));
         if sealed > MAX_FRAGMENT + MAX_EXPANSION {
             return Err(Error::PeerSentOversizedRecord);
         }
-        let whole = HEADER + sealed;
+        let whole = HEADER_BYTES + sealed;
         let Some(record) = bytes.get_mut(..whole) else { return Ok((0, RecordContent::Nothing)) };
-        let (kind, length) = self.opening.open(record)?;
+        let (kind, length) = self.opening.open_record(record)?;
         if kind != ContentType::Handshake && !self.is_aligned() {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
         }
-        let plain = record.get(HEADER..HEADER + length).unwrap_or_default();
+        let plain = record.get(HEADER_BYTES..HEADER_BYTES + length).unwrap_or_default();
         let taken = match kind {
             ContentType::ApplicationData if length == 0 => {
-                self.fruitless()?;
+                self.count_fruitless()?;
                 RecordContent::Other
             }
             ContentType::ApplicationData => {
                 (self.empty, self.updates) = (0, 0);
-                RecordContent::Data(HEADER..HEADER + length)
+                RecordContent::Data(HEADER_BYTES..HEADER_BYTES + length)
             }
             ContentType::Alert => {
-                let taken = alert(plain)?;
-                self.fruitless()?;
+                let taken = read_alert(plain)?;
+                self.count_fruitless()?;
                 taken
             }
             ContentType::Handshake => {
-                self.messages(plain)?;
+                self.handle_handshake(plain)?;
                 RecordContent::Other
             }
-            other => return Err(inappropriate(other)),
+            other => return Err(inappropriate_record(other)),
         };
         Ok((whole, taken))
     }
 
     /// Counts a record that says nothing.
-    fn fruitless(&mut self) -> Result<(), Error> {
+    fn count_fruitless(&mut self) -> Result<(), Error> {
         self.empty = self.empty.saturating_add(1);
         if self.empty > MAX_FRUITLESS {
             return Err(PeerMisbehaved::TooManyEmptyFragments.into());
@@ -235,7 +235,7 @@ impl RecordLayer {
     }
 
     /// Deals with the handshake messages of a record.
-    fn messages(&mut self, plain: &[u8]) -> Result<(), Error> {
+    fn handle_handshake(&mut self, plain: &[u8]) -> Result<(), Error> {
         if plain.is_empty() {
             return Err(InvalidMessage::InvalidEmptyPayload.into());
         }
@@ -254,7 +254,7 @@ impl RecordLayer {
             let Some((payload, behind)) = behind.split_at_checked(length) else { break };
             match HandshakeType::from(kind) {
                 HandshakeType::NewSessionTicket => self.kernel.handle_new_session_ticket(payload)?,
-                HandshakeType::KeyUpdate => self.update(payload, behind.is_empty())?,
+                HandshakeType::KeyUpdate => self.update_opening_key(payload, behind.is_empty())?,
                 got_type => {
                     let expect_types = vec![HandshakeType::NewSessionTicket, HandshakeType::KeyUpdate];
                     return Err(Error::InappropriateHandshakeMessage { expect_types, got_type });
@@ -269,7 +269,7 @@ impl RecordLayer {
     }
 
     /// The server has a new key, from the next record on.
-    fn update(&mut self, payload: &[u8], is_last: bool) -> Result<(), Error> {
+    fn update_opening_key(&mut self, payload: &[u8], is_last: bool) -> Result<(), Error> {
         if !is_last {
             return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
         }
@@ -293,16 +293,21 @@ impl RecordLayer {
     /// # Errors
     ///
     /// rustls', of a key that cannot be made.
-    pub(crate) fn seal(&mut self, bufs: &[IoSlice<'_>], most: usize, out: &mut [u8]) -> Result<(usize, usize), Error> {
+    pub(crate) fn seal_fragments(
+        &mut self,
+        bufs: &[IoSlice<'_>],
+        most: usize,
+        out: &mut [u8],
+    ) -> Result<(usize, usize), Error> {
         let (mut taken, mut sealed) = (0, 0);
         let mut bufs = bufs.iter().map(|buf| &**buf).filter(|buf| !buf.is_empty());
         let mut rest = bufs.next().unwrap_or_default();
         while !rest.is_empty() && taken < most {
             let fragment = MAX_FRAGMENT.min(most - taken);
-            sealed += self.renew(out.get_mut(sealed..).unwrap_or_default())?;
+            sealed += self.renew_sealing_key(out.get_mut(sealed..).unwrap_or_default())?;
             let out = out.get_mut(sealed..).unwrap_or_default();
             if let Some((whole, behind)) = rest.split_at_checked(fragment) {
-                sealed += self.sealing.seal(ContentType::ApplicationData, whole, out)?;
+                sealed += self.sealing.seal_record(ContentType::ApplicationData, whole, out)?;
                 taken += whole.len();
                 rest = if behind.is_empty() { bufs.next().unwrap_or_default() } else { behind };
                 continue;
@@ -311,7 +316,8 @@ impl RecordLayer {
             let mut staged = 0;
             while staged < fragment && !rest.is_empty() {
                 let (now, behind) = rest.split_at_checked(fragment - staged).unwrap_or((rest, &[]));
-                let place = out.get_mut(HEADER + staged..HEADER + staged + now.len()).ok_or(Error::EncryptError)?;
+                let place =
+                    out.get_mut(HEADER_BYTES + staged..HEADER_BYTES + staged + now.len()).ok_or(Error::EncryptError)?;
                 place.copy_from_slice(now);
                 staged += now.len();
                 rest = if behind.is_empty() { bufs.next().unwrap_or_default() } else { behind };
@@ -324,27 +330,27 @@ impl RecordLayer {
 
     /// Has a new key if the server has requested it, or the present one has encrypted as much as it may; returns the
     /// length of the record in `out` that says so.
-    fn renew(&mut self, out: &mut [u8]) -> Result<usize, Error> {
+    fn renew_sealing_key(&mut self, out: &mut [u8]) -> Result<usize, Error> {
         if !self.owes_update && self.sealing.sequence < self.limit.saturating_sub(1) {
             return Ok(0);
         }
         let message = [HandshakeType::KeyUpdate.into(), 0, 0, 1, UPDATE_NOT_REQUESTED];
-        let sealed = self.sealing.seal(ContentType::Handshake, &message, out)?;
+        let sealed = self.sealing.seal_record(ContentType::Handshake, &message, out)?;
         self.sealing = TrafficKey::new(self.kernel.update_tx_secret()?)?;
         self.owes_update = false;
         Ok(sealed)
     }
 
     /// Encrypts the alert `description`, behind a key update that is owed.
-    pub(crate) fn alert(&mut self, description: AlertDescription) -> Vec<u8> {
+    pub(crate) fn seal_alert(&mut self, description: AlertDescription) -> Vec<u8> {
         const WARNING: u8 = 1;
         const FATAL: u8 = 2;
-        let mut out = vec![0; UPDATE_RECORD + OVERHEAD + 2];
+        let mut out = vec![0; UPDATE_RECORD + RECORD_OVERHEAD + 2];
         let level = if description == AlertDescription::CloseNotify { WARNING } else { FATAL };
         let mut encrypt = || {
-            let before = self.renew(&mut out)?;
+            let before = self.renew_sealing_key(&mut out)?;
             let behind = out.get_mut(before..).unwrap_or_default();
-            let sealed = self.sealing.seal(ContentType::Alert, &[level, description.into()], behind)?;
+            let sealed = self.sealing.seal_record(ContentType::Alert, &[level, description.into()], behind)?;
             Ok::<_, Error>(before + sealed)
         };
         let length = encrypt().unwrap_or_default();
@@ -369,7 +375,7 @@ pub(super) fn alert_for(error: &Error) -> Option<AlertDescription> {
 }
 
 /// The alert in a record (RFC 8446 §6).
-fn alert(plain: &[u8]) -> Result<RecordContent, Error> {
+fn read_alert(plain: &[u8]) -> Result<RecordContent, Error> {
     let &[_, description] = plain else { return Err(InvalidMessage::MessageTooShort.into()) };
     match AlertDescription::from(description) {
         AlertDescription::CloseNotify => Ok(RecordContent::Closed),
@@ -379,7 +385,7 @@ fn alert(plain: &[u8]) -> Result<RecordContent, Error> {
     }
 }
 
-fn inappropriate(got_type: ContentType) -> Error {
+fn inappropriate_record(got_type: ContentType) -> Error {
     Error::InappropriateMessage { expect_types: vec![ContentType::ApplicationData], got_type }
 }
 
@@ -452,7 +458,7 @@ mod tests {
         let (mut plain, mut last, mut done) = (Vec::new(), RecordContent::Nothing, 0);
         loop {
             let rest = &mut bytes[done..];
-            let (length, taken) = records.take(rest)?;
+            let (length, taken) = records.take_record(rest)?;
             match taken {
                 RecordContent::Nothing => return Ok((plain, last)),
                 RecordContent::Data(place) => plain.extend_from_slice(&rest[place]),
@@ -465,7 +471,7 @@ mod tests {
     fn sealed(records: &mut RecordLayer, bufs: &[&[u8]], most: usize) -> (usize, Vec<u8>) {
         let mut out = vec![0; 8 * MAX_RECORD];
         let bufs: Vec<_> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
-        let (taken, length) = records.seal(&bufs, most, &mut out).unwrap();
+        let (taken, length) = records.seal_fragments(&bufs, most, &mut out).unwrap();
         out.truncate(length);
         (taken, out)
     }
@@ -474,8 +480,8 @@ mod tests {
     fn forger(server: ServerConnection) -> impl FnMut(ContentType, &[u8]) -> Vec<u8> {
         let mut key = TrafficKey::new(server.dangerous_extract_secrets().unwrap().tx).unwrap();
         move |kind, plain| {
-            let mut out = vec![0; plain.len() + OVERHEAD];
-            key.seal(kind, plain, &mut out).unwrap();
+            let mut out = vec![0; plain.len() + RECORD_OVERHEAD];
+            key.seal_record(kind, plain, &mut out).unwrap();
             out
         }
     }
@@ -491,7 +497,7 @@ mod tests {
             assert_eq!(feed(&mut server, &out), plain, "{cut}");
         }
         let (taken, out) = sealed(&mut records, &[&plain], MAX_FRAGMENT + 3);
-        assert_eq!((taken, out.len()), (MAX_FRAGMENT + 3, on_the_wire(taken)));
+        assert_eq!((taken, out.len()), (MAX_FRAGMENT + 3, record_bytes(taken)));
         std::io::Write::write_all(&mut server.writer(), &plain).unwrap();
         let bytes = sent(&mut server);
         let (got, last) = taken_in_halves(&mut records, &bytes);
@@ -501,9 +507,9 @@ mod tests {
     /// What comes of `bytes` if they come in two parts, however they are cut.
     fn taken_in_halves(records: &mut RecordLayer, bytes: &[u8]) -> (Vec<u8>, RecordContent) {
         // A half record is not touched.
-        let mut first = bytes[..HEADER + 1].to_vec();
-        assert_eq!(records.take(&mut first).unwrap(), (0, RecordContent::Nothing));
-        assert_eq!(records.take(&mut first[..3]).unwrap(), (0, RecordContent::Nothing));
+        let mut first = bytes[..HEADER_BYTES + 1].to_vec();
+        assert_eq!(records.take_record(&mut first).unwrap(), (0, RecordContent::Nothing));
+        assert_eq!(records.take_record(&mut first[..3]).unwrap(), (0, RecordContent::Nothing));
         taken(records, bytes.to_vec()).unwrap()
     }
 
@@ -533,13 +539,13 @@ mod tests {
         server.send_close_notify();
         let bytes = sent(&mut server);
         assert_eq!(taken(&mut records, bytes).unwrap().1, RecordContent::Closed);
-        feed(&mut server, &records.alert(AlertDescription::CloseNotify));
+        feed(&mut server, &records.seal_alert(AlertDescription::CloseNotify));
         assert_eq!(server.reader().read(&mut [0]).unwrap(), 0);
 
         let (mut records, mut server) = pair();
         sent(&mut server);
         // Tickets were not read: the next record has another nonce.
-        let error = records.take(&mut forger(server)(ContentType::Alert, &[2, 40])).unwrap_err();
+        let error = records.take_record(&mut forger(server)(ContentType::Alert, &[2, 40])).unwrap_err();
         assert_eq!((&error, alert_for(&error)), (&Error::DecryptError, Some(AlertDescription::BadRecordMac)));
     }
 
@@ -571,7 +577,7 @@ mod tests {
             (|forge| forge(ContentType::Unknown(0), b""), PeerMisbehaved::IllegalTlsInnerPlaintext.into()),
             (|forge| forge(ContentType::ApplicationData, &[1; MAX_FRAGMENT + 1]), Error::PeerSentOversizedRecord),
             (|_| vec![DATA, 3, 3, 0x41, 1], Error::PeerSentOversizedRecord),
-            (|_| vec![20, 3, 3, 0, 1, 1], inappropriate(ContentType::ChangeCipherSpec)),
+            (|_| vec![20, 3, 3, 0, 1, 1], inappropriate_record(ContentType::ChangeCipherSpec)),
         ];
         for (forge, expected) in table {
             let (mut records, mut server) = pair();

@@ -1,12 +1,12 @@
 //! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
-use super::giving_way::{ClientTime, PreemptionReason, Taker, update};
+use super::giving_way::{ClientTime, PreemptionReason, WaitingRequest, update_cell};
 use crate::message::{
     FieldPolicy,
     request::{self, BodyFraming},
 };
-use crate::metrics::Metrics;
-use crate::rules::Rules;
+use crate::metrics::ProxyMetrics;
+use crate::rules::RuleSet;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame};
 use litequic_base::timers;
@@ -23,10 +23,10 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 /// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
-const FIRST_BYTES: Duration = Duration::from_secs(1);
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 /// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round
 /// trip.
-const CONTINUE: Duration = Duration::from_secs(2);
+const CONTINUE_DELAY: Duration = Duration::from_secs(2);
 
 /// A request's body and how far it has got; shared by the connection, which sends it, and the exchange, which watches
 /// it.
@@ -39,13 +39,13 @@ pub(crate) struct Upload {
     /// Bytes that the route still allows.
     allowed: Cell<u64>,
     /// The last piece of a body of known length: it is sent when the client's stream has ended where it should.
-    held: RefCell<Option<Bytes>>,
-    progress: Cell<Progress>,
+    last_piece: RefCell<Option<Bytes>>,
+    progress: Cell<UploadProgress>,
     /// When something was last taken from it to be sent.
     moved: Cell<Instant>,
     /// At least one byte, or the trailers, were taken from it to be sent.
     taken: Cell<bool>,
-    ahead: RefCell<Ahead>,
+    ahead: RefCell<ReadAhead>,
     client: Cell<ClientTime>,
     /// The client waits for 100 (Continue) before it sends anything: set once that was sent.
     continued: OnceCell<Rc<Cell<bool>>>,
@@ -56,19 +56,19 @@ pub(crate) struct Upload {
 
 /// The part of a request's body that was read before there was a connection for it.
 #[derive(Debug, Default)]
-struct Ahead {
+struct ReadAhead {
     first: Option<Bytes>,
     /// What came after that, copied: pieces may be a byte each.
     rest: BytesMut,
     trailers: Option<Fields>,
 }
 
-impl Ahead {
+impl ReadAhead {
     fn is_empty(&self) -> bool {
         self.first.is_none() && self.rest.is_empty() && self.trailers.is_none()
     }
 
-    fn length(&self) -> usize {
+    fn ahead_length(&self) -> usize {
         self.first.as_ref().map_or(0, Bytes::len) + self.rest.len()
     }
 
@@ -91,24 +91,24 @@ impl Ahead {
 #[derive(Debug)]
 pub(crate) struct TrailerRules {
     /// The route's rules.
-    pub(crate) rules: Option<Arc<Rules>>,
+    pub(crate) rules: Option<Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
     pub(crate) policy: FieldPolicy,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<ProxyMetrics>,
 }
 
 impl TrailerRules {
-    fn apply(&self, fields: &mut Fields) {
-        let is_ruled = |name: &str| self.rules.as_deref().is_some_and(|rules| rules.is_about_request(name));
-        let removed = request::trailers(fields, is_ruled, self.methods_matter, &self.policy);
+    fn apply_to_trailers(&self, fields: &mut Fields) {
+        let is_ruled = |name: &str| self.rules.as_deref().is_some_and(|rules| rules.names_request_field(name));
+        let removed = request::filter_request_trailers(fields, is_ruled, self.methods_matter, &self.policy);
         self.metrics.count_removed(removed);
     }
 }
 
 /// The side that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum UploadProgress {
     /// The origin: what was read is being sent to it.
     Origin,
     /// The client.
@@ -138,9 +138,13 @@ impl Upload {
             framing,
             owed: Cell::new(owed),
             allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
-            held: RefCell::new(None),
+            last_piece: RefCell::new(None),
             // A body of no bytes is never polled.
-            progress: Cell::new(if framing == BodyFraming::Length(0) { Progress::Done } else { Progress::Origin }),
+            progress: Cell::new(if framing == BodyFraming::Length(0) {
+                UploadProgress::Done
+            } else {
+                UploadProgress::Origin
+            }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
             ahead: RefCell::default(),
@@ -153,10 +157,10 @@ impl Upload {
     }
 
     /// State of the upload.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> UploadProgress {
         match self.progress.get() {
-            Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
-            Progress::Client if self.waits_for_continue() => Progress::Origin,
+            UploadProgress::Done if !self.ahead.borrow().is_empty() => UploadProgress::Origin,
+            UploadProgress::Client if self.waits_for_continue() => UploadProgress::Origin,
             progress => progress,
         }
     }
@@ -174,12 +178,12 @@ impl Upload {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn read_ahead(&self, bound: u64, expected: bool) {
+    pub(crate) async fn read_beginning(&self, bound: u64, expected: bool) {
         let whole = matches!(self.framing, BodyFraming::Length(length) if length <= bound);
         let read = poll_fn(|cx| {
             loop {
-                let length = self.ahead.borrow().length() as u64;
-                let ended = matches!(self.progress.get(), Progress::Done | Progress::Failed(_));
+                let length = self.ahead.borrow().ahead_length() as u64;
+                let ended = matches!(self.progress.get(), UploadProgress::Done | UploadProgress::Failed(_));
                 if ended || !whole && length >= bound {
                     return Poll::Ready(());
                 }
@@ -193,7 +197,7 @@ impl Upload {
         });
         if self.framing == BodyFraming::Chunked {
             // What comes later, comes later.
-            let _ = timeout(if expected { FIRST_BYTES } else { Duration::ZERO }, read).await;
+            let _ = timeout(if expected { FIRST_BYTES_TIMEOUT } else { Duration::ZERO }, read).await;
         } else {
             read.await;
         }
@@ -202,29 +206,29 @@ impl Upload {
     }
 
     /// The client waits for 100 (Continue) before it sends anything, until `continued` is set.
-    pub(crate) fn expects_continue(&self, continued: Rc<Cell<bool>>) {
+    pub(crate) fn expect_continue(&self, continued: Rc<Cell<bool>>) {
         // Once a request.
         let _ = self.continued.set(continued);
     }
 
     /// Whether it gives way to `taker`, because its client is waited for and slow.
-    pub(crate) fn gives_way(&self, taker: Taker) -> Option<PreemptionReason> {
-        if self.progress() != Progress::Client {
+    pub(crate) fn upload_preemption(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
+        if self.progress() != UploadProgress::Client {
             return None;
         }
         let rest = matches!(self.framing, BodyFraming::Length(_)).then(|| self.owed.get());
-        let later = if self.continued.get().is_some() { CONTINUE } else { Duration::ZERO };
-        self.client.get().upload(rest, later, taker)
+        let later = if self.continued.get().is_some() { CONTINUE_DELAY } else { Duration::ZERO };
+        self.client.get().upload_reason(rest, later, taker)
     }
 
     /// When a byte of it was last taken to be sent.
-    pub(crate) fn moved(&self) -> Instant {
+    pub(crate) fn last_moved(&self) -> Instant {
         self.moved.get()
     }
 
     /// Ends it for another client's request.
-    pub(crate) fn evict(&self) {
-        self.progress.set(Progress::Failed(BodyError::Evicted));
+    pub(crate) fn evict_upload(&self) {
+        self.progress.set(UploadProgress::Failed(BodyError::Evicted));
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -232,38 +236,38 @@ impl Upload {
 
     /// Since when the server is waited for, of the time that `began` then: as long as `upload` waits for its client,
     /// the server is not late.
-    pub(crate) fn server_since(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
+    pub(crate) fn server_wait_start(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
         match upload.map(|upload| (upload.progress(), upload.moved.get())) {
-            Some((Progress::Client, _)) => now(),
+            Some((UploadProgress::Client, _)) => now(),
             Some((_, moved)) => moved.max(began),
             None => began,
         }
     }
 
     /// Whether a byte or trailers were taken from it to be sent: these cannot be sent again.
-    pub(crate) fn taken(&self) -> bool {
+    pub(crate) fn was_taken(&self) -> bool {
         self.taken.get()
     }
 
     /// Drops the client's stream.
-    pub(crate) fn cancel(&self) {
+    pub(crate) fn cancel_upload(&self) {
         // Dropped after the borrow: the front end may do much then.
         let body = self.body.borrow_mut().take();
         drop(body);
     }
 
-    fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.progress.set(Progress::Failed(error));
+    fn fail_upload(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.progress.set(UploadProgress::Failed(error));
         Poll::Ready(Some(Err(error)))
     }
 
-    fn end(&self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn end_upload(&self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.owed.get() > 0 {
-            return self.fail(BodyError::Malformed);
+            return self.fail_upload(BodyError::Malformed);
         }
         self.moved.set(Instant::now());
-        self.progress.set(Progress::Done);
-        Poll::Ready(self.held.take().map(|piece| Ok(Frame::data(piece))))
+        self.progress.set(UploadProgress::Done);
+        Poll::Ready(self.last_piece.take().map(|piece| Ok(Frame::data(piece))))
     }
 
     /// Whether the request's head says that the body has no bytes: it is not polled.
@@ -291,41 +295,41 @@ impl Upload {
     /// The next frame of the client.
     fn poll_client(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.progress.get() {
-            Progress::Done => return Poll::Ready(None),
-            Progress::Failed(error) => return Poll::Ready(Some(Err(error))),
-            Progress::Origin | Progress::Client => {}
+            UploadProgress::Done => return Poll::Ready(None),
+            UploadProgress::Failed(error) => return Poll::Ready(Some(Err(error))),
+            UploadProgress::Origin | UploadProgress::Client => {}
         }
         loop {
             let (polled, ended) = match &mut *self.body.borrow_mut() {
                 Some(body) => (Pin::new(&mut *body).poll_frame(cx), body.is_end_stream()),
                 // Cancelled: never a clean end, of which the last chunk would be made.
-                None => return self.fail(BodyError::Cancelled),
+                None => return self.fail_upload(BodyError::Cancelled),
             };
             let frame = match polled {
                 Poll::Pending => {
-                    self.progress.set(Progress::Client);
-                    update(&self.client, |client| client.begin(Instant::now));
+                    self.progress.set(UploadProgress::Client);
+                    update_cell(&self.client, |client| client.begin_client_wait(Instant::now));
                     self.waker.replace(Some(cx.waker().clone()));
                     return Poll::Pending;
                 }
-                Poll::Ready(None) => return self.end(),
-                Poll::Ready(Some(Err(error))) => return self.fail(error),
+                Poll::Ready(None) => return self.end_upload(),
+                Poll::Ready(Some(Err(error))) => return self.fail_upload(error),
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
-            self.progress.set(Progress::Origin);
+            self.progress.set(UploadProgress::Origin);
             let now = Instant::now();
             self.moved.set(now);
-            update(&self.client, |client| client.end(timers::elapsed));
+            update_cell(&self.client, |client| client.end_client_wait(timers::elapsed_since_resume));
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(frame) => match (frame.into_trailers(), &self.trailers) {
                     (Ok(trailers), Some(rules)) => {
                         let mut fields = Fields::from(trailers);
-                        rules.apply(&mut fields);
-                        self.progress.set(Progress::Done);
+                        rules.apply_to_trailers(&mut fields);
+                        self.progress.set(UploadProgress::Done);
                         return Poll::Ready(Some(Ok(Frame::trailers(fields.into()))));
                     }
-                    (Ok(_), None) => return self.end(),
+                    (Ok(_), None) => return self.end_upload(),
                     (Err(_), _) => continue,
                 },
             };
@@ -333,18 +337,18 @@ impl Upload {
                 continue;
             }
             let length = data.len() as u64;
-            update(&self.client, |client| client.count(length));
+            update_cell(&self.client, |client| client.count_moved(length));
             match self.allowed.get().checked_sub(length) {
                 Some(allowed) => self.allowed.set(allowed),
-                None => return self.fail(BodyError::TooLarge),
+                None => return self.fail_upload(BodyError::TooLarge),
             }
             if let BodyFraming::Length(_) = self.framing {
                 match self.owed.get().checked_sub(length) {
                     Some(owed) => self.owed.set(owed),
-                    None => return self.fail(BodyError::Malformed),
+                    None => return self.fail_upload(BodyError::Malformed),
                 }
                 if self.owed.get() == 0 && !ended {
-                    self.held.replace(Some(data));
+                    self.last_piece.replace(Some(data));
                     continue;
                 }
             }
@@ -352,9 +356,9 @@ impl Upload {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             if !data.is_empty() {
-                self.held.replace(Some(data));
+                self.last_piece.replace(Some(data));
             }
-            return self.end();
+            return self.end_upload();
         }
     }
 }
@@ -374,17 +378,17 @@ mod tests {
         let earlier = Instant::now();
         let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
         for (progress, moved, since) in [
-            (Progress::Client, later, now),
-            (Progress::Origin, later, later),
-            (Progress::Done, later, later),
-            (Progress::Origin, earlier, began),
-            (Progress::Done, earlier, began),
+            (UploadProgress::Client, later, now),
+            (UploadProgress::Origin, later, later),
+            (UploadProgress::Done, later, later),
+            (UploadProgress::Origin, earlier, began),
+            (UploadProgress::Done, earlier, began),
         ] {
             upload.progress.set(progress);
             upload.moved.set(moved);
-            assert_eq!(Upload::server_since(Some(&upload), began, || now), since, "{progress:?}");
+            assert_eq!(Upload::server_wait_start(Some(&upload), began, || now), since, "{progress:?}");
         }
-        assert_eq!(Upload::server_since(None, began, || now), began);
+        assert_eq!(Upload::server_wait_start(None, began, || now), began);
     }
 
     #[test]
@@ -392,11 +396,13 @@ mod tests {
         let trailers = no_rules;
         let upload = Upload::new(Body::empty(), BodyFraming::Length(5), None, trailers).unwrap();
         let continued = Rc::new(Cell::new(false));
-        upload.expects_continue(Rc::clone(&continued));
-        upload.progress.set(Progress::Client);
-        for (taken, sent, progress) in
-            [(false, false, Progress::Origin), (true, false, Progress::Client), (false, true, Progress::Client)]
-        {
+        upload.expect_continue(Rc::clone(&continued));
+        upload.progress.set(UploadProgress::Client);
+        for (taken, sent, progress) in [
+            (false, false, UploadProgress::Origin),
+            (true, false, UploadProgress::Client),
+            (false, true, UploadProgress::Client),
+        ] {
             upload.taken.set(taken);
             continued.set(sent);
             assert_eq!(upload.progress(), progress, "{taken} {sent}");

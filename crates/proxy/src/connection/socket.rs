@@ -1,7 +1,7 @@
 //! The socket of a connection to an origin: TCP, TLS or a Unix socket.
 
-use super::{records, tls::Secured};
-use crate::metrics::Metrics;
+use super::{records, tls::OriginTlsStream};
+use crate::metrics::ProxyMetrics;
 use litequic_resources::send::TRAIN_BYTES;
 use socket2::SockRef;
 use std::{
@@ -22,40 +22,40 @@ pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 #[derive(Debug)]
 pub(crate) enum OriginSocket {
     Tcp(TcpStream),
-    Tls(Secured),
+    Tls(OriginTlsStream),
     Unix(UnixStream),
 }
 
 impl OriginSocket {
     /// Counts the system calls of TLS; those of the others are one a call.
-    pub(crate) fn count(&mut self, metrics: &Metrics) {
+    pub(crate) fn count_syscalls(&mut self, metrics: &ProxyMetrics) {
         if let Self::Tls(stream) = self {
-            stream.count(metrics);
+            stream.count_tls_syscalls(metrics);
         }
     }
 
-    pub(crate) const fn is_tls(&self) -> bool {
+    pub(crate) const fn is_tls_socket(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
     /// Bytes to receive for `plain` ones.
-    pub(super) const fn on_the_wire(&self, plain: usize) -> usize {
+    pub(super) const fn wire_bytes(&self, plain: usize) -> usize {
         match self {
-            Self::Tls(_) => records::on_the_wire(plain),
+            Self::Tls(_) => records::record_bytes(plain),
             Self::Tcp(_) | Self::Unix(_) => plain,
         }
     }
 
     /// Whether the last read over TLS filled its buffer, though with records.
-    pub(super) fn was_filled(&self) -> bool {
+    pub(super) fn has_filled_buffer(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.was_filled())
     }
 
     /// Has the kernel's socket, beneath TLS, do `act`.
-    pub(super) fn with_raw<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
+    pub(super) fn with_raw_socket<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
         act(match self {
             Self::Tcp(stream) => SockRef::from(stream),
-            Self::Tls(stream) => SockRef::from(stream.stream()),
+            Self::Tls(stream) => SockRef::from(stream.tcp_stream()),
             Self::Unix(stream) => SockRef::from(stream),
         })
     }

@@ -7,7 +7,7 @@
 //! ([0045](../../../../docs/adr/0045-tls-to-origins.md), [0056](../../../../docs/adr/0056-records-to-origins.md)).
 
 use super::records::{MAX_FRAGMENT, MAX_RECORD, RecordContent, RecordLayer, alert_for};
-use crate::{answer::Error, metrics::Metrics};
+use crate::{answer::Error, metrics::ProxyMetrics};
 use bytes::{Buf, BytesMut};
 use rustls::{
     AlertDescription, ClientConfig, ProtocolVersion,
@@ -32,28 +32,28 @@ use tokio::{
 };
 
 /// Plaintext that one write encrypts at most: eight records.
-const MAX_WRITE: usize = 8 * MAX_FRAGMENT;
+const MAX_WRITE_PLAINTEXT: usize = 8 * MAX_FRAGMENT;
 /// Room in the reader's buffer from which on records are decrypted there: two, so that one is whole.
-const IN_PLACE: usize = 2 * MAX_RECORD;
+const MIN_IN_PLACE: usize = 2 * MAX_RECORD;
 /// The most that is read at once (`connection.rs`), the record that it ends within, and the beginning of a handshake
 /// message, of which rustls accepts 64 KiB.
-const SCRATCH: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
+const SCRATCH_BYTES: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
 /// Bytes that are received at once in a handshake, and on an idle connection.
 const SMALL_READ: usize = 64 * 1024;
 /// Reads on an idle connection until it counts as one on which the server does not stop sending.
-const IDLE_READS: usize = 4;
+const MAX_IDLE_READS: usize = 4;
 /// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
-const SESSIONS: usize = 8;
+const SESSIONS_PER_SERVER: usize = 8;
 
 thread_local! {
     /// Ciphertext on its way, for one call at a time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
+fn with_record_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
-            buffer.resize(SCRATCH, 0);
+            buffer.resize(SCRATCH_BYTES, 0);
         }
         act(buffer)
     })
@@ -84,16 +84,16 @@ impl TlsToOrigin {
     }
 
     /// For one worker, which resumes sessions with the origin's `servers`.
-    pub(crate) fn resuming(&self, servers: usize) -> Self {
+    pub(crate) fn with_resumption(&self, servers: usize) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS));
+        config.resumption = Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS_PER_SERVER));
         Self { config: Arc::new(config), ..self.clone() }
     }
 
     /// For the server at `host`.
-    pub(crate) fn to(&self, host: &str) -> Secure {
+    pub(crate) fn for_host(&self, host: &str) -> OriginTlsConfig {
         let name = self.name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
-        Secure { config: Some(Arc::clone(&self.config)), name, refusal: self.refusal }
+        OriginTlsConfig { config: Some(Arc::clone(&self.config)), name, refusal: self.refusal }
     }
 }
 
@@ -113,7 +113,7 @@ impl fmt::Debug for TlsToOrigin {
 
 /// How connections to one server are secured.
 #[derive(Clone)]
-pub(crate) struct Secure {
+pub(crate) struct OriginTlsConfig {
     /// `None` if the files could not be read.
     config: Option<Arc<ClientConfig>>,
     /// `None` of a host that no certificate can have.
@@ -121,13 +121,13 @@ pub(crate) struct Secure {
     refusal: fn() -> Option<String>,
 }
 
-impl fmt::Debug for Secure {
+impl fmt::Debug for OriginTlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secure").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Secure {
+impl OriginTlsConfig {
     /// Every handshake fails: a checked configuration has no such server.
     pub(crate) fn unusable() -> Self {
         Self { config: None, name: None, refusal: || None }
@@ -143,20 +143,20 @@ impl Secure {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
-    pub(super) async fn shake(
+    pub(super) async fn connect_tls(
         &self,
         stream: TcpStream,
         header: Option<&[u8]>,
         deadline: Instant,
-        metrics: Option<&Metrics>,
-    ) -> io::Result<Secured> {
+        metrics: Option<&ProxyMetrics>,
+    ) -> io::Result<OriginTlsStream> {
         let began = Instant::now();
-        let shaking = litequic_base::timers::timeout_at(deadline, self.shaken(stream, header));
+        let shaking = litequic_base::timers::timeout_at(deadline, self.shake_hands(stream, header));
         let shaken = shaking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let Some(metrics) = metrics else { return shaken };
         match &shaken {
             Ok(secured) => {
-                metrics.origin_tls_duration.observe(began.elapsed());
+                metrics.origin_tls_duration.observe_time(began.elapsed());
                 if secured.session.is_resumed {
                     metrics.origin_tls_resumed.increment();
                 } else {
@@ -164,25 +164,25 @@ impl Secure {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => metrics.origin_tls_timeout.increment(),
-            Err(error) => match TlsFailure::of(error) {
-                Some(failure) => failure.count(metrics),
+            Err(error) => match TlsFailure::in_error(error) {
+                Some(failure) => failure.count_tls_failure(metrics),
                 None => metrics.origin_tls_protocol.increment(),
             },
         }
         shaken
     }
 
-    async fn shaken(&self, mut stream: TcpStream, header: Option<&[u8]>) -> io::Result<Secured> {
+    async fn shake_hands(&self, mut stream: TcpStream, header: Option<&[u8]>) -> io::Result<OriginTlsStream> {
         if let Some(header) = header {
             stream.write_all(header).await?;
         }
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
-            return Err(TlsFailure::protocol("there is no configuration of TLS for this server").into());
+            return Err(TlsFailure::protocol_failure("there is no configuration of TLS for this server").into());
         };
-        let connection =
-            UnbufferedClientConnection::new(config, name).map_err(|error| TlsFailure::protocol(error.to_string()))?;
-        let session = Box::new(Session {
-            layer: Layer::Rustls(Box::new(connection)),
+        let connection = UnbufferedClientConnection::new(config, name)
+            .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
+        let session = Box::new(OriginTlsSession {
+            layer: TlsLayer::Rustls(Box::new(connection)),
             is_resumed: false,
             was_filled: false,
             refusal: self.refusal,
@@ -193,10 +193,10 @@ impl Secure {
             peer_closed: false,
             closing: false,
             failure: None,
-            calls: Calls::default(),
+            calls: SyscallCounts::default(),
         });
-        let mut secured = Secured { stream, session };
-        poll_fn(|cx| secured.poll_shake(cx)).await?;
+        let mut secured = OriginTlsStream { stream, session };
+        poll_fn(|cx| secured.poll_tls_handshake(cx)).await?;
         Ok(secured)
     }
 }
@@ -210,7 +210,7 @@ pub(crate) struct TlsFailure {
 }
 
 impl TlsFailure {
-    fn protocol(reason: impl Into<String>) -> Self {
+    fn protocol_failure(reason: impl Into<String>) -> Self {
         Self { error: Error::TlsProtocol, reason: reason.into() }
     }
 
@@ -231,21 +231,21 @@ impl TlsFailure {
                 Self { error: Error::TlsAlert, reason: format!("the server sent the TLS alert {alert:?}{hint}") }
             }
             rustls::Error::PeerIncompatible(rustls::PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig) => {
-                Self::protocol("the server has no TLS 1.3 (see origin.tls.min)")
+                Self::protocol_failure("the server has no TLS 1.3 (see origin.tls.min)")
             }
             rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
-                Self::protocol("the server's answer is not TLS: does it speak plaintext at this port?")
+                Self::protocol_failure("the server's answer is not TLS: does it speak plaintext at this port?")
             }
-            _ => Self::protocol(text),
+            _ => Self::protocol_failure(text),
         }
     }
 
     /// The failure in `error`, if it is one of TLS.
-    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+    pub(crate) fn in_error(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    pub(crate) fn count(&self, metrics: &Metrics) {
+    pub(crate) fn count_tls_failure(&self, metrics: &ProxyMetrics) {
         match self.error {
             Error::TlsCertificate => metrics.origin_tls_certificate.increment(),
             Error::TlsAlert => metrics.origin_tls_alert.increment(),
@@ -270,31 +270,31 @@ impl From<TlsFailure> for io::Error {
 
 /// System calls since they were counted last.
 #[derive(Debug, Default)]
-struct Calls {
+struct SyscallCounts {
     reads: u64,
     writes: u64,
     looks: u64,
 }
 
 /// A TCP stream with TLS, after its handshake.
-pub(crate) struct Secured {
+pub(crate) struct OriginTlsStream {
     stream: TcpStream,
-    session: Box<Session>,
+    session: Box<OriginTlsSession>,
 }
 
 /// What reads and writes records.
-enum Layer {
+enum TlsLayer {
     /// The handshake, and all of TLS 1.2.
     Rustls(Box<UnbufferedClientConnection>),
     /// TLS 1.3 after the handshake.
-    Own(Box<RecordLayer>),
+    Records(Box<RecordLayer>),
     /// None: handing over failed.
     None,
 }
 
 /// The session, and what is held for it.
-struct Session {
-    layer: Layer,
+struct OriginTlsSession {
+    layer: TlsLayer,
     /// Whether the handshake resumed a session.
     is_resumed: bool,
     /// Whether the last read filled the reader's buffer with records.
@@ -313,35 +313,35 @@ struct Session {
     /// close_notify was queued.
     closing: bool,
     failure: Option<TlsFailure>,
-    calls: Calls,
+    calls: SyscallCounts,
 }
 
-impl fmt::Debug for Secured {
+impl fmt::Debug for OriginTlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secured").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
 /// Where plaintext goes: as much as there is room for to the reader's buffer.
-struct Sink<'a, 'b> {
+struct PlaintextSink<'a, 'b> {
     buf: Option<&'a mut ReadBuf<'b>>,
     room: usize,
     taken: usize,
 }
 
-impl<'a, 'b> Sink<'a, 'b> {
+impl<'a, 'b> PlaintextSink<'a, 'b> {
     /// To `buf`.
     fn new(buf: &'a mut ReadBuf<'b>) -> Self {
         Self { room: buf.remaining(), buf: Some(buf), taken: 0 }
     }
 
     /// Without room.
-    fn none() -> Self {
+    fn without_room() -> Self {
         Self { buf: None, room: 0, taken: 0 }
     }
 
     /// Takes the beginning of `bytes`, and returns the rest.
-    fn put<'p>(&mut self, bytes: &'p [u8]) -> &'p [u8] {
+    fn put_plaintext<'p>(&mut self, bytes: &'p [u8]) -> &'p [u8] {
         let (taken, rest) = bytes.split_at_checked(self.room).unwrap_or((bytes, &[]));
         if let Some(buf) = &mut self.buf {
             buf.put_slice(taken);
@@ -352,26 +352,26 @@ impl<'a, 'b> Sink<'a, 'b> {
     }
 }
 
-impl Session {
+impl OriginTlsSession {
     /// Whether the handshake goes on.
     fn is_handshaking(&self) -> bool {
-        matches!(&self.layer, Layer::Rustls(connection) if connection.is_handshaking())
+        matches!(&self.layer, TlsLayer::Rustls(connection) if connection.is_handshaking())
     }
 
     /// Decrypts the records in `records`, from the first, until there is none whole or `sink` is full; returns how many
     /// bytes are done with. What does not fit into `sink` is kept.
-    fn take(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+    fn take_records(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         self.is_full = false;
         let done = self.take_by_rustls(records, sink);
-        let own = self.take_own(records.get_mut(done..).unwrap_or_default(), sink);
+        let own = self.take_by_records(records.get_mut(done..).unwrap_or_default(), sink);
         done.saturating_add(own).min(records.len())
     }
 
     /// Decrypts as [`Self::take`] does, as long as rustls reads the records.
-    fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+    fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         let mut done = 0;
         while self.failure.is_none()
-            && let Layer::Rustls(connection) = &mut self.layer
+            && let TlsLayer::Rustls(connection) = &mut self.layer
         {
             let is_over =
                 !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
@@ -385,7 +385,7 @@ impl Session {
                     match traffic.next_record() {
                         Some(Ok(record)) => {
                             discard = discard.saturating_add(record.discard);
-                            plaintext.extend_from_slice(sink.put(record.payload));
+                            plaintext.extend_from_slice(sink.put_plaintext(record.payload));
                         }
                         Some(Err(error)) => break Err(error),
                         None => {
@@ -396,7 +396,7 @@ impl Session {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(outgoing, |out| data.encode(out));
+                    append_encoded(outgoing, |out| data.encode(out));
                     Ok(())
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -415,9 +415,9 @@ impl Session {
                 Err(error) => Err(error),
             };
             done = done.saturating_add(discard);
-            let result = if is_over && is_last { self.hand_over() } else { result };
+            let result = if is_over && is_last { self.switch_to_records() } else { result };
             if let Err(error) = result {
-                self.fail(&error, records.get_mut(done..).unwrap_or_default());
+                self.end_by_error(&error, records.get_mut(done..).unwrap_or_default());
             }
             if is_last {
                 break;
@@ -427,30 +427,30 @@ impl Session {
     }
 
     /// Goes on without rustls: its handshake is over, and has nothing to be sent.
-    fn hand_over(&mut self) -> Result<(), rustls::Error> {
-        if let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::None) {
+    fn switch_to_records(&mut self) -> Result<(), rustls::Error> {
+        if let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::None) {
             self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
             let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
-            self.layer = Layer::Own(Box::new(RecordLayer::new(secrets, kernel)?));
+            self.layer = TlsLayer::Records(Box::new(RecordLayer::new(secrets, kernel)?));
         }
         Ok(())
     }
 
     /// Decrypts as [`Self::take`] does, once rustls has handed over.
-    fn take_own(&mut self, bytes: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+    fn take_by_records(&mut self, bytes: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         let mut done = 0_usize;
         while !self.peer_closed
             && self.failure.is_none()
-            && let Layer::Own(records) = &mut self.layer
+            && let TlsLayer::Records(records) = &mut self.layer
         {
             let rest = bytes.get_mut(done..).unwrap_or_default();
-            match records.take(rest) {
+            match records.take_record(rest) {
                 Ok((_, RecordContent::Nothing)) => break,
                 Ok((length, taken)) => {
                     done = done.saturating_add(length);
                     match taken {
                         RecordContent::Data(place) => {
-                            let kept = sink.put(rest.get(place).unwrap_or_default());
+                            let kept = sink.put_plaintext(rest.get(place).unwrap_or_default());
                             self.plaintext.extend_from_slice(kept);
                             if sink.room == 0 {
                                 self.is_full = true;
@@ -461,7 +461,7 @@ impl Session {
                         RecordContent::Other | RecordContent::Nothing => {}
                     }
                 }
-                Err(error) => self.fail(&error, &mut []),
+                Err(error) => self.end_by_error(&error, &mut []),
             }
         }
         done
@@ -473,9 +473,9 @@ impl Session {
         let (mut done, mut plain) = (0_usize, 0_usize);
         while !self.peer_closed
             && self.failure.is_none()
-            && let Layer::Own(records) = &mut self.layer
+            && let TlsLayer::Records(records) = &mut self.layer
         {
-            match records.take(bytes.get_mut(done..).unwrap_or_default()) {
+            match records.take_record(bytes.get_mut(done..).unwrap_or_default()) {
                 Ok((_, RecordContent::Nothing)) => break,
                 Ok((length, taken)) => {
                     match taken {
@@ -490,41 +490,41 @@ impl Session {
                     }
                     done = done.saturating_add(length);
                 }
-                Err(error) => self.fail(&error, &mut []),
+                Err(error) => self.end_by_error(&error, &mut []),
             }
         }
-        self.keep(bytes.get(done..).unwrap_or_default());
+        self.keep_ciphertext(bytes.get(done..).unwrap_or_default());
         plain
     }
 
     /// Ends the session by `error`. There is an alert for the server, but for an alert of the server's.
-    fn fail(&mut self, error: &rustls::Error, records: &mut [u8]) {
+    fn end_by_error(&mut self, error: &rustls::Error, records: &mut [u8]) {
         self.failure = Some(TlsFailure::new(error, self.refusal));
         let Self { layer, outgoing, .. } = self;
         match layer {
-            Layer::Rustls(connection) => {
+            TlsLayer::Rustls(connection) => {
                 if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
-                    encode(outgoing, |out| data.encode(out));
+                    append_encoded(outgoing, |out| data.encode(out));
                 }
             }
-            Layer::Own(records) => {
+            TlsLayer::Records(records) => {
                 if let Some(alert) = alert_for(error) {
-                    outgoing.extend_from_slice(&records.alert(alert));
+                    outgoing.extend_from_slice(&records.seal_alert(alert));
                 }
             }
-            Layer::None => {}
+            TlsLayer::None => {}
         }
     }
 
     /// Decrypts what is kept.
-    fn take_kept(&mut self, sink: &mut Sink<'_, '_>) {
+    fn take_kept(&mut self, sink: &mut PlaintextSink<'_, '_>) {
         let mut incoming = std::mem::take(&mut self.incoming);
-        let done = self.take(&mut incoming, sink);
-        self.keep(incoming.get(done..).unwrap_or_default());
+        let done = self.take_records(&mut incoming, sink);
+        self.keep_ciphertext(incoming.get(done..).unwrap_or_default());
     }
 
     /// Keeps `rest`, without memory if there is none.
-    fn keep(&mut self, rest: &[u8]) {
+    fn keep_ciphertext(&mut self, rest: &[u8]) {
         if rest.is_empty() {
             self.incoming = Vec::new();
         } else {
@@ -534,9 +534,9 @@ impl Session {
     }
 
     /// Moves plaintext that was decrypted before to `sink`.
-    fn unread(&mut self, sink: &mut Sink<'_, '_>) {
+    fn move_plaintext(&mut self, sink: &mut PlaintextSink<'_, '_>) {
         if !self.plaintext.is_empty() {
-            let kept = sink.put(&self.plaintext).len();
+            let kept = sink.put_plaintext(&self.plaintext).len();
             self.plaintext.advance(self.plaintext.len().saturating_sub(kept));
             if kept == 0 {
                 self.plaintext = BytesMut::new();
@@ -545,18 +545,18 @@ impl Session {
     }
 
     /// Receives about `most` bytes by `read`, which is one system call, and decrypts them.
-    fn receive(
+    fn receive_records(
         &mut self,
         most: usize,
-        sink: &mut Sink<'_, '_>,
+        sink: &mut PlaintextSink<'_, '_>,
         read: impl FnOnce(&mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        with_scratch(|scratch| {
+        with_record_scratch(|scratch| {
             let kept = self.incoming.len();
             let space = scratch.get_mut(kept..).unwrap_or_default();
-            let most = most.saturating_sub(kept).clamp(MAX_RECORD, SCRATCH).min(space.len());
+            let most = most.saturating_sub(kept).clamp(MAX_RECORD, SCRATCH_BYTES).min(space.len());
             if most == 0 {
-                return Poll::Ready(Err(TlsFailure::protocol("a handshake message is too long").into()));
+                return Poll::Ready(Err(TlsFailure::protocol_failure("a handshake message is too long").into()));
             }
             let mut buf = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
             ready!(read(&mut buf))?;
@@ -566,20 +566,20 @@ impl Session {
             }
             let records = scratch.get_mut(..kept.saturating_add(read)).unwrap_or_default();
             records.get_mut(..kept).unwrap_or_default().copy_from_slice(&self.incoming);
-            let done = self.take(records, sink);
-            self.keep(records.get(done..).unwrap_or_default());
+            let done = self.take_records(records, sink);
+            self.keep_ciphertext(records.get(done..).unwrap_or_default());
             Poll::Ready(Ok(()))
         })
     }
 
     /// Whether nothing has come that was not read: no plaintext, no half record, no end.
-    fn is_settled(&mut self) -> bool {
+    fn is_fully_read(&mut self) -> bool {
         if self.is_full {
-            self.take_kept(&mut Sink::none());
+            self.take_kept(&mut PlaintextSink::without_room());
         }
         let is_aligned = match &self.layer {
-            Layer::Own(records) => records.is_aligned(),
-            Layer::Rustls(_) | Layer::None => true,
+            TlsLayer::Records(records) => records.is_aligned(),
+            TlsLayer::Rustls(_) | TlsLayer::None => true,
         };
         is_aligned
             && self.plaintext.is_empty()
@@ -589,7 +589,7 @@ impl Session {
     }
 
     /// Has `write` encrypt by rustls.
-    fn writing<T>(
+    fn write_by_rustls<T>(
         &mut self,
         write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
     ) -> io::Result<T> {
@@ -597,7 +597,7 @@ impl Session {
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut done = 0;
         loop {
-            done += self.take(incoming.get_mut(done..).unwrap_or_default(), &mut Sink::none());
+            done += self.take_records(incoming.get_mut(done..).unwrap_or_default(), &mut PlaintextSink::without_room());
             if !self.is_full {
                 break;
             }
@@ -607,30 +607,30 @@ impl Session {
             return Err(failure.into());
         }
         let written = match &mut self.layer {
-            Layer::Rustls(connection) => match connection.process_tls_records(&mut incoming).state {
+            TlsLayer::Rustls(connection) => match connection.process_tls_records(&mut incoming).state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
                 _ => Err(io::ErrorKind::BrokenPipe.into()),
             },
-            Layer::Own(_) | Layer::None => Err(io::ErrorKind::BrokenPipe.into()),
+            TlsLayer::Records(_) | TlsLayer::None => Err(io::ErrorKind::BrokenPipe.into()),
         };
         self.incoming = incoming;
         written
     }
 
     /// Encrypts the beginning of `bufs` into `scratch`; returns how many bytes of them, and the length of the records.
-    fn seal(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
-        if let Layer::Own(records) = &mut self.layer {
+    fn encrypt_parts(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
+        if let TlsLayer::Records(records) = &mut self.layer {
             if let Some(failure) = self.failure.clone() {
                 return Err(failure.into());
             }
             if self.closing {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            return records.seal(bufs, MAX_WRITE, scratch).map_err(io::Error::other);
+            return records.seal_fragments(bufs, MAX_WRITE_PLAINTEXT, scratch).map_err(io::Error::other);
         }
         let at = scratch.len().saturating_sub(MAX_FRAGMENT);
         let (out, staging) = scratch.split_at_mut(at);
-        self.writing(|traffic| {
+        self.write_by_rustls(|traffic| {
             let (mut sealed, mut taken, mut staged) = (0, 0_usize, 0);
             let mut encrypt = |plain: &[u8]| {
                 let records = traffic.encrypt(plain, out.get_mut(sealed..).unwrap_or_default());
@@ -638,7 +638,7 @@ impl Session {
                 io::Result::Ok(())
             };
             for buf in bufs {
-                let room = MAX_WRITE.saturating_sub(taken);
+                let room = MAX_WRITE_PLAINTEXT.saturating_sub(taken);
                 let mut rest = buf.get(..room).unwrap_or(buf);
                 taken = taken.saturating_add(rest.len());
                 while !rest.is_empty() {
@@ -671,7 +671,7 @@ impl Session {
 }
 
 /// Appends what `data` encodes, which rustls has the length of.
-fn encode(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
+fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let Err(EncodeError::InsufficientSize(needed)) = data(&mut []) else { return };
     let before = outgoing.len();
     outgoing.resize(before.saturating_add(needed.required_size), 0);
@@ -679,30 +679,32 @@ fn encode(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usi
     outgoing.truncate(before.saturating_add(encoded));
 }
 
-impl Secured {
-    fn poll_shake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl OriginTlsStream {
+    fn poll_tls_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The ClientHello.
-        self.session.take_kept(&mut Sink::none());
+        self.session.take_kept(&mut PlaintextSink::without_room());
         loop {
             let sent = self.poll_send(cx);
             if let Some(failure) = self.session.failure.clone() {
                 // The alert was sent as far as that goes without a wait.
                 return Poll::Ready(Err(failure.into()));
             }
-            ready!(sent).map_err(ended)?;
+            ready!(sent).map_err(handshake_end_error)?;
             if !self.session.is_handshaking() {
-                if let Layer::Rustls(connection) = &self.session.layer {
+                if let TlsLayer::Rustls(connection) = &self.session.layer {
                     let kind = connection.handshake_kind();
                     self.session.is_resumed = kind == Some(rustls::HandshakeKind::Resumed);
                 }
                 return Poll::Ready(Ok(()));
             }
             let Self { stream, session } = self;
-            let received = session.receive(SMALL_READ, &mut Sink::none(), |buf| Pin::new(stream).poll_read(cx, buf));
-            ready!(received).map_err(ended)?;
+            let received = session.receive_records(SMALL_READ, &mut PlaintextSink::without_room(), |buf| {
+                Pin::new(stream).poll_read(cx, buf)
+            });
+            ready!(received).map_err(handshake_end_error)?;
             session.calls.reads += 1;
             if session.peer_closed && session.is_handshaking() {
-                return Poll::Ready(Err(ended(io::ErrorKind::UnexpectedEof.into())));
+                return Poll::Ready(Err(handshake_end_error(io::ErrorKind::UnexpectedEof.into())));
             }
         }
     }
@@ -734,12 +736,12 @@ impl Secured {
         let session = &mut self.session;
         session.was_filled = false;
         let is_settled = !session.is_full && session.plaintext.is_empty();
-        if is_settled && buf.remaining() >= IN_PLACE && matches!(session.layer, Layer::Own(_)) {
+        if is_settled && buf.remaining() >= MIN_IN_PLACE && matches!(session.layer, TlsLayer::Records(_)) {
             return self.poll_read_in_place(cx, buf);
         }
         let Self { stream, session } = self;
-        let mut sink = Sink::new(buf);
-        session.unread(&mut sink);
+        let mut sink = PlaintextSink::new(buf);
+        session.move_plaintext(&mut sink);
         if session.is_full && sink.room > 0 {
             session.take_kept(&mut sink);
         }
@@ -753,7 +755,7 @@ impl Secured {
             }
             // With the whole record that it ends within, the reader's buffer gets full: it then takes a larger one.
             let most = sink.room.saturating_add(MAX_RECORD);
-            ready!(session.receive(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
+            ready!(session.receive_records(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
             session.calls.reads += 1;
         }
         Poll::Ready(Ok(()))
@@ -799,14 +801,14 @@ impl Secured {
 
     /// Whether nothing that matters has come, at this moment: session tickets and key updates are taken. One system
     /// call, or more if there are such.
-    pub(crate) fn is_quiet(&mut self) -> bool {
+    pub(crate) fn drain_quiet(&mut self) -> bool {
         let Self { stream, session } = self;
-        for _ in 0..IDLE_READS {
-            if !session.is_settled() {
+        for _ in 0..MAX_IDLE_READS {
+            if !session.is_fully_read() {
                 return false;
             }
             session.calls.looks += 1;
-            let received = session.receive(SMALL_READ, &mut Sink::none(), |buf| {
+            let received = session.receive_records(SMALL_READ, &mut PlaintextSink::without_room(), |buf| {
                 // Not tokio's: it would look only if it had been told of something.
                 match (&*SockRef::from(&*stream)).read(buf.initialize_unfilled()) {
                     Ok(read) => {
@@ -827,8 +829,8 @@ impl Secured {
     }
 
     /// Whether another request may use the connection, as far as is known without a system call.
-    pub(super) fn is_settled(&mut self) -> bool {
-        self.session.is_settled()
+    pub(super) fn is_tls_settled(&mut self) -> bool {
+        self.session.is_fully_read()
     }
 
     /// Encrypts and sends the beginning of `bufs`. What the socket does not accept at once is held, one call's at most.
@@ -838,8 +840,8 @@ impl Secured {
             return Poll::Ready(Ok(0));
         }
         let Self { stream, session } = self;
-        with_scratch(|scratch| {
-            let (taken, sealed) = session.seal(bufs, scratch)?;
+        with_record_scratch(|scratch| {
+            let (taken, sealed) = session.encrypt_parts(bufs, scratch)?;
             let records = scratch.get(..sealed).unwrap_or_default();
             let sent = match Pin::new(stream).poll_write(cx, records) {
                 Poll::Ready(sent) => {
@@ -863,12 +865,12 @@ impl Secured {
         if !self.session.closing && self.session.failure.is_none() {
             self.session.closing = true;
             // With a key update before it, if one waits.
-            if let Layer::Own(records) = &mut self.session.layer {
-                let alert = records.alert(AlertDescription::CloseNotify);
+            if let TlsLayer::Records(records) = &mut self.session.layer {
+                let alert = records.seal_alert(AlertDescription::CloseNotify);
                 self.session.outgoing.extend_from_slice(&alert);
             } else {
                 let mut alert = [0; 256];
-                let queued = self.session.writing(|traffic| traffic.queue_close_notify(&mut alert))?;
+                let queued = self.session.write_by_rustls(|traffic| traffic.queue_close_notify(&mut alert))?;
                 let length = queued.map_err(io::Error::other)?;
                 self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
             }
@@ -878,23 +880,23 @@ impl Secured {
     }
 
     /// The stream beneath.
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn tcp_stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Counts system calls since the last time.
-    pub(crate) fn count(&mut self, metrics: &Metrics) {
-        let Calls { reads, writes, looks } = std::mem::take(&mut self.session.calls);
-        metrics.syscalls_origin_read.add(reads);
-        metrics.syscalls_origin_write.add(writes);
-        metrics.syscalls_origin_look.add(looks);
+    pub(crate) fn count_tls_syscalls(&mut self, metrics: &ProxyMetrics) {
+        let SyscallCounts { reads, writes, looks } = std::mem::take(&mut self.session.calls);
+        metrics.syscalls_origin_read.increment_by(reads);
+        metrics.syscalls_origin_write.increment_by(writes);
+        metrics.syscalls_origin_look.increment_by(looks);
     }
 }
 
 /// The connection's end in the middle of a handshake.
-fn ended(error: io::Error) -> io::Error {
-    match TlsFailure::of(&error) {
+fn handshake_end_error(error: io::Error) -> io::Error {
+    match TlsFailure::in_error(&error) {
         Some(_) => error,
-        None => TlsFailure::protocol(format!("the connection ended within the TLS handshake: {error}")).into(),
+        None => TlsFailure::protocol_failure(format!("the connection ended within the TLS handshake: {error}")).into(),
     }
 }

@@ -1,24 +1,24 @@
 //! One request to an origin: the state that its attempts share, and the outcome of each.
 
-use super::open::{Open, finish};
+use super::open::{OpenExchange, finish_exchange};
 use super::response_body::ResponseBody;
-use super::retry::{self, AttemptFailure, Decision};
-use super::wait::{self, Interims, WaitOutcome};
+use super::retry::{self, AttemptFailure, RetryDecision};
+use super::wait::{self, InterimForwarder, WaitOutcome};
 use crate::answer::Error;
-use crate::balance::{Set, Wish};
-use crate::connection::{Progress, Proxied, ReceivedHead, SendFailure, TrailerRules, Upload};
+use crate::balance::{Affinity, ServerSet};
+use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
 use crate::message::{BodyFraming, response};
-use crate::origin::{Origin, Ticket};
-use crate::pool::{Deadline, Needs, Passed, PooledConnection};
-use crate::rules::Rules;
-use crate::tunnel::{Switch, TunnelSide};
+use crate::origin::{Ticket, WorkerOrigin};
+use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
+use crate::rules::RuleSet;
+use crate::tunnel::{ProtocolSwitch, TunnelSide};
 use http::{Method, StatusCode};
 use litequic_config::{CheckIdle, Timeouts};
 use litequic_exchange::{
-    Abort, Body, BodyError, Client, Head, Interim, Record, Response, Traceparent, Tunnel, has_rarely_a_body,
-    http1::HeadError, name,
+    Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
+    http1::HeadError, name, rarely_has_body,
 };
-use litequic_resources::fairness::Source;
+use litequic_resources::fairness::ClientSource;
 use std::{
     rc::Rc,
     sync::Arc,
@@ -27,39 +27,39 @@ use std::{
 use tokio::time::Instant;
 
 /// The parts of sending one request.
-pub(crate) struct Sending<'a> {
+pub(crate) struct ForwardedRequest<'a> {
     pub(crate) head: &'a Head,
     pub(crate) framing: BodyFraming,
     pub(crate) body: Body,
     pub(crate) max_body_bytes: Option<u64>,
     pub(crate) client: &'a Client,
     /// The client by whose share of the pools it is served.
-    pub(crate) source: Source,
-    pub(crate) interim: &'a Interim,
-    pub(crate) record: &'a Record,
+    pub(crate) source: ClientSource,
+    pub(crate) interim: &'a InterimSender,
+    pub(crate) record: &'a RequestRecord,
     /// The record that gets a span for each attempt.
-    pub(crate) traced: &'a Record,
+    pub(crate) traced: &'a RequestRecord,
     pub(crate) timeouts: &'a Timeouts,
     /// The route's rules.
-    pub(crate) rules: Option<&'a Arc<Rules>>,
+    pub(crate) rules: Option<&'a Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
     /// The protocol to switch to.
-    pub(crate) switch: Option<Switch>,
+    pub(crate) switch: Option<ProtocolSwitch>,
     /// The server on which its client is to stay.
-    pub(crate) wish: Wish,
+    pub(crate) affinity: Affinity,
 }
 
 /// Why there is no response from the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ForwardFailure {
     /// litequic answers.
     Answer(Error),
     /// There is no answer.
     Abort(Abort),
 }
 
-impl From<Error> for Outcome {
+impl From<Error> for ForwardFailure {
     fn from(error: Error) -> Self {
         Self::Answer(error)
     }
@@ -74,19 +74,19 @@ impl From<Error> for Outcome {
 /// # Cancel safety
 ///
 /// Dropping the future cancels the request: its connection is closed.
-pub(crate) fn send<'a>(
-    origin: &'a Rc<Origin>,
-    sending: Sending<'a>,
-) -> impl Future<Output = Result<Response, Outcome>> {
+pub(crate) fn forward_request<'a>(
+    origin: &'a Rc<WorkerOrigin>,
+    sending: ForwardedRequest<'a>,
+) -> impl Future<Output = Result<Response, ForwardFailure>> {
     let head = sending.head;
     // Outside of the future, which would hold `sending` as well.
     let mut attempts = Attempts::new(origin, sending);
     async move {
-        attempts.prepare().await?;
+        attempts.prepare_upload().await?;
         for number in 0..=retry::MAX_RETRIES {
-            let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
-            let outcome = attempts.send(head, &connection).await;
-            if let SentRequest::Answered(response) = attempts.end(number, outcome, ticket, connection)? {
+            let Some((ticket, connection)) = attempts.connect_attempt(number).await? else { continue };
+            let outcome = attempts.send_attempt(head, &connection).await;
+            if let AttemptResult::Answered(response) = attempts.conclude_attempt(number, outcome, ticket, connection)? {
                 return Ok(response);
             }
         }
@@ -95,7 +95,7 @@ pub(crate) fn send<'a>(
 }
 
 /// The outcome of an attempt.
-enum SentRequest {
+enum AttemptResult {
     Answered(Response),
     /// The request is to be sent once more.
     Again,
@@ -103,24 +103,24 @@ enum SentRequest {
 
 /// A request's attempts so far.
 struct Attempts<'a> {
-    origin: &'a Rc<Origin>,
+    origin: &'a Rc<WorkerOrigin>,
     method: Method,
     upload: Option<Rc<Upload>>,
-    interims: Interims<'a>,
-    proxied: Option<Proxied>,
-    source: Source,
-    record: &'a Record,
-    traced: &'a Record,
+    interims: InterimForwarder<'a>,
+    proxied: Option<ProxiedClient>,
+    source: ClientSource,
+    record: &'a RequestRecord,
+    traced: &'a RequestRecord,
     /// The trace context of this attempt.
     traceparent: Option<Traceparent>,
     timeouts: &'a Timeouts,
     deadline: Option<Deadline>,
-    rules: Option<&'a Arc<Rules>>,
-    switch: Option<Switch>,
+    rules: Option<&'a Arc<RuleSet>>,
+    switch: Option<ProtocolSwitch>,
     /// The server on which its client is to stay.
-    wish: Wish,
+    affinity: Affinity,
     /// Servers that were tried.
-    tried: Set,
+    tried: ServerSet,
     /// Whether the next attempt is sent over a new connection.
     fresh: bool,
     /// Whether a connection is looked at before it is used again.
@@ -131,22 +131,22 @@ const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
 
 impl<'a> Attempts<'a> {
     /// None yet.
-    fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> Self {
+    fn new(origin: &'a Rc<WorkerOrigin>, sending: ForwardedRequest<'a>) -> Self {
         let upload = Upload::new(sending.body, sending.framing, sending.max_body_bytes, || TrailerRules {
             rules: sending.rules.cloned(),
             methods_matter: sending.methods_matter,
-            policy: origin.policy().clone(),
+            policy: origin.field_policy().clone(),
             metrics: Arc::clone(&origin.metrics),
         });
-        origin.budget.borrow_mut().earn();
+        origin.budget.borrow_mut().earn_share();
         let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
         let checks_idle = !is_repeatable || origin.config.check_idle == CheckIdle::Always;
         Self {
             origin,
             method: sending.head.method.clone(),
-            interims: Interims::new(sending.head, upload.is_some(), sending.interim, &origin.metrics),
+            interims: InterimForwarder::new(sending.head, upload.is_some(), sending.interim, &origin.metrics),
             upload,
-            proxied: origin.config.proxy_protocol.then(|| Proxied::of(sending.client)),
+            proxied: origin.config.proxy_protocol.then(|| ProxiedClient::from_client(sending.client)),
             source: sending.source,
             record: sending.record,
             traced: sending.traced,
@@ -155,63 +155,67 @@ impl<'a> Attempts<'a> {
             deadline: sending.timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
             rules: sending.rules,
             switch: sending.switch,
-            wish: sending.wish,
-            tried: Set::default(),
+            affinity: sending.affinity,
+            tried: ServerSet::default(),
             fresh: false,
             checks_idle,
         }
     }
 
     /// Preparation for the first one.
-    async fn prepare(&self) -> Result<(), Outcome> {
-        match (self.upload.as_deref(), self.interims.continued()) {
-            (Some(upload), Some(continued)) => upload.expects_continue(continued),
+    async fn prepare_upload(&self) -> Result<(), ForwardFailure> {
+        match (self.upload.as_deref(), self.interims.continue_flag()) {
+            (Some(upload), Some(continued)) => upload.expect_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
-            (Some(upload), None) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
+            (Some(upload), None) if self.origin.config.request_buffer > 0 => {
+                Box::pin(self.read_upload_ahead(upload)).await?
+            }
             _ => {}
         }
         Ok(())
     }
 
     /// Reads ahead of the request's body before there is a connection for it.
-    async fn read_ahead(&self, upload: &Upload) -> Result<(), Outcome> {
-        let read = upload.read_ahead(self.origin.config.request_buffer, !has_rarely_a_body(&self.method));
+    async fn read_upload_ahead(&self, upload: &Upload) -> Result<(), ForwardFailure> {
+        let read = upload.read_beginning(self.origin.config.request_buffer, !rarely_has_body(&self.method));
         match self.deadline {
-            Some(deadline) => deadline.bound(read, &self.origin.metrics).await.map_err(Passed::elsewhere)?,
+            Some(deadline) => {
+                deadline.run_within(read, &self.origin.metrics).await.map_err(PassedDeadline::error_without_server)?
+            }
             None => read.await,
         }
         match upload.progress() {
-            Progress::Failed(cause) => Err(self.request_failed(cause)),
+            UploadProgress::Failed(cause) => Err(self.upload_failure(cause)),
             _ => Ok(()),
         }
     }
 
     /// A connection to a server for attempt `number`; `None` if there is none, and the next attempt may find another.
-    async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, PooledConnection)>, Outcome> {
-        let ticket = self.origin.choose(self.tried, self.wish).ok_or(Error::Connect)?;
-        self.tried = self.tried.with(ticket.number);
-        let server = ticket.server();
-        self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
+    async fn connect_attempt(&mut self, number: u32) -> Result<Option<(Ticket, PooledConnection)>, ForwardFailure> {
+        let ticket = self.origin.issue_ticket(self.tried, self.affinity).ok_or(Error::Connect)?;
+        self.tried = self.tried.with_server(ticket.number);
+        let server = ticket.chosen_server();
+        self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
         self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let needs = Needs { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
+        let needs = ConnectionNeeds { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {
-                ticket.goes_to(connection.address());
+                ticket.set_address(connection.server_address());
                 return Ok(Some((ticket, connection)));
             }
             Err(error) => error,
         };
-        self.traced.attempt_ended(Err(error.table().1));
-        if error.is_servers() {
-            ticket.unreachable();
+        self.traced.end_attempt(Err(error.status_and_kind().1));
+        if error.is_servers_fault() {
+            ticket.report_unreachable();
         }
         // Nothing was sent, so that any request may go to another server. A full one is not at fault, so
         // that only a healthy server is better, and costs nothing to try.
         let full = error == Error::QueueFull;
         if error.is_before_sending()
             && number < retry::MAX_RETRIES
-            && (self.origin.has_well_other(self.tried) || !full && self.origin.has_other(self.tried))
+            && (self.origin.has_healthy_untried(self.tried) || !full && self.origin.has_untried(self.tried))
             && (full || self.origin.may_retry())
         {
             tracing::debug!(%error, "sending a request to another server");
@@ -222,134 +226,137 @@ impl<'a> Attempts<'a> {
     }
 
     /// Sends the request over a connection and waits for the response's header.
-    async fn send(&self, head: &Head, connection: &PooledConnection) -> WaitOutcome {
+    async fn send_attempt(&self, head: &Head, connection: &PooledConnection) -> WaitOutcome {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        self.traced.attempt_sends(|| head.target(), connection.reused());
-        connection.send(self.upload.as_ref(), self.traceparent);
+        self.traced.begin_sending(|| head.target(), connection.is_reused());
+        connection.start_request(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
-        let outcome = wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
+        let outcome =
+            wait::wait_for_header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
         self.note_end(&outcome, connection);
         outcome
     }
 
     /// What follows from the `outcome` of attempt `number`.
-    fn end(
+    fn conclude_attempt(
         &mut self,
         number: u32,
         outcome: WaitOutcome,
         ticket: Ticket,
         connection: PooledConnection,
-    ) -> Result<SentRequest, Outcome> {
-        let reused = connection.reused();
+    ) -> Result<AttemptResult, ForwardFailure> {
+        let reused = connection.is_reused();
         match outcome {
-            WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
-                self.timed_out(number, response, connection, ticket)
+            WaitOutcome::Response(response)
+                if reused && number < retry::MAX_RETRIES && is_idle_timeout_response(&response) =>
+            {
+                self.handle_idle_timeout(number, response, connection, ticket)
             }
             WaitOutcome::Response(response) => match self.switch.take() {
-                Some(switch) => self.switched(response, switch, connection, ticket),
-                None => self.respond(response, connection, ticket),
+                Some(switch) => self.accept_switch(response, switch, connection, ticket),
+                None => self.pass_response(response, connection, ticket),
             }
-            .map(SentRequest::Answered),
+            .map(AttemptResult::Answered),
             WaitOutcome::Timeout(error) => {
-                if error.is_servers() {
-                    ticket.failed();
+                if error.is_servers_fault() {
+                    ticket.report_failed();
                 }
                 Err(error.into())
             }
             WaitOutcome::Failed(failure) => {
-                self.failed(number, &failure, &connection, &ticket).map(|()| SentRequest::Again)
+                self.handle_send_failure(number, &failure, &connection, &ticket).map(|()| AttemptResult::Again)
             }
         }
     }
 
     /// Notes in the attempt's span how it ended.
     fn note_end(&self, outcome: &WaitOutcome, connection: &PooledConnection) {
-        self.traced.attempt_ended(match outcome {
+        self.traced.end_attempt(match outcome {
             WaitOutcome::Response(response) => Ok(response.status),
-            WaitOutcome::Timeout(error) => Err(error.table().1),
+            WaitOutcome::Timeout(error) => Err(error.status_and_kind().1),
             WaitOutcome::Failed(failure) => match self.upload.as_deref().map(Upload::progress) {
                 // The client's fault, or litequic's: the request was never complete.
-                Some(Progress::Failed(_)) => Err("http_request_error"),
-                _ => Err(classify(failure, connection).table().1),
+                Some(UploadProgress::Failed(_)) => Err("http_request_error"),
+                _ => Err(classify_send_failure(failure, connection).status_and_kind().1),
             },
         });
     }
 
     /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the request may be sent again,
     /// or this is the response.
-    fn timed_out(
+    fn handle_idle_timeout(
         &mut self,
         number: u32,
         response: ReceivedHead,
         connection: PooledConnection,
         ticket: Ticket,
-    ) -> Result<SentRequest, Outcome> {
-        let body_read = self.upload.as_deref().is_some_and(Upload::taken);
+    ) -> Result<AttemptResult, ForwardFailure> {
+        let body_read = self.upload.as_deref().is_some_and(Upload::was_taken);
         let failure = AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read };
-        match retry::decide(number, &self.method, failure) {
-            Decision::Again { fresh } => {
+        match retry::decide_retry(number, &self.method, failure) {
+            RetryDecision::Again { fresh } => {
                 tracing::debug!("sending a request again: the origin closed an idle connection with 408");
-                self.again_after_a_stale_one(number, fresh, &ticket);
-                Ok(SentRequest::Again)
+                self.retry_after_stale(number, fresh, &ticket);
+                Ok(AttemptResult::Again)
             }
-            Decision::Fail => self.respond(response, connection, ticket).map(SentRequest::Answered),
+            RetryDecision::Fail => self.pass_response(response, connection, ticket).map(AttemptResult::Answered),
         }
     }
 
     /// The connection was stale: the next attempt is on another one, or on a new one, and at the same server if the
     /// client is to stay there or no other is better. A server that is down refuses a new connection, so that it costs
     /// nothing of the retry budget.
-    fn again_after_a_stale_one(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
+    fn retry_after_stale(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
         self.origin.metrics.origin_retries.increment();
         self.fresh = fresh;
-        if number == 0 && self.wish.is_for(ticket.number) {
-            (self.tried, self.fresh) = (Set::default(), true);
-        } else if !self.origin.has_well_other(self.tried) {
-            self.tried = Set::default();
+        if number == 0 && self.affinity.prefers_server(ticket.number) {
+            (self.tried, self.fresh) = (ServerSet::default(), true);
+        } else if !self.origin.has_healthy_untried(self.tried) {
+            self.tried = ServerSet::default();
         }
     }
 
     /// The connection failed before there was a response, by `cause`: the request may be sent again, or fails.
-    fn failed(
+    fn handle_send_failure(
         &mut self,
         number: u32,
         cause: &SendFailure,
         connection: &PooledConnection,
         ticket: &Ticket,
-    ) -> Result<(), Outcome> {
+    ) -> Result<(), ForwardFailure> {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
-        if let Some(Progress::Failed(cause)) = upload.map(Upload::progress) {
-            return Err(self.request_failed(cause));
+        if let Some(UploadProgress::Failed(cause)) = upload.map(Upload::progress) {
+            return Err(self.upload_failure(cause));
         }
-        let error = classify(cause, connection);
+        let error = classify_send_failure(cause, connection);
         let failure = AttemptFailure {
             handed_back: matches!(cause, SendFailure::Unsent),
-            reused: connection.reused(),
+            reused: connection.is_reused(),
             closed: error == Error::Terminated,
-            answered: connection.answered(),
-            body_read: upload.is_some_and(Upload::taken),
+            answered: connection.has_answered(),
+            body_read: upload.is_some_and(Upload::was_taken),
         };
-        if !failure.is_stale() {
-            ticket.broke();
+        if !failure.is_stale_connection() {
+            ticket.report_connection_broken();
         }
-        match retry::decide(number, &self.method, failure) {
-            Decision::Again { fresh } if failure.is_stale() => {
+        match retry::decide_retry(number, &self.method, failure) {
+            RetryDecision::Again { fresh } if failure.is_stale_connection() => {
                 tracing::debug!(error = %cause, "sending a request again: its connection was stale");
-                self.again_after_a_stale_one(number, fresh, ticket);
+                self.retry_after_stale(number, fresh, ticket);
                 Ok(())
             }
-            Decision::Again { fresh } if self.origin.may_retry() => {
+            RetryDecision::Again { fresh } if self.origin.may_retry() => {
                 tracing::debug!(error = %cause, "sending a request again");
                 self.fresh = fresh;
                 Ok(())
             }
             _ => {
-                if error.is_tls() {
+                if error.is_tls_failure() {
                     let reason = connection.tls_failure().map(|failure| failure.to_string());
-                    tracing::warn!(origin = %ticket.server().name, %error, reason, "no response");
+                    tracing::warn!(origin = %ticket.chosen_server().name, %error, reason, "no response");
                 } else {
-                    tracing::warn!(origin = %ticket.server().name, error = %cause, "no response");
+                    tracing::warn!(origin = %ticket.chosen_server().name, error = %cause, "no response");
                 }
                 if error == Error::HeaderTooLarge {
                     metrics.limit_response_header.increment();
@@ -362,52 +369,52 @@ impl<'a> Attempts<'a> {
 
     /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as
     /// nothing of the response was sent.
-    fn respond(
+    fn pass_response(
         &mut self,
         response: ReceivedHead,
         connection: PooledConnection,
         ticket: Ticket,
-    ) -> Result<Response, Outcome> {
+    ) -> Result<Response, ForwardFailure> {
         let ReceivedHead { status, mut fields, .. } = response;
         let origin = self.origin;
         let length = connection.size_hint().exact();
-        if let Err(error) = response::translate(status, &mut fields, &self.method, length) {
-            return Err(self.bad(&ticket, error));
+        if let Err(error) = response::translate_response(status, &mut fields, &self.method, length) {
+            return Err(self.invalid_response(&ticket, error));
         }
-        let mut open = Open { connection, ticket };
-        let whole = open.connection.take_whole();
-        let ahead = match open.look() {
-            Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, error)),
+        let mut open = OpenExchange { connection, ticket };
+        let whole = open.connection.take_response_body();
+        let ahead = match open.poll_without_waker() {
+            Poll::Ready(Some(Err(error))) => return Err(self.fail_broken_body(&open.ticket, error)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         };
-        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(status.as_u16())) {
-            open.ticket.failed();
+        if origin.config.eject_statuses.iter().any(|statuses| statuses.contains_status(status.as_u16())) {
+            open.ticket.report_failed();
         } else {
-            open.ticket.answered();
+            open.ticket.report_answered();
         }
-        origin.stick(self.wish, open.ticket.number, &mut fields);
+        origin.set_sticky_cookie(self.affinity, open.ticket.number, &mut fields);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
         let (rules, deadline) = (self.rules, self.deadline);
         let body = match whole {
             Some(whole) => {
-                finish(open, upload.as_ref());
+                finish_exchange(open, upload.as_ref());
                 whole.into()
             }
-            None => ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics),
+            None => ResponseBody::wrap_body(open, ahead, upload, record, rules, idle, deadline, &origin.metrics),
         };
         Ok(Response { status, fields, body })
     }
 
     /// The body of the server's response has failed before anything of the response was passed on.
-    fn broken(&self, ticket: &Ticket, error: BodyError) -> Outcome {
+    fn fail_broken_body(&self, ticket: &Ticket, error: BodyError) -> ForwardFailure {
         // A request's body that fails ends the response, too.
-        if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
-            return self.request_failed(cause);
+        if let Some(UploadProgress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
+            return self.upload_failure(cause);
         }
-        ticket.broke();
-        self.bad(
+        ticket.report_connection_broken();
+        self.invalid_response(
             ticket,
             match error {
                 BodyError::Malformed => Error::Protocol,
@@ -417,39 +424,40 @@ impl<'a> Attempts<'a> {
     }
 
     /// The response to a request to switch protocols. A rejection is forwarded as it is.
-    fn switched(
+    fn accept_switch(
         &mut self,
         response: ReceivedHead,
-        switch: Switch,
+        switch: ProtocolSwitch,
         connection: PooledConnection,
         ticket: Ticket,
-    ) -> Result<Response, Outcome> {
+    ) -> Result<Response, ForwardFailure> {
         if switch.is_misleading(response.status) {
             // The client's fault, which requests an unsupported protocol: not a failure of the server.
-            ticket.answered();
-            ticket.went_well();
+            ticket.report_answered();
+            ticket.report_completed();
             return Err(Error::SwitchFailed.into());
         }
         if response.status != StatusCode::SWITCHING_PROTOCOLS {
             // Such a request has no body.
             self.upload = None;
-            return self.respond(response, connection, ticket);
+            return self.pass_response(response, connection, ticket);
         }
         let ReceivedHead { status, mut fields, .. } = response;
-        switch.accept(&mut fields).map_err(|error| self.bad(&ticket, error))?;
-        let (connection, ahead) = connection.switch().ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
-        ticket.answered();
-        ticket.went_well();
-        self.origin.stick(self.wish, ticket.number, &mut fields);
-        let Switch { protocol, slot, .. } = switch;
+        switch.accept_response(&mut fields).map_err(|error| self.invalid_response(&ticket, error))?;
+        let (connection, ahead) =
+            connection.switch_protocols().ok_or_else(|| self.invalid_response(&ticket, Error::Terminated))?;
+        ticket.report_answered();
+        ticket.report_completed();
+        self.origin.set_sticky_cookie(self.affinity, ticket.number, &mut fields);
+        let ProtocolSwitch { protocol, slot, .. } = switch;
         let side = TunnelSide::new(connection, ahead, slot, &self.origin.metrics);
         let tunnel = Tunnel::new(protocol, side, self.timeouts.tunnel);
-        let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
-        Ok(Response { status, fields, body: Body::tunnel(tunnel) })
+        let tunnel = tunnel.with_half_closed_timeout(self.timeouts.tunnel_half_closed);
+        Ok(Response { status, fields, body: Body::from_tunnel(tunnel) })
     }
 
     /// The request's body failed before there was a response.
-    fn request_failed(&self, cause: BodyError) -> Outcome {
+    fn upload_failure(&self, cause: BodyError) -> ForwardFailure {
         match cause {
             BodyError::TooLarge => {
                 self.origin.metrics.limit_body_bytes.increment();
@@ -458,14 +466,14 @@ impl<'a> Attempts<'a> {
             // Counted by the front end, whose timeout it was.
             BodyError::TimedOut => Error::ClientTooSlow.into(),
             BodyError::Evicted => Error::Evicted.into(),
-            BodyError::Cancelled | BodyError::Malformed | BodyError::Truncated => Outcome::Abort(Abort::Request),
+            BodyError::Cancelled | BodyError::Malformed | BodyError::Truncated => ForwardFailure::Abort(Abort::Request),
         }
     }
 
     /// The server's response is invalid.
-    fn bad(&self, ticket: &Ticket, error: Error) -> Outcome {
-        tracing::warn!(origin = %ticket.server().name, %error, "invalid response");
-        ticket.failed();
+    fn invalid_response(&self, ticket: &Ticket, error: Error) -> ForwardFailure {
+        tracing::warn!(origin = %ticket.chosen_server().name, %error, "invalid response");
+        ticket.report_failed();
         self.origin.metrics.origin_errors.increment();
         error.into()
     }
@@ -473,13 +481,13 @@ impl<'a> Attempts<'a> {
 
 /// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110
 /// §15.5.9), which an origin sends when it gives the connection up.
-fn is_for_the_idle(response: &ReceivedHead) -> bool {
-    let closes = || response.fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"close"));
+fn is_idle_timeout_response(response: &ReceivedHead) -> bool {
+    let closes = || response.fields.list_members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"close"));
     response.status == StatusCode::REQUEST_TIMEOUT && (response.is_http_10 || closes())
 }
 
 /// The error for the client of a `failure` on `connection`.
-fn classify(failure: &SendFailure, connection: &PooledConnection) -> Error {
+fn classify_send_failure(failure: &SendFailure, connection: &PooledConnection) -> Error {
     if let Some(failure) = connection.tls_failure() {
         return failure.error;
     }
@@ -487,7 +495,7 @@ fn classify(failure: &SendFailure, connection: &PooledConnection) -> Error {
         SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
         SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,
-        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.answered() => Error::Incomplete,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.has_answered() => Error::Incomplete,
         // Closed, reset, or never idle.
         SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
     }

@@ -9,4 +9,4 @@ mod retry;
 mod transfer;
 mod wait;
 
-pub(crate) use attempt::{Outcome, Sending, send};
+pub(crate) use attempt::{ForwardFailure, ForwardedRequest, forward_request};

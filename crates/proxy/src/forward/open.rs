@@ -1,6 +1,6 @@
 //! The origin's side of an exchange whose response is on its way: its connection, and its ticket at the server.
 
-use crate::connection::{Progress, Upload};
+use crate::connection::{Upload, UploadProgress};
 use crate::origin::Ticket;
 use crate::pool::PooledConnection;
 use bytes::Bytes;
@@ -13,15 +13,15 @@ use std::{
 
 /// The origin's side of the exchange.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenExchange {
     pub(crate) connection: PooledConnection,
     pub(crate) ticket: Ticket,
 }
 
-impl Open {
+impl OpenExchange {
     /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be
     /// polled again.
-    pub(crate) fn look(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(crate) fn poll_without_waker(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.connection.is_end_stream() {
             return Poll::Ready(None);
         }
@@ -30,7 +30,7 @@ impl Open {
 }
 
 /// What the reader of a body gets from its source.
-pub(crate) enum Read {
+pub(crate) enum BodyRead {
     Frame(Frame<Bytes>),
     /// The body is complete.
     End,
@@ -43,12 +43,12 @@ pub(crate) enum Read {
 
 /// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the
 /// client's stream.
-pub(crate) fn finish(Open { connection, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
-    ticket.went_well();
-    if upload.is_none_or(|upload| upload.progress() == Progress::Done) {
-        connection.give_back();
+pub(crate) fn finish_exchange(OpenExchange { connection, ticket, .. }: OpenExchange, upload: Option<&Rc<Upload>>) {
+    ticket.report_completed();
+    if upload.is_none_or(|upload| upload.progress() == UploadProgress::Done) {
+        connection.return_to_pool();
     }
     if let Some(upload) = upload {
-        upload.cancel();
+        upload.cancel_upload();
     }
 }

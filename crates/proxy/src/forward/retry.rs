@@ -27,14 +27,14 @@ pub(super) struct AttemptFailure {
 
 impl AttemptFailure {
     /// An idle connection's end that crossed the request: not a failure of the server.
-    pub(crate) const fn is_stale(self) -> bool {
+    pub(crate) const fn is_stale_connection(self) -> bool {
         self.reused && self.closed && !self.answered
     }
 }
 
 /// What to do after a [`AttemptFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum RetryDecision {
     /// Retry; `fresh` requires a connection made for it.
     Again { fresh: bool },
     /// Answer 502.
@@ -42,12 +42,12 @@ pub(super) enum Decision {
 }
 
 /// Decides after `retries` earlier ones.
-pub(crate) fn decide(retries: u32, method: &Method, failure: AttemptFailure) -> Decision {
-    let unseen = failure.is_stale() && !failure.body_read;
+pub(crate) fn decide_retry(retries: u32, method: &Method, failure: AttemptFailure) -> RetryDecision {
+    let unseen = failure.is_stale_connection() && !failure.body_read;
     if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
-        Decision::Again { fresh: retries + 1 == MAX_RETRIES }
+        RetryDecision::Again { fresh: retries + 1 == MAX_RETRIES }
     } else {
-        Decision::Fail
+        RetryDecision::Fail
     }
 }
 
@@ -65,24 +65,30 @@ mod tests {
 
     #[test]
     fn only_what_cannot_have_had_an_effect_is_sent_again() {
-        let again = Decision::Again { fresh: false };
-        let fresh = Decision::Again { fresh: true };
+        let again = RetryDecision::Again { fresh: false };
+        let fresh = RetryDecision::Again { fresh: true };
         for (what, retries, method, failure, expected) in [
             ("stale", 0, Method::GET, STALE, again),
             ("stale, the second time", 1, Method::GET, STALE, fresh),
-            ("stale, too often", 2, Method::GET, STALE, Decision::Fail),
+            ("stale, too often", 2, Method::GET, STALE, RetryDecision::Fail),
             ("put", 0, Method::PUT, STALE, again),
-            ("post", 0, Method::POST, STALE, Decision::Fail),
-            ("patch", 0, Method::PATCH, STALE, Decision::Fail),
-            ("unknown method", 0, Method::from_bytes(b"BREW").unwrap(), STALE, Decision::Fail),
-            ("first use", 0, Method::GET, AttemptFailure { reused: false, ..STALE }, Decision::Fail),
-            ("half an answer", 0, Method::GET, AttemptFailure { answered: true, ..STALE }, Decision::Fail),
-            ("body taken", 0, Method::PUT, AttemptFailure { body_read: true, ..STALE }, Decision::Fail),
-            ("garbage", 0, Method::GET, AttemptFailure { closed: false, ..STALE }, Decision::Fail),
+            ("post", 0, Method::POST, STALE, RetryDecision::Fail),
+            ("patch", 0, Method::PATCH, STALE, RetryDecision::Fail),
+            ("unknown method", 0, Method::from_bytes(b"BREW").unwrap(), STALE, RetryDecision::Fail),
+            ("first use", 0, Method::GET, AttemptFailure { reused: false, ..STALE }, RetryDecision::Fail),
+            ("half an answer", 0, Method::GET, AttemptFailure { answered: true, ..STALE }, RetryDecision::Fail),
+            ("body taken", 0, Method::PUT, AttemptFailure { body_read: true, ..STALE }, RetryDecision::Fail),
+            ("garbage", 0, Method::GET, AttemptFailure { closed: false, ..STALE }, RetryDecision::Fail),
             ("post handed back", 0, Method::POST, AttemptFailure { handed_back: true, ..STALE }, again),
-            ("handed back too often", 2, Method::GET, AttemptFailure { handed_back: true, ..STALE }, Decision::Fail),
+            (
+                "handed back too often",
+                2,
+                Method::GET,
+                AttemptFailure { handed_back: true, ..STALE },
+                RetryDecision::Fail,
+            ),
         ] {
-            assert_eq!(decide(retries, &method, failure), expected, "{what}");
+            assert_eq!(decide_retry(retries, &method, failure), expected, "{what}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use crate::answer::Error;
-use crate::connection::{Received, ReceivedHead, SendFailure, Upload};
+use crate::connection::{ReceivedHead, ReceivedMessage, SendFailure, Upload};
 use crate::message::response;
-use crate::metrics::Metrics;
+use crate::metrics::ProxyMetrics;
 use crate::pool::Deadline;
 use http::StatusCode;
 use litequic_base::timers::{self, Timeout};
 use litequic_config::Timeouts;
-use litequic_exchange::{Fields, Head, Interim, name};
+use litequic_exchange::{Fields, Head, InterimSender, name};
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -32,40 +32,40 @@ pub(super) enum WaitOutcome {
 
 /// Forwards interim responses to the client, as they come. 100 is sent once at most, and only to a client that waits
 /// for it.
-pub(crate) struct Interims<'a> {
-    interim: &'a Interim,
+pub(crate) struct InterimForwarder<'a> {
+    interim: &'a InterimSender,
     /// Whether the client no longer waits for 100, if it did at first. The request's body looks at it, too.
     continued: Option<Rc<Cell<bool>>>,
-    metrics: &'a Arc<Metrics>,
+    metrics: &'a Arc<ProxyMetrics>,
 }
 
-impl<'a> Interims<'a> {
+impl<'a> InterimForwarder<'a> {
     /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
-    pub(crate) fn new(head: &Head, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
+    pub(crate) fn new(head: &Head, has_body: bool, interim: &'a InterimSender, metrics: &'a Arc<ProxyMetrics>) -> Self {
         let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
         let is_expected = has_body && head.fields.get(name::EXPECT).is_some_and(expects);
         Self { interim, continued: is_expected.then(Rc::default), metrics }
     }
 
     /// Forwards an interim response of the origin.
-    fn forward(&self, status: StatusCode, mut fields: Fields) {
+    fn forward_interim(&self, status: StatusCode, mut fields: Fields) {
         if status == StatusCode::CONTINUE && !self.end_expectation() {
             return;
         }
         response::translate_interim(&mut fields);
-        if !self.interim.send(status, fields) {
+        if !self.interim.send_interim(status, fields) {
             self.metrics.limit_interim.increment();
         }
     }
 
     /// Whether the client still waits for 100.
-    pub(super) fn is_expected(&self) -> bool {
+    pub(super) fn awaits_continue(&self) -> bool {
         self.continued.as_ref().is_some_and(|continued| !continued.get())
     }
 
     /// Whether it no longer does, if it did at first: set when 100 is sent.
-    pub(crate) fn continued(&self) -> Option<Rc<Cell<bool>>> {
-        self.continued.clone().filter(|_| self.is_expected())
+    pub(crate) fn continue_flag(&self) -> Option<Rc<Cell<bool>>> {
+        self.continued.clone().filter(|_| self.awaits_continue())
     }
 
     /// The client no longer waits for 100. Returns whether it did.
@@ -74,9 +74,9 @@ impl<'a> Interims<'a> {
     }
 
     /// Sends 100 in the origin's place, if none was sent.
-    fn say(&self) {
+    fn send_continue(&self) {
         if self.end_expectation() {
-            self.interim.send(StatusCode::CONTINUE, Fields::new());
+            self.interim.send_interim(StatusCode::CONTINUE, Fields::new());
         }
     }
 }
@@ -87,47 +87,48 @@ impl<'a> Interims<'a> {
 /// # Cancel safety
 ///
 /// Dropping the future gives up the response.
-pub(crate) async fn header(
-    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<Received, SendFailure>>,
+pub(crate) async fn wait_for_header(
+    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<ReceivedMessage, SendFailure>>,
     upload: Option<&Upload>,
-    interims: &Interims<'_>,
+    interims: &InterimForwarder<'_>,
     timeouts: &Timeouts,
     deadline: Option<Deadline>,
-    metrics: &Metrics,
+    metrics: &ProxyMetrics,
 ) -> WaitOutcome {
-    let started = timers::now();
+    let started = timers::turn_time();
     // A client whose body comes does not wait.
     let expected_by =
-        || (interims.is_expected() && !upload.is_some_and(Upload::taken)).then(|| started + CONTINUE_AFTER);
-    let since = |now| Upload::server_since(upload, started, || now);
+        || (interims.awaits_continue() && !upload.is_some_and(Upload::was_taken)).then(|| started + CONTINUE_AFTER);
+    let since = |now| Upload::server_wait_start(upload, started, || now);
     let header_by = |now| since(now) + timeouts.response_header;
     let next = |now| {
-        let others = [expected_by(), deadline.map(Deadline::at)];
+        let others = [expected_by(), deadline.map(Deadline::ends_at)];
         others.into_iter().flatten().fold(header_by(now), Instant::min)
     };
-    let is_plain = upload.is_none() && deadline.is_none() && !interims.is_expected();
-    let mut timer = if is_plain { Timeout::new(timeouts.response_header) } else { Timeout::until(next(started)) };
+    let is_plain = upload.is_none() && deadline.is_none() && !interims.awaits_continue();
+    let mut timer =
+        if is_plain { Timeout::new(timeouts.response_header) } else { Timeout::with_deadline(next(started)) };
     poll_fn(|cx| {
         while let Poll::Ready(received) = poll_sent(cx) {
             match received {
-                Ok(Received::Interim(status, fields)) => interims.forward(status, fields),
-                Ok(Received::Response(parts)) => return Poll::Ready(WaitOutcome::Response(parts)),
+                Ok(ReceivedMessage::Interim(status, fields)) => interims.forward_interim(status, fields),
+                Ok(ReceivedMessage::Response(parts)) => return Poll::Ready(WaitOutcome::Response(parts)),
                 Err(failure) => return Poll::Ready(WaitOutcome::Failed(failure)),
             }
         }
         while timer.poll_elapsed(cx).is_ready() {
             let now = Instant::now();
-            if let Some(passed) = deadline.and_then(|deadline| deadline.passed(now, metrics)) {
-                return Poll::Ready(WaitOutcome::Timeout(passed.after(since(now))));
+            if let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(now, metrics)) {
+                return Poll::Ready(WaitOutcome::Timeout(passed.error_after_wait(since(now))));
             }
             if header_by(now) <= now {
                 metrics.timeout_response_header.increment();
                 return Poll::Ready(WaitOutcome::Timeout(Error::ResponseTimeout));
             }
             if expected_by().is_some_and(|by| by <= now) {
-                interims.say();
+                interims.send_continue();
             }
-            timer.reset(next(now));
+            timer.reset_deadline(next(now));
         }
         Poll::Pending
     })

@@ -13,7 +13,7 @@ const MAX_LOGGED_PATH: usize = 512;
 
 /// Logs `error`, by which the request of this ID and `head` is answered. What a client may cause at any rate is for
 /// level debug: it must not fill the log.
-pub(crate) fn log(error: Error, request: &str, head: &Head, route: Option<&str>, client: Option<IpAddr>) {
+pub(crate) fn log_error(error: Error, request: &str, head: &Head, route: Option<&str>, client: Option<IpAddr>) {
     let client = client.map(display);
     match error {
         Error::TooManyRequests { .. } => debug!(request, "rate limit exceeded"),
@@ -25,8 +25,8 @@ pub(crate) fn log(error: Error, request: &str, head: &Head, route: Option<&str>,
         // Logged with the other route.
         Error::AmbiguousPath => {}
         _ => {
-            let (method, host, path) = shown(head);
-            let status = error.table().0.as_u16();
+            let (method, host, path) = loggable_target(head);
+            let status = error.status_and_kind().0.as_u16();
             info!(request, %error, status, %method, host, %path, route, "answered in place of the origin");
         }
     }
@@ -34,14 +34,14 @@ pub(crate) fn log(error: Error, request: &str, head: &Head, route: Option<&str>,
 
 /// Logs that the path of a request could be read as one of `route`, which has other rules.
 pub(super) fn log_ambiguous_path(request: &str, head: &Head, route: &str) {
-    let (method, host, path) = shown(head);
+    let (method, host, path) = loggable_target(head);
     info!(request, %method, host, %path, route, "answered 400: the path could be read as this route's");
 }
 
 /// Method, host and path of a request: without the query, which may have secrets, and without characters that a
 /// terminal obeys. Host and path are cut at a length that no usual one has.
-fn shown(head: &Head) -> (&Method, &str, EscapeDebug<'_>) {
-    let (host, path) = (head.authority(), head.path());
+fn loggable_target(head: &Head) -> (&Method, &str, EscapeDebug<'_>) {
+    let (host, path) = (head.authority(), head.path_without_query());
     let host = host.get(..host.floor_char_boundary(MAX_LOGGED_HOST)).unwrap_or_default();
     let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
     (&head.method, host, path.escape_debug())

@@ -12,18 +12,22 @@ use litequic_exchange::{Client, Fields, Head};
 /// # Errors
 ///
 /// There is no route for it, or it is a request that is never forwarded.
-pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Result<(), impl std::error::Error + use<>> {
-    let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
-    let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
-    let id = forwarded::request_id(&head.fields, trusted, None);
-    let id = id.text();
+pub fn convert_request_head(
+    routing: &Routing,
+    head: &mut Head,
+    client: &Client,
+) -> Result<(), impl std::error::Error + use<>> {
+    let route = routing.find_route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
+    let trusted = forwarded::is_trusted_proxy(client.address.ip(), &routing.trusted);
+    let id = forwarded::choose_request_id(&head.fields, trusted, None);
+    let id = id.id_text();
     let rules = route.rules.as_deref();
-    let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, id)));
+    let variables = rules.map(|rules| (rules, rules.read_variables(head, client, &routing.trusted, id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
-    let policy = origin.map(|origin| FieldPolicy::of(&origin.config)).unwrap_or_default();
-    request::translate(head, BodyFraming::None, &route.head, client, id, trusted, &policy)?;
+    let policy = origin.map(|origin| FieldPolicy::from_origin(&origin.config)).unwrap_or_default();
+    request::translate_request(head, BodyFraming::None, &route.head, client, id, trusted, &policy)?;
     match variables {
-        Some((rules, variables)) => rules.request(head, &variables),
+        Some((rules, variables)) => rules.change_request(head, &variables),
         None => Ok(()),
     }
 }
@@ -34,11 +38,11 @@ pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Resu
 /// # Errors
 ///
 /// The response cannot be forwarded.
-pub fn response_head(
+pub fn convert_response_head(
     status: StatusCode,
     fields: &mut Fields,
     method: &http::Method,
     length: Option<u64>,
 ) -> Result<(), impl std::error::Error + use<>> {
-    response::translate(status, fields, method, length)
+    response::translate_response(status, fields, method, length)
 }

@@ -5,5 +5,5 @@ mod heads;
 mod proxy;
 mod stages;
 
-pub use heads::{request_head, response_head};
+pub use heads::{convert_request_head, convert_response_head};
 pub use proxy::Proxy;

@@ -1,12 +1,12 @@
 //! One worker's proxy, and the routing that it follows.
 
-use crate::metrics::{Metrics, RouteMetrics, RouteName};
-use crate::origin::{Origin, RoutedOrigin};
-use crate::pool::Resources;
+use crate::metrics::{ProxyMetrics, RouteMetrics, RouteName};
+use crate::origin::{RoutedOrigin, WorkerOrigin};
+use crate::pool::PoolResources;
 use crate::routing::Routing;
-use crate::tunnel::Tunnels;
+use crate::tunnel::TunnelPool;
 use arc_swap::{ArcSwap, Cache};
-use litequic_resources::memory::Pressure;
+use litequic_resources::memory::MemoryPressure;
 use litequic_telemetry::clients::DenyList;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 
@@ -15,18 +15,18 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 pub struct Proxy {
     /// A look at the routing in force costs a comparison.
     shared: RefCell<Cache<Arc<ArcSwap<Routing>>, Arc<Routing>>>,
-    pub(super) metrics: Arc<Metrics>,
-    resources: Rc<Resources>,
-    local: RefCell<Rc<Local>>,
-    pub(super) tunnels: Tunnels,
+    pub(super) metrics: Arc<ProxyMetrics>,
+    resources: Rc<PoolResources>,
+    local: RefCell<Rc<WorkerRouting>>,
+    pub(super) tunnels: TunnelPool,
     pub(super) denied: Arc<DenyList>,
 }
 
 /// The routing in force in this worker, and its pools.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct WorkerRouting {
     pub(super) routing: Arc<Routing>,
-    pub(super) origins: BTreeMap<String, Rc<Origin>>,
+    pub(super) origins: BTreeMap<String, Rc<WorkerOrigin>>,
     /// By the routes' numbers.
     pub(super) routes: Vec<Arc<RouteMetrics>>,
 }
@@ -34,28 +34,28 @@ pub(super) struct Local {
 impl Proxy {
     /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into
     /// memory to free a connection while `pressure` says that memory is short.
-    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>, pressure: Pressure) -> Self {
+    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<ProxyMetrics>, pressure: MemoryPressure) -> Self {
         let routing = shared.load_full();
-        let resources = Resources::new(routing.capacity(), &metrics, pressure);
-        let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
+        let resources = PoolResources::new(routing.shared_capacity(), &metrics, pressure);
+        let local = WorkerRouting::new(routing, &BTreeMap::new(), &metrics, &resources);
         Self {
             shared: RefCell::new(Cache::new(shared)),
             metrics,
             resources,
             local: RefCell::new(Rc::new(local)),
-            tunnels: Tunnels::default(),
+            tunnels: TunnelPool::default(),
             denied: Arc::default(),
         }
     }
 
     /// Answers 403 to the clients that are `denied`.
-    pub fn refusing(self, denied: Arc<DenyList>) -> Self {
+    pub fn with_deny_list(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
     /// connections, and the requests on the others end normally.
-    pub(super) fn local(&self) -> Rc<Local> {
+    pub(super) fn current_routing(&self) -> Rc<WorkerRouting> {
         let local = Rc::clone(&self.local.borrow());
         let shared = {
             let mut shared = self.shared.borrow_mut();
@@ -65,38 +65,39 @@ impl Proxy {
             }
             Arc::clone(shared)
         };
-        let next = Rc::new(Local::new(shared, &local.origins, &self.metrics, &self.resources));
+        let next = Rc::new(WorkerRouting::new(shared, &local.origins, &self.metrics, &self.resources));
         for (name, origin) in &local.origins {
-            origin.close_but(next.origins.get(name).map(Rc::as_ref));
+            origin.close_replaced(next.origins.get(name).map(Rc::as_ref));
         }
-        self.metrics.servers.keep(&next.routing.server_names());
+        self.metrics.servers.retain_keys(&next.routing.server_names());
         self.local.replace(Rc::clone(&next));
         next
     }
 }
 
-impl Local {
+impl WorkerRouting {
     fn new(
         routing: Arc<Routing>,
-        before: &BTreeMap<String, Rc<Origin>>,
-        metrics: &Arc<Metrics>,
-        resources: &Rc<Resources>,
+        before: &BTreeMap<String, Rc<WorkerOrigin>>,
+        metrics: &Arc<ProxyMetrics>,
+        resources: &Rc<PoolResources>,
     ) -> Self {
         let origin = |(name, routed): (&String, &RoutedOrigin)| {
             let before = before.get(name);
-            let origin = match before.filter(|origin| origin.is(routed)) {
+            let origin = match before.filter(|origin| origin.matches_routed(routed)) {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
                     let before = before.map(Rc::as_ref);
-                    Rc::new(Origin::new(name, routed, key, before, metrics, resources))
+                    Rc::new(WorkerOrigin::new(name, routed, key, before, metrics, resources))
                 }
             };
-            origin.follow(&routed.health_states);
+            origin.follow_server_health(&routed.health_states);
             (name.clone(), origin)
         };
         let origins = routing.origins.iter().map(origin).collect();
-        let routes = routing.names.iter().map(|name| metrics.routes.of(&RouteName(name.as_str().into()))).collect();
+        let routes =
+            routing.names.iter().map(|name| metrics.routes.counters_for(&RouteName(name.as_str().into()))).collect();
         Self { routing, origins, routes }
     }
 }

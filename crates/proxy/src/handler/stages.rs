@@ -3,24 +3,26 @@
 //! the answer. A stage has the name of its configuration key or metric: search for it in documents and logs.
 
 use super::error_log;
-use super::proxy::{Local, Proxy};
-use crate::access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, TakenPermit, UsersRule, pass_on};
-use crate::answer::{Error, discard};
-use crate::forward::{Outcome, Sending, send};
+use super::proxy::{Proxy, WorkerRouting};
+use crate::access::{
+    AuthDecision, AuthRule, Credentials, MAX_AUTH_BODY, PasswordCheck, TakenPermit, UsersRule, build_auth_response,
+};
+use crate::answer::{Error, discard_body};
+use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
 use crate::message::{BodyFraming, FieldPolicy, forwarded, request};
 use crate::metrics::RouteMetrics;
-use crate::routing::Route;
-use crate::rules::{Rules, Variables};
-use crate::tunnel::{Switch, choose};
+use crate::routing::CompiledRoute;
+use crate::rules::{RuleSet, Variables};
+use crate::tunnel::{ProtocolSwitch, choose_protocol};
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use litequic_base::timers::{self, timeout};
 use litequic_config::Timeouts;
 use litequic_exchange::{
-    Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
-    Request, RequestText, Response, Upgrade, name, set_date,
+    Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, InterimSender, Protocol,
+    Request, RequestRecord, RequestText, Response, Upgrade, name, set_date,
 };
-use litequic_resources::fairness::Source;
+use litequic_resources::fairness::ClientSource;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -29,36 +31,37 @@ impl Handler for Proxy {
         // Outside of the future, which would hold `exchange` as well.
         let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
         async move {
-            let local = self.local();
-            let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
-            let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
-            let id = id.text();
-            record.note(|facts| {
-                facts.set_text(RequestText::RequestId, id.as_bytes());
+            let local = self.current_routing();
+            let trusted = forwarded::is_trusted_proxy(client.address.ip(), &local.routing.trusted);
+            let id = forwarded::choose_request_id(&head.fields, trusted, record.own_trace_id());
+            let id = id.id_text();
+            record.update_facts(|facts| {
+                facts.set_request_text(RequestText::RequestId, id.as_bytes());
                 if trusted {
-                    facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
+                    facts.proxied_client = Some(local.routing.forwarded_client(client.address.ip(), &head.fields));
                 }
             });
             // The request's ID is known, which a new trace has as its own.
-            record.trace();
-            let chosen = local.routing.route(&head);
+            record.decide_propagation();
+            let chosen = local.routing.find_route(&head);
             let route = chosen.ok().flatten();
             let counters = route.and_then(|route| local.routes.get(route.number));
             let body = match counters {
-                Some(counters) => counters.count_request(body),
+                Some(counters) => counters.count_request_bytes(body),
                 None => body,
             };
             let rules = match route {
                 Some(route) => route.rules.as_deref(),
                 None => local.routing.general_rules.as_ref(),
             };
-            let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, id));
+            let variables = rules.map(|rules| rules.read_variables(&head, &client, &local.routing.trusted, id));
             let ruled = rules.zip(variables.as_ref());
             let served = match chosen {
                 Ok(Some(route)) => {
                     let (client, interim, id, record) = (&client, &interim, id, &record);
-                    let routed = RoutedRequest { local: &local, route, client, interim, id, trusted, record, ruled };
-                    self.serve(&routed, &mut head, body).await
+                    let routed =
+                        RoutedRequest { local: &local, route, client, interim, id, trusted, record, rules: ruled };
+                    self.serve_routed(&routed, &mut head, body).await
                 }
                 Ok(None) => Err(Error::NoRoute.into()),
                 Err(other) => {
@@ -69,8 +72,8 @@ impl Handler for Proxy {
             };
             let mut response = match served {
                 Ok(response) => response,
-                Err(Outcome::Answer(error)) => answer_error(error, &local, route, ruled, id, &head, &record),
-                Err(Outcome::Abort(abort)) => return Err(abort),
+                Err(ForwardFailure::Answer(error)) => answer_error(error, &local, route, ruled, id, &head, &record),
+                Err(ForwardFailure::Abort(abort)) => return Err(abort),
             };
             // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
             let is_final = !response.status.is_informational() || client.protocol != Protocol::Http1;
@@ -78,12 +81,12 @@ impl Handler for Proxy {
                 set_date(&mut response.fields);
             }
             if let Some((rules, variables)) = ruled {
-                rules.response.apply(&mut response.fields, variables);
+                rules.response.change_fields(&mut response.fields, variables);
             }
             Ok(match counters {
                 Some(counters) => {
-                    counters.count(client.protocol, response.status);
-                    counters.count_response(response)
+                    counters.count_status(client.protocol, response.status);
+                    counters.count_response_bytes(response)
                 }
                 None => response,
             })
@@ -95,52 +98,57 @@ impl Handler for Proxy {
         if response.status == StatusCode::MISDIRECTED_REQUEST {
             return;
         }
-        if let Some(rules) = &self.local().routing.general_rules {
-            let id = forwarded::request_id(&Fields::new(), false, None);
-            rules.rejection(&mut response.fields, client, id.text());
+        if let Some(rules) = &self.current_routing().routing.general_rules {
+            let id = forwarded::choose_request_id(&Fields::new(), false, None);
+            rules.change_rejection(&mut response.fields, client, id.id_text());
         }
     }
 }
 
 /// A request that has a route, without its head and body.
 struct RoutedRequest<'a> {
-    local: &'a Local,
-    route: &'a Route,
+    local: &'a WorkerRouting,
+    route: &'a CompiledRoute,
     client: &'a Client,
-    interim: &'a Interim,
+    interim: &'a InterimSender,
     id: &'a str,
     /// Whether its client is a trusted proxy.
     trusted: bool,
-    record: &'a Record,
-    ruled: Option<RouteRules<'a>>,
+    record: &'a RequestRecord,
+    rules: Option<RouteRules<'a>>,
 }
 
 /// A route's rules, and the request's values for them.
-type RouteRules<'a> = (&'a Rules, &'a Variables<'a>);
+type RouteRules<'a> = (&'a RuleSet, &'a Variables<'a>);
 
 impl RoutedRequest<'_> {
     /// The client's address, as a trusted proxy names it in `fields`.
     fn client_address(&self, fields: &Fields) -> IpAddr {
-        self.local.routing.client(self.client.address.ip(), fields)
+        self.local.routing.forwarded_client(self.client.address.ip(), fields)
     }
 
     /// The client by whose share of pools, queues and tunnels the request is served.
-    fn source(&self, fields: &Fields) -> Source {
-        let network = self.local.routing.source(self.client.address.ip(), fields);
-        Source::new(network.map(|network| (network.address, network.prefix)), self.client.connection)
+    fn request_source(&self, fields: &Fields) -> ClientSource {
+        let network = self.local.routing.forwarded_source(self.client.address.ip(), fields);
+        ClientSource::new(network.map(|network| (network.address, network.prefix)), self.client.connection)
     }
 
     /// The counters of the route.
-    fn counters(&self) -> Option<&Arc<RouteMetrics>> {
+    fn route_counters(&self) -> Option<&Arc<RouteMetrics>> {
         self.local.routes.get(self.route.number)
     }
 }
 
 impl Proxy {
     /// Runs the stages of a request that has a route, and returns the first response, which may be the origin's.
-    async fn serve(&self, routed: &RoutedRequest<'_>, head: &mut Head, body: Body) -> Result<Response, Outcome> {
-        let &RoutedRequest { local, route, client, interim, id, record, ruled, .. } = routed;
-        record.note(|facts| {
+    async fn serve_routed(
+        &self,
+        routed: &RoutedRequest<'_>,
+        head: &mut Head,
+        body: Body,
+    ) -> Result<Response, ForwardFailure> {
+        let &RoutedRequest { local, route, client, interim, id, record, rules: ruled, .. } = routed;
+        record.update_facts(|facts| {
             facts.route = Some(Arc::clone(&route.name));
             facts.http_route = Some(Arc::clone(&route.http_route));
             facts.origin = route.origin.as_deref().map(Into::into);
@@ -156,7 +164,7 @@ impl Proxy {
             let name = Box::pin(self.check_users(routed, users, variables.client, &head.fields)).await?;
             granted.push((name::REMOTE_USER.into(), name));
             if !users.keeps_authorization {
-                head.fields.remove(name::AUTHORIZATION);
+                head.fields.remove_field(name::AUTHORIZATION);
             }
         }
         self.limit_rate(routed)?;
@@ -177,30 +185,30 @@ impl Proxy {
         }
         // A checked configuration has the origin of every route.
         let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
-        if !request::may_go_on(&head.method, &mut head.fields) {
-            return Ok(last_recipient(id));
+        if !request::count_down_max_forwards(&head.method, &mut head.fields) {
+            return Ok(options_response(id));
         }
-        let framing = BodyFraming::of(&body);
+        let framing = BodyFraming::from_body(&body);
         self.limit_body_bytes(framing, route.max_body_bytes)?;
-        let source = routed.source(&head.fields);
-        let wish = origin.wish(&head.fields, || routed.client_address(&head.fields));
+        let source = routed.request_source(&head.fields);
+        let wish = origin.find_affinity(&head.fields, || routed.client_address(&head.fields));
         let switch = match head.upgrade.take() {
             Some(upgrade) => self.switch_protocol(routed, &upgrade, source)?,
             None => None,
         };
-        self.translate_head(routed, head, framing, origin.policy())?;
+        self.translate_head(routed, head, framing, origin.field_policy())?;
         if let Some((rules, _)) = ruled {
-            rules.grant(&mut head.fields, &granted);
+            rules.set_granted(&mut head.fields, &granted);
         }
         if let Some(switch) = &switch {
-            switch.ask(&mut head.fields);
+            switch.add_request_fields(&mut head.fields);
         }
-        request::propagate(&mut head.fields, record.trace());
+        request::remove_trace_context(&mut head.fields, record.decide_propagation());
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let left = remaining_timeouts(timeouts, spent);
         let timeouts = left.as_deref().unwrap_or(timeouts);
-        let sending = Sending {
+        let sending = ForwardedRequest {
             head,
             framing,
             body,
@@ -214,19 +222,19 @@ impl Proxy {
             rules: route.rules.as_ref(),
             methods_matter: route.head.methods_matter,
             switch,
-            wish,
+            affinity: wish,
         };
-        let began = timers::now();
-        let answer = send(origin, sending).await;
-        let took = timers::now().saturating_duration_since(began);
-        self.metrics.origin_duration.observe(took);
-        record.note(|facts| facts.origin_time = Some(took));
+        let began = timers::turn_time();
+        let answer = forward_request(origin, sending).await;
+        let took = timers::turn_time().saturating_duration_since(began);
+        self.metrics.origin_duration.observe_time(took);
+        record.update_facts(|facts| facts.origin_time = Some(took));
         // A page of the route replaces an error of the origin (`intercept_errors`).
-        let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status));
+        let page = answer.as_ref().ok().and_then(|response| route.pages.find_intercepting(response.status));
         match (answer, page) {
             (Ok(response), Some(page)) => {
-                let instead = page.instead_of(&response);
-                discard(response.body).await;
+                let instead = page.replace_response(&response);
+                discard_body(response.body).await;
                 Ok(instead)
             }
             (answer, _) => answer,
@@ -236,7 +244,9 @@ impl Proxy {
     /// Fails if the operator denies the client, whose address may come from a trusted proxy; counted in `denied`. The
     /// peer's own address was checked when it connected, and a client that has moved since is at another one.
     fn check_denied_clients(&self, routed: &RoutedRequest<'_>, fields: &Fields) -> Result<(), Error> {
-        if self.denied.is_empty() || !self.denied.denies(routed.client_address(fields), std::time::Instant::now) {
+        if self.denied.is_empty()
+            || !self.denied.is_client_denied(routed.client_address(fields), std::time::Instant::now)
+        {
             return Ok(());
         }
         self.metrics.denied.increment();
@@ -245,7 +255,7 @@ impl Proxy {
 
     /// Fails if the route is in maintenance; counted in `maintenance_responses`.
     fn check_maintenance(&self, routed: &RoutedRequest<'_>) -> Result<(), Error> {
-        let Some(retry_after) = routed.ruled.and_then(|(rules, _)| rules.maintenance) else { return Ok(()) };
+        let Some(retry_after) = routed.rules.and_then(|(rules, _)| rules.maintenance) else { return Ok(()) };
         self.metrics.maintenance_responses.increment();
         Err(Error::Maintenance { retry_after })
     }
@@ -264,18 +274,22 @@ impl Proxy {
         fields: &Fields,
     ) -> Result<Vec<u8>, Error> {
         let denied = |error: Error| {
-            if let Some(counters) = routed.counters() {
+            if let Some(counters) = routed.route_counters() {
                 counters.denied_passwords.increment();
             }
             error
         };
-        let Some(credentials) = Credentials::of(fields) else {
+        let Some(credentials) = Credentials::from_fields(fields) else {
             self.metrics.passwords_missing.increment();
             return Err(denied(Error::NoPassword));
         };
         let name = credentials.name_field();
-        let checked =
-            routed.local.routing.passwords.check(&rule.users, credentials, routed.source(fields), client).await;
+        let checked = routed
+            .local
+            .routing
+            .passwords
+            .check_password(&rule.users, credentials, routed.request_source(fields), client)
+            .await;
         let (counter, error) = match checked {
             PasswordCheck::Remembered => (&self.metrics.passwords_remembered, None),
             PasswordCheck::Right => (&self.metrics.passwords_right, None),
@@ -293,10 +307,10 @@ impl Proxy {
 
     /// Fails if the client has used up the route's `rate_limit`; counted in `limit_reached`, and for the route.
     fn limit_rate(&self, routed: &RoutedRequest<'_>) -> Result<(), Error> {
-        let Some((rules, variables)) = routed.ruled else { return Ok(()) };
+        let Some((rules, variables)) = routed.rules else { return Ok(()) };
         let Some(limiter) = &rules.limiter else { return Ok(()) };
-        match limiter.take(variables.client, std::time::Instant::now()) {
-            TakenPermit::Admitted { forgot } => {
+        match limiter.take_permit(variables.client, std::time::Instant::now()) {
+            TakenPermit::Admitted { evicted: forgot } => {
                 if forgot {
                     self.metrics.limit_rate_addresses.increment();
                 }
@@ -304,7 +318,7 @@ impl Proxy {
             }
             TakenPermit::Denied(wait) => {
                 self.metrics.limit_rate.increment();
-                if let Some(counters) = routed.counters() {
+                if let Some(counters) = routed.route_counters() {
                     counters.limited.increment();
                 }
                 Err(Error::TooManyRequests { retry_after: retry_after_seconds(wait) })
@@ -323,12 +337,12 @@ impl Proxy {
         routed: &RoutedRequest<'_>,
         auth: &AuthRule,
         head: &Head,
-    ) -> Result<(CheckedAuth, Duration), Outcome> {
+    ) -> Result<(CheckedAuth, Duration), ForwardFailure> {
         let &RoutedRequest { route, record, id, .. } = routed;
         let began = Instant::now();
         let decided = self.request_auth(routed, auth, head).await;
         let took = began.elapsed();
-        record.note(|facts| facts.auth_time = Some(took));
+        record.update_facts(|facts| facts.auth_time = Some(took));
         match decided {
             Ok((decision, answer)) => {
                 let counter = match &decision {
@@ -342,7 +356,7 @@ impl Proxy {
                 match decision {
                     AuthDecision::Admitted(granted) => Ok((CheckedAuth::Admitted(granted), took)),
                     AuthDecision::Denied | AuthDecision::Redirected => {
-                        if let Some(counters) = routed.counters() {
+                        if let Some(counters) = routed.route_counters() {
                             counters.denied_auth.increment();
                         }
                         let route = &*route.name;
@@ -357,7 +371,7 @@ impl Proxy {
             }
             Err(outcome) => {
                 self.metrics.auth_failed.increment();
-                if let Outcome::Answer(error) = outcome {
+                if let ForwardFailure::Answer(error) = outcome {
                     let (request, origin) = (id, &auth.origin);
                     tracing::info!(request, origin, %error, "no decision about access");
                 }
@@ -373,49 +387,57 @@ impl Proxy {
         routed: &RoutedRequest<'_>,
         auth: &AuthRule,
         head: &Head,
-    ) -> Result<(AuthDecision, Response), Outcome> {
-        let &RoutedRequest { local, route, client, id, trusted, ruled, record, .. } = routed;
+    ) -> Result<(AuthDecision, Response), ForwardFailure> {
+        let &RoutedRequest { local, route, client, id, trusted, rules: ruled, record, .. } = routed;
         // A checked configuration has it.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
-        let granted = ruled.map(|(rules, _)| rules.granted()).unwrap_or_default();
-        let mut to_it = auth.request(head, granted);
+        let granted = ruled.map(|(rules, _)| rules.granted_names()).unwrap_or_default();
+        let mut to_it = auth.build_auth_request(head, granted);
         // What is removed is counted when the request itself is sent.
-        request::translate(&mut to_it, BodyFraming::None, &route.head, client, id, trusted, origin.policy())?;
-        AuthRule::describe(head, &mut to_it);
-        request::propagate(&mut to_it.fields, record.trace());
-        let sending = Sending {
+        request::translate_request(
+            &mut to_it,
+            BodyFraming::None,
+            &route.head,
+            client,
+            id,
+            trusted,
+            origin.field_policy(),
+        )?;
+        AuthRule::describe_request(head, &mut to_it);
+        request::remove_trace_context(&mut to_it.fields, record.decide_propagation());
+        let sending = ForwardedRequest {
             head: &to_it,
             framing: BodyFraming::None,
             body: Body::empty(),
             max_body_bytes: None,
             client,
-            source: routed.source(&head.fields),
-            interim: &Interim::default(),
-            record: &Record::default(),
+            source: routed.request_source(&head.fields),
+            interim: &InterimSender::default(),
+            record: &RequestRecord::default(),
             traced: record,
             timeouts: &routing.timeouts,
             rules: None,
             methods_matter: false,
             switch: None,
-            wish: origin.wish(&head.fields, || routed.client_address(&head.fields)),
+            affinity: origin.find_affinity(&head.fields, || routed.client_address(&head.fields)),
         };
         let began = Instant::now();
-        let answer = send(origin, sending).await;
-        self.metrics.origin_duration.observe(began.elapsed());
+        let answer = forward_request(origin, sending).await;
+        self.metrics.origin_duration.observe_time(began.elapsed());
         let Response { status, fields, body } = answer?;
-        let decision = auth.decide(status, &fields);
+        let decision = auth.read_decision(status, &fields);
         if !matches!(decision, AuthDecision::Denied | AuthDecision::Redirected) {
-            discard(body).await;
+            discard_body(body).await;
             return Ok((decision, Response::new(status, Body::empty())));
         }
-        let body = Limited::new(body, MAX_BODY).collect();
+        let body = Limited::new(body, MAX_AUTH_BODY).collect();
         let Ok(read) = timeout(routing.timeouts.response_header, body).await else {
             self.metrics.timeout_response_body.increment();
             return Err(Error::ResponseTimeout.into());
         };
         match read {
-            Ok(body) => Ok((decision, pass_on(status, &fields, body.to_bytes(), id))),
+            Ok(body) => Ok((decision, build_auth_response(status, &fields, body.to_bytes(), id))),
             Err(error) if error.is::<LengthLimitError>() => {
                 Ok((AuthDecision::Unusable, Response::new(status, Body::empty())))
             }
@@ -444,8 +466,8 @@ impl Proxy {
         framing: BodyFraming,
         policy: &FieldPolicy,
     ) -> Result<(), Error> {
-        let &RoutedRequest { route, client, id, trusted, ruled, .. } = routed;
-        match request::translate(head, framing, &route.head, client, id, trusted, policy) {
+        let &RoutedRequest { route, client, id, trusted, rules: ruled, .. } = routed;
+        match request::translate_request(head, framing, &route.head, client, id, trusted, policy) {
             Ok(removed) => self.metrics.count_removed(removed),
             Err(error) => {
                 if error == Error::AmbiguousField {
@@ -455,7 +477,7 @@ impl Proxy {
             }
         }
         match ruled {
-            Some((rules, variables)) => rules.request(head, variables),
+            Some((rules, variables)) => rules.change_request(head, variables),
             None => Ok(()),
         }
     }
@@ -466,20 +488,20 @@ impl Proxy {
         &self,
         routed: &RoutedRequest<'_>,
         upgrade: &Upgrade,
-        source: Source,
-    ) -> Result<Option<Switch>, Error> {
+        source: ClientSource,
+    ) -> Result<Option<ProtocolSwitch>, Error> {
         let &RoutedRequest { local, route, client, .. } = routed;
-        let Some(protocol) = choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
+        let Some(protocol) = choose_protocol(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
-        let Some((slot, evicts)) = self.tunnels.take(local.routing.max_tunnels, source) else {
+        let Some((slot, evicts)) = self.tunnels.take_tunnel_slot(local.routing.max_tunnels, source) else {
             self.metrics.tunnels_refused.increment();
             return Err(Error::TunnelLimit);
         };
         if evicts {
             self.metrics.tunnels_evicted.increment();
         }
-        Ok(Some(Switch::new(protocol, client.protocol, slot)))
+        Ok(Some(ProtocolSwitch::new(protocol, client.protocol, slot)))
     }
 }
 
@@ -493,11 +515,11 @@ enum CheckedAuth {
 
 /// Fails if a rule of the route, `deny` or `allow`, does not admit the client's address; counted for the route.
 fn check_addresses(routed: &RoutedRequest<'_>) -> Result<(), Error> {
-    let Some((rules, variables)) = routed.ruled else { return Ok(()) };
-    if rules.addresses.as_ref().is_none_or(|addresses| addresses.admit(variables.client)) {
+    let Some((rules, variables)) = routed.rules else { return Ok(()) };
+    if rules.addresses.as_ref().is_none_or(|addresses| addresses.admits_address(variables.client)) {
         return Ok(());
     }
-    if let Some(counters) = routed.counters() {
+    if let Some(counters) = routed.route_counters() {
         counters.denied_addresses.increment();
     }
     Err(Error::AddressDenied)
@@ -517,23 +539,23 @@ fn retry_after_seconds(wait: Duration) -> u32 {
 
 /// The response of the route itself, if it has `redirect` or `respond`.
 fn local_response(routed: &RoutedRequest<'_>, head: &Head) -> Result<Option<Response>, Error> {
-    let &RoutedRequest { client, id, ruled, .. } = routed;
+    let &RoutedRequest { client, id, rules: ruled, .. } = routed;
     let Some((rules, variables)) = ruled else { return Ok(None) };
     if let Some(redirect) = &rules.redirect {
-        return Ok(Some(redirect.response(&rules.path(head)?, id, variables)));
+        return Ok(Some(redirect.redirect_response(&rules.rewritten_path(head)?, id, variables)));
     }
     if let Some(respond) = &rules.respond {
         let is_extended = client.protocol != Protocol::Http1 && head.upgrade.is_some();
         if is_extended && respond.is_success() {
             return Err(Error::NoSuchTunnel);
         }
-        return Ok(Some(respond.response(id, variables)));
+        return Ok(Some(respond.fixed_response(id, variables)));
     }
     Ok(None)
 }
 
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
-fn last_recipient(id: &str) -> Response {
+fn options_response(id: &str) -> Response {
     let mut response = Response::new(StatusCode::NO_CONTENT, Body::empty());
     response.fields.append(name::X_REQUEST_ID, id.as_bytes());
     response
@@ -549,25 +571,31 @@ fn remaining_timeouts(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeou
 /// in `error_pages`.
 fn answer_error(
     error: Error,
-    local: &Local,
-    route: Option<&Route>,
+    local: &WorkerRouting,
+    route: Option<&CompiledRoute>,
     ruled: Option<RouteRules<'_>>,
     id: &str,
     head: &Head,
-    record: &Record,
+    record: &RequestRecord,
 ) -> Response {
-    error_log::log(error, id, head, route.map(|route| &*route.name), ruled.map(|(_, variables)| variables.client));
-    let (status, kind) = error.table();
+    error_log::log_error(
+        error,
+        id,
+        head,
+        route.map(|route| &*route.name),
+        ruled.map(|(_, variables)| variables.client),
+    );
+    let (status, kind) = error.status_and_kind();
     if error == Error::Evicted {
-        record.evicted();
+        record.record_eviction();
     }
-    record.error(kind);
+    record.record_error(kind);
     let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
-    let mut response = error.response(id, pages.find(status));
+    let mut response = error.error_response(id, pages.find_page(status));
     if error == Error::NoPassword
         && let Some(users) = ruled.and_then(|(rules, _)| rules.users.as_ref())
     {
-        response.fields.set(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
+        response.fields.set_field(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
     }
     response
 }

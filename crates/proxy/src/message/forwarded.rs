@@ -7,7 +7,8 @@
 use super::spelling;
 use litequic_config::Network;
 use litequic_exchange::{
-    Certificate, Client, Fields, Forwarded, Head, Name, NameSet, TraceId, name, write_address, write_hex,
+    Client, ClientCertificate, FieldNameRef, Fields, ForwardedValues, Head, NameSet, TraceId, name, write_address,
+    write_hex,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,24 +16,24 @@ use std::net::{IpAddr, SocketAddr};
 /// litequic's.
 const X_FORWARDED: &str = "x-forwarded-";
 /// The others that litequic sets, or that an origin behind a proxy trusts.
-const OURS: [&str; 5] = ["forwarded", "x-real-ip", "client-cert", "client-cert-chain", "x-request-id"];
+const IDENTITY_FIELDS: [&str; 5] = ["forwarded", "x-real-ip", "client-cert", "client-cert-chain", "x-request-id"];
 
 /// A trusted peer's ID longer than that is replaced: it is used in logs and a response field.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// Whether the peer at `address` is a trusted proxy.
-pub(crate) fn is_trusted(address: IpAddr, trusted: &[Network]) -> bool {
-    trusted.iter().any(|network| network.contains(address))
+pub(crate) fn is_trusted_proxy(address: IpAddr, trusted: &[Network]) -> bool {
+    trusted.iter().any(|network| network.contains_address(address))
 }
 
 /// The client behind `peer`: the last address of `X-Forwarded-For` that is not a trusted proxy's own, as far as trusted
 /// proxies name it. `peer` itself if it is not one.
 pub(crate) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) -> IpAddr {
-    if !is_trusted(peer, trusted) {
+    if !is_trusted_proxy(peer, trusted) {
         return peer;
     }
     let mut client = peer;
-    let lines = fields.all(name::X_FORWARDED_FOR).rev();
+    let lines = fields.all_values(name::X_FORWARDED_FOR).rev();
     for item in lines.flat_map(|line| line.rsplit(|&byte| byte == b',')) {
         // Some write a port behind it.
         let item = std::str::from_utf8(item).unwrap_or_default().trim();
@@ -40,7 +41,7 @@ pub(crate) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) 
         let address = bare.parse::<IpAddr>().or_else(|_| item.parse::<SocketAddr>().map(|address| address.ip()));
         let Ok(address) = address else { break };
         client = address.to_canonical();
-        if !is_trusted(client, trusted) {
+        if !is_trusted_proxy(client, trusted) {
             break;
         }
     }
@@ -48,16 +49,16 @@ pub(crate) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) 
 }
 
 /// Whether a client may not set `name` itself, in whatever spelling.
-pub(crate) fn is_ours(name: &str) -> bool {
+pub(crate) fn is_identity_field(name: &str) -> bool {
     if !name.starts_with(['x', 'f', 'c']) {
         return false; // all reserved names begin so
     }
-    let plain = spelling::plain(name);
-    plain.starts_with(X_FORWARDED) || OURS.contains(&&*plain)
+    let plain = spelling::plain_name(name);
+    plain.starts_with(X_FORWARDED) || IDENTITY_FIELDS.contains(&&*plain)
 }
 
 /// The names of the table for which [`is_ours`] is true.
-const OURS_KNOWN: NameSet = NameSet::of(&[
+const KNOWN_IDENTITY_FIELDS: NameSet = NameSet::from_names(&[
     name::FORWARDED,
     name::X_REAL_IP,
     name::CLIENT_CERT,
@@ -82,17 +83,17 @@ pub(crate) enum RequestId {
 
 impl RequestId {
     /// The ID of the request's own trace, if it has one.
-    fn random(trace_id: Option<TraceId>) -> Self {
-        Self::of(trace_id.map_or_else(|| rand::random::<u128>().to_be_bytes(), |id| *id.bytes()))
+    fn from_trace_or_random(trace_id: Option<TraceId>) -> Self {
+        Self::from_bits(trace_id.map_or_else(|| rand::random::<u128>().to_be_bytes(), |id| *id.bytes()))
     }
 
-    fn of(bits: [u8; 16]) -> Self {
+    fn from_bits(bits: [u8; 16]) -> Self {
         let mut digits = [0; 32];
         write_hex(&bits, &mut digits);
         Self::Random(digits)
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub(crate) fn id_text(&self) -> &str {
         match self {
             Self::Given(id) => id,
             // Digits are ASCII.
@@ -102,61 +103,61 @@ impl RequestId {
 }
 
 /// The ID of this request: a trusted peer's, if it is one, else that of its own trace, else a fresh one.
-pub(crate) fn request_id(fields: &Fields, trusted: bool, trace_id: Option<TraceId>) -> RequestId {
+pub(crate) fn choose_request_id(fields: &Fields, trusted: bool, trace_id: Option<TraceId>) -> RequestId {
     let sane = |id: &&[u8]| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
             && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
     };
     let given = fields.get(name::X_REQUEST_ID).filter(|_| trusted).filter(sane);
     let given = given.and_then(|id| str::from_utf8(id).ok());
-    given.map_or_else(|| RequestId::random(trace_id), |id| RequestId::Given(id.to_owned()))
+    given.map_or_else(|| RequestId::from_trace_or_random(trace_id), |id| RequestId::Given(id.to_owned()))
 }
 
 /// Removes what the peer may not set, and adds the client's address.
-pub(crate) fn set(head: &mut Head, client: &Client, id: &str, trusted: bool) {
-    remove_theirs(&mut head.fields, trusted);
+pub(crate) fn set_forwarded(head: &mut Head, client: &Client, id: &str, trusted: bool) {
+    remove_forged(&mut head.fields, trusted);
     let proto = client.protocol.scheme();
-    client
-        .forwarded
-        .renew(client.address.ip(), head.authority(), || forwarded(client.address, head.authority(), proto));
+    client.forwarded.update_values(client.address.ip(), head.authority(), || {
+        forwarded_element(client.address, head.authority(), proto)
+    });
     let fields = &mut head.fields;
     // Of an untrusted peer nothing is left to append to.
-    let say = if trusted { append } else { Fields::append };
-    client.forwarded.read(|Forwarded { element, address, .. }| {
+    let say = if trusted { append_to_list } else { Fields::append };
+    client.forwarded.read_values(|ForwardedValues { element, address, .. }| {
         say(fields, name::X_FORWARDED_FOR, address.as_bytes());
         say(fields, name::FORWARDED, element.as_bytes());
     });
     // A trusted peer is the one that knows the client's protocol and host.
     if !trusted || !fields.contains(name::X_FORWARDED_PROTO) {
-        fields.set(name::X_FORWARDED_PROTO, proto.as_bytes());
+        fields.set_field(name::X_FORWARDED_PROTO, proto.as_bytes());
     }
     if !trusted || !fields.contains(name::X_FORWARDED_HOST) {
         head.set_to_authority(name::X_FORWARDED_HOST);
     }
-    head.fields.set(name::X_REQUEST_ID, id.as_bytes());
+    head.fields.set_field(name::X_REQUEST_ID, id.as_bytes());
 }
 
 /// Removes what a peer may not set: if it is `trusted`, in another spelling alone.
-fn remove_theirs(fields: &mut Fields, trusted: bool) {
-    let suspects = if trusted { NameSet::AMBIGUOUS } else { OURS_KNOWN.and(NameSet::OTHER) };
-    if fields.names().has_any(suspects) {
-        fields.retain(|line| !(is_ours(line.name()) && (!trusted || !line.is_plain())));
+fn remove_forged(fields: &mut Fields, trusted: bool) {
+    let suspects = if trusted { NameSet::AMBIGUOUS } else { KNOWN_IDENTITY_FIELDS.union(NameSet::OTHER) };
+    if fields.name_set().intersects(suspects) {
+        fields.retain(|line| !(is_identity_field(line.name_str()) && (!trusted || !line.has_alphanumeric_name())));
     }
 }
 
 /// Adds the certificate that this connection's handshake verified (RFC 9440), with its `chain` if configured; in place
 /// of a trusted peer's.
-pub(super) fn set_certificate(fields: &mut Fields, certificate: &Certificate, chain: bool) {
-    fields.set(name::CLIENT_CERT, certificate.leaf.as_bytes());
+pub(super) fn set_certificate(fields: &mut Fields, certificate: &ClientCertificate, chain: bool) {
+    fields.set_field(name::CLIENT_CERT, certificate.leaf.as_bytes());
     match certificate.chain.as_ref().filter(|_| chain) {
-        Some(chain) => fields.set(name::CLIENT_CERT_CHAIN, chain.as_bytes()),
-        None => drop(fields.remove(name::CLIENT_CERT_CHAIN)),
+        Some(chain) => fields.set_field(name::CLIENT_CERT_CHAIN, chain.as_bytes()),
+        None => drop(fields.remove_field(name::CLIENT_CERT_CHAIN)),
     }
 }
 
 /// One `forwarded-element` (RFC 7239 §4), and the values in it. An IPv6 address is bracketed and
 /// therefore quoted; a host with a port too.
-fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
+fn forwarded_element(client: SocketAddr, authority: &str, proto: &str) -> ForwardedValues {
     let mut text = String::with_capacity(96 + authority.len());
     let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
     text.push_str(before);
@@ -178,25 +179,27 @@ fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
     }
     text.push_str(";proto=");
     text.push_str(proto);
-    Forwarded { address, host: authority.to_owned(), element: text }
+    ForwardedValues { address, host: authority.to_owned(), element: text }
 }
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
-fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
+fn append_to_list(fields: &mut Fields, name: FieldNameRef<'_>, item: &[u8]) {
     let mut list = Vec::new();
-    for line in fields.all(name).filter(|line| !line.is_empty()) {
+    for line in fields.all_values(name).filter(|line| !line.is_empty()) {
         list.extend_from_slice(line);
         list.extend_from_slice(b", ");
     }
     list.extend_from_slice(item);
-    fields.set(name, &list);
+    fields.set_field(name, &list);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use http::Method;
-    use litequic_exchange::{Authority, Certificate, Identity, LastForwarded, NameId, Protocol, field::is_value};
+    use litequic_exchange::{
+        Authority, ClientCertificate, LastForwarded, NameId, Protocol, TlsIdentity, field::is_field_value,
+    };
     use proptest::prelude::*;
 
     fn client(address: &str) -> Client {
@@ -206,30 +209,33 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             forwarded: LastForwarded::default(),
-            identity: Identity::default(),
+            identity: TlsIdentity::default(),
             connection: 0,
         }
     }
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
-        lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
+        lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
     }
 
     fn all(fields: &Fields, name: &str) -> Vec<String> {
-        fields.all(Name::of(name)).map(|value| String::from_utf8(value.to_vec()).unwrap()).collect()
+        fields
+            .all_values(FieldNameRef::from_lower_case_token(name))
+            .map(|value| String::from_utf8(value.to_vec()).unwrap())
+            .collect()
     }
 
     /// The fields that the origin of `client` gets.
     fn set(fields: &mut Fields, client: &Client, authority: &str, id: &str, trusted: bool) {
         let mut head = Head::new(Method::GET, Authority::new(authority), "/", fields.clone());
-        super::set(&mut head, client, id, trusted);
+        set_forwarded(&mut head, client, id, trusted);
         *fields = head.fields;
     }
 
     #[test]
     fn the_names_of_the_table_that_are_ours_are_in_the_set() {
-        assert_eq!(NameSet::filter(is_ours), OURS_KNOWN);
-        assert!(!is_ours(NameId::OTHER.text()));
+        assert_eq!(NameSet::from_predicate(is_identity_field), KNOWN_IDENTITY_FIELDS);
+        assert!(!is_identity_field(NameId::OTHER.as_str()));
     }
 
     proptest! {
@@ -241,17 +247,17 @@ mod tests {
         ) {
             let mut fields = Fields::new();
             for (name, value) in lines {
-                if is_value(&value) {
-                    fields.append(Name::of(&name), &value);
+                if is_field_value(&value) {
+                    fields.append(FieldNameRef::from_lower_case_token(&name), &value);
                 }
             }
-            let id = request_id(&fields, trusted, None).text().to_owned();
+            let id = choose_request_id(&fields, trusted, None).id_text().to_owned();
             set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
             for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
-                let lines: Vec<_> = fields.all(Name::of(name)).collect();
+                let lines: Vec<_> = fields.all_values(FieldNameRef::from_lower_case_token(name)).collect();
                 prop_assert!(lines.len() == 1 && lines[0].ends_with(end.as_bytes()));
             }
-            prop_assert!(!fields.contains(Name::of("x_forwarded_for")));
+            prop_assert!(!fields.contains(FieldNameRef::from_lower_case_token("x_forwarded_for")));
             prop_assert_eq!(fields.get(name::X_REQUEST_ID), Some(id.as_bytes()));
         }
     }
@@ -324,7 +330,7 @@ mod tests {
             "x~real~ip",
             "client'cert",
         ] {
-            assert!(is_ours(name), "{name}");
+            assert!(is_identity_field(name), "{name}");
         }
         for name in [
             "x-forwarded",
@@ -335,7 +341,7 @@ mod tests {
             "accept",
             "x-request-ids",
         ] {
-            assert!(!is_ours(name), "{name}");
+            assert!(!is_identity_field(name), "{name}");
         }
     }
 
@@ -351,7 +357,7 @@ mod tests {
             ("x-request-id", "mine"),
             ("accept", "*/*"),
         ]);
-        let id = request_id(&map, false, None).text().to_owned();
+        let id = choose_request_id(&map, false, None).id_text().to_owned();
         set(&mut map, &client("[2001:db8::1]:4711"), "example.com:8443", &id, false);
         assert_eq!(all(&map, "x-forwarded-for"), ["2001:db8::1"]);
         assert_eq!(all(&map, "forwarded"), [r#"for="[2001:db8::1]";host="example.com:8443";proto=https"#]);
@@ -371,13 +377,13 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-request-id", "edge-7f.3"),
         ]);
-        let id = request_id(&map, true, None).text().to_owned();
+        let id = choose_request_id(&map, true, None).id_text().to_owned();
         set(&mut map, &client("192.0.2.7:4711"), "example.com", &id, true);
         assert_eq!(all(&map, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 192.0.2.7"]);
         assert_eq!(all(&map, "forwarded"), ["for=10.0.0.1, for=192.0.2.7;host=example.com;proto=https"]);
         assert_eq!(all(&map, "x-forwarded-proto"), ["http"]);
         assert_eq!(all(&map, "x-request-id"), ["edge-7f.3"]);
-        assert!(!map.contains(Name::of("x_forwarded_for")));
+        assert!(!map.contains(FieldNameRef::from_lower_case_token("x_forwarded_for")));
     }
 
     #[test]
@@ -395,7 +401,7 @@ mod tests {
         ];
         for (chain, wanted, expected) in table {
             let mut map = said();
-            set_certificate(&mut map, &Certificate::new(chain).unwrap(), wanted);
+            set_certificate(&mut map, &ClientCertificate::new(chain).unwrap(), wanted);
             assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
             assert_eq!(all(&map, "client-cert-chain"), expected, "{chain:?} {wanted}");
         }
@@ -404,7 +410,7 @@ mod tests {
     #[test]
     fn an_id_is_that_of_the_requests_own_trace() {
         let id = TraceId::new(0x00ff_0102_9fa0_u128.to_be_bytes());
-        assert_eq!(request_id(&Fields::new(), true, id).text(), "0000000000000000000000ff01029fa0");
+        assert_eq!(choose_request_id(&Fields::new(), true, id).id_text(), "0000000000000000000000ff01029fa0");
     }
 
     #[test]
@@ -437,7 +443,7 @@ mod tests {
     fn a_request_id_that_could_forge_a_log_line_is_replaced() {
         for bad in ["", "a b", "a\tb", "\"", "<script>"] {
             let map = fields(&[("x-request-id", bad)]);
-            assert_eq!(request_id(&map, true, None).text().len(), 32, "{bad}");
+            assert_eq!(choose_request_id(&map, true, None).id_text().len(), 32, "{bad}");
         }
     }
 
@@ -456,7 +462,7 @@ mod tests {
             ("::", 0, "192.0.2.1", false),
         ] {
             let network = [Network { address: network.parse().unwrap(), prefix }];
-            assert_eq!(is_trusted(address.parse().unwrap(), &network), expected, "{address} in {network:?}");
+            assert_eq!(is_trusted_proxy(address.parse().unwrap(), &network), expected, "{address} in {network:?}");
         }
     }
 }

@@ -5,4 +5,4 @@ pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod spelling;
 
-pub(crate) use request::{BodyFraming, FieldPolicy, Removed, RouteHead};
+pub(crate) use request::{BodyFraming, FieldPolicy, RemovedFields, RouteHead};

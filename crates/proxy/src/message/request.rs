@@ -7,7 +7,7 @@ use crate::answer::Error;
 use http::Method;
 use http_body::Body as HttpBody;
 use litequic_config::{self as config, AmbiguousFields, ReservedFields};
-use litequic_exchange::{CertificateRequest, Client, Fields, Head, NameSet, Propagation, field::may_trail, name};
+use litequic_exchange::{CertificateRequest, Client, Fields, Head, NameSet, Propagation, field::may_be_trailer, name};
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum BodyFraming {
 
 impl BodyFraming {
     /// The framing for `body`.
-    pub(crate) fn of(body: &impl HttpBody) -> Self {
+    pub(crate) fn from_body(body: &impl HttpBody) -> Self {
         match body.size_hint().exact() {
             _ if body.is_end_stream() => Self::None,
             Some(length) => Self::Length(length),
@@ -48,19 +48,20 @@ impl Default for FieldPolicy {
 
 impl FieldPolicy {
     fn new(ambiguous: AmbiguousFields, reserved: ReservedFields) -> Self {
-        Self { suspicious: NameSet::filter(|name| reserved.may_contain(name)), ambiguous, reserved }
+        Self { suspicious: NameSet::from_predicate(|name| reserved.may_contain(name)), ambiguous, reserved }
     }
 
     /// The policy of the origin `config`.
-    pub(crate) fn of(config: &config::Origin) -> Self {
+    pub(crate) fn from_origin(config: &config::OriginConfig) -> Self {
         Self::new(config.ambiguous_fields, config.reserved_fields.clone())
     }
 
     /// Whether any of `fields` may be reserved.
     fn may_have_reserved(&self, fields: &Fields) -> bool {
         let others = || fields.iter().filter(|line| !line.id().is_known());
-        fields.names().has_any(self.suspicious)
-            || fields.names().has_any(NameSet::OTHER) && others().any(|line| self.reserved.may_contain(line.name()))
+        fields.name_set().intersects(self.suspicious)
+            || fields.name_set().intersects(NameSet::OTHER)
+                && others().any(|line| self.reserved.may_contain(line.name_str()))
     }
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct RouteHead {
 
 /// Fields that were removed from a request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Removed {
+pub(crate) struct RemovedFields {
     /// With an ambiguous name.
     pub(crate) ambiguous: u64,
     /// Fields that only a trusted proxy may send.
@@ -93,7 +94,7 @@ pub(crate) struct Removed {
 ///
 /// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which
 /// would ask for a tunnel; [`Error::AmbiguousField`] where those are to be rejected.
-pub(crate) fn translate(
+pub(crate) fn translate_request(
     head: &mut Head,
     framing: BodyFraming,
     route: &RouteHead,
@@ -101,7 +102,7 @@ pub(crate) fn translate(
     id: &str,
     trusted: bool,
     policy: &FieldPolicy,
-) -> Result<Removed, Error> {
+) -> Result<RemovedFields, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
@@ -110,29 +111,29 @@ pub(crate) fn translate(
     }
     let fields = &mut head.fields;
     // Most requests have none of these.
-    let special = fields.names().has_any(SPECIAL);
-    let mut removed = Removed::default();
+    let special = fields.name_set().intersects(SPECIAL_FIELDS);
+    let mut removed = RemovedFields::default();
     if special {
-        removed.ambiguous = spelling::settle(fields, policy.ambiguous)?;
+        removed.ambiguous = spelling::handle_ambiguous(fields, policy.ambiguous)?;
     }
     // Unless ambiguous names pass, all names are plain now.
     let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
     if is_folded || !trusted && policy.may_have_reserved(fields) {
-        removed.reserved = spelling::remove(fields, |name| {
-            let plain = !is_folded || spelling::is_plain(name);
+        removed.reserved = spelling::remove_names(fields, |name| {
+            let plain = !is_folded || spelling::is_plain_name(name);
             // Of a trusted proxy those in another spelling are its client's.
             (!plain || !trusted && policy.reserved.may_contain(name))
-                && policy.reserved.contain(&spelling::plain(name), route.methods_matter)
+                && policy.reserved.reserves_field(&spelling::plain_name(name), route.methods_matter)
         });
     }
-    forwarded::set(head, client, id, trusted);
+    forwarded::set_forwarded(head, client, id, trusted);
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
     {
         forwarded::set_certificate(&mut head.fields, certificate, route.certificate_chain);
     }
     match &route.rewrite_host {
-        Some(host) => head.fields.set(name::HOST, host.as_bytes()),
+        Some(host) => head.fields.set_field(name::HOST, host.as_bytes()),
         None => head.set_to_authority(name::HOST),
     }
     if special {
@@ -140,12 +141,12 @@ pub(crate) fn translate(
     }
     // The target is the client's, byte for byte. `Early-Data` passes: no intermediary may remove it (RFC 8470 §5.1),
     // and as litequic takes no 0-RTT it never has to add one.
-    frame(&mut head.fields, &head.method, framing);
+    set_framing(&mut head.fields, &head.method, framing);
     Ok(removed)
 }
 
 /// The names that [`remove_special`] does anything about, or [`spelling::settle`].
-const SPECIAL: NameSet = NameSet::of(&[
+const SPECIAL_FIELDS: NameSet = NameSet::from_names(&[
     name::PROXY,
     name::CONNECTION,
     name::KEEP_ALIVE,
@@ -156,40 +157,42 @@ const SPECIAL: NameSet = NameSet::of(&[
     name::TRANSFER_ENCODING,
     name::TRAILER,
 ])
-.and(NameSet::AMBIGUOUS);
+.union(NameSet::AMBIGUOUS);
 
 /// Removes the fields that a client may not send to the origin, and those that frame the body.
 fn remove_special(fields: &mut Fields, framing: BodyFraming) {
     // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
-    fields.remove(name::PROXY);
-    remove_twins(fields);
+    fields.remove_field(name::PROXY);
+    remove_framing_twins(fields);
 
     // RFC 9114 §4.2: the front end has rejected these. Should it ever not, they are removed here.
     for name in [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::UPGRADE] {
-        fields.remove(name);
+        fields.remove_field(name);
     }
     // `TE: trailers` is hop-by-hop: litequic accepts trailers, too (RFC 9110 §10.1.4).
-    if fields.remove(name::TE) {
+    if fields.remove_field(name::TE) {
         fields.append(name::TE, b"trailers");
         fields.append(name::CONNECTION, b"TE");
     }
-    fields.remove(name::CONTENT_LENGTH);
-    fields.remove(name::TRANSFER_ENCODING);
+    fields.remove_field(name::CONTENT_LENGTH);
+    fields.remove_field(name::TRANSFER_ENCODING);
     if framing != BodyFraming::Chunked {
         // HTTP/1.1 has trailers only after chunks.
-        fields.remove(name::TRAILER);
+        fields.remove_field(name::TRAILER);
     }
 }
 
 /// Removes the fields that, in their plain spelling, would frame the request or belong to its connection.
-fn remove_twins(fields: &mut Fields) {
+fn remove_framing_twins(fields: &mut Fields) {
     const FRAMING: [&str; 4] = ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"];
-    spelling::remove(fields, |name| !spelling::is_plain(name) && FRAMING.contains(&&*spelling::plain(name)));
+    spelling::remove_names(fields, |name| {
+        !spelling::is_plain_name(name) && FRAMING.contains(&&*spelling::plain_name(name))
+    });
 }
 
 /// The effect of `Max-Forwards` on an OPTIONS request (RFC 9110 §7.6.2): false if it must not be forwarded. Other
 /// methods ignore it, and a value that is not a number is ignored.
-pub(crate) fn may_go_on(method: &Method, fields: &mut Fields) -> bool {
+pub(crate) fn count_down_max_forwards(method: &Method, fields: &mut Fields) -> bool {
     if *method != Method::OPTIONS {
         return true;
     }
@@ -199,20 +202,20 @@ pub(crate) fn may_go_on(method: &Method, fields: &mut Fields) -> bool {
     }
     let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
     let Some(left) = number.checked_sub(1) else { return false };
-    fields.set_number(name::MAX_FORWARDS, left);
+    fields.set_number_field(name::MAX_FORWARDS, left);
     true
 }
 
 /// Adds the framing, if no other field has it any more.
-fn frame(fields: &mut Fields, method: &Method, framing: BodyFraming) {
+fn set_framing(fields: &mut Fields, method: &Method, framing: BodyFraming) {
     match framing {
         // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
         BodyFraming::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
-            fields.set(name::CONTENT_LENGTH, b"0");
+            fields.set_field(name::CONTENT_LENGTH, b"0");
         }
         BodyFraming::None => {}
-        BodyFraming::Length(length) => fields.set_number(name::CONTENT_LENGTH, length),
-        BodyFraming::Chunked => fields.set(name::TRANSFER_ENCODING, b"chunked"),
+        BodyFraming::Length(length) => fields.set_number_field(name::CONTENT_LENGTH, length),
+        BodyFraming::Chunked => fields.set_field(name::TRANSFER_ENCODING, b"chunked"),
     }
 }
 
@@ -221,45 +224,49 @@ fn frame(fields: &mut Fields, method: &Method, framing: BodyFraming) {
 /// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether
 /// a rule names a field, by its plain spelling. Returns how many of the last two there were. Those that the request's
 /// `Trailer` declared are forwarded.
-pub(crate) fn trailers(
+pub(crate) fn filter_request_trailers(
     fields: &mut Fields,
     is_ruled: impl Fn(&str) -> bool,
     methods_matter: bool,
     policy: &FieldPolicy,
-) -> Removed {
+) -> RemovedFields {
     // It is too late for a 400.
     let ambiguous = match policy.ambiguous {
         AmbiguousFields::Pass => 0,
-        AmbiguousFields::Drop | AmbiguousFields::Reject => spelling::remove(fields, |name| !spelling::is_plain(name)),
+        AmbiguousFields::Drop | AmbiguousFields::Reject => {
+            spelling::remove_names(fields, |name| !spelling::is_plain_name(name))
+        }
     };
-    let reserved = spelling::remove(fields, |name| policy.reserved.contain(&spelling::plain(name), methods_matter));
-    spelling::remove(fields, |name| {
-        let name = spelling::plain(name);
-        !may_trail(&name) || is_ruled(&name)
+    let reserved = spelling::remove_names(fields, |name| {
+        policy.reserved.reserves_field(&spelling::plain_name(name), methods_matter)
     });
-    Removed { ambiguous, reserved }
+    spelling::remove_names(fields, |name| {
+        let name = spelling::plain_name(name);
+        !may_be_trailer(&name) || is_ruled(&name)
+    });
+    RemovedFields { ambiguous, reserved }
 }
 
 /// Removes the trace context that litequic replaces: each attempt has its own.
-pub(crate) fn propagate(fields: &mut Fields, propagation: Propagation) {
+pub(crate) fn remove_trace_context(fields: &mut Fields, propagation: Propagation) {
     if propagation == Propagation::Unchanged {
         return;
     }
-    fields.remove(name::TRACEPARENT);
+    fields.remove_field(name::TRACEPARENT);
     if propagation == Propagation::Begun {
-        fields.remove(name::TRACESTATE);
+        fields.remove_field(name::TRACESTATE);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Own, Rules};
+    use crate::rules::{RouteState, RuleSet};
     use bytes::Bytes;
     use http::{HeaderName, request};
     use http_body_util::{BodyExt, StreamBody};
     use litequic_config as config;
-    use litequic_exchange::{Authority, Body, BodyError, Identity, LastForwarded, Name, Protocol};
+    use litequic_exchange::{Authority, Body, BodyError, FieldNameRef, LastForwarded, Protocol, TlsIdentity};
 
     #[test]
     fn whatever_is_removed_is_among_the_names_that_say_whether_anything_is() {
@@ -267,13 +274,17 @@ mod tests {
         let twins = ["transfer-encoding", "trailer", "content_length", "transfer_encoding", "keep_alive"];
         for name in names.into_iter().chain(twins).chain(["proxy_connection", "accept", "x-a"]) {
             for framing in [BodyFraming::None, BodyFraming::Chunked] {
-                let before = Fields::from_iter([(Name::of(name), &b"1"[..])]);
+                let before = Fields::from_iter([(FieldNameRef::from_lower_case_token(name), &b"1"[..])]);
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
-                assert!(after == before || before.names().has_any(SPECIAL), "{name}");
+                assert!(after == before || before.name_set().intersects(SPECIAL_FIELDS), "{name}");
             }
         }
-        assert!(!Fields::from_iter([(Name::of("accept"), &b"1"[..])]).names().has_any(SPECIAL));
+        assert!(
+            !Fields::from_iter([(FieldNameRef::from_lower_case_token("accept"), &b"1"[..])])
+                .name_set()
+                .intersects(SPECIAL_FIELDS)
+        );
     }
 
     /// A name of the table, and one that is not.
@@ -282,7 +293,11 @@ mod tests {
         let reserved = ["x-requested-with", "x-other"].map(|name| config::ReservedField::Name(name.into()));
         let policy = FieldPolicy::new(AmbiguousFields::Drop, ReservedFields::new(reserved.to_vec()));
         for name in ["x-requested-with", "x-other"] {
-            let fields = Fields::from_iter([(Name::of(name), &b"1"[..]), (Name::of(name), b"2"), (name::EXPECT, b"3")]);
+            let fields = Fields::from_iter([
+                (FieldNameRef::from_lower_case_token(name), &b"1"[..]),
+                (FieldNameRef::from_lower_case_token(name), b"2"),
+                (name::EXPECT, b"3"),
+            ]);
             assert!(policy.may_have_reserved(&fields), "{name}");
             let (head, removed) = translated_by(
                 Head::new(Method::GET, Authority::new("a.test"), "/", fields),
@@ -290,7 +305,11 @@ mod tests {
                 None,
                 &policy,
             );
-            assert_eq!((removed.reserved, head.fields.contains(Name::of(name))), (1, false), "{name}");
+            assert_eq!(
+                (removed.reserved, head.fields.contains(FieldNameRef::from_lower_case_token(name))),
+                (1, false),
+                "{name}"
+            );
             assert!(head.fields.contains(name::EXPECT));
         }
     }
@@ -305,7 +324,7 @@ mod tests {
         framing: BodyFraming,
         rewrite: Option<&str>,
         policy: &FieldPolicy,
-    ) -> (Head, Removed) {
+    ) -> (Head, RemovedFields) {
         let route = RouteHead { rewrite_host: rewrite.map(str::to_owned), ..RouteHead::default() };
         let client = Client {
             address: "192.0.2.7:1".parse().unwrap(),
@@ -313,16 +332,16 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             forwarded: LastForwarded::default(),
-            identity: Identity::default(),
+            identity: TlsIdentity::default(),
             connection: 0,
         };
-        let removed = translate(&mut head, framing, &route, &client, "id", false, policy).unwrap();
+        let removed = translate_request(&mut head, framing, &route, &client, "id", false, policy).unwrap();
         (head, removed)
     }
 
     fn field<'a>(head: &'a Head, name: &'a str) -> Option<&'a str> {
-        assert!(head.fields.all(Name::of(name)).count() <= 1, "{name} twice");
-        head.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap())
+        assert!(head.fields.all_values(FieldNameRef::from_lower_case_token(name)).count() <= 1, "{name} twice");
+        head.fields.get(FieldNameRef::from_lower_case_token(name)).map(|value| str::from_utf8(value).unwrap())
     }
 
     #[test]
@@ -355,9 +374,9 @@ mod tests {
     #[test]
     fn a_bodys_framing_follows_what_is_known_of_it() {
         let unknown = StreamBody::new(futures_util::stream::empty::<Result<http_body::Frame<Bytes>, BodyError>>());
-        assert_eq!(BodyFraming::of(&Body::empty()), BodyFraming::None);
-        assert_eq!(BodyFraming::of(&Body::from("hello")), BodyFraming::Length(5));
-        assert_eq!(BodyFraming::of(&Body::stream(unknown.boxed_unsync())), BodyFraming::Chunked);
+        assert_eq!(BodyFraming::from_body(&Body::empty()), BodyFraming::None);
+        assert_eq!(BodyFraming::from_body(&Body::from("hello")), BodyFraming::Length(5));
+        assert_eq!(BodyFraming::from_body(&Body::from_stream(unknown.boxed_unsync())), BodyFraming::Chunked);
     }
 
     #[test]
@@ -434,10 +453,10 @@ mod tests {
             (Method::GET, "0", true, "0"),
         ] {
             let mut fields = Fields::from_iter([(name::MAX_FORWARDS, value.as_bytes())]);
-            assert_eq!(may_go_on(&method, &mut fields), goes_on, "{method} {value}");
+            assert_eq!(count_down_max_forwards(&method, &mut fields), goes_on, "{method} {value}");
             assert_eq!(fields.get(name::MAX_FORWARDS), Some(after.as_bytes()), "{method} {value}");
         }
-        assert!(may_go_on(&Method::OPTIONS, &mut Fields::new()));
+        assert!(count_down_max_forwards(&Method::OPTIONS, &mut Fields::new()));
     }
 
     #[test]
@@ -447,11 +466,11 @@ mod tests {
             set: vec![(HeaderName::from_static("x-role"), config::Template(Vec::new()))],
             add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
         };
-        let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
+        let route = config::RouteConfig { request_headers: rules, ..config::RouteConfig::catch_all("o") };
         let (listen, origin) = (([127, 0, 0, 1], 0).into(), "http://o".parse().unwrap());
-        let general = config::Config::simple(listen, origin, "c".into(), "k".into());
-        let rules = Rules::new(&route, &general, Own::default());
-        let kept = |rules: Option<&Rules>, ambiguous| {
+        let general = config::Config::with_defaults(listen, origin, "c".into(), "k".into());
+        let rules = RuleSet::new(&route, &general, RouteState::default());
+        let kept = |rules: Option<&RuleSet>, ambiguous| {
             let mut fields = Fields::new();
             for name in [
                 "x-checksum",
@@ -474,13 +493,17 @@ mod tests {
                 "x-tag",
                 "x_sum",
             ] {
-                fields.append(Name::of(name), b"1");
+                fields.append(FieldNameRef::from_lower_case_token(name), b"1");
             }
             let policy = FieldPolicy::new(ambiguous, ReservedFields::default());
-            let dropped =
-                trailers(&mut fields, |name| rules.is_some_and(|rules| rules.is_about_request(name)), false, &policy)
-                    .ambiguous;
-            let mut kept: Vec<_> = fields.iter().map(|line| line.name()).collect();
+            let dropped = filter_request_trailers(
+                &mut fields,
+                |name| rules.is_some_and(|rules| rules.names_request_field(name)),
+                false,
+                &policy,
+            )
+            .ambiguous;
+            let mut kept: Vec<_> = fields.iter().map(|line| line.name_str()).collect();
             kept.sort_unstable();
             (kept.join(" "), dropped)
         };

@@ -5,7 +5,7 @@
 
 use crate::answer::Error;
 use http::{Method, StatusCode};
-use litequic_exchange::{Fields, Name, NameSet, field::may_trail, name};
+use litequic_exchange::{FieldNameRef, Fields, NameSet, field::may_be_trailer, name};
 
 /// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as it will
 /// be delivered, if it is known.
@@ -13,7 +13,7 @@ use litequic_exchange::{Fields, Name, NameSet, field::may_trail, name};
 /// # Errors
 ///
 /// The response cannot be forwarded.
-pub(crate) fn translate(
+pub(crate) fn translate_response(
     status: StatusCode,
     fields: &mut Fields,
     method: &Method,
@@ -30,7 +30,7 @@ pub(crate) fn translate(
         // connection or whose length another request would use.
         return Err(Error::Protocol);
     }
-    let mut codings = fields.all(name::TRANSFER_ENCODING);
+    let mut codings = fields.all_values(name::TRANSFER_ENCODING);
     match (codings.next(), codings.next()) {
         (None, _) => {}
         (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => {}
@@ -46,15 +46,15 @@ pub(crate) fn translate(
         () => length.filter(|_| fields.contains(name::CONTENT_LENGTH)),
     };
     match length {
-        None => drop(fields.remove(name::CONTENT_LENGTH)),
+        None => drop(fields.remove_field(name::CONTENT_LENGTH)),
         // Several lines, or one with a list.
-        Some(length) if !is_plain(fields) => fields.set_number(name::CONTENT_LENGTH, length),
+        Some(length) if !is_single_length(fields) => fields.set_number_field(name::CONTENT_LENGTH, length),
         Some(_) => {}
     }
 
     remove_hop_by_hop(fields);
     // It names the origin's own ports.
-    fields.remove(name::ALT_SVC);
+    fields.remove_field(name::ALT_SVC);
     Ok(())
 }
 
@@ -62,14 +62,14 @@ pub(crate) fn translate(
 pub(crate) fn translate_interim(fields: &mut Fields) {
     remove_hop_by_hop(fields);
     for name in [name::CONTENT_LENGTH, name::ALT_SVC] {
-        fields.remove(name);
+        fields.remove_field(name);
     }
 }
 
 /// The length that a response without a body declares.
 fn declared_length(fields: &Fields) -> Result<Option<u64>, Error> {
     let mut length = None;
-    for item in fields.members(name::CONTENT_LENGTH) {
+    for item in fields.list_members(name::CONTENT_LENGTH) {
         let digits = !item.is_empty() && item.iter().all(u8::is_ascii_digit);
         let item = std::str::from_utf8(item).ok().filter(|_| digits).and_then(|item| item.parse::<u64>().ok());
         match (item, length) {
@@ -82,38 +82,38 @@ fn declared_length(fields: &Fields) -> Result<Option<u64>, Error> {
 }
 
 /// Whether there is one `Content-Length` with one number.
-fn is_plain(fields: &Fields) -> bool {
-    let mut lines = fields.all(name::CONTENT_LENGTH);
+fn is_single_length(fields: &Fields) -> bool {
+    let mut lines = fields.all_values(name::CONTENT_LENGTH);
     lines.next().is_some_and(|line| line.iter().all(u8::is_ascii_digit)) && lines.next().is_none()
 }
 
 /// Fields that always belong to one connection.
-const HOP_BY_HOP: [Name<'static>; 6] =
+const HOP_BY_HOP: [FieldNameRef<'static>; 6] =
     [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::TRANSFER_ENCODING, name::UPGRADE, name::TE];
 
 /// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
 /// always are such.
 fn remove_hop_by_hop(fields: &mut Fields) {
-    const PRESENT: NameSet = NameSet::of(&HOP_BY_HOP);
-    if !fields.names().has_any(PRESENT) {
+    const PRESENT: NameSet = NameSet::from_names(&HOP_BY_HOP);
+    if !fields.name_set().intersects(PRESENT) {
         return;
     }
     // Most origins send one of these, or no Connection at all.
     let is_usual = |value: &[u8]| matches!(value, b"keep-alive" | b"close");
-    if !fields.all(name::CONNECTION).all(is_usual) {
-        let named = fields.members(name::CONNECTION).filter_map(|token| str::from_utf8(token).ok());
+    if !fields.all_values(name::CONNECTION).all(is_usual) {
+        let named = fields.list_members(name::CONNECTION).filter_map(|token| str::from_utf8(token).ok());
         let named: Vec<String> = named.map(str::to_ascii_lowercase).collect();
         for name in named.iter().filter(|name| !matches!(name.as_str(), "close" | "keep-alive")) {
-            fields.remove(Name::of(name));
+            fields.remove_field(FieldNameRef::from_lower_case_token(name));
         }
     }
-    fields.retain(|line| !PRESENT.has(line.id()));
+    fields.retain(|line| !PRESENT.contains_id(line.id()));
 }
 
 /// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1), and those that a rule of the
 /// route `replaces`: that it removes from the header, or sets there.
-pub(crate) fn trailers(fields: &mut Fields, replaces: impl Fn(Name<'_>) -> bool) {
-    fields.retain(|line| may_trail(line.name()) && !replaces(line.as_name()));
+pub(crate) fn filter_response_trailers(fields: &mut Fields, replaces: impl Fn(FieldNameRef<'_>) -> bool) {
+    fields.retain(|line| may_be_trailer(line.name_str()) && !replaces(line.name_ref()));
 }
 
 #[cfg(test)]
@@ -126,10 +126,11 @@ mod tests {
         lines: &[(&'static str, &'static str)],
         length: Option<u64>,
     ) -> Result<Vec<(String, String)>, Error> {
-        let mut fields: Fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
-        translate(StatusCode::from_u16(status).unwrap(), &mut fields, &method, length)?;
+        let mut fields: Fields =
+            lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
+        translate_response(StatusCode::from_u16(status).unwrap(), &mut fields, &method, length)?;
         let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
-        let mut fields: Vec<_> = fields.iter().map(|line| (line.name().to_owned(), text(line.value))).collect();
+        let mut fields: Vec<_> = fields.iter().map(|line| (line.name_str().to_owned(), text(line.value))).collect();
         fields.sort();
         Ok(fields)
     }

@@ -12,13 +12,13 @@ use litequic_exchange::{Fields, field};
 use std::borrow::Cow;
 
 /// Whether no origin confuses a field of that name, in lower case, with another plain name.
-pub(crate) fn is_plain(name: &str) -> bool {
-    field::is_plain(name.as_bytes())
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    field::is_alphanumeric_name(name.as_bytes())
 }
 
 /// The plain name as which an origin may read `name`, in lower case.
-pub(crate) fn plain(name: &str) -> Cow<'_, str> {
-    if is_plain(name) { name.into() } else { name.replace(|char: char| !char.is_ascii_alphanumeric(), "-").into() }
+pub(crate) fn plain_name(name: &str) -> Cow<'_, str> {
+    if is_plain_name(name) { name.into() } else { name.replace(|char: char| !char.is_ascii_alphanumeric(), "-").into() }
 }
 
 /// Handles the fields whose names are not plain, and returns how many there were.
@@ -26,24 +26,24 @@ pub(crate) fn plain(name: &str) -> Cow<'_, str> {
 /// # Errors
 ///
 /// [`Error::AmbiguousField`] where they are to be rejected.
-pub(crate) fn settle(fields: &mut Fields, policy: AmbiguousFields) -> Result<u64, Error> {
+pub(crate) fn handle_ambiguous(fields: &mut Fields, policy: AmbiguousFields) -> Result<u64, Error> {
     match policy {
         AmbiguousFields::Pass => Ok(0),
-        AmbiguousFields::Drop => Ok(remove(fields, |name| !is_plain(name))),
-        AmbiguousFields::Reject if fields.iter().all(|line| line.is_plain()) => Ok(0),
+        AmbiguousFields::Drop => Ok(remove_names(fields, |name| !is_plain_name(name))),
+        AmbiguousFields::Reject if fields.iter().all(|line| line.has_alphanumeric_name()) => Ok(0),
         AmbiguousFields::Reject => Err(Error::AmbiguousField),
     }
 }
 
 /// Removes the fields whose names are `doomed`, and returns how many names there were.
-pub(crate) fn remove(fields: &mut Fields, doomed: impl Fn(&str) -> bool) -> u64 {
+pub(crate) fn remove_names(fields: &mut Fields, doomed: impl Fn(&str) -> bool) -> u64 {
     // Collecting nothing allocates nothing.
-    let mut names: Vec<&str> = fields.iter().map(|line| line.name()).filter(|name| doomed(name)).collect();
+    let mut names: Vec<&str> = fields.iter().map(|line| line.name_str()).filter(|name| doomed(name)).collect();
     names.sort_unstable();
     names.dedup();
     let count = names.len() as u64;
     if count > 0 {
-        fields.retain(|line| !doomed(line.name()));
+        fields.retain(|line| !doomed(line.name_str()));
     }
     count
 }
@@ -51,7 +51,7 @@ pub(crate) fn remove(fields: &mut Fields, doomed: impl Fn(&str) -> bool) -> u64 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_exchange::{Name, name};
+    use litequic_exchange::{FieldNameRef, name};
     use proptest::prelude::*;
 
     /// The variable that origins make of a field's name, by their sources. `None`: they drop the field.
@@ -81,27 +81,27 @@ mod tests {
         ) {
             let alike = variables(&name).into_iter().zip(variables(&other)).any(|(one, two)| one.is_some() && one == two);
             if alike {
-                prop_assert_eq!(plain(&name), plain(&other));
-                prop_assert!(name == other || !is_plain(&name) || !is_plain(&other));
+                prop_assert_eq!(plain_name(&name), plain_name(&other));
+                prop_assert!(name == other || !is_plain_name(&name) || !is_plain_name(&other));
             }
-            prop_assert_eq!(plain(&name) == name, is_plain(&name));
-            prop_assert!(is_plain(&plain(&name)));
+            prop_assert_eq!(plain_name(&name) == name, is_plain_name(&name));
+            prop_assert!(is_plain_name(&plain_name(&name)));
         }
     }
 
     #[test]
     fn an_ambiguous_field_is_dropped_rejected_or_passed() {
         let names = ["x-user", "x_user", "x.user", "x-user_id", "accept", "x_user"];
-        let fields = || names.map(|name| (Name::of(name), &b"1"[..])).into_iter().collect();
+        let fields = || names.map(|name| (FieldNameRef::from_lower_case_token(name), &b"1"[..])).into_iter().collect();
         for (policy, expected, left) in [
             (AmbiguousFields::Drop, Ok(3), 2),
             (AmbiguousFields::Pass, Ok(0), 6),
             (AmbiguousFields::Reject, Err(Error::AmbiguousField), 6),
         ] {
             let mut fields: Fields = fields();
-            assert_eq!((settle(&mut fields, policy), fields.len()), (expected, left), "{policy:?}");
+            assert_eq!((handle_ambiguous(&mut fields, policy), fields.len()), (expected, left), "{policy:?}");
         }
         let mut plain = Fields::from_iter([(name::TE, &b"1"[..])]);
-        assert_eq!((settle(&mut plain, AmbiguousFields::Reject), plain.len()), (Ok(0), 1));
+        assert_eq!((handle_ambiguous(&mut plain, AmbiguousFields::Reject), plain.len()), (Ok(0), 1));
     }
 }

@@ -1,11 +1,11 @@
 //! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
 //! number of workers does not multiply them; and the state of a server for the operator.
 
-use crate::balance::{CheckResult, HealthState, Streak};
-use crate::connection::{self, CheckedServer, TlsFailure, TlsToOrigin, reach};
-use crate::metrics::{CheckMetrics, Checks, ServerName};
+use crate::balance::{CheckResult, HealthState, HealthStreak};
+use crate::connection::{self, ProbeTarget, TlsFailure, TlsToOrigin, reach_server};
+use crate::metrics::{CheckMetrics, CheckMetricsTable, ServerName};
 use litequic_base::timers::timeout;
-use litequic_config::{Health, OriginAddress};
+use litequic_config::{HealthCheck, OriginAddress};
 use litequic_exchange::http1::{self, HeadError, HeadLines};
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use tokio::{
@@ -22,25 +22,25 @@ const MAX_RESPONSE: usize = 8192;
 
 /// A server to be checked, and how.
 #[derive(Debug, Clone)]
-pub(crate) struct Checked {
+pub(crate) struct CheckTarget {
     pub(crate) origin: Arc<str>,
     pub(crate) address: OriginAddress,
-    pub(crate) health: Health,
+    pub(crate) health: HealthCheck,
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
     pub(crate) proxy_protocol: bool,
     pub(crate) dns_interval: Duration,
     pub(crate) health_state: Arc<HealthState>,
 }
 
-impl Checked {
+impl CheckTarget {
     /// Whether `other` is to be checked in the same way, for the same workers.
-    fn is_same(&self, other: &Self) -> bool {
+    fn is_same_target(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health_state, &other.health_state)
             && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
             && (self.dns_interval, &self.tls) == (other.dns_interval, &other.tls)
     }
 
-    fn name(&self) -> ServerName {
+    fn target_name(&self) -> ServerName {
         ServerName { origin: Arc::clone(&self.origin), server: self.address.to_string().into() }
     }
 }
@@ -56,12 +56,12 @@ pub struct ServerState {
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
     pub(crate) proxy_protocol: bool,
     /// The result of its health checks, if there are any.
-    pub check: Option<Check>,
+    pub check: Option<CheckSummary>,
 }
 
 /// The result of a server's health checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct CheckSummary {
     /// Whether it is healthy.
     pub up: bool,
     /// The problem that the last one found.
@@ -77,10 +77,13 @@ pub struct Check {
 /// # Cancel safety
 ///
 /// Dropping the future gives up.
-pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
+pub async fn probe_origin_server(
+    server: &ServerState,
+    timeout: Duration,
+) -> Result<(), impl std::error::Error + use<>> {
     let ServerState { address, tls, proxy_protocol, .. } = server;
-    let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
-    connection::probe(target, timeout).await
+    let target = ProbeTarget { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    connection::probe_target(target, timeout).await
 }
 
 /// Checks every server of `wanted`, as it stands now and after each of `reloads`.
@@ -88,27 +91,27 @@ pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl s
 /// # Cancel safety
 ///
 /// Dropping the future ends all checks; servers keep their state.
-pub(crate) async fn check_all(
-    wanted: impl Fn() -> Vec<Checked>,
+pub(crate) async fn check_servers(
+    wanted: impl Fn() -> Vec<CheckTarget>,
     reloads: Arc<Notify>,
-    checks: Arc<Checks>,
+    checks: Arc<CheckMetricsTable>,
 ) -> Infallible {
     let mut tasks = JoinSet::new();
-    let mut running: Vec<(Checked, AbortHandle)> = Vec::new();
+    let mut running: Vec<(CheckTarget, AbortHandle)> = Vec::new();
     loop {
         let wanted = wanted();
         running.retain(|(checked, task)| {
-            let stays = wanted.iter().any(|wanted| wanted.is_same(checked));
+            let stays = wanted.iter().any(|wanted| wanted.is_same_target(checked));
             if !stays {
                 task.abort();
             }
             stays
         });
-        checks.keep(&wanted.iter().map(Checked::name).collect::<Vec<_>>());
+        checks.retain_keys(&wanted.iter().map(CheckTarget::target_name).collect::<Vec<_>>());
         for checked in wanted {
-            if !running.iter().any(|(running, _)| running.is_same(&checked)) {
-                let counters = checks.of(&checked.name());
-                let task = tasks.spawn(check_one(checked.clone(), counters));
+            if !running.iter().any(|(running, _)| running.is_same_target(&checked)) {
+                let counters = checks.counters_for(&checked.target_name());
+                let task = tasks.spawn(run_server_checks(checked.clone(), counters));
                 running.push((checked, task));
             }
         }
@@ -118,17 +121,17 @@ pub(crate) async fn check_all(
     }
 }
 
-async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
-    let Checked { ref origin, ref address, ref health, ref health_state, .. } = checked;
+async fn run_server_checks(checked: CheckTarget, counters: Arc<CheckMetrics>) {
+    let CheckTarget { ref origin, ref address, ref health, ref health_state, .. } = checked;
     let unknown = health_state.last_result() == CheckResult::Pending;
-    let mut streak = Streak::new(health.healthy, health.unhealthy, health_state.is_up(), unknown);
+    let mut streak = HealthStreak::new(health.healthy, health.unhealthy, health_state.is_up(), unknown);
     counters.up.set(health_state.is_up().into());
     loop {
-        let outcome = timeout(health.timeout, ask(&checked)).await;
+        let outcome = timeout(health.timeout, request_health(&checked)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {:?}", health.timeout)));
-        let change = streak.add(outcome.is_ok());
+        let change = streak.record_check(outcome.is_ok());
         if let Some(up) = change {
-            health_state.set(up);
+            health_state.set_up(up);
             counters.up.set(up.into());
         }
         match (&outcome, change) {
@@ -151,11 +154,11 @@ async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
                 health_state.set_last_result(CheckResult::Failed(problem));
             }
         }
-        sleep(jittered(health.interval)).await;
+        sleep(jittered_interval(health.interval)).await;
     }
 }
 
-fn jittered(interval: Duration) -> Duration {
+fn jittered_interval(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
 
@@ -164,17 +167,17 @@ fn jittered(interval: Duration) -> Duration {
 /// # Errors
 ///
 /// The problem, in words for the operator.
-async fn ask(checked: &Checked) -> Result<(), String> {
-    let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
-    let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
-    let stream = reach(target, health.timeout, Some(*dns_interval)).await;
-    let mut stream = stream.map_err(|error| match TlsFailure::of(&error) {
+async fn request_health(checked: &CheckTarget) -> Result<(), String> {
+    let CheckTarget { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
+    let target = ProbeTarget { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    let stream = reach_server(target, health.timeout, Some(*dns_interval)).await;
+    let mut stream = stream.map_err(|error| match TlsFailure::in_error(&error) {
         Some(failure) => failure.to_string(),
         None => format!("cannot connect: {error}"),
     })?;
     let host = match (&health.host, address) {
         (Some(host), _) => host.clone(),
-        (None, address) => match address.host() {
+        (None, address) => match address.host_and_port() {
             Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
             Some((host, port)) => format!("{host}:{port}"),
             None => "localhost".into(),
@@ -183,7 +186,7 @@ async fn ask(checked: &Checked) -> Result<(), String> {
     let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
     let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
     let mut request = Vec::new();
-    http1::write_head(
+    http1::write_request_head(
         &mut request,
         "GET",
         health.path.as_bytes(),
@@ -195,20 +198,20 @@ async fn ask(checked: &Checked) -> Result<(), String> {
     };
     // The answer may have come with the connection's end.
     let written = written.await;
-    let status = match (status(&mut stream).await, written) {
+    let status = match (read_status(&mut stream).await, written) {
         (Ok(status), _) => status,
-        (Err(Unanswered::Io(error)), _) | (Err(Unanswered::Closed), Err(error)) => {
-            let reason = TlsFailure::of(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        (Err(NoHealthAnswer::Io(error)), _) | (Err(NoHealthAnswer::Closed), Err(error)) => {
+            let reason = TlsFailure::in_error(&error).map_or_else(|| error.to_string(), ToString::to_string);
             return Err(format!("connection failed: {reason}"));
         }
         (Err(error), _) => return Err(format!("connection failed: {error}")),
     };
-    if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
+    if health.accepts_status(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }
 
 /// Why a health check has no answer.
 #[derive(Debug, thiserror::Error)]
-enum Unanswered {
+enum NoHealthAnswer {
     #[error("the server closed the connection before its response")]
     Closed,
     #[error(transparent)]
@@ -218,13 +221,13 @@ enum Unanswered {
 }
 
 /// The status of the final response that `stream` begins with.
-async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered> {
+async fn read_status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, NoHealthAnswer> {
     let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
     loop {
         while received.len() > seen {
             let mut lines = HeadLines::default();
             let rest = received.get(seen..).unwrap_or_default();
-            match http1::parse(rest, &mut lines)? {
+            match http1::parse_response_head(rest, &mut lines)? {
                 Some(head) if head.is_interim() => seen += head.length,
                 Some(head) => return Ok(head.status),
                 None => break,
@@ -235,7 +238,7 @@ async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered
             return Err(HeadError::TooLarge.into());
         }
         if stream.take(left as u64).read_buf(&mut received).await? == 0 {
-            return Err(Unanswered::Closed);
+            return Err(NoHealthAnswer::Closed);
         }
     }
 }

@@ -5,7 +5,7 @@ mod server;
 mod state;
 mod ticket;
 
-pub use check::{Check, ServerState, probe};
-pub(crate) use check::{Checked, check_all};
-pub(crate) use state::{Origin, RoutedOrigin};
+pub use check::{CheckSummary, ServerState, probe_origin_server};
+pub(crate) use check::{CheckTarget, check_servers};
+pub(crate) use state::{RoutedOrigin, WorkerOrigin};
 pub(crate) use ticket::Ticket;

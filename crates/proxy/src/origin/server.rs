@@ -1,11 +1,11 @@
 //! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
-use crate::balance::{Ejection, HashKey, HealthState, View, weight};
+use crate::balance::{Ejection, HashKey, HealthState, ServerView, effective_weight};
 use crate::connection::TlsToOrigin;
-use crate::metrics::{Metrics, ServerMetrics, ServerName};
-use crate::pool::{Pool, Resources};
+use crate::metrics::{ProxyMetrics, ServerMetrics, ServerName};
+use crate::pool::{PoolResources, ServerPool};
 use litequic_config::{self as config, OriginAddress, OriginServer};
-use litequic_telemetry::Counted;
+use litequic_telemetry::GaugeGuard;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -15,10 +15,10 @@ use std::{
 
 /// One worker's state of one server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct WorkerServer {
     /// The address in the configuration.
     pub(crate) name: Arc<str>,
-    pub(crate) pool: Rc<Pool>,
+    pub(crate) pool: Rc<ServerPool>,
     /// Identity of the server for consistent hashing.
     key: HashKey,
     health_state: RefCell<Arc<HealthState>>,
@@ -26,27 +26,27 @@ pub(crate) struct Server {
     seen: Cell<u32>,
     pub(super) ejection: RefCell<Ejection>,
     /// Set while it is ejected, for the metrics.
-    ejected: RefCell<Option<Counted<ServerMetrics>>>,
+    ejected: RefCell<Option<GaugeGuard<ServerMetrics>>>,
     pub(super) counters: Arc<ServerMetrics>,
 }
 
-impl Server {
+impl WorkerServer {
     /// The state for the server at an address, by TLS if it has https, without a connection yet.
     pub(crate) fn new(
         origin_name: &str,
-        origin: &config::Origin,
+        origin: &config::OriginConfig,
         address: &OriginAddress,
         tls: Option<&TlsToOrigin>,
         health_state: &Arc<HealthState>,
-        metrics: &Arc<Metrics>,
-        resources: &Rc<Resources>,
+        metrics: &Arc<ProxyMetrics>,
+        resources: &Rc<PoolResources>,
     ) -> Self {
         let name = address.to_string();
-        let counters = metrics.servers.of(&ServerName::new(origin_name, &name));
+        let counters = metrics.servers.counters_for(&ServerName::new(origin_name, &name));
         Self {
-            key: HashKey::of(name.as_bytes()),
+            key: HashKey::from_identity(name.as_bytes()),
             name: name.into(),
-            pool: Pool::new(origin, address, tls, Arc::clone(metrics), Arc::clone(&counters), resources),
+            pool: ServerPool::new(origin, address, tls, Arc::clone(metrics), Arc::clone(&counters), resources),
             health_state: RefCell::new(Arc::clone(health_state)),
             seen: Cell::new(health_state.transitions()),
             ejection: RefCell::default(),
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// The results of the health checks are in `health_state` from now on.
-    pub(crate) fn follow(&self, health_state: &Arc<HealthState>) {
+    pub(crate) fn follow_health(&self, health_state: &Arc<HealthState>) {
         if !Arc::ptr_eq(&self.health_state.borrow(), health_state) {
             self.seen.set(health_state.transitions());
             self.health_state.replace(Arc::clone(health_state));
@@ -64,53 +64,53 @@ impl Server {
     }
 
     /// State of the server, with `it` of the configuration. `slow_start` is the origin's.
-    pub(crate) fn view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> View {
+    pub(crate) fn server_view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> ServerView {
         let transitions = self.health_state.borrow().transitions();
         let up = HealthState::is_up_after(transitions);
         let mut ejection = self.ejection.borrow_mut();
         if self.seen.replace(transitions) != transitions && up {
-            ejection.revived();
+            ejection.on_revived();
         }
-        let out = ejection.is_out(now);
-        self.show(out);
-        View {
+        let out = ejection.is_ejected(now);
+        self.show_ejected(out);
+        ServerView {
             up,
-            kept: !out,
-            open: ejection.is_open(now),
+            not_ejected: !out,
+            open: ejection.accepts_requests(now),
             backup: it.backup,
-            requests: self.pool.requests(),
-            weight: weight(it.weight, slow_start, ejection.back_for(now)),
+            requests: self.pool.active_requests(),
+            weight: effective_weight(it.weight, slow_start, ejection.time_since_readmission(now)),
             key: self.key,
         }
     }
 
-    pub(super) fn show(&self, out: bool) {
+    pub(super) fn show_ejected(&self, out: bool) {
         let mut ejected = self.ejected.borrow_mut();
         if out != ejected.is_some() {
-            *ejected = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
+            *ejected = out.then(|| GaugeGuard::new(&self.counters, |counters| &counters.ejected));
         }
     }
 
     /// A reload leaves no server beside it, or takes it away: what its requests showed is of no use any more.
-    pub(super) fn pardon(&self) {
+    pub(super) fn clear_ejection(&self) {
         self.ejection.take();
-        self.show(false);
+        self.show_ejected(false);
     }
 
     /// The server was picked for a request. Returns whether that is its trial.
-    pub(crate) fn chosen(&self, now: Instant) -> bool {
-        self.ejection.borrow_mut().chosen(now)
+    pub(crate) fn claim_trial(&self, now: Instant) -> bool {
+        self.ejection.borrow_mut().on_chosen(now)
     }
 }
 
-impl Drop for Server {
+impl Drop for WorkerServer {
     fn drop(&mut self) {
         // Idle connections hold their pool.
-        self.pool.close();
+        self.pool.close_idle();
     }
 }
 
 /// By tokio's clock, which tests control.
-pub(crate) fn now() -> Instant {
+pub(crate) fn tokio_now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

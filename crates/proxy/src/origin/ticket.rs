@@ -1,17 +1,17 @@
 //! The choice of a server for a request, and the report of the request's outcome to that server.
 
-use super::server::{Server, now};
-use super::state::Origin;
-use crate::balance::{self, EjectionCause, Rule, Set, Wish};
+use super::server::{WorkerServer, tokio_now};
+use super::state::WorkerOrigin;
+use crate::balance::{self, Affinity, EjectionCause, EjectionRule, ServerSet};
 use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
 
 /// A request's place on a server: it reports the outcome of the request once. Dropped without a report, as when the
 /// client goes away, it does not affect the server's state.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    origin: Rc<Origin>,
+    origin: Rc<WorkerOrigin>,
     pub(crate) number: usize,
-    server: Rc<Server>,
+    server: Rc<WorkerServer>,
     /// Since when it exists, unless the server is the only one, which is never ejected, with one address.
     began: Cell<Option<Instant>>,
     /// The address to which the request goes, if the server has several.
@@ -21,31 +21,37 @@ pub(crate) struct Ticket {
     settled: Cell<bool>,
 }
 
-impl Origin {
+impl WorkerOrigin {
     /// A server for a request that was tried at `tried`, with a preference for `wish`: another one, if there is one.
-    pub(crate) fn choose(self: &Rc<Self>, tried: Set, wish: Wish) -> Option<Ticket> {
+    pub(crate) fn issue_ticket(self: &Rc<Self>, tried: ServerSet, wish: Affinity) -> Option<Ticket> {
         // A single one gets everything, whatever its state.
         if let [server] = &*self.servers {
             return Some(Ticket::new(self, 0, server, None, false));
         }
-        let now = now();
+        let now = tokio_now();
         let choose = |tried| {
             let mut rotation = self.rotation.borrow_mut();
-            balance::choose(&mut rotation, self.config.balance, wish, self.views(now), tried)
+            balance::choose_server(&mut rotation, self.config.balance, wish, self.server_views(now), tried)
         };
-        let choice = choose(tried).or_else(|| choose(Set::default()))?;
+        let choice = choose(tried).or_else(|| choose(ServerSet::default()))?;
         if choice.panic {
             self.metrics.origin_panics.increment();
         }
         let server = self.servers.get(choice.server)?;
-        Some(Ticket::new(self, choice.server, server, Some(now), server.chosen(now)))
+        Some(Ticket::new(self, choice.server, server, Some(now), server.claim_trial(now)))
     }
 }
 
 impl Ticket {
     /// For a request that `origin` sends to the `number`th of its servers: `began` now, unless that is the only one;
     /// `trial` if it is the server's trial.
-    fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
+    fn new(
+        origin: &Rc<WorkerOrigin>,
+        number: usize,
+        server: &Rc<WorkerServer>,
+        began: Option<Instant>,
+        trial: bool,
+    ) -> Self {
         server.counters.requests.increment();
         Self {
             origin: Rc::clone(origin),
@@ -58,54 +64,54 @@ impl Ticket {
         }
     }
 
-    pub(crate) fn server(&self) -> &Server {
+    pub(crate) fn chosen_server(&self) -> &WorkerServer {
         &self.server
     }
 
     /// The request goes over a connection to `address`.
-    pub(crate) fn goes_to(&self, address: Option<SocketAddr>) {
+    pub(crate) fn set_address(&self, address: Option<SocketAddr>) {
         if address.is_some() && self.server.pool.has_several_addresses() {
             self.address.set(address);
-            self.began.set(self.began.get().or_else(|| Some(now())));
+            self.began.set(self.began.get().or_else(|| Some(tokio_now())));
         }
     }
 
     /// The response's header came.
-    pub(crate) fn answered(&self) {
-        if self.trial.take() && self.server.ejection.borrow_mut().answered(now()) {
+    pub(crate) fn report_answered(&self) {
+        if self.trial.take() && self.server.ejection.borrow_mut().on_answered(tokio_now()) {
             tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is no longer ejected");
         }
     }
 
     /// The response came to its end.
-    pub(crate) fn went_well(&self) {
+    pub(crate) fn report_completed(&self) {
         if self.settled.replace(true) || self.began.get().is_none() {
             return;
         }
-        self.server.ejection.borrow_mut().went_well(now());
+        self.server.ejection.borrow_mut().on_request_succeeded(tokio_now());
         if let Some(address) = self.address.get() {
-            self.server.pool.went_well(address);
+            self.server.pool.report_address_success(address);
         }
     }
 
     /// Connecting to the server failed.
-    pub(crate) fn unreachable(&self) {
-        self.fail(EjectionCause::Connection);
+    pub(crate) fn report_unreachable(&self) {
+        self.settle_failed(EjectionCause::Connection);
     }
 
     /// The server failed the request that was sent to it.
-    pub(crate) fn failed(&self) {
-        self.fail(self.began.get().map_or(EjectionCause::Connection, EjectionCause::Request));
+    pub(crate) fn report_failed(&self) {
+        self.settle_failed(self.began.get().map_or(EjectionCause::Connection, EjectionCause::Request));
     }
 
     /// The connection broke over which the request was sent. That is its address' fault, if the server has another one.
-    pub(crate) fn broke(&self) {
-        let (Some(address), Some(began)) = (self.address.get(), self.began.get()) else { return self.failed() };
+    pub(crate) fn report_connection_broken(&self) {
+        let (Some(address), Some(began)) = (self.address.get(), self.began.get()) else { return self.report_failed() };
         if self.settled.get() {
             return;
         }
-        if self.server.pool.broke(address, self.rule(), EjectionCause::Request(began)) {
-            self.failed();
+        if self.server.pool.report_address_broken(address, self.ejection_rule(), EjectionCause::Request(began)) {
+            self.report_failed();
         } else {
             self.settled.set(true);
             self.server.counters.failures.increment();
@@ -113,23 +119,23 @@ impl Ticket {
     }
 
     /// The rule for ejections.
-    fn rule(&self) -> Rule {
+    fn ejection_rule(&self) -> EjectionRule {
         let config = &self.origin.config;
-        Rule { after: config.eject_after, time: config.eject_time }
+        EjectionRule { after: config.eject_after, time: config.eject_time }
     }
 
-    fn fail(&self, cause: EjectionCause) {
+    fn settle_failed(&self, cause: EjectionCause) {
         if self.settled.replace(true) {
             return;
         }
         let trial = self.trial.take();
         self.server.counters.failures.increment();
-        let now = now();
+        let now = tokio_now();
         let may = self.origin.may_eject(self.number, now);
-        let out = self.server.ejection.borrow_mut().failed(now, self.rule(), cause, may, trial);
+        let out = self.server.ejection.borrow_mut().on_request_failed(now, self.ejection_rule(), cause, may, trial);
         if let Some(time) = out {
             self.server.counters.ejections.increment();
-            self.server.show(true);
+            self.server.show_ejected(true);
             let (origin, server) = (&*self.origin.name, &*self.server.name);
             tracing::warn!(origin, server, ?time, "the server failed too often: ejected");
         }
@@ -139,7 +145,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.trial.get() {
-            self.server.ejection.borrow_mut().undecided();
+            self.server.ejection.borrow_mut().on_undecided();
         }
     }
 }

@@ -2,60 +2,64 @@
 //! and `origin.max_queue`, which follow from descriptors, workers and memory. Pure apart from the cell that a reload
 //! updates.
 
-use litequic_resources::descriptors::{Descriptors, Division, Side};
+use litequic_resources::descriptors::{DescriptorDivision, Descriptors, ProxySide};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
 /// The derived `origin.max_connections` at most: nginx' default of `worker_connections`, which most servers accept.
-const MOST_CONNECTIONS: u32 = 512;
+const MAX_DERIVED_CONNECTIONS: u32 = 512;
 /// The derived `origin.max_connections` at least: with fewer, requests of one page wait for each other.
-const LEAST_CONNECTIONS: u32 = 16;
+const MIN_DERIVED_CONNECTIONS: u32 = 16;
 /// The derived `origin.max_queue` at most: several times what a load test or a busy minute has in flight. More would be
 /// answered after `timeouts.queue` only by origins that serve 500 requests a second.
-const MOST_WAITING: u32 = 32_768;
+const MAX_DERIVED_QUEUE: u32 = 32_768;
 /// The derived `origin.max_queue` at least.
-const LEAST_WAITING: u32 = 256;
+const MIN_DERIVED_QUEUE: u32 = 256;
 /// The part of the memory that connections to origins in use may take in normal operation: an eighth.
-const CONNECTIONS_SHARE: u64 = 8;
+const CONNECTIONS_MEMORY_DIVISOR: u64 = 8;
 /// The part of the memory that requests in queues may take: a quarter. They are requests that streams hold in any case.
-const WAITING_SHARE: u64 = 4;
+const QUEUE_MEMORY_DIVISOR: u64 = 4;
 /// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, buffers and state,
 /// and what of a response waits for a slow client (docs/architecture.md).
 const CONNECTION_BYTES: u64 = 72 * 1024;
 /// Bytes of a request that waits: its head, its stream, its tasks, and what of a short upload was read ahead. With the
 /// header of a browser it takes some 21 KiB in a development build (docs/architecture.md).
-const WAITING_BYTES: u64 = 32 * 1024;
+const QUEUED_REQUEST_BYTES: u64 = 32 * 1024;
 
 /// The defaults of an origin's bounds, for one worker and one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Derived {
+pub struct DerivedLimits {
     /// The default of `origin.max_connections`.
     pub max_connections: u32,
     /// The default of `origin.max_queue`.
     pub max_queue: u32,
 }
 
-impl Default for Derived {
+impl Default for DerivedLimits {
     /// The defaults without a bound of descriptors or memory.
     fn default() -> Self {
-        Self { max_connections: MOST_CONNECTIONS, max_queue: MOST_WAITING }
+        Self { max_connections: MAX_DERIVED_CONNECTIONS, max_queue: MAX_DERIVED_QUEUE }
     }
 }
 
-impl Derived {
+impl DerivedLimits {
     /// The defaults for this number of `workers` and of `servers` of all origins, where descriptors are divided by
     /// `division` and the process may use `memory` bytes.
-    pub fn new(division: &Division, memory: u64, workers: usize, servers: usize) -> Self {
+    pub fn new(division: &DescriptorDivision, memory: u64, workers: usize, servers: usize) -> Self {
         let pools = (workers as u64).max(1).saturating_mul((servers as u64).max(1));
         let bounded =
             |number: u64, least: u32, most: u32| u32::try_from(number / pools).unwrap_or(u32::MAX).clamp(least, most);
-        let descriptors = u64::from(division.most(Side::Origins));
-        let connections = descriptors.min(memory / CONNECTIONS_SHARE / CONNECTION_BYTES);
+        let descriptors = u64::from(division.max_for_side(ProxySide::Origins));
+        let connections = descriptors.min(memory / CONNECTIONS_MEMORY_DIVISOR / CONNECTION_BYTES);
         Self {
-            max_connections: bounded(connections, LEAST_CONNECTIONS, MOST_CONNECTIONS),
-            max_queue: bounded(memory / WAITING_SHARE / WAITING_BYTES, LEAST_WAITING, MOST_WAITING),
+            max_connections: bounded(connections, MIN_DERIVED_CONNECTIONS, MAX_DERIVED_CONNECTIONS),
+            max_queue: bounded(
+                memory / QUEUE_MEMORY_DIVISOR / QUEUED_REQUEST_BYTES,
+                MIN_DERIVED_QUEUE,
+                MAX_DERIVED_QUEUE,
+            ),
         }
     }
 }
@@ -74,27 +78,27 @@ pub struct Capacity {
 impl Default for Capacity {
     /// A capacity without bounds, of one worker.
     fn default() -> Self {
-        Self::new(Arc::default(), 1, Derived::default())
+        Self::new(Arc::default(), 1, DerivedLimits::default())
     }
 }
 
 impl Capacity {
     /// The capacity of `workers` workers that share `descriptors`, with the defaults `derived`.
-    pub fn new(descriptors: Arc<Descriptors>, workers: usize, derived: Derived) -> Self {
+    pub fn new(descriptors: Arc<Descriptors>, workers: usize, derived: DerivedLimits) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX).max(1);
-        let Derived { max_connections, max_queue } = derived;
+        let DerivedLimits { max_connections, max_queue } = derived;
         Self { descriptors, workers, max_connections: max_connections.into(), max_queue: max_queue.into() }
     }
 
     /// Replaces the defaults.
-    pub fn set(&self, derived: Derived) {
+    pub fn set_derived(&self, derived: DerivedLimits) {
         self.max_connections.store(derived.max_connections, Relaxed);
         self.max_queue.store(derived.max_queue, Relaxed);
     }
 
     /// The defaults in force.
-    pub fn derived(&self) -> Derived {
-        Derived { max_connections: self.max_connections.load(Relaxed), max_queue: self.max_queue.load(Relaxed) }
+    pub fn derived_limits(&self) -> DerivedLimits {
+        DerivedLimits { max_connections: self.max_connections.load(Relaxed), max_queue: self.max_queue.load(Relaxed) }
     }
 }
 
@@ -121,10 +125,10 @@ mod tests {
             (1_024, 24 * GIB, 2, 64, 16, 1_536),
             (0, 0, 0, 0, 16, 256),
         ] {
-            let division = Division { limit, fixed: 200 };
-            let expected = Derived { max_connections, max_queue };
+            let division = DescriptorDivision { limit, fixed: 200 };
+            let expected = DerivedLimits { max_connections, max_queue };
             assert_eq!(
-                Derived::new(&division, memory, workers, servers),
+                DerivedLimits::new(&division, memory, workers, servers),
                 expected,
                 "{limit} {memory} {workers} {servers}"
             );
@@ -134,8 +138,8 @@ mod tests {
     #[test]
     fn a_reload_changes_the_defaults_of_all() {
         let capacity = Arc::new(Capacity::default());
-        let derived = Derived { max_connections: 7, max_queue: 9 };
-        Arc::clone(&capacity).set(derived);
-        assert_eq!(capacity.derived(), derived);
+        let derived = DerivedLimits { max_connections: 7, max_queue: 9 };
+        Arc::clone(&capacity).set_derived(derived);
+        assert_eq!(capacity.derived_limits(), derived);
     }
 }

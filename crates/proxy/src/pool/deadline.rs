@@ -4,7 +4,7 @@
 //! the connection attempt, and `forward::response_body` the body. [`Deadline`] counts `timeout_request` when it finds
 //! that it has passed.
 
-use crate::{answer::Error, metrics::Metrics};
+use crate::{answer::Error, metrics::ProxyMetrics};
 use litequic_base::timers;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,18 +22,18 @@ impl Deadline {
         Self { at: now + limit, limit }
     }
 
-    pub(crate) fn at(self) -> Instant {
+    pub(crate) fn ends_at(self) -> Instant {
         self.at
     }
 
     /// What is left until then, of `patience` for something else.
-    pub(super) fn shorten(self, patience: Duration, now: Instant) -> Duration {
+    pub(super) fn cap_to_deadline(self, patience: Duration, now: Instant) -> Duration {
         self.at.saturating_duration_since(now).min(patience)
     }
 
     /// What the request fails with, if the deadline has passed at `now`, which is counted.
-    pub(crate) fn passed(self, now: Instant, metrics: &Metrics) -> Option<Passed> {
-        (self.at <= now).then(|| self.count(now, metrics))
+    pub(crate) fn check_passed(self, now: Instant, metrics: &ProxyMetrics) -> Option<PassedDeadline> {
+        (self.at <= now).then(|| self.count_passed(now, metrics))
     }
 
     /// The output of `work`, which may take until the deadline.
@@ -45,33 +45,37 @@ impl Deadline {
     /// # Cancel safety
     ///
     /// The cancel safety of `work`.
-    pub(crate) async fn bound<F: Future>(self, work: F, metrics: &Metrics) -> Result<F::Output, Passed> {
-        timers::timeout_at(self.at, work).await.map_err(|_| self.count(Instant::now(), metrics))
+    pub(crate) async fn run_within<F: Future>(
+        self,
+        work: F,
+        metrics: &ProxyMetrics,
+    ) -> Result<F::Output, PassedDeadline> {
+        timers::timeout_at(self.at, work).await.map_err(|_| self.count_passed(Instant::now(), metrics))
     }
 
-    fn count(self, now: Instant, metrics: &Metrics) -> Passed {
+    fn count_passed(self, now: Instant, metrics: &ProxyMetrics) -> PassedDeadline {
         metrics.timeout_request.increment();
-        Passed { now, limit: self.limit }
+        PassedDeadline { now, limit: self.limit }
     }
 }
 
 /// A deadline that has passed, and was counted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passed {
+pub(crate) struct PassedDeadline {
     now: Instant,
     limit: Duration,
 }
 
-impl Passed {
+impl PassedDeadline {
     /// The error for the client where no server was waited for.
-    pub(crate) fn elsewhere(self) -> Error {
+    pub(crate) fn error_without_server(self) -> Error {
         Error::RequestTimeout { servers: false }
     }
 
     /// The error for the client after a wait for a server since `since`. That server has failed if it took half of the
     /// time or more. If it took less, most of the time was spent elsewhere: a client that sends its last byte in the
     /// last moment must not get a healthy server ejected.
-    pub(crate) fn after(self, since: Instant) -> Error {
+    pub(crate) fn error_after_wait(self, since: Instant) -> Error {
         Error::RequestTimeout { servers: self.now.saturating_duration_since(since) >= self.limit / 2 }
     }
 }
@@ -84,33 +88,37 @@ mod tests {
     fn a_server_is_to_blame_for_what_was_mostly_its_time() {
         let began = Instant::now();
         let millis = |millis| began + Duration::from_millis(millis);
-        let (deadline, metrics) = (Deadline::new(began, Duration::from_secs(1)), Metrics::default());
+        let (deadline, metrics) = (Deadline::new(began, Duration::from_secs(1)), ProxyMetrics::default());
         for (since, servers) in [(0, true), (499, true), (500, true), (501, false), (999, false), (1000, false)] {
-            let error = deadline.passed(millis(1000), &metrics).unwrap().after(millis(since));
-            assert_eq!((error, error.is_servers()), (Error::RequestTimeout { servers }, servers), "{since}");
+            let error = deadline.check_passed(millis(1000), &metrics).unwrap().error_after_wait(millis(since));
+            assert_eq!((error, error.is_servers_fault()), (Error::RequestTimeout { servers }, servers), "{since}");
         }
         assert_eq!(metrics.timeout_request.get(), 6);
-        assert!(deadline.passed(millis(999), &metrics).is_none());
+        assert!(deadline.check_passed(millis(999), &metrics).is_none());
         assert_eq!(metrics.timeout_request.get(), 6, "counted only when it has passed");
     }
 
     #[test]
     fn nothing_within_a_request_takes_longer_than_what_is_left_of_it() {
         let began = Instant::now();
-        let (deadline, metrics) = (Deadline::new(began, Duration::from_secs(5)), Metrics::default());
+        let (deadline, metrics) = (Deadline::new(began, Duration::from_secs(5)), ProxyMetrics::default());
         for (passed, patience, left) in [(0, 3, 3), (0, 9, 5), (4, 3, 1), (5, 3, 0), (6, 3, 0)] {
             let now = began + Duration::from_secs(passed);
-            assert_eq!(deadline.shorten(Duration::from_secs(patience), now).as_secs(), left, "{passed} {patience}");
-            assert_eq!(deadline.passed(now, &metrics).is_some(), passed >= 5);
+            assert_eq!(
+                deadline.cap_to_deadline(Duration::from_secs(patience), now).as_secs(),
+                left,
+                "{passed} {patience}"
+            );
+            assert_eq!(deadline.check_passed(now, &metrics).is_some(), passed >= 5);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn work_that_takes_too_long_is_given_up_and_counted() {
-        let (deadline, metrics) = (Deadline::new(Instant::now(), Duration::from_secs(5)), Metrics::default());
-        assert_eq!(deadline.bound(async { 1 }, &metrics).await.ok(), Some(1));
+        let (deadline, metrics) = (Deadline::new(Instant::now(), Duration::from_secs(5)), ProxyMetrics::default());
+        assert_eq!(deadline.run_within(async { 1 }, &metrics).await.ok(), Some(1));
         assert_eq!(metrics.timeout_request.get(), 0);
-        assert!(deadline.bound(std::future::pending::<()>(), &metrics).await.is_err());
+        assert!(deadline.run_within(std::future::pending::<()>(), &metrics).await.is_err());
         assert_eq!(metrics.timeout_request.get(), 1);
     }
 }

@@ -6,7 +6,7 @@ mod deadline;
 mod resources;
 mod server_pool;
 
-pub use capacity::{Capacity, Derived};
-pub(crate) use deadline::{Deadline, Passed};
-pub(crate) use resources::{ReservedRest, Resources, RestBudget};
-pub(crate) use server_pool::{Needs, Pool, PooledConnection, PooledResponse};
+pub use capacity::{Capacity, DerivedLimits};
+pub(crate) use deadline::{Deadline, PassedDeadline};
+pub(crate) use resources::{PoolResources, SpoolBudget, SpoolReservation};
+pub(crate) use server_pool::{ConnectionNeeds, PooledConnection, PooledResponse, ServerPool};

@@ -1,11 +1,11 @@
 //! One worker's view of the descriptors for connections to origins: who takes one, and which idle connection is closed
 //! for another server's request; and their memory for rests of responses.
 
-use super::capacity::{Capacity, Derived};
-use crate::metrics::Metrics;
+use super::capacity::{Capacity, DerivedLimits};
+use crate::metrics::ProxyMetrics;
 use litequic_resources::{
-    descriptors::{Descriptor, Side},
-    memory::{Pressure, Step},
+    descriptors::{Descriptor, ProxySide},
+    memory::{MemoryPressure, MemoryStep},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -16,34 +16,34 @@ use std::{
 use tokio::time::Instant;
 
 /// Bytes of one response's rest that are taken into memory at most.
-const REST: u64 = 256 * 1024;
+const MAX_SPOOLED_BODY: u64 = 256 * 1024;
 /// Bytes of all rests of a worker.
-const RESTS: u64 = 16 * 1024 * 1024;
+const MAX_SPOOLED: u64 = 16 * 1024 * 1024;
 
 /// What the pools of one worker share.
 #[derive(Debug)]
-pub(crate) struct Resources {
+pub(crate) struct PoolResources {
     capacity: Arc<Capacity>,
     /// Idle connections of all pools.
     idle: Cell<u32>,
     pools: RefCell<Vec<Weak<dyn IdleConnections>>>,
     /// Memory for rests of responses whose connection is needed.
-    pub(super) rests: Rc<RestBudget>,
-    metrics: Arc<Metrics>,
+    pub(super) spool_budget: Rc<SpoolBudget>,
+    metrics: Arc<ProxyMetrics>,
 }
 
 /// The idle connections of a pool.
 pub(super) trait IdleConnections: fmt::Debug {
     /// Since when the connection is idle that has been so for the longest time; `None` without one.
-    fn idle_since(&self) -> Option<Instant>;
+    fn longest_idle_since(&self) -> Option<Instant>;
 
     /// Closes the connection that has been idle for the longest time; returns whether there was one.
-    fn close_longest_idle(&self) -> bool;
+    fn close_oldest_idle(&self) -> bool;
 }
 
 /// An idle connection, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct IdleCount(Rc<Resources>);
+pub(super) struct IdleCount(Rc<PoolResources>);
 
 impl Drop for IdleCount {
     fn drop(&mut self) {
@@ -51,26 +51,26 @@ impl Drop for IdleCount {
     }
 }
 
-impl Resources {
+impl PoolResources {
     /// A worker's part of `capacity`, without a pool yet. Nothing is taken into memory to free a connection while
     /// `pressure` says that memory is short.
-    pub(crate) fn new(capacity: &Arc<Capacity>, metrics: &Arc<Metrics>, pressure: Pressure) -> Rc<Self> {
+    pub(crate) fn new(capacity: &Arc<Capacity>, metrics: &Arc<ProxyMetrics>, pressure: MemoryPressure) -> Rc<Self> {
         Rc::new(Self {
             capacity: Arc::clone(capacity),
             idle: Cell::new(0),
             pools: RefCell::default(),
-            rests: RestBudget::new(pressure, metrics),
+            spool_budget: SpoolBudget::new(pressure, metrics),
             metrics: Arc::clone(metrics),
         })
     }
 
     /// The defaults of `origin.max_connections` and `origin.max_queue` in force.
-    pub(super) fn derived(&self) -> Derived {
-        self.capacity.derived()
+    pub(super) fn current_limits(&self) -> DerivedLimits {
+        self.capacity.derived_limits()
     }
 
     /// Idle connections of `pool` may be closed for other pools from now on.
-    pub(super) fn register(&self, pool: Weak<dyn IdleConnections>) {
+    pub(super) fn register_pool(&self, pool: Weak<dyn IdleConnections>) {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
@@ -82,39 +82,40 @@ impl Resources {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the wait.
-    pub(crate) async fn descriptor(&self) -> Descriptor {
+    pub(crate) async fn acquire_descriptor(&self) -> Descriptor {
         let descriptors = &self.capacity.descriptors;
-        if let Some(descriptor) = descriptors.take(Side::Origins) {
+        if let Some(descriptor) = descriptors.take_descriptor(ProxySide::Origins) {
             return descriptor;
         }
         self.metrics.limit_origin_descriptors.increment();
         while self.close_longest_idle() {
-            if let Some(descriptor) = descriptors.take(Side::Origins) {
+            if let Some(descriptor) = descriptors.take_descriptor(ProxySide::Origins) {
                 return descriptor;
             }
         }
-        descriptors.origin().await
+        descriptors.wait_for_origin_descriptor().await
     }
 
     /// Another descriptor for a connection that is being opened, if one is free that no request waits for.
     pub(super) fn spare_descriptor(&self) -> Option<Descriptor> {
         let descriptors = &self.capacity.descriptors;
-        if descriptors.is_waited_for() { None } else { descriptors.take(Side::Origins) }
+        if descriptors.has_waiting_origin() { None } else { descriptors.take_descriptor(ProxySide::Origins) }
     }
 
     /// Closes the connection of this worker that has been idle for the longest time; returns whether there was one.
     pub(super) fn close_longest_idle(&self) -> bool {
         let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
-        let longest = pools.iter().filter_map(|pool| Some((pool.idle_since()?, pool))).min_by_key(|(since, _)| *since);
-        longest.is_some_and(|(_, pool)| pool.close_longest_idle())
+        let longest =
+            pools.iter().filter_map(|pool| Some((pool.longest_idle_since()?, pool))).min_by_key(|(since, _)| *since);
+        longest.is_some_and(|(_, pool)| pool.close_oldest_idle())
     }
 
     /// The count of another idle connection; `None`, and counted, if it is to be closed: because idle connections have
     /// their part of the descriptors, or because a request waits for one.
-    pub(super) fn keep_idle(self: &Rc<Self>) -> Option<IdleCount> {
+    pub(super) fn count_idle(self: &Rc<Self>) -> Option<IdleCount> {
         let Capacity { descriptors, workers, .. } = &*self.capacity;
         let idle = self.idle.get();
-        if idle >= descriptors.division().idle() / workers || descriptors.is_waited_for() {
+        if idle >= descriptors.division().max_idle_origins() / workers || descriptors.has_waiting_origin() {
             self.metrics.limit_idle_descriptors.increment();
             return None;
         }
@@ -125,38 +126,39 @@ impl Resources {
 
 /// A worker's memory for rests of responses.
 #[derive(Debug)]
-pub(crate) struct RestBudget {
-    held: Cell<u64>,
-    pressure: Pressure,
-    pub(crate) metrics: Arc<Metrics>,
+pub(crate) struct SpoolBudget {
+    reserved: Cell<u64>,
+    pressure: MemoryPressure,
+    pub(crate) metrics: Arc<ProxyMetrics>,
 }
 
 /// Memory for one rest. Given back when dropped.
 #[derive(Debug)]
-pub(crate) struct ReservedRest {
-    pub(crate) budget: Rc<RestBudget>,
+pub(crate) struct SpoolReservation {
+    pub(crate) budget: Rc<SpoolBudget>,
     pub(crate) bytes: u64,
 }
 
-impl RestBudget {
+impl SpoolBudget {
     /// A budget of which nothing is reserved. Nothing is taken into memory while `pressure` says that buffers shrink.
-    pub(crate) fn new(pressure: Pressure, metrics: &Arc<Metrics>) -> Rc<Self> {
-        Rc::new(Self { held: Cell::new(0), pressure, metrics: Arc::clone(metrics) })
+    pub(crate) fn new(pressure: MemoryPressure, metrics: &Arc<ProxyMetrics>) -> Rc<Self> {
+        Rc::new(Self { reserved: Cell::new(0), pressure, metrics: Arc::clone(metrics) })
     }
 
     /// Memory for a rest of `bytes`; `None` if that is too much, or memory is short.
-    pub(crate) fn reserve(self: &Rc<Self>, bytes: u64) -> Option<ReservedRest> {
-        let held = self.held.get().saturating_add(bytes);
-        let fits = bytes <= REST && held <= RESTS && self.pressure.step() < Step::Shrink;
+    pub(crate) fn reserve_spool(self: &Rc<Self>, bytes: u64) -> Option<SpoolReservation> {
+        let held = self.reserved.get().saturating_add(bytes);
+        let fits =
+            bytes <= MAX_SPOOLED_BODY && held <= MAX_SPOOLED && self.pressure.pressure_step() < MemoryStep::Shrink;
         fits.then(|| {
-            self.held.set(held);
-            ReservedRest { budget: Rc::clone(self), bytes }
+            self.reserved.set(held);
+            SpoolReservation { budget: Rc::clone(self), bytes }
         })
     }
 }
 
-impl Drop for ReservedRest {
+impl Drop for SpoolReservation {
     fn drop(&mut self) {
-        self.budget.held.set(self.budget.held.get().saturating_sub(self.bytes));
+        self.budget.reserved.set(self.budget.reserved.get().saturating_sub(self.bytes));
     }
 }

@@ -4,16 +4,16 @@
 //! ([0034](../../../../docs/adr/0034-fair-pools.md)). If the server gets the client's address (PROXY protocol), a
 //! connection is used for that client only.
 
-use super::deadline::{Deadline, Passed};
-use super::resources::{IdleConnections, IdleCount, Resources, RestBudget};
+use super::deadline::{Deadline, PassedDeadline};
+use super::resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
 use crate::address::Blame;
 use crate::answer::Error;
-use crate::balance::{EjectionCause, Rule};
+use crate::balance::{EjectionCause, EjectionRule};
 use crate::connection::{
-    Connector, Direction, Opening, OriginConnection, PATIENCE, PreemptionReason, Progress, Proxied, Received,
-    SendFailure, Taker, TlsFailure, TlsToOrigin, Unopened, Upload,
+    BodyDirection, ConnectFailure, ConnectOptions, Connector, OriginConnection, PREEMPTION_DELAY, PreemptionReason,
+    ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, UploadProgress, WaitingRequest,
 };
-use crate::metrics::{Metrics, ServerMetrics};
+use crate::metrics::{ProxyMetrics, ServerMetrics};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use litequic_base::timers;
@@ -21,9 +21,9 @@ use litequic_config::{self as config, OriginAddress, Timeouts};
 use litequic_exchange::{BodyCapacity, BodyError, Head, Traceparent, WholeBody};
 use litequic_resources::{
     descriptors::Descriptor,
-    fairness::{Excess, Fair, Next, Place, Slot, Source, Waited},
+    fairness::{ClientSource, FairPool, NextRequest, PoolSlot, QueueOutcome, QueuePlace, SlotExcess},
 };
-use litequic_telemetry::Counted;
+use litequic_telemetry::GaugeGuard;
 use std::{
     cell::RefCell,
     fmt,
@@ -42,34 +42,34 @@ use tokio::{
 
 /// Exchanges that give way in one look at most: it costs a walk over all of them for each, and the next look comes
 /// soon.
-const GIVERS: usize = 64;
+const MAX_PREEMPTED: usize = 64;
 /// Waiting requests, each the next one of its network, for which a look searches a giver at most.
-const TAKERS: usize = 16;
+const MAX_WAITING_SCANNED: usize = 16;
 
 /// Connections of one worker to one server.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ServerPool {
     address: OriginAddress,
     /// TLS to the server, if it has https.
     tls: Option<TlsToOrigin>,
-    origin: config::Origin,
+    origin: config::OriginConfig,
     connector: Connector,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     counters: Arc<ServerMetrics>,
-    resources: Rc<Resources>,
-    state: RefCell<State>,
+    resources: Rc<PoolResources>,
+    state: RefCell<ServerPoolState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ServerPoolState {
     /// The newest is last.
-    idle: Vec<Idle>,
+    idle: Vec<IdleConnection>,
     /// The connections that are opened or used, by their clients, and the queue for them.
-    fair: Fair<Waiting>,
+    fair: FairPool<SlotRequest>,
     /// What may give its connection up, by slot.
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<SlotUse>,
     /// The task that has exchanges give way, while requests wait.
-    review: Option<AbortHandle>,
+    preemption_task: Option<AbortHandle>,
     /// Set while something is idle.
     reaper: Option<IdleReaper>,
     closed: bool,
@@ -78,18 +78,18 @@ struct State {
 /// A response whose body comes over a connection of a pool, which can have it give the connection up.
 pub(crate) trait PooledResponse: fmt::Debug {
     /// Whether the exchange gives its connection up for `taker`.
-    fn gives_way(&self, taker: Taker) -> Option<PreemptionReason>;
+    fn preemption_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason>;
 
     /// Has the exchange give its connection up. If what is left of the body is known and small, it is taken from the
     /// origin into memory, within `budget`, and the connection is kept. Otherwise the connection is closed, and the
     /// slot is free at once; the reader gets [`BodyError::Evicted`]. Returns whether the exchange has ended; `None` if
     /// it is over already.
-    fn give_way(self: Rc<Self>, budget: Option<&Rc<RestBudget>>) -> Option<bool>;
+    fn preempt(self: Rc<Self>, budget: Option<&Rc<SpoolBudget>>) -> Option<bool>;
 }
 
 /// What a slot is used for, as far as it can give way.
 #[derive(Debug, Clone, Default)]
-enum Exchange {
+enum SlotUse {
     /// A connection that is opened, or a request whose response's head is awaited.
     #[default]
     Request,
@@ -103,17 +103,17 @@ enum Exchange {
 
 /// An exchange that is to give way.
 #[derive(Debug)]
-struct Giver {
-    slot: Slot,
-    exchange: Exchange,
+struct PreemptedExchange {
+    slot: PoolSlot,
+    exchange: SlotUse,
     reason: PreemptionReason,
     /// The client of the request that waits.
-    taker: Source,
+    waiting_source: ClientSource,
 }
 
 #[derive(Debug)]
-struct Idle {
-    connection: Connection,
+struct IdleConnection {
+    connection: ServerConnection,
     since: Instant,
     _counted: IdleCount,
 }
@@ -128,56 +128,56 @@ struct IdleReaper {
 
 /// A queued request.
 #[derive(Debug)]
-struct Waiting {
-    turn: oneshot::Sender<Turn>,
+struct SlotRequest {
+    turn: oneshot::Sender<GrantedSlot>,
     /// The request waits no longer than until then.
     until: Instant,
 }
 
 /// What a request needs of its connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Needs {
+pub(crate) struct ConnectionNeeds {
     /// The connection has served no request yet.
     pub(crate) fresh: bool,
     /// The origin has neither closed the connection nor sent something unasked at this moment, for a system call.
     /// Otherwise a connection may be stale, and the request is sent again.
     pub(crate) quiet: bool,
     /// The connection is one for this client.
-    pub(crate) proxied: Option<Proxied>,
+    pub(crate) proxied: Option<ProxiedClient>,
 }
 
 /// A slot of the pool: one connection, opened or in use. Given back when dropped, and then to the next request.
 #[derive(Debug)]
-struct InUse {
-    pool: Rc<Pool>,
-    slot: Slot,
+struct SlotGuard {
+    pool: Rc<ServerPool>,
+    slot: PoolSlot,
     released: bool,
 }
 
 /// What a queued request gets: a slot, and a connection if one became free.
 #[derive(Debug)]
-struct Turn {
-    connection: Option<Connection>,
-    in_use: InUse,
+struct GrantedSlot {
+    connection: Option<ServerConnection>,
+    in_use: SlotGuard,
 }
 
 /// A request's place in the queue. Dropped, it leaves the queue.
-struct Queued<'a> {
-    pool: &'a Rc<Pool>,
-    place: Place,
+struct QueueGuard<'a> {
+    pool: &'a Rc<ServerPool>,
+    place: QueuePlace,
 }
 
 /// A connection without a request.
 #[derive(Debug)]
-struct Connection {
+struct ServerConnection {
     http: Rc<OriginConnection>,
     /// The client's address, if it was sent to the server.
-    proxied: Option<Proxied>,
+    proxied: Option<ProxiedClient>,
     born: Instant,
     /// How often it was leased.
     requests: u64,
-    _open: Counted<Metrics>,
-    _counted: Counted<ServerMetrics>,
+    _open: GaugeGuard<ProxyMetrics>,
+    _counted: GaugeGuard<ServerMetrics>,
 }
 
 /// A connection in use by one request. Dropped, it is closed.
@@ -186,8 +186,8 @@ pub(crate) struct PooledConnection {
     /// Sends the rest of the request's body, if the response has come before.
     sending: Option<SendingTask>,
     /// Before the slot: the connection closes first, then the next one may open.
-    connection: Connection,
-    in_use: InUse,
+    connection: ServerConnection,
+    in_use: SlotGuard,
     reused: bool,
     received_before: u64,
 }
@@ -204,15 +204,15 @@ impl Drop for SendingTask {
 
 const _: () = assert!(size_of::<PooledConnection>() <= 224);
 
-impl Pool {
+impl ServerPool {
     /// An empty pool for an address, by TLS if it has https, with these `counters` and the bounds of `origin`.
     pub(crate) fn new(
-        origin: &config::Origin,
+        origin: &config::OriginConfig,
         address: &OriginAddress,
         tls: Option<&TlsToOrigin>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ProxyMetrics>,
         counters: Arc<ServerMetrics>,
-        resources: &Rc<Resources>,
+        resources: &Rc<PoolResources>,
     ) -> Rc<Self> {
         let pool = Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval, tls),
@@ -222,35 +222,46 @@ impl Pool {
             metrics,
             counters,
             resources: Rc::clone(resources),
-            state: RefCell::new(State {
+            state: RefCell::new(ServerPoolState {
                 idle: Vec::new(),
                 // The first request sets the number of slots.
-                fair: Fair::new(0),
+                fair: FairPool::new(0),
                 exchanges: Vec::new(),
-                review: None,
+                preemption_task: None,
                 reaper: None,
                 closed: false,
             }),
         });
-        resources.register(Rc::downgrade(&pool) as Weak<dyn IdleConnections>);
+        resources.register_pool(Rc::downgrade(&pool) as Weak<dyn IdleConnections>);
         pool
     }
 
     /// The configured maximum of connections, or the derived one.
     fn max_connections(&self) -> u32 {
-        self.origin.max_connections.unwrap_or_else(|| self.resources.derived().max_connections)
+        self.origin.max_connections.unwrap_or_else(|| self.resources.current_limits().max_connections)
     }
 
     /// The configured maximum of requests in the queue, or the derived one.
     fn max_queue(&self) -> u32 {
-        self.origin.max_queue.unwrap_or_else(|| self.resources.derived().max_queue)
+        self.origin.max_queue.unwrap_or_else(|| self.resources.current_limits().max_queue)
     }
 
     /// Whether it is equal to one for `address`, by `tls` as its files are now, with the bounds of `origin`.
-    pub(crate) fn fits(&self, origin: &config::Origin, address: &OriginAddress, tls: Option<&TlsToOrigin>) -> bool {
-        let bounds = |origin: &config::Origin| {
-            let &config::Origin {
-                max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, ..
+    pub(crate) fn matches_config(
+        &self,
+        origin: &config::OriginConfig,
+        address: &OriginAddress,
+        tls: Option<&TlsToOrigin>,
+    ) -> bool {
+        let bounds = |origin: &config::OriginConfig| {
+            let &config::OriginConfig {
+                max_connections,
+                max_queue,
+                idle_timeout,
+                max_age,
+                max_requests,
+                dns_interval,
+                ..
             } = origin;
             (max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, origin.proxy_protocol)
         };
@@ -258,9 +269,9 @@ impl Pool {
     }
 
     /// Requests on a connection or in the queue.
-    pub(crate) fn requests(&self) -> u32 {
+    pub(crate) fn active_requests(&self) -> u32 {
         let state = self.state.borrow();
-        state.fair.taken().saturating_add(state.fair.waiting())
+        state.fair.used_slot_count().saturating_add(state.fair.waiting_requests())
     }
 
     /// A connection: the newest idle one, else a new one, else the first that becomes free, each within its time of
@@ -275,97 +286,97 @@ impl Pool {
     /// Dropping the future leaves the queue.
     pub(crate) async fn acquire(
         self: &Rc<Self>,
-        needs: Needs,
-        source: Source,
+        needs: ConnectionNeeds,
+        source: ClientSource,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<PooledConnection, Error> {
-        if self.connector.is_stale() {
+        if self.connector.needs_refresh() {
             let pool = Rc::clone(self);
             // Not joined: it ends within a lookup's time.
             spawn_local(async move {
-                pool.connector.refresh().await;
-                pool.close_strays();
+                pool.connector.refresh_resolver().await;
+                pool.close_stale_addresses();
             });
         }
         let slot = {
             let fair = &mut self.state.borrow_mut().fair;
             // The number follows a reload, if it is a derived one.
-            fair.set_limit(self.max_connections());
-            fair.take(source)
+            fair.set_slot_limit(self.max_connections());
+            fair.take_slot(source)
         };
         let turn = match slot {
-            Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
+            Some(slot) => GrantedSlot { connection: None, in_use: SlotGuard::new(self, slot) },
             // Boxed, as is a connection attempt: most requests do neither, and a future that is moved is moved whole.
-            None => Box::pin(self.wait(source, timeouts, deadline)).await?,
+            None => Box::pin(self.wait_for_slot(source, timeouts, deadline)).await?,
         };
-        match self.reuse(turn, needs) {
+        match self.reuse_connection(turn, needs) {
             Ok(connection) => Ok(connection),
-            Err(in_use) => Box::pin(self.connect(in_use, needs.proxied, timeouts, deadline)).await,
+            Err(in_use) => Box::pin(self.connect_new(in_use, needs.proxied, timeouts, deadline)).await,
         }
     }
 
     /// Waits in the queue for a slot, because all are in use.
-    async fn wait(
+    async fn wait_for_slot(
         self: &Rc<Self>,
-        source: Source,
+        source: ClientSource,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
-    ) -> Result<Turn, Error> {
+    ) -> Result<GrantedSlot, Error> {
         self.metrics.limit_origin_connections.increment();
         let now = Instant::now();
-        let until = now + deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        let (queued, turn) = self.queue(source, now, until)?;
+        let until = now + deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
+        let (queued, turn) = self.enter_queue(source, now, until)?;
         // If a reload has raised the number of slots, some are free although requests wait.
-        self.hand_out();
-        let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
+        self.grant_slots();
+        let waiting = GaugeGuard::new(&self.counters, |counters| &counters.waiting);
         let turn = timers::timeout_at(until, turn).await;
         drop((waiting, queued));
         match turn {
             Ok(Ok(turn)) => Ok(turn),
             // The queue was full, and this was the newest request of the source that has most of it.
             Ok(Err(_)) => Err(Error::QueueFull),
-            Err(_) => Err(self.waited_too_long(deadline)),
+            Err(_) => Err(self.queue_timeout_error(deadline)),
         }
     }
 
     /// Counts and returns the error of a request that waited in the queue for as long as it may: other requests hold
     /// the connections.
-    fn waited_too_long(&self, deadline: Option<Deadline>) -> Error {
-        let passed = deadline.and_then(|deadline| deadline.passed(Instant::now(), &self.metrics));
+    fn queue_timeout_error(&self, deadline: Option<Deadline>) -> Error {
+        let passed = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics));
         passed.map_or_else(
             || {
                 self.metrics.timeout_queue.increment();
                 Error::QueueTimeout
             },
-            Passed::elsewhere,
+            PassedDeadline::error_without_server,
         )
     }
 
     /// A place in the queue for a request of `source`, which waits until `until`.
-    fn queue(
+    fn enter_queue(
         self: &Rc<Self>,
-        source: Source,
+        source: ClientSource,
         now: Instant,
         until: Instant,
-    ) -> Result<(Queued<'_>, oneshot::Receiver<Turn>), Error> {
+    ) -> Result<(QueueGuard<'_>, oneshot::Receiver<GrantedSlot>), Error> {
         let (sender, turn) = oneshot::channel();
         let mut state = self.state.borrow_mut();
         let since = now.into_std();
-        match state.fair.wait(source, since, self.max_queue(), Waiting { turn: sender, until }) {
-            Waited::Refused(_) => {
+        match state.fair.enqueue_request(source, since, self.max_queue(), SlotRequest { turn: sender, until }) {
+            QueueOutcome::Refused(_) => {
                 self.metrics.limit_origin_queue.increment();
                 Err(Error::QueueFull)
             }
-            Waited::Queued(place, shed) => {
-                if state.review.is_none() {
-                    state.review = Some(spawn_local(review(Rc::downgrade(self))).abort_handle());
+            QueueOutcome::Queued(place, shed) => {
+                if state.preemption_task.is_none() {
+                    state.preemption_task = Some(spawn_local(run_preemption(Rc::downgrade(self))).abort_handle());
                 }
                 drop(state);
                 if shed.is_some() {
                     self.metrics.limit_origin_queue.increment();
                 }
-                Ok((Queued { pool: self, place }, turn))
+                Ok((QueueGuard { pool: self, place }, turn))
             }
         }
     }
@@ -375,21 +386,25 @@ impl Pool {
     /// # Errors
     ///
     /// The slot for a new one, if there is none.
-    fn reuse(self: &Rc<Self>, turn: Turn, needs: Needs) -> Result<PooledConnection, InUse> {
-        let Turn { connection, in_use } = turn;
-        let Needs { fresh, quiet, proxied } = needs;
+    fn reuse_connection(
+        self: &Rc<Self>,
+        turn: GrantedSlot,
+        needs: ConnectionNeeds,
+    ) -> Result<PooledConnection, SlotGuard> {
+        let GrantedSlot { connection, in_use } = turn;
+        let ConnectionNeeds { fresh, quiet, proxied } = needs;
         if fresh {
             // A connection that has served a request only leaves its slot.
             drop(connection);
         } else {
-            let is_quiet = |connection: &Connection| !quiet || connection.http.is_quiet();
-            let is_fit = |connection: &Connection| connection.proxied == proxied && is_quiet(connection);
+            let is_quiet = |connection: &ServerConnection| !quiet || connection.http.peek_quiet();
+            let is_fit = |connection: &ServerConnection| connection.proxied == proxied && is_quiet(connection);
             if let Some(connection) = connection.filter(is_fit) {
                 return Ok(PooledConnection::new(connection, in_use, true));
             }
             let mut now = None;
             while let Some(connection) = self.pop_idle(proxied) {
-                let now = *now.get_or_insert_with(timers::now);
+                let now = *now.get_or_insert_with(timers::turn_time);
                 if self.is_usable(&connection, now) && is_quiet(&connection) {
                     return Ok(PooledConnection::new(connection, in_use, true));
                 }
@@ -397,91 +412,103 @@ impl Pool {
         }
         // Connections of other clients, or that have served a request, may fill the pool: the oldest of these are
         // closed.
-        while let Some(oldest) = self.excessive_idle() {
+        while let Some(oldest) = self.take_excess_idle() {
             drop(oldest);
         }
         Err(in_use)
     }
 
     /// Gives free slots to the requests that wait for them.
-    fn hand_out(self: &Rc<Self>) {
-        while let Some((waiting, slot)) = self.granted() {
+    fn grant_slots(self: &Rc<Self>) {
+        while let Some((waiting, slot)) = self.next_granted() {
             // Should it come back, its drop passes the slot on.
-            let _ = waiting.turn.send(Turn { connection: None, in_use: InUse::new(self, slot) });
+            let _ = waiting.turn.send(GrantedSlot { connection: None, in_use: SlotGuard::new(self, slot) });
         }
     }
 
-    fn granted(&self) -> Option<(Waiting, Slot)> {
-        self.state.borrow_mut().fair.grant()
+    fn next_granted(&self) -> Option<(SlotRequest, PoolSlot)> {
+        self.state.borrow_mut().fair.grant_slot()
     }
 
     /// Has exchanges of the sources that use most connections give way to requests that have waited for long.
-    fn review(&self) {
-        if timers::grace().is_some() {
+    fn preempt_exchanges(&self) {
+        if timers::grace_deadline().is_some() {
             // What clients sent while the process did not run has not been read yet.
             return;
         }
         let now = Instant::now();
-        for _ in 0..GIVERS {
-            let Some(giver) = self.giver(now) else { return };
-            self.give_way(&giver);
+        for _ in 0..MAX_PREEMPTED {
+            let Some(giver) = self.find_preempted(now) else { return };
+            self.preempt_exchange(&giver);
         }
     }
 
     /// The exchange that gives way to the request that is next in the queue, or next of its network, if that has waited
     /// for long: of the source that uses most connections, the slowest.
-    fn giver(&self, now: Instant) -> Option<Giver> {
+    fn find_preempted(&self, now: Instant) -> Option<PreemptedExchange> {
         let state = self.state.borrow();
-        let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, Exchange::Leaving)).count();
-        if leaving >= state.fair.waiting() as usize {
+        let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, SlotUse::Leaving)).count();
+        if leaving >= state.fair.waiting_requests() as usize {
             return None;
         }
-        let has_waited = |next: &Next<'_, Waiting>| now.into_std().saturating_duration_since(next.since) >= PATIENCE;
-        state.fair.next().take(TAKERS).filter(has_waited).find_map(|next| {
+        let has_waited = |next: &NextRequest<'_, SlotRequest>| {
+            now.into_std().saturating_duration_since(next.since) >= PREEMPTION_DELAY
+        };
+        state.fair.next_requests().take(MAX_WAITING_SCANNED).filter(has_waited).find_map(|next| {
             let patience = next.request.until.saturating_duration_since(now);
-            let gives_way = |slot: Slot| {
-                let excess: Excess = state.fair.excess(slot, &next.branches)?;
-                let taker = Taker::new(patience, &excess, timers::elapsed);
-                let reason = match state.exchanges.get(slot.index())? {
-                    Exchange::Request | Exchange::Leaving => None,
-                    Exchange::Upload(upload) => upload.upgrade()?.gives_way(taker),
-                    Exchange::Response(transfer) => transfer.upgrade()?.gives_way(taker),
+            let gives_way = |slot: PoolSlot| {
+                let excess: SlotExcess = state.fair.slot_excess(slot, &next.branches)?;
+                let taker = WaitingRequest::new(patience, &excess, timers::elapsed_since_resume);
+                let reason = match state.exchanges.get(slot.slot_index())? {
+                    SlotUse::Request | SlotUse::Leaving => None,
+                    SlotUse::Upload(upload) => upload.upgrade()?.upload_preemption(taker),
+                    SlotUse::Response(transfer) => transfer.upgrade()?.preemption_reason(taker),
                 };
                 Some((excess, reason?, slot))
             };
-            let (_, reason, slot) = state.fair.slots().filter_map(gives_way).max()?;
-            Some(Giver { slot, exchange: state.exchanges.get(slot.index())?.clone(), reason, taker: next.source })
+            let (_, reason, slot) = state.fair.used_slots().filter_map(gives_way).max()?;
+            Some(PreemptedExchange {
+                slot,
+                exchange: state.exchanges.get(slot.slot_index())?.clone(),
+                reason,
+                waiting_source: next.source,
+            })
         })
     }
 
     /// Has an exchange give way.
-    fn give_way(&self, &Giver { slot, ref exchange, reason, taker }: &Giver) {
+    fn preempt_exchange(
+        &self,
+        &PreemptedExchange { slot, ref exchange, reason, waiting_source: taker }: &PreemptedExchange,
+    ) {
         {
             let state = &mut *self.state.borrow_mut();
-            if let Some(noted) = state.exchanges.get_mut(slot.index()) {
-                *noted = Exchange::Leaving;
+            if let Some(noted) = state.exchanges.get_mut(slot.slot_index()) {
+                *noted = SlotUse::Leaving;
             }
             // An upload's task has to run, and a rest to come, before the slot is free: it counts for its next client
             // already.
-            state.fair.rename(slot, taker);
+            state.fair.change_slot_source(slot, taker);
         }
         let is_kept = match exchange {
-            Exchange::Upload(upload) => {
+            SlotUse::Upload(upload) => {
                 if let Some(upload) = upload.upgrade() {
-                    upload.evict();
+                    upload.evict_upload();
                 }
                 false
             }
-            Exchange::Response(transfer) => {
-                let budget = matches!(reason, PreemptionReason::Slow(..)).then_some(&self.resources.rests);
-                transfer.upgrade().is_some_and(|transfer| transfer.give_way(budget) == Some(false))
+            SlotUse::Response(transfer) => {
+                let budget = matches!(reason, PreemptionReason::Slow(..)).then_some(&self.resources.spool_budget);
+                transfer.upgrade().is_some_and(|transfer| transfer.preempt(budget) == Some(false))
             }
-            Exchange::Request | Exchange::Leaving => return,
+            SlotUse::Request | SlotUse::Leaving => return,
         };
         let (counter, reason) = match reason {
             _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, whose rest is taken into memory"),
-            PreemptionReason::Slow(_, Direction::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
-            PreemptionReason::Slow(_, Direction::Download) => (&self.metrics.evicted_slow_downloads, "slow download"),
+            PreemptionReason::Slow(_, BodyDirection::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
+            PreemptionReason::Slow(_, BodyDirection::Download) => {
+                (&self.metrics.evicted_slow_downloads, "slow download")
+            }
             PreemptionReason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
         };
         counter.increment();
@@ -489,18 +516,18 @@ impl Pool {
     }
 
     /// The slot is used for `exchange` from now on.
-    fn note(&self, slot: Slot, exchange: Exchange) {
+    fn set_slot_use(&self, slot: PoolSlot, exchange: SlotUse) {
         let exchanges = &mut self.state.borrow_mut().exchanges;
-        if exchanges.len() <= slot.index() {
-            exchanges.resize(slot.index().saturating_add(1), Exchange::Request);
+        if exchanges.len() <= slot.slot_index() {
+            exchanges.resize(slot.slot_index().saturating_add(1), SlotUse::Request);
         }
-        if let Some(noted) = exchanges.get_mut(slot.index()) {
+        if let Some(noted) = exchanges.get_mut(slot.slot_index()) {
             *noted = exchange;
         }
     }
 
     /// Closes what is idle, now and later. Requests in flight end normally.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close_idle(&self) {
         let (idle, reaper) = {
             let mut state = self.state.borrow_mut();
             state.closed = true;
@@ -512,18 +539,18 @@ impl Pool {
         drop(idle);
     }
 
-    async fn connect(
+    async fn connect_new(
         self: &Rc<Self>,
-        in_use: InUse,
-        proxied: Option<Proxied>,
+        in_use: SlotGuard,
+        proxied: Option<ProxiedClient>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<PooledConnection, Error> {
-        let descriptor = self.descriptor(timeouts, deadline).await?;
-        let counted = Counted::new(&self.counters, |counters| &counters.connections);
+        let descriptor = self.wait_for_descriptor(timeouts, deadline).await?;
+        let counted = GaugeGuard::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
-        let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
-        let opening = Opening {
+        let limit = deadline.map_or(timeouts.connect, |deadline| deadline.cap_to_deadline(timeouts.connect, began));
+        let opening = ConnectOptions {
             limit,
             proxied,
             descriptor,
@@ -531,7 +558,7 @@ impl Pool {
             counters: &self.counters,
             metrics: &self.metrics,
         };
-        let connected = self.connector.connect(opening).await.map_err(|Unopened { error, reason }| {
+        let connected = self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
             if error == Error::NoDescriptor {
                 // The kernel had none although the process' count had: the next request finds the idle one's.
                 self.metrics.limit_origin_descriptors.increment();
@@ -544,39 +571,39 @@ impl Pool {
             if error != Error::ConnectTimeout {
                 return error;
             }
-            let Some(passed) = deadline.and_then(|deadline| deadline.passed(Instant::now(), &self.metrics)) else {
+            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) else {
                 self.metrics.timeout_connect.increment();
                 return error;
             };
-            passed.after(began)
+            passed.error_after_wait(began)
         })?;
         let http = Rc::new(connected);
         self.metrics.origin_connections.increment();
-        let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
+        let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
-        let connection = Connection { http, proxied, born, requests: 0, _open: open, _counted: counted };
+        let connection = ServerConnection { http, proxied, born, requests: 0, _open: open, _counted: counted };
         Ok(PooledConnection::new(connection, in_use, false))
     }
 
     /// A descriptor for a new connection, within the time of a request in the queue.
-    async fn descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
+    async fn wait_for_descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
         let now = Instant::now();
-        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        let descriptor = timers::timeout(patience, self.resources.descriptor()).await;
-        descriptor.map_err(|_| self.waited_too_long(deadline))
+        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
+        let descriptor = timers::timeout(patience, self.resources.acquire_descriptor()).await;
+        descriptor.map_err(|_| self.queue_timeout_error(deadline))
     }
 
     /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
-    fn pop_idle(&self, proxied: Option<Proxied>) -> Option<Connection> {
+    fn pop_idle(&self, proxied: Option<ProxiedClient>) -> Option<ServerConnection> {
         let idle = &mut self.state.borrow_mut().idle;
         let at = idle.iter().rposition(|idle| idle.connection.proxied == proxied)?;
         Some(idle.remove(at).connection)
     }
 
     /// The oldest idle connection, if those in use and the idle ones are more than the maximum.
-    fn excessive_idle(&self) -> Option<Connection> {
+    fn take_excess_idle(&self) -> Option<ServerConnection> {
         let mut state = self.state.borrow_mut();
-        let open = state.idle.len().saturating_add(state.fair.taken() as usize);
+        let open = state.idle.len().saturating_add(state.fair.used_slot_count() as usize);
         let excessive = open > self.max_connections() as usize && !state.idle.is_empty();
         excessive.then(|| state.idle.remove(0).connection)
     }
@@ -587,20 +614,20 @@ impl Pool {
     }
 
     /// A request over a connection to `address`, one of several, succeeded.
-    pub(crate) fn went_well(&self, address: SocketAddr) {
-        self.connector.went_well(address);
+    pub(crate) fn report_address_success(&self, address: SocketAddr) {
+        self.connector.report_success(address);
     }
 
     /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns
     /// whether that is the server's fault rather than the address'.
-    pub(crate) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> bool {
-        match self.connector.broke(address, rule, cause) {
+    pub(crate) fn report_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> bool {
+        match self.connector.report_broken(address, rule, cause) {
             Blame::Server => true,
             Blame::Address(None) => false,
             Blame::Address(Some(time)) => {
                 self.counters.address_ejections.increment();
                 tracing::warn!(origin = %self.address, %address, ?time, "an address failed too often: ejected");
-                let is_to = |idle: &mut Idle| idle.connection.http.address == Some(address);
+                let is_to = |idle: &mut IdleConnection| idle.connection.http.address == Some(address);
                 let ejected: Vec<_> = self.state.borrow_mut().idle.extract_if(.., is_to).collect();
                 drop(ejected);
                 false
@@ -609,19 +636,19 @@ impl Pool {
     }
 
     /// Closes idle connections to addresses that the server's name no longer has.
-    fn close_strays(&self) {
+    fn close_stale_addresses(&self) {
         let strays: Vec<_> = {
             let mut state = self.state.borrow_mut();
-            state.idle.extract_if(.., |idle| !self.connector.leads_to(idle.connection.http.address)).collect()
+            state.idle.extract_if(.., |idle| !self.connector.is_current_address(idle.connection.http.address)).collect()
         };
         drop(strays);
     }
 
     /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
-    fn put(self: &Rc<Self>, connection: Connection, in_use: InUse) {
-        let now = timers::now();
+    fn return_connection(self: &Rc<Self>, connection: ServerConnection, in_use: SlotGuard) {
+        let now = timers::turn_time();
         let mut is_kept =
-            self.is_usable(&connection, now) && !self.state.borrow().closed && self.is_quiet(&connection.http);
+            self.is_usable(&connection, now) && !self.state.borrow().closed && self.is_still_quiet(&connection.http);
         if is_kept && self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
             self.metrics.limit_origin_requests.increment();
             is_kept = false;
@@ -632,40 +659,42 @@ impl Pool {
             drop(in_use);
             return;
         }
-        in_use.release();
+        in_use.free_without_grant();
         let mut connection = connection;
-        while let Some((waiting, slot)) = self.granted() {
-            let turn = Turn { connection: Some(connection), in_use: InUse::new(self, slot) };
-            let Err(Turn { connection: Some(back), in_use }) = waiting.turn.send(turn) else { return self.hand_out() };
+        while let Some((waiting, slot)) = self.next_granted() {
+            let turn = GrantedSlot { connection: Some(connection), in_use: SlotGuard::new(self, slot) };
+            let Err(GrantedSlot { connection: Some(back), in_use }) = waiting.turn.send(turn) else {
+                return self.grant_slots();
+            };
             // That request has gone: the next one.
-            in_use.release();
+            in_use.free_without_grant();
             connection = back;
         }
-        let Some(counted) = self.resources.keep_idle() else { return };
+        let Some(counted) = self.resources.count_idle() else { return };
         let mut state = self.state.borrow_mut();
         if state.reaper.is_none() {
-            let task = spawn_local(reap(Rc::downgrade(self))).abort_handle();
+            let task = spawn_local(reap_idle(Rc::downgrade(self))).abort_handle();
             state.reaper = Some(IdleReaper { task, waker: None });
         }
-        state.idle.push(Idle { connection, since: now, _counted: counted });
+        state.idle.push(IdleConnection { connection, since: now, _counted: counted });
     }
 
     /// Whether `connection` may serve another request.
-    fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
+    fn is_usable(&self, connection: &ServerConnection, now: Instant) -> bool {
         connection.http.is_reusable()
             && self.origin.max_age.is_none_or(|age| now < connection.born + age)
-            && self.connector.leads_to(connection.http.address)
+            && self.connector.is_current_address(connection.http.address)
     }
 
     /// Closes what is to be kept no longer; returns when to run again. `cx` is the reaper's, and woken earlier if
     /// something happens on a connection.
-    fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
+    fn reap_expired(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
         let mut state = self.state.borrow_mut();
         if let Some(reaper) = &mut state.reaper {
             reaper.waker = Some(cx.waker().clone());
         }
         let ended: Vec<_> = {
-            let ends = |idle: &mut Idle| {
+            let ends = |idle: &mut IdleConnection| {
                 // Each registers the reaper, which learns of what happens on any of them.
                 now >= idle.since + self.origin.idle_timeout || !idle.connection.http.poll_quiet(cx)
             };
@@ -683,18 +712,18 @@ impl Pool {
 
     /// Whether nothing has come on a connection that becomes idle, as far as the runtime knows. If there is a reaper,
     /// that is woken by what comes later.
-    fn is_quiet(&self, http: &OriginConnection) -> bool {
+    fn is_still_quiet(&self, http: &OriginConnection) -> bool {
         let waker = self.state.borrow().reaper.as_ref().and_then(|reaper| reaper.waker.clone());
         http.poll_quiet(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())))
     }
 }
 
-impl IdleConnections for Pool {
-    fn idle_since(&self) -> Option<Instant> {
+impl IdleConnections for ServerPool {
+    fn longest_idle_since(&self) -> Option<Instant> {
         self.state.borrow().idle.first().map(|idle| idle.since)
     }
 
-    fn close_longest_idle(&self) -> bool {
+    fn close_oldest_idle(&self) -> bool {
         let oldest = {
             let idle = &mut self.state.borrow_mut().idle;
             (!idle.is_empty()).then(|| idle.remove(0))
@@ -704,11 +733,11 @@ impl IdleConnections for Pool {
 }
 
 /// Closes idle connections when their time is over, until there are none.
-async fn reap(pool: Weak<Pool>) {
+async fn reap_idle(pool: Weak<ServerPool>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     poll_fn(|cx| {
         loop {
-            let Some(next) = pool.upgrade().and_then(|pool| pool.tend(cx, Instant::now())) else {
+            let Some(next) = pool.upgrade().and_then(|pool| pool.reap_expired(cx, Instant::now())) else {
                 return Poll::Ready(());
             };
             timer.as_mut().reset(next);
@@ -721,72 +750,72 @@ async fn reap(pool: Weak<Pool>) {
 }
 
 /// Looks for exchanges that give way, for as long as requests wait.
-async fn review(pool: Weak<Pool>) {
+async fn run_preemption(pool: Weak<ServerPool>) {
     loop {
-        sleep(PATIENCE).await;
+        sleep(PREEMPTION_DELAY).await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.review();
+        pool.preempt_exchanges();
         let mut state = pool.state.borrow_mut();
-        if state.fair.waiting() == 0 {
-            state.review = None;
+        if state.fair.waiting_requests() == 0 {
+            state.preemption_task = None;
             return;
         }
     }
 }
 
-impl InUse {
-    fn new(pool: &Rc<Pool>, slot: Slot) -> Self {
+impl SlotGuard {
+    fn new(pool: &Rc<ServerPool>, slot: PoolSlot) -> Self {
         Self { pool: Rc::clone(pool), slot, released: false }
     }
 
     /// Gives the slot back, and leaves it to the caller to look for the next request.
-    fn release(mut self) {
-        self.give_back();
+    fn free_without_grant(mut self) {
+        self.free_slot();
     }
 
-    fn give_back(&mut self) {
+    fn free_slot(&mut self) {
         self.released = true;
         let state = &mut *self.pool.state.borrow_mut();
-        state.fair.give_back(self.slot);
-        if let Some(exchange) = state.exchanges.get_mut(self.slot.index()) {
-            *exchange = Exchange::Request;
+        state.fair.release_slot(self.slot);
+        if let Some(exchange) = state.exchanges.get_mut(self.slot.slot_index()) {
+            *exchange = SlotUse::Request;
         }
     }
 }
 
-impl Drop for InUse {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         if !self.released {
-            self.give_back();
-            self.pool.hand_out();
+            self.free_slot();
+            self.pool.grant_slots();
         }
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        let left = self.pool.state.borrow_mut().fair.leave(self.place);
+        let left = self.pool.state.borrow_mut().fair.leave_queue(self.place);
         drop(left);
     }
 }
 
 impl PooledConnection {
-    fn new(mut connection: Connection, in_use: InUse, reused: bool) -> Self {
+    fn new(mut connection: ServerConnection, in_use: SlotGuard, reused: bool) -> Self {
         connection.requests = connection.requests.saturating_add(1);
         let received_before = connection.http.received.get();
         Self { sending: None, connection, in_use, reused, received_before }
     }
 
     /// A request with the body `upload` is to be sent, by [`Self::poll_sent`], with `traceparent` in its header.
-    pub(crate) fn send(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
-        if let Some(upload) = upload.filter(|upload| upload.progress() != Progress::Done) {
-            self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
+    pub(crate) fn start_request(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
+        if let Some(upload) = upload.filter(|upload| upload.progress() != UploadProgress::Done) {
+            self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Upload(Rc::downgrade(upload)));
         }
-        self.connection.http.begin(upload.cloned(), traceparent);
+        self.connection.http.prepare_request(upload.cloned(), traceparent);
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.
-    pub(crate) fn poll_sent(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+    pub(crate) fn poll_sent(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<ReceivedMessage, SendFailure>> {
         self.connection.http.poll_response(head, cx)
     }
 
@@ -807,8 +836,8 @@ impl PooledConnection {
     }
 
     /// The response's body if it has come whole with the head, and the request is sent.
-    pub(crate) fn take_whole(&self) -> Option<WholeBody> {
-        self.connection.http.take_whole()
+    pub(crate) fn take_response_body(&self) -> Option<WholeBody> {
+        self.connection.http.take_whole_body()
     }
 
     /// Whether the response's body has nothing more.
@@ -822,47 +851,47 @@ impl PooledConnection {
     }
 
     /// Bytes that may be read at once of the response.
-    pub(crate) fn room(&self) -> BodyCapacity {
-        Rc::clone(&self.connection.http.room)
+    pub(crate) fn response_capacity(&self) -> BodyCapacity {
+        Rc::clone(&self.connection.http.read_capacity)
     }
 
     /// The address to which the connection is, over TCP.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn server_address(&self) -> Option<SocketAddr> {
         self.connection.http.address
     }
 
     /// Whether the connection served a request before.
-    pub(crate) fn reused(&self) -> bool {
+    pub(crate) fn is_reused(&self) -> bool {
         self.reused
     }
 
     /// Whether a byte came since the request was sent.
-    pub(crate) fn answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.connection.http.received.get() != self.received_before
     }
 
     /// What TLS failed by since the handshake.
     pub(crate) fn tls_failure(&self) -> Option<TlsFailure> {
-        self.connection.http.failure()
+        self.connection.http.tls_session_failure()
     }
 
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
     /// another may open. `None` if the request was not sent whole.
-    pub(crate) fn switch(self) -> Option<(Rc<OriginConnection>, Bytes)> {
-        let ahead = self.connection.http.leave()?;
+    pub(crate) fn switch_protocols(self) -> Option<(Rc<OriginConnection>, Bytes)> {
+        let ahead = self.connection.http.leave_http()?;
         Some((Rc::clone(&self.connection.http), ahead))
     }
 
     /// The connection is used for the body of `response` from now on.
-    pub(crate) fn carries(&self, response: Weak<dyn PooledResponse>) {
-        self.in_use.pool.note(self.in_use.slot, Exchange::Response(response));
+    pub(crate) fn carry_response(&self, response: Weak<dyn PooledResponse>) {
+        self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Response(response));
     }
 
     /// Gives the connection back if it may serve another request; closes it otherwise.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn return_to_pool(self) {
         let Self { sending, connection, in_use, .. } = self;
         drop(sending);
         let pool = Rc::clone(&in_use.pool);
-        pool.put(connection, in_use);
+        pool.return_connection(connection, in_use);
     }
 }

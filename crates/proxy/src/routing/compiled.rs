@@ -1,16 +1,16 @@
 //! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
 
-use super::maintenance::{InMaintenance, Maintenance};
+use super::maintenance::{ActiveMaintenance, Maintenance};
 use super::routes::{self, Routes};
-use crate::access::{Passwords, RateLimiter, Users};
+use crate::access::{PasswordChecker, RateLimiter, Users};
 use crate::answer::{PageSet, Pages};
 use crate::balance::{CheckResult, CookieKey, HealthState};
 use crate::connection::TlsToOrigin;
 use crate::message::forwarded;
-use crate::metrics::{Checks, ServerName};
-use crate::origin::{Check, Checked, RoutedOrigin, ServerState, check_all};
+use crate::metrics::{CheckMetricsTable, ServerName};
+use crate::origin::{CheckSummary, CheckTarget, RoutedOrigin, ServerState, check_servers};
 use crate::pool::Capacity;
-use crate::rules::{Own, Rules};
+use crate::rules::{RouteState, RuleSet};
 use arc_swap::ArcSwap;
 use litequic_config::{self as config, Config, Network, OriginServer, Sources, Timeouts};
 use litequic_exchange::{CertificateRequest, Client, Fields, Head};
@@ -49,7 +49,7 @@ pub struct Routing {
     /// For requests that match no route.
     pub(crate) general_pages: PageSet,
     /// For requests that match no route.
-    pub(crate) general_rules: Option<Rules>,
+    pub(crate) general_rules: Option<RuleSet>,
     pub(crate) origins: BTreeMap<String, RoutedOrigin>,
     pub(crate) timeouts: Timeouts,
     /// A worker's copy.
@@ -61,32 +61,32 @@ pub struct Routing {
     /// What connections to origins may use.
     capacity: Arc<Capacity>,
     /// Verifies passwords, for all workers.
-    pub(crate) passwords: Arc<Passwords>,
+    pub(crate) passwords: Arc<PasswordChecker>,
 }
 
 impl Routing {
     /// Compiles `config`, without what it has in files: error pages, and TLS to origins.
     pub fn new(config: &Config) -> Self {
-        Self::after(config, RoutingFiles::default(), None)
+        Self::compile_after(config, RoutingFiles::default(), None)
     }
 
     /// Compiles `config` with its `files`, with the state of what was `before`: of a server that stays, and is still
     /// checked, its health; of a rate limit that did not change, its counts; cookies stay valid, and maintenance stays
     /// in force.
-    pub fn after(config: &Config, files: impl Into<RoutingFiles>, before: Option<&Self>) -> Self {
+    pub fn compile_after(config: &Config, files: impl Into<RoutingFiles>, before: Option<&Self>) -> Self {
         let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
-        Self::compile(config, files.into(), before, maintenance)
+        Self::compile_routing(config, files.into(), before, maintenance)
     }
 
     /// Returns the routing with another `maintenance`. `config` is what it was compiled from.
     #[must_use]
-    pub fn switched(&self, config: &Config, maintenance: Maintenance) -> Self {
-        Self::compile(config, self.files.clone(), Some(self), maintenance)
+    pub fn with_maintenance(&self, config: &Config, maintenance: Maintenance) -> Self {
+        Self::compile_routing(config, self.files.clone(), Some(self), maintenance)
     }
 
-    fn compile(config: &Config, files: RoutingFiles, before: Option<&Self>, maintenance: Maintenance) -> Self {
+    fn compile_routing(config: &Config, files: RoutingFiles, before: Option<&Self>, maintenance: Maintenance) -> Self {
         let RoutingFiles { pages, tls, users } = &files;
-        let origin = |(name, origin): (&String, &config::Origin)| {
+        let origin = |(name, origin): (&String, &config::OriginConfig)| {
             let before = before.and_then(|before| before.origins.get(name));
             let before = before.filter(|before| origin.health.is_some() && before.config.health.is_some());
             let health_state = |server: &OriginServer| {
@@ -99,27 +99,28 @@ impl Routing {
             (name.clone(), RoutedOrigin { config: origin.clone(), health_states, tls: tls.get(name).cloned() })
         };
         let origins = config.origins.iter().map(origin).collect();
-        let names = config::Route::names(&config.routes);
+        let names = config::RouteConfig::unique_route_names(&config.routes);
         let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
             let limit = route.rate_limit?;
-            let kept = before.and_then(|before| before.limiter(name)).filter(|kept| *kept.limit() == limit);
+            let kept =
+                before.and_then(|before| before.find_limiter(name)).filter(|kept| *kept.configured_limit() == limit);
             Some(kept.unwrap_or_else(|| Arc::new(RateLimiter::new(limit, std::time::Instant::now()))))
         });
         let limiters: Vec<_> = limiters.collect();
-        let general_pages = pages.of(&config.error_pages);
-        let in_maintenance = maintenance.of(&config.routes, &names);
+        let general_pages = pages.compile_pages(&config.error_pages);
+        let in_maintenance = maintenance.retry_after_by_route(&config.routes, &names);
         let mut routes =
             Routes::new(&config.routes, &config.origins, config.limits.max_body_bytes, &config.client_certificates);
-        routes.rule(|number| {
+        routes.set_rules(|number| {
             let Some(route) = config.routes.get(number) else { return Default::default() };
-            let own = Own {
+            let own = RouteState {
                 limiter: limiters.get(number).cloned().flatten(),
-                file: pages.body(route),
+                file: pages.fixed_body(route),
                 maintenance: in_maintenance.get(number).copied().flatten(),
                 users: route.users.as_ref().and_then(|file| users.get(file)).cloned(),
             };
-            let pages = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
-            (Rules::new(route, config, own).map(Arc::new), pages)
+            let pages = pages.compile_pages(&route.error_pages).with_general(&general_pages, route.intercept_errors);
+            (RuleSet::new(route, config, own).map(Arc::new), pages)
         });
         Self {
             routes,
@@ -128,13 +129,13 @@ impl Routing {
             files,
             maintenance,
             general_pages,
-            general_rules: Rules::without_route(config),
+            general_rules: RuleSet::without_route(config),
             origins,
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
             trusted: config.trusted_proxies.clone(),
             sources: config.sources.clone(),
-            cookie_key: before.map_or_else(CookieKey::random, |before| before.cookie_key.clone()),
+            cookie_key: before.map_or_else(CookieKey::with_random_secret, |before| before.cookie_key.clone()),
             capacity: before.map(|before| Arc::clone(&before.capacity)).unwrap_or_default(),
             passwords: before.map(|before| Arc::clone(&before.passwords)).unwrap_or_default(),
         }
@@ -147,27 +148,27 @@ impl Routing {
 
     /// Lets connections to origins use `capacity`, instead of one without bounds. Those of workers that run do not
     /// follow.
-    pub fn with_capacity(self, capacity: Arc<Capacity>) -> Self {
+    pub fn with_shared_capacity(self, capacity: Arc<Capacity>) -> Self {
         Self { capacity, ..self }
     }
 
     /// What connections to origins may use.
-    pub fn capacity(&self) -> &Arc<Capacity> {
+    pub fn shared_capacity(&self) -> &Arc<Capacity> {
         &self.capacity
     }
 
     /// The client behind `peer`, as far as trusted proxies name it.
-    pub(crate) fn client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
+    pub(crate) fn forwarded_client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
         forwarded::client_behind(peer, fields, &self.trusted)
     }
 
     /// The source of `peer`, or that of the client that it forwards for, if it is trusted and `fields` name it.
-    pub(crate) fn source(&self, peer: IpAddr, fields: &Fields) -> Option<Network> {
-        self.sources.source(self.client(peer, fields), &self.trusted)
+    pub(crate) fn forwarded_source(&self, peer: IpAddr, fields: &Fields) -> Option<Network> {
+        self.sources.source_of_address(self.forwarded_client(peer, fields), &self.trusted)
     }
 
     /// The error pages that it was compiled with.
-    pub fn pages(&self) -> &Pages {
+    pub fn compiled_pages(&self) -> &Pages {
         &self.files.pages
     }
 
@@ -177,7 +178,7 @@ impl Routing {
     }
 
     /// Users of routes, by their files.
-    pub fn users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
+    pub fn route_users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
         &self.files.users
     }
 
@@ -187,8 +188,8 @@ impl Routing {
     }
 
     /// The orders of maintenance and their routes; `config` is what it was compiled from.
-    pub fn in_maintenance(&self, config: &Config) -> Vec<InMaintenance> {
-        self.maintenance.list(&config.routes, &self.names)
+    pub fn maintenance_orders(&self, config: &Config) -> Vec<ActiveMaintenance> {
+        self.maintenance.list_orders(&config.routes, &self.names)
     }
 
     /// The names of its routes, in the order of the configuration.
@@ -196,7 +197,7 @@ impl Routing {
         &self.names
     }
 
-    fn limiter(&self, name: &str) -> Option<Arc<RateLimiter>> {
+    fn find_limiter(&self, name: &str) -> Option<Arc<RateLimiter>> {
         let place = self.names.iter().position(|known| known == name)?;
         self.limiters.get(place)?.clone()
     }
@@ -206,18 +207,18 @@ impl Routing {
     /// # Errors
     ///
     /// [`Routes::choose`]'s.
-    pub(crate) fn route(&self, head: &Head) -> Result<Option<&routes::Route>, &routes::Route> {
-        self.routes.choose(head.host(), head.path(), head)
+    pub(crate) fn find_route(&self, head: &Head) -> Result<Option<&routes::CompiledRoute>, &routes::CompiledRoute> {
+        self.routes.choose_route(head.host(), head.path_without_query(), head)
     }
 
     /// The servers that are to be checked.
-    pub(crate) fn checked(&self) -> Vec<Checked> {
+    pub(crate) fn check_targets(&self) -> Vec<CheckTarget> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
             let RoutedOrigin { config: origin, health_states, tls } = routed;
             let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
-            let checked = |health: &config::Health| {
+            let checked = |health: &config::HealthCheck| {
                 let servers = origin.servers.iter().zip(health_states);
-                let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| Checked {
+                let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| CheckTarget {
                     origin: Arc::clone(&origin_name),
                     address: server.address.clone(),
                     health: health.clone(),
@@ -234,7 +235,7 @@ impl Routing {
     }
 
     /// Every server of every origin, in the order of their names and of the configuration.
-    pub fn servers(&self) -> Vec<ServerState> {
+    pub fn server_states(&self) -> Vec<ServerState> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
             let RoutedOrigin { config: origin, health_states, tls } = routed;
             let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
@@ -243,8 +244,10 @@ impl Routing {
                 tls: tls.clone(),
                 proxy_protocol: origin.proxy_protocol,
                 check: origin.health.as_ref().map(|_| match health_state.last_result() {
-                    CheckResult::Failed(problem) => Check { up: health_state.is_up(), problem: Some(problem) },
-                    CheckResult::Pending | CheckResult::Passed => Check { up: health_state.is_up(), problem: None },
+                    CheckResult::Failed(problem) => CheckSummary { up: health_state.is_up(), problem: Some(problem) },
+                    CheckResult::Pending | CheckResult::Passed => {
+                        CheckSummary { up: health_state.is_up(), problem: None }
+                    }
                 }),
             };
             origin.servers.iter().zip(health_states).map(one).collect::<Vec<_>>()
@@ -255,7 +258,7 @@ impl Routing {
     /// Their labels in metrics.
     pub(crate) fn server_names(&self) -> Vec<ServerName> {
         let name = |server: ServerState| ServerName::new(&server.origin, &server.address.to_string());
-        self.servers().into_iter().map(name).collect()
+        self.server_states().into_iter().map(name).collect()
     }
 
     /// The certificate request for a client that sends `server_name` (SNI).
@@ -268,19 +271,19 @@ impl Routing {
     ///
     /// It may if its handshake had the certificate request of this host. A reload may have changed that since: then the
     /// connection still serves the host that it was opened for, unless another handshake would request more.
-    pub fn admits(&self, client: &Client, host: &str) -> bool {
+    pub fn admits_host(&self, client: &Client, host: &str) -> bool {
         let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
-        if identity.asked == now {
+        if identity.certificate_request == now {
             return true;
         }
         let opened_for_it = client.server_name.as_deref().map_or_else(
-            || routes::is_address(host),
+            || routes::is_ip_address(host),
             |name| name.trim_end_matches('.').eq_ignore_ascii_case(host.trim_end_matches('.')),
         );
         opened_for_it
             && match now {
                 CertificateRequest::None => true,
-                CertificateRequest::Optional => identity.asked != CertificateRequest::None,
+                CertificateRequest::Optional => identity.certificate_request != CertificateRequest::None,
                 CertificateRequest::Required => identity.certificate.is_some(),
             }
     }
@@ -292,6 +295,10 @@ impl Routing {
 /// # Cancel safety
 ///
 /// Dropping the future ends all checks; servers keep their state.
-pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, checks: Arc<Checks>) -> Infallible {
-    check_all(|| routing.load().checked(), reloads, checks).await
+pub async fn check_health(
+    routing: Arc<ArcSwap<Routing>>,
+    reloads: Arc<Notify>,
+    checks: Arc<CheckMetricsTable>,
+) -> Infallible {
+    check_servers(|| routing.load().check_targets(), reloads, checks).await
 }

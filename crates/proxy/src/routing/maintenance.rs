@@ -3,7 +3,7 @@
 //! An order stays as it was given, for a route or for all, and is applied to the routes of each configuration anew: a
 //! reload does not end it.
 
-use litequic_config::Route;
+use litequic_config::RouteConfig;
 use std::collections::BTreeMap;
 
 /// The orders in force.
@@ -35,7 +35,7 @@ pub enum MaintenanceError {
 
 /// One order, and its effect now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InMaintenance {
+pub struct ActiveMaintenance {
     /// The target of the order.
     pub target: MaintenanceTarget,
     /// Seconds.
@@ -44,9 +44,9 @@ pub struct InMaintenance {
     pub routes: Vec<String>,
 }
 
-impl InMaintenance {
+impl ActiveMaintenance {
     /// The route's name or the host, or `all`.
-    pub fn route(&self) -> &str {
+    pub fn target_text(&self) -> &str {
         match &self.target {
             MaintenanceTarget::All => "all",
             MaintenanceTarget::Route(what) => what,
@@ -56,7 +56,7 @@ impl InMaintenance {
 
 impl Maintenance {
     /// Orders at a time: each is compared with each route when a configuration is compiled.
-    pub const MAX: usize = 256;
+    pub const MAX_ORDERS: usize = 256;
 
     /// Switches `target` to maintenance: its requests are answered 503 with `Retry-After`, in seconds.
     ///
@@ -67,16 +67,16 @@ impl Maintenance {
         &mut self,
         target: MaintenanceTarget,
         retry_after: u32,
-        routes: &[Route],
+        routes: &[RouteConfig],
         names: &[String],
     ) -> Result<(), MaintenanceError> {
         if let MaintenanceTarget::Route(what) = &target
-            && reached(&target, routes, names).is_empty()
+            && matching_routes(&target, routes, names).is_empty()
         {
             return Err(MaintenanceError::Unknown(what.clone()));
         }
-        if self.0.len() >= Self::MAX && !self.0.contains_key(&target) {
-            return Err(MaintenanceError::Full(Self::MAX));
+        if self.0.len() >= Self::MAX_ORDERS && !self.0.contains_key(&target) {
+            return Err(MaintenanceError::Full(Self::MAX_ORDERS));
         }
         self.0.insert(target, retry_after);
         Ok(())
@@ -105,10 +105,10 @@ impl Maintenance {
     }
 
     /// The `Retry-After` of each of `routes` that is in maintenance: by its name, else by its host, else with all.
-    pub(crate) fn of(&self, routes: &[Route], names: &[String]) -> Vec<Option<u32>> {
+    pub(crate) fn retry_after_by_route(&self, routes: &[RouteConfig], names: &[String]) -> Vec<Option<u32>> {
         let mut found: Vec<(u8, Option<u32>)> = vec![(0, None); routes.len()];
         for (target, seconds) in &self.0 {
-            for place in reached(target, routes, names) {
+            for place in matching_routes(target, routes, names) {
                 let weight = match target {
                     MaintenanceTarget::All => 1,
                     MaintenanceTarget::Route(what) => 2 + u8::from(names.get(place) == Some(what)),
@@ -122,17 +122,17 @@ impl Maintenance {
     }
 
     /// Each order, with the `routes` that match.
-    pub fn list(&self, routes: &[Route], names: &[String]) -> Vec<InMaintenance> {
+    pub fn list_orders(&self, routes: &[RouteConfig], names: &[String]) -> Vec<ActiveMaintenance> {
         let one = |(target, retry_after): (&MaintenanceTarget, &u32)| {
-            let places = reached(target, routes, names).into_iter();
+            let places = matching_routes(target, routes, names).into_iter();
             let routes = places.filter_map(|place| names.get(place).cloned()).collect();
-            InMaintenance { target: target.clone(), retry_after: *retry_after, routes }
+            ActiveMaintenance { target: target.clone(), retry_after: *retry_after, routes }
         };
         self.0.iter().map(one).collect()
     }
 
     /// The orders alone, for a process that takes over; `None` stands for all routes.
-    pub fn words(&self) -> Vec<(Option<String>, u32)> {
+    pub fn export_orders(&self) -> Vec<(Option<String>, u32)> {
         let word = |(target, retry_after): (&MaintenanceTarget, &u32)| match target {
             MaintenanceTarget::All => (None, *retry_after),
             MaintenanceTarget::Route(what) => (Some(what.clone()), *retry_after),
@@ -147,14 +147,14 @@ impl FromIterator<(Option<String>, u32)> for Maintenance {
         let word = |(what, seconds): (Option<String>, u32)| {
             (what.map_or(MaintenanceTarget::All, MaintenanceTarget::Route), seconds)
         };
-        Self(words.into_iter().take(Self::MAX).map(word).collect())
+        Self(words.into_iter().take(Self::MAX_ORDERS).map(word).collect())
     }
 }
 
 /// The places of the routes that match `target`.
-fn reached(target: &MaintenanceTarget, routes: &[Route], names: &[String]) -> Vec<usize> {
-    let with_origin = |of: &dyn Fn(&Route) -> bool| {
-        let places = routes.iter().enumerate().filter(|(_, route)| route.origin().is_some() && of(route));
+fn matching_routes(target: &MaintenanceTarget, routes: &[RouteConfig], names: &[String]) -> Vec<usize> {
+    let with_origin = |of: &dyn Fn(&RouteConfig) -> bool| {
+        let places = routes.iter().enumerate().filter(|(_, route)| route.target_origin().is_some() && of(route));
         places.map(|(place, _)| place).collect()
     };
     match target {
@@ -172,22 +172,23 @@ fn reached(target: &MaintenanceTarget, routes: &[Route], names: &[String]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_config::{FixedBody, Respond, Target as Goes};
+    use litequic_config::{FixedBody, FixedResponse, RouteTarget as Goes};
 
-    fn routes() -> (Vec<Route>, Vec<String>) {
-        let of = |host: Option<&str>, path_prefix: &str| Route {
+    fn routes() -> (Vec<RouteConfig>, Vec<String>) {
+        let of = |host: Option<&str>, path_prefix: &str| RouteConfig {
             host: host.map(str::to_owned),
             path_prefix: path_prefix.into(),
-            ..Route::catch_all("o")
+            ..RouteConfig::catch_all("o")
         };
-        let respond = Respond { status: Respond::STATUS, body: FixedBody::None, headers: Vec::new() };
+        let respond =
+            FixedResponse { status: FixedResponse::DEFAULT_STATUS, body: FixedBody::None, headers: Vec::new() };
         let routes = vec![
             of(None, "/"),
             of(Some("a.test"), "/"),
-            Route { name: Some("shop".into()), ..of(Some("a.test"), "/shop") },
-            Route { target: Goes::Respond(respond), ..of(Some("a.test"), "/robots.txt") },
+            RouteConfig { name: Some("shop".into()), ..of(Some("a.test"), "/shop") },
+            RouteConfig { target: Goes::Respond(respond), ..of(Some("a.test"), "/robots.txt") },
         ];
-        let names = Route::names(&routes);
+        let names = RouteConfig::unique_route_names(&routes);
         (routes, names)
     }
 
@@ -203,8 +204,8 @@ mod tests {
             for (target, seconds) in words {
                 maintenance.switch_on(target.clone(), *seconds, &routes, &names).unwrap();
             }
-            assert_eq!(maintenance.words().into_iter().collect::<Maintenance>(), maintenance);
-            maintenance.of(&routes, &names)
+            assert_eq!(maintenance.export_orders().into_iter().collect::<Maintenance>(), maintenance);
+            maintenance.retry_after_by_route(&routes, &names)
         };
         for (words, expected) in [
             (vec![], [None, None, None, None]),
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(maintenance.switch_off(route("shop")), Err(MaintenanceError::NotIn("shop".into())));
         maintenance.switch_on(route("shop"), 1, &routes, &names).unwrap();
         maintenance.switch_off(route("shop")).unwrap();
-        assert_eq!(maintenance.words(), [(None, 1)]);
+        assert_eq!(maintenance.export_orders(), [(None, 1)]);
         maintenance.switch_on(route("shop"), 1, &routes, &names).unwrap();
         maintenance.switch_off(MaintenanceTarget::All).unwrap();
         assert!(maintenance.is_empty());
@@ -247,18 +248,21 @@ mod tests {
         let (mut routes, names) = routes();
         let mut maintenance = Maintenance::default();
         maintenance.switch_on(route("a.test"), 9, &routes, &names).unwrap();
-        routes.push(Route { path_prefix: "/new".into(), ..routes[1].clone() });
-        assert_eq!(maintenance.of(&routes, &Route::names(&routes)), [None, Some(9), Some(9), None, Some(9)]);
-        let none = maintenance.list(&routes[..1], &names[..1]);
-        assert_eq!(none, [InMaintenance { target: route("a.test"), retry_after: 9, routes: Vec::new() }]);
+        routes.push(RouteConfig { path_prefix: "/new".into(), ..routes[1].clone() });
+        assert_eq!(
+            maintenance.retry_after_by_route(&routes, &RouteConfig::unique_route_names(&routes)),
+            [None, Some(9), Some(9), None, Some(9)]
+        );
+        let none = maintenance.list_orders(&routes[..1], &names[..1]);
+        assert_eq!(none, [ActiveMaintenance { target: route("a.test"), retry_after: 9, routes: Vec::new() }]);
     }
 
     #[test]
     fn words_are_bounded() {
-        let (mut maintenance, max) = (Maintenance::default(), Maintenance::MAX);
-        let named = |n: usize| Route { name: Some(format!("r{n}")), ..Route::catch_all("o") };
+        let (mut maintenance, max) = (Maintenance::default(), Maintenance::MAX_ORDERS);
+        let named = |n: usize| RouteConfig { name: Some(format!("r{n}")), ..RouteConfig::catch_all("o") };
         let routes: Vec<_> = (0..=max).map(named).collect();
-        let names = Route::names(&routes);
+        let names = RouteConfig::unique_route_names(&routes);
         for n in 0..max {
             maintenance.switch_on(route(&format!("r{n}")), 1, &routes, &names).unwrap();
         }

@@ -5,5 +5,5 @@ mod maintenance;
 mod routes;
 
 pub use compiled::{Routing, RoutingFiles, check_health};
-pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
-pub(crate) use routes::Route;
+pub use maintenance::{ActiveMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
+pub(crate) use routes::CompiledRoute;

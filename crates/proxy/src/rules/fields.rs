@@ -3,19 +3,19 @@
 use crate::message::{forwarded, spelling};
 use http::HeaderName;
 use litequic_config::{HeaderRules, Network, Template, TemplatePart, Variable};
-use litequic_exchange::{Client, FieldName, Fields, Head, Name, NameSet, field::is_value};
+use litequic_exchange::{Client, FieldName, FieldNameRef, Fields, Head, NameSet, field::is_field_value};
 use std::{fmt::Write, net::IpAddr};
 
 /// The values of a request that are needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Uses {
+pub(super) struct UsedVariables {
     pub(super) client: bool,
     pub(super) host: bool,
 }
 
-impl Uses {
+impl UsedVariables {
     /// The values that `template` needs. The request's ID and path are available in any case.
-    pub(super) fn of(template: &Template) -> Self {
+    pub(super) fn in_template(template: &Template) -> Self {
         let has = |variable| {
             template.0.iter().any(|part| matches!(part, TemplatePart::Variable(found) if *found == variable))
         };
@@ -23,7 +23,7 @@ impl Uses {
     }
 
     /// What this or `other` needs.
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn union_with(self, other: Self) -> Self {
         Self { client: self.client || other.client, host: self.host || other.host }
     }
 }
@@ -40,7 +40,13 @@ pub(crate) struct Variables<'a> {
 
 impl<'a> Variables<'a> {
     /// The values of the request with `head` and `id`, as far as it `uses` them.
-    pub(super) fn of(head: &Head, client: &Client, trusted: &[Network], id: &'a str, uses: Uses) -> Self {
+    pub(super) fn from_request(
+        head: &Head,
+        client: &Client,
+        trusted: &[Network],
+        id: &'a str,
+        uses: UsedVariables,
+    ) -> Self {
         let peer = client.address.ip();
         let client = if uses.client { forwarded::client_behind(peer, &head.fields, trusted) } else { peer };
         let host = uses.host.then(|| head.authority().to_owned());
@@ -48,12 +54,12 @@ impl<'a> Variables<'a> {
     }
 
     /// The values of a request of `client` that was rejected before its fields were read.
-    pub(super) fn of_rejected(client: &Client, id: &'a str) -> Self {
+    pub(super) fn from_rejected(client: &Client, id: &'a str) -> Self {
         Self { client: client.address.ip(), host: None, id }
     }
 
     /// `template` with everything filled in; `path` stands for `{path}`.
-    pub(super) fn fill(&self, template: &Template, path: &str) -> String {
+    pub(super) fn fill_template(&self, template: &Template, path: &str) -> String {
         let mut text = String::new();
         for part in &template.0 {
             // Writing to a String cannot fail.
@@ -73,8 +79,8 @@ impl<'a> Variables<'a> {
 #[derive(Debug)]
 pub(crate) struct FieldRules {
     remove: Vec<FieldName>,
-    set: Vec<(FieldName, Value)>,
-    add: Vec<(FieldName, Value)>,
+    set: Vec<(FieldName, RuleValue)>,
+    add: Vec<(FieldName, RuleValue)>,
     /// Names of all three, in their plain spelling.
     plain: Vec<String>,
     /// All three name them so.
@@ -82,7 +88,7 @@ pub(crate) struct FieldRules {
 }
 
 #[derive(Debug)]
-enum Value {
+enum RuleValue {
     Fixed(String),
     Filled(Template),
 }
@@ -90,13 +96,13 @@ enum Value {
 impl FieldRules {
     pub(super) fn new(rules: &HeaderRules) -> Self {
         let values = |list: &[(HeaderName, Template)]| {
-            list.iter().map(|(name, template)| (name.into(), Value::new(template))).collect()
+            list.iter().map(|(name, template)| (name.into(), RuleValue::new(template))).collect()
         };
         let valued = rules.set.iter().chain(&rules.add).map(|(name, _)| name);
         let names = || rules.remove.iter().chain(valued.clone()).map(HeaderName::as_str);
         Self {
-            plain: names().map(|name| spelling::plain(name).into_owned()).collect(),
-            are_plain: names().all(spelling::is_plain),
+            plain: names().map(|name| spelling::plain_name(name).into_owned()).collect(),
+            are_plain: names().all(spelling::is_plain_name),
             remove: rules.remove.iter().map(FieldName::from).collect(),
             set: values(&rules.set),
             add: values(&rules.add),
@@ -108,70 +114,70 @@ impl FieldRules {
     }
 
     /// The values that its templates need.
-    pub(super) fn uses(&self) -> Uses {
+    pub(super) fn used_variables(&self) -> UsedVariables {
         let values = self.set.iter().chain(&self.add).map(|(_, value)| match value {
-            Value::Fixed(_) => Uses::default(),
-            Value::Filled(template) => Uses::of(template),
+            RuleValue::Fixed(_) => UsedVariables::default(),
+            RuleValue::Filled(template) => UsedVariables::in_template(template),
         });
-        values.fold(Uses::default(), Uses::and)
+        values.fold(UsedVariables::default(), UsedVariables::union_with)
     }
 
     /// Whether a field that an origin may read as `plain` is named.
-    pub(super) fn is_about(&self, plain: &str) -> bool {
+    pub(super) fn names_field(&self, plain: &str) -> bool {
         self.plain.iter().any(|name| name == plain)
     }
 
     /// Whether nothing is left of a field of that very `name` as it came.
-    pub(crate) fn replaces(&self, name: Name<'_>) -> bool {
-        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced.name() == name)
+    pub(crate) fn replaces(&self, name: FieldNameRef<'_>) -> bool {
+        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced.as_name_ref() == name)
     }
 
     /// Removes the other spellings of the fields that are named here: an origin that confuses them would not see
     /// the difference.
-    pub(super) fn remove_twins(&self, fields: &mut Fields) {
+    pub(super) fn remove_other_spellings(&self, fields: &mut Fields) {
         // Plain names have no other plain spelling.
-        if self.plain.is_empty() || self.are_plain && !fields.names().has_any(NameSet::AMBIGUOUS) {
+        if self.plain.is_empty() || self.are_plain && !fields.name_set().intersects(NameSet::AMBIGUOUS) {
             return;
         }
         // What is added stands beside what there is of its own name.
-        let added = |name: &str| self.add.iter().any(|(added, _)| added.name().text() == name);
-        spelling::remove(fields, |name| !added(name) && self.is_about(&spelling::plain(name)));
+        let added = |name: &str| self.add.iter().any(|(added, _)| added.as_name_ref().as_str() == name);
+        spelling::remove_names(fields, |name| !added(name) && self.names_field(&spelling::plain_name(name)));
     }
 
     /// Removes, then sets, then adds.
-    pub(crate) fn apply(&self, fields: &mut Fields, variables: &Variables<'_>) {
+    pub(crate) fn change_fields(&self, fields: &mut Fields, variables: &Variables<'_>) {
         for name in &self.remove {
-            fields.remove(name.name());
+            fields.remove_field(name.as_name_ref());
         }
         for (name, value) in &self.set {
-            fields.remove(name.name());
-            value.append(name.name(), fields, variables);
+            fields.remove_field(name.as_name_ref());
+            value.append_field(name.as_name_ref(), fields, variables);
         }
         for (name, value) in &self.add {
-            value.append(name.name(), fields, variables);
+            value.append_field(name.as_name_ref(), fields, variables);
         }
     }
 }
 
-impl Value {
+impl RuleValue {
     fn new(template: &Template) -> Self {
         let fixed = match template.0.as_slice() {
             [] => Some(String::new()),
             [TemplatePart::Text(text)] => Some(text.clone()),
             _ => None,
         };
-        let fixed = fixed.filter(|text| is_value(text.as_bytes()));
+        let fixed = fixed.filter(|text| is_field_value(text.as_bytes()));
         fixed.map_or_else(|| Self::Filled(template.clone()), Self::Fixed)
     }
 
     /// Adds a field with this value.
-    fn append(&self, name: Name<'_>, fields: &mut Fields, variables: &Variables<'_>) {
+    fn append_field(&self, name: FieldNameRef<'_>, fields: &mut Fields, variables: &Variables<'_>) {
         match self {
             Self::Fixed(value) => fields.append(name, value.as_bytes()),
             // A checked configuration and a checked request leave nothing that a value could not hold.
             Self::Filled(template) => {
-                let text = variables.fill(template, "");
-                fields.append(name, if is_value(text.as_bytes()) { text.as_bytes() } else { b"" });
+                let text = variables.fill_template(template, "");
+                fields.append(name, if is_field_value(text.as_bytes()) { text.as_bytes() } else { b"" });
             }
         }
     }
@@ -180,7 +186,7 @@ impl Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use litequic_exchange::{Authority, Identity, LastForwarded, Protocol};
+    use litequic_exchange::{Authority, LastForwarded, Protocol, TlsIdentity};
 
     fn client() -> Client {
         Client {
@@ -189,20 +195,20 @@ pub(super) mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             forwarded: LastForwarded::default(),
-            identity: Identity::default(),
+            identity: TlsIdentity::default(),
             connection: 0,
         }
     }
 
-    pub(in crate::rules) fn variables<'a>(authority: &str, id: &'a str) -> Variables<'a> {
+    pub(in crate::rules) fn test_variables<'a>(authority: &str, id: &'a str) -> Variables<'a> {
         let head = Head::new(http::Method::GET, Authority::new(authority), "/", Fields::new());
-        Variables::of(&head, &client(), &[], id, Uses { client: true, host: true })
+        Variables::from_request(&head, &client(), &[], id, UsedVariables { client: true, host: true })
     }
 
     #[test]
     fn what_is_removed_goes_first_and_what_is_added_comes_last() {
         let all = [Variable::Client, Variable::Host, Variable::RequestId];
-        let template = |text: &str| Template::parse(text, &all).unwrap();
+        let template = |text: &str| Template::parse_variables(text, &all).unwrap();
         let name = HeaderName::from_static;
         let rules = HeaderRules {
             remove: vec![name("server"), name("x-absent"), name("link")],
@@ -226,10 +232,12 @@ pub(super) mod tests {
             ("vary", "Cookie"),
             ("x-kept", "1"),
         ];
-        let mut fields: Fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
-        FieldRules::new(&rules).apply(&mut fields, &variables("a.test:8443", "7f3a"));
+        let mut fields: Fields =
+            lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
+        FieldRules::new(&rules).change_fields(&mut fields, &test_variables("a.test:8443", "7f3a"));
         let text = |value| str::from_utf8(value).unwrap();
-        let mut lines: Vec<_> = fields.iter().map(|line| format!("{}: {}", line.name(), text(line.value))).collect();
+        let mut lines: Vec<_> =
+            fields.iter().map(|line| format!("{}: {}", line.name_str(), text(line.value))).collect();
         lines.sort();
         assert_eq!(
             lines,
@@ -262,12 +270,14 @@ pub(super) mod tests {
             (adds("x.a.b"), "x-ab=1 x.a.b=1 x.a.b=ours x_ab=1"),
         ] {
             let names = ["x-a-b", "x_a_b", "x-a_b", "x_a-b", "x.a.b", "x~a'b", "x-ab", "x_ab"];
-            let mut fields: Fields = names.iter().map(|name| (Name::of(name), &b"1"[..])).collect();
+            let mut fields: Fields =
+                names.iter().map(|name| (FieldNameRef::from_lower_case_token(name), &b"1"[..])).collect();
             let rules_of = FieldRules::new(&rules);
-            rules_of.remove_twins(&mut fields);
-            rules_of.apply(&mut fields, &variables("a.test", "7f3a"));
+            rules_of.remove_other_spellings(&mut fields);
+            rules_of.change_fields(&mut fields, &test_variables("a.test", "7f3a"));
             let text = |value| str::from_utf8(value).unwrap();
-            let mut lines: Vec<_> = fields.iter().map(|line| format!("{}={}", line.name(), text(line.value))).collect();
+            let mut lines: Vec<_> =
+                fields.iter().map(|line| format!("{}={}", line.name_str(), text(line.value))).collect();
             lines.sort();
             assert_eq!(lines.join(" "), left, "{rules:?}");
         }
@@ -275,21 +285,22 @@ pub(super) mod tests {
 
     #[test]
     fn only_the_values_that_rules_use_are_read_of_a_request() {
-        let fields = Fields::from_iter([(Name::of("x-forwarded-for"), &b"192.0.2.9"[..])]);
+        let fields = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-forwarded-for"), &b"192.0.2.9"[..])]);
         let head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
         let client = client();
         let trusted = [Network { address: client.address.ip(), prefix: 128 }];
         for (text, uses, ip, host) in [
-            ("no-store", Uses::default(), client.address.ip(), None),
-            ("{request_id}", Uses::default(), client.address.ip(), None),
-            ("{client}", Uses { client: true, host: false }, "192.0.2.9".parse().unwrap(), None),
-            ("https://{host}", Uses { client: false, host: true }, client.address.ip(), Some("a.test")),
+            ("no-store", UsedVariables::default(), client.address.ip(), None),
+            ("{request_id}", UsedVariables::default(), client.address.ip(), None),
+            ("{client}", UsedVariables { client: true, host: false }, "192.0.2.9".parse().unwrap(), None),
+            ("https://{host}", UsedVariables { client: false, host: true }, client.address.ip(), Some("a.test")),
         ] {
-            let template = Template::parse(text, &[Variable::Client, Variable::Host, Variable::RequestId]).unwrap();
+            let template =
+                Template::parse_variables(text, &[Variable::Client, Variable::Host, Variable::RequestId]).unwrap();
             let set = vec![(HeaderName::from_static("x-a"), template)];
             let fields = FieldRules::new(&HeaderRules { set, ..HeaderRules::default() });
-            assert_eq!(fields.uses(), uses, "{text}");
-            let variables = Variables::of(&head, &client, &trusted, "7f3a", uses);
+            assert_eq!(fields.used_variables(), uses, "{text}");
+            let variables = Variables::from_request(&head, &client, &trusted, "7f3a", uses);
             assert_eq!((variables.client, variables.host.as_deref()), (ip, host), "{text}");
         }
     }
@@ -300,12 +311,12 @@ pub(super) mod tests {
         {
             let name = HeaderName::from_static(name);
             assert!(
-                forwarded::is_ours(name.as_str()) && litequic_config::request_field_fault(&name).is_some(),
+                forwarded::is_identity_field(name.as_str()) && litequic_config::request_field_fault(&name).is_some(),
                 "{name}"
             );
         }
         // litequic removes a client's and sets none: a rule may.
         let name = HeaderName::from_static("x-real-ip");
-        assert!(forwarded::is_ours(name.as_str()) && litequic_config::request_field_fault(&name).is_none());
+        assert!(forwarded::is_identity_field(name.as_str()) && litequic_config::request_field_fault(&name).is_none());
     }
 }

@@ -9,4 +9,4 @@ mod rewrite;
 mod route;
 
 pub(crate) use fields::Variables;
-pub(crate) use route::{Own, Rules};
+pub(crate) use route::{RouteState, RuleSet};

@@ -1,9 +1,9 @@
 //! Redirects (RFC 9110 §15.4).
 
-use super::fields::{Uses, Variables};
+use super::fields::{UsedVariables, Variables};
 use http::StatusCode;
 use litequic_config::{self as config, Template};
-use litequic_exchange::{Body, Response, field::is_value, name};
+use litequic_exchange::{Body, Response, field::is_field_value, name};
 
 /// Where to, and how.
 #[derive(Debug)]
@@ -18,19 +18,19 @@ impl RedirectRule {
     }
 
     /// The values that its `Location` needs.
-    pub(super) fn uses(&self) -> Uses {
-        Uses::of(&self.to)
+    pub(super) fn location_variables(&self) -> UsedVariables {
+        UsedVariables::in_template(&self.to)
     }
 
     /// The answer to a request for `path`. Its target is the configuration's: that has a slash, or a whole authority,
     /// before anything that the client chose.
-    pub(crate) fn response(&self, path: &str, id: &str, variables: &Variables<'_>) -> Response {
+    pub(crate) fn redirect_response(&self, path: &str, id: &str, variables: &Variables<'_>) -> Response {
         // `*` is the server as a whole.
         let path = if path == "*" { "" } else { path };
         let mut response = Response::new(self.status, Body::empty());
-        let location = variables.fill(&self.to, path);
+        let location = variables.fill_template(&self.to, path);
         // Authority and path are visible ASCII: it is always a valid value.
-        if is_value(location.as_bytes()) {
+        if is_field_value(location.as_bytes()) {
             response.fields.append(name::LOCATION, location.as_bytes());
         }
         response.fields.append(name::X_REQUEST_ID, id.as_bytes());
@@ -40,7 +40,7 @@ impl RedirectRule {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fields::tests::variables, *};
+    use super::{super::fields::tests::test_variables, *};
     use litequic_config::Variable;
 
     #[test]
@@ -57,9 +57,9 @@ mod tests {
             ("/new{path}", "//evil.test", "/new//evil.test"),
             ("/login", "/a", "/login"),
         ] {
-            let to = Template::parse(to, &[Variable::Host, Variable::Path]).unwrap();
+            let to = Template::parse_variables(to, &[Variable::Host, Variable::Path]).unwrap();
             let redirect = RedirectRule { to, status: StatusCode::SEE_OTHER };
-            let response = redirect.response(path, "7f3a", &variables("a.test:444", "7f3a"));
+            let response = redirect.redirect_response(path, "7f3a", &test_variables("a.test:444", "7f3a"));
             assert_eq!(response.status, 303);
             assert_eq!(response.fields.get(name::LOCATION), Some(location.as_bytes()));
         }

@@ -1,7 +1,7 @@
 //! Routes whose answer is fixed.
 
-use super::fields::{FieldRules, Uses, Variables};
-use crate::answer::Page;
+use super::fields::{FieldRules, UsedVariables, Variables};
+use crate::answer::StaticPage;
 use http::StatusCode;
 use litequic_config::{self as config, FixedBody, HeaderRules};
 use litequic_exchange::{Body, Response, name};
@@ -10,16 +10,16 @@ use litequic_exchange::{Body, Response, name};
 #[derive(Debug)]
 pub(crate) struct RespondRule {
     status: StatusCode,
-    page: Option<Page>,
+    page: Option<StaticPage>,
     fields: FieldRules,
 }
 
 impl RespondRule {
     /// The answer of `respond`; `file` is the content of its file.
-    pub(super) fn new(respond: &config::Respond, file: Option<Page>) -> Self {
+    pub(super) fn new(respond: &config::FixedResponse, file: Option<StaticPage>) -> Self {
         let page = match &respond.body {
             FixedBody::None => None,
-            FixedBody::Text(text) => Some(Page::text(text)),
+            FixedBody::Text(text) => Some(StaticPage::from_text(text)),
             FixedBody::File(_) => file,
         };
         let set = respond.headers.clone();
@@ -27,8 +27,8 @@ impl RespondRule {
     }
 
     /// The values that its fields need.
-    pub(super) fn uses(&self) -> Uses {
-        self.fields.uses()
+    pub(super) fn answer_variables(&self) -> UsedVariables {
+        self.fields.used_variables()
     }
 
     /// Whether a client that requested a protocol switch by extended CONNECT would take it for success (RFC 9220 §3).
@@ -38,33 +38,36 @@ impl RespondRule {
 
     /// The answer. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC 9110
     /// §8.6).
-    pub(crate) fn response(&self, id: &str, variables: &Variables<'_>) -> Response {
+    pub(crate) fn fixed_response(&self, id: &str, variables: &Variables<'_>) -> Response {
         let mut response = Response::new(self.status, Body::empty());
         match &self.page {
-            Some(page) => page.put(&mut response),
-            None if config::Respond::may_have_body(self.status) => response.fields.set_number(name::CONTENT_LENGTH, 0),
+            Some(page) => page.set_page_body(&mut response),
+            None if config::FixedResponse::may_have_body(self.status) => {
+                response.fields.set_number_field(name::CONTENT_LENGTH, 0)
+            }
             None => {}
         }
-        response.fields.set(name::X_REQUEST_ID, id.as_bytes());
-        self.fields.apply(&mut response.fields, variables);
+        response.fields.set_field(name::X_REQUEST_ID, id.as_bytes());
+        self.fields.change_fields(&mut response.fields, variables);
         response
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fields::tests::variables, *};
+    use super::{super::fields::tests::test_variables, *};
     use http::HeaderName;
     use http_body::Body as _;
     use litequic_config::{Template, Variable};
-    use litequic_exchange::Name;
+    use litequic_exchange::FieldNameRef;
 
     fn response(status: u16, body: FixedBody, headers: &[(&'static str, &str)]) -> Response {
-        let template = |text: &str| Template::parse(text, &[Variable::Host]).unwrap();
+        let template = |text: &str| Template::parse_variables(text, &[Variable::Host]).unwrap();
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
-        let respond = config::Respond { status: StatusCode::from_u16(status).unwrap(), body, headers };
+        let respond = config::FixedResponse { status: StatusCode::from_u16(status).unwrap(), body, headers };
         let id = "7f3a";
-        RespondRule::new(&respond, Some(Page::text("a file"))).response(id, &variables("a.test", id))
+        RespondRule::new(&respond, Some(StaticPage::from_text("a file")))
+            .fixed_response(id, &test_variables("a.test", id))
     }
 
     #[test]
@@ -78,7 +81,12 @@ mod tests {
             (304, FixedBody::None, None, None),
         ] {
             let response = response(status, body, &[("x-host", "{host}")]);
-            let field = |name| response.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap());
+            let field = |name| {
+                response
+                    .fields
+                    .get(FieldNameRef::from_lower_case_token(name))
+                    .map(|value| str::from_utf8(value).unwrap())
+            };
             assert_eq!((response.status.as_u16(), field("content-length")), (status, length), "{status}");
             assert_eq!((field("content-type"), field("x-host")), (kind, Some("a.test")), "{status}");
             assert_eq!(field("x-request-id"), Some("7f3a"));
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn the_operators_type_comes_before_that_of_the_body() {
         let response = response(200, FixedBody::Text("{}".into()), &[("content-type", "application/json")]);
-        let types: Vec<_> = response.fields.all(name::CONTENT_TYPE).collect();
+        let types: Vec<_> = response.fields.all_values(name::CONTENT_TYPE).collect();
         assert_eq!(types, [b"application/json"]);
     }
 }

@@ -7,13 +7,13 @@ use std::borrow::Cow;
 
 /// The replacement of a route's prefix.
 #[derive(Debug)]
-pub(super) struct Prefix {
+pub(super) struct PrefixRewrite {
     /// The prefix that is replaced, without the trailing slash, as `to` is.
     from: String,
     to: String,
 }
 
-impl Prefix {
+impl PrefixRewrite {
     pub(super) fn new(from: &str, to: &str) -> Self {
         let trimmed = |prefix: &str| prefix.trim_end_matches('/').to_owned();
         Self { from: trimmed(from), to: trimmed(to) }
@@ -24,13 +24,13 @@ impl Prefix {
     /// # Errors
     ///
     /// [`Error::PathTooLong`]
-    pub(super) fn apply<'a>(&self, method: &Method, path: &'a str) -> Result<Cow<'a, str>, Error> {
+    pub(super) fn rewrite_path<'a>(&self, method: &Method, path: &'a str) -> Result<Cow<'a, str>, Error> {
         // The route was chosen by this prefix.
         let Some(rest) = path.strip_prefix(self.from.as_str()).filter(|_| path != "*") else { return Ok(path.into()) };
         let slash = if self.to.is_empty() && !rest.starts_with('/') { "/" } else { "" };
         let joined = [self.to.as_str(), slash, rest].concat();
         // A valid path and a checked prefix, joined between two segments, can only be too long.
-        exchange::path(method, joined.as_bytes()).map_err(|_| Error::PathTooLong)?;
+        exchange::check_path(method, joined.as_bytes()).map_err(|_| Error::PathTooLong)?;
         Ok(joined.into())
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn rewritten(from: &str, to: &str, path: &'static str) -> String {
-        Prefix::new(from, to).apply(&Method::OPTIONS, path).unwrap().into_owned()
+        PrefixRewrite::new(from, to).rewrite_path(&Method::OPTIONS, path).unwrap().into_owned()
     }
 
     #[test]
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn a_path_that_becomes_too_long_is_refused() {
         let longest = "/".repeat(usize::from(u16::MAX) - 1);
-        exchange::path(&Method::GET, longest.as_bytes()).unwrap();
-        assert_eq!(Prefix::new("/", "/v2").apply(&Method::GET, &longest), Err(Error::PathTooLong));
-        Prefix::new("/", "/").apply(&Method::GET, &longest).unwrap();
+        exchange::check_path(&Method::GET, longest.as_bytes()).unwrap();
+        assert_eq!(PrefixRewrite::new("/", "/v2").rewrite_path(&Method::GET, &longest), Err(Error::PathTooLong));
+        PrefixRewrite::new("/", "/").rewrite_path(&Method::GET, &longest).unwrap();
     }
 
     proptest! {
@@ -90,10 +90,10 @@ mod tests {
             rest in "((/|%2[fF]|%2[eE]|[.;a?]){0,12})",
         ) {
             let path = format!("{}/{rest}", from.trim_end_matches('/'));
-            if exchange::path(&Method::GET, path.as_bytes()).is_err() {
+            if exchange::check_path(&Method::GET, path.as_bytes()).is_err() {
                 return Ok(());
             }
-            let rewritten = Prefix::new(&from, &to).apply(&Method::GET, &path).unwrap();
+            let rewritten = PrefixRewrite::new(&from, &to).rewrite_path(&Method::GET, &path).unwrap();
             prop_assert!(rewritten.starts_with('/'));
             let end = format!("/{rest}");
             prop_assert!(rewritten.ends_with(&end));

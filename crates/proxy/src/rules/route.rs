@@ -1,22 +1,22 @@
 //! The rules of one route, and what they do to a request.
 
-use super::fields::{FieldRules, Uses, Variables};
+use super::fields::{FieldRules, UsedVariables, Variables};
 use super::redirect::RedirectRule;
 use super::respond::RespondRule;
 use super::rewrite;
 use crate::access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule};
-use crate::answer::{Error, Page};
+use crate::answer::{Error, StaticPage};
 use crate::message::spelling;
-use litequic_config::{self as config, Config, Network, RateLimitBy, Target, Timeouts};
+use litequic_config::{self as config, Config, Network, RateLimitBy, RouteTarget, Timeouts};
 use litequic_exchange::{Client, FieldName, Fields, Head, name};
 use std::{borrow::Cow, sync::Arc};
 
 /// The rules of one route.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct RuleSet {
     request: FieldRules,
     pub(crate) response: FieldRules,
-    rewrite: Option<rewrite::Prefix>,
+    rewrite: Option<rewrite::PrefixRewrite>,
     pub(crate) redirect: Option<RedirectRule>,
     pub(crate) respond: Option<RespondRule>,
     /// The route is in maintenance: `Retry-After`, in seconds.
@@ -32,26 +32,26 @@ pub(crate) struct Rules {
     /// All of them, where one differs from `[timeouts]`.
     pub(crate) timeouts: Option<Timeouts>,
     pub(crate) limiter: Option<Arc<RateLimiter>>,
-    uses: Uses,
+    uses: UsedVariables,
 }
 
 /// The context of rules besides their route.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct RouteState {
     /// Counts the route's requests.
     pub(crate) limiter: Option<Arc<RateLimiter>>,
     /// The content of the file of its fixed answer.
-    pub(crate) file: Option<Page>,
+    pub(crate) file: Option<StaticPage>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(crate) maintenance: Option<u32>,
     /// The content of its file of users.
     pub(crate) users: Option<Arc<Users>>,
 }
 
-impl Rules {
+impl RuleSet {
     /// The rules of `route` and the general ones of `config`; `None` if there are none.
-    pub(crate) fn new(route: &config::Route, config: &Config, own: Own) -> Option<Self> {
-        let Own { limiter, file, maintenance, users } = own;
+    pub(crate) fn new(route: &config::RouteConfig, config: &Config, own: RouteState) -> Option<Self> {
+        let RouteState { limiter, file, maintenance, users } = own;
         let timeouts = &config.timeouts;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
@@ -60,36 +60,38 @@ impl Rules {
             response_body: own.response_body.unwrap_or(timeouts.response_body),
             ..*timeouts
         });
-        let request = FieldRules::new(&route.request_headers.over(&config.request_headers));
-        let response = FieldRules::new(&route.response_headers.over(&config.response_headers));
+        let request = FieldRules::new(&route.request_headers.with_general_rules(&config.request_headers));
+        let response = FieldRules::new(&route.response_headers.with_general_rules(&config.response_headers));
         let (redirect, respond) = match &route.target {
-            Target::Origin(_) => (None, None),
-            Target::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
-            Target::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
+            RouteTarget::Origin(_) => (None, None),
+            RouteTarget::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
+            RouteTarget::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
         };
         let addresses = AddressRules::new(route);
         let auth = route.auth.as_ref().map(AuthRule::new);
         let users = UsersRule::new(route, users);
-        let copied = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.text()).into_owned());
-        let granted = users.iter().map(|_| name::REMOTE_USER.text().to_owned()).chain(copied).collect();
+        let copied =
+            auth.iter().flat_map(AuthRule::copied_names).map(|name| spelling::plain_name(name.as_str()).into_owned());
+        let granted = users.iter().map(|_| name::REMOTE_USER.as_str().to_owned()).chain(copied).collect();
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
-            request.uses(),
-            response.uses(),
-            redirect.as_ref().map(RedirectRule::uses).unwrap_or_default(),
-            respond.as_ref().map(RespondRule::uses).unwrap_or_default(),
+            request.used_variables(),
+            response.used_variables(),
+            redirect.as_ref().map(RedirectRule::location_variables).unwrap_or_default(),
+            respond.as_ref().map(RespondRule::answer_variables).unwrap_or_default(),
         ];
         let prefix = route.path.as_deref().unwrap_or(&route.path_prefix);
         let rules = Self {
             request,
             response,
-            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::Prefix::new(prefix, to)),
+            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::PrefixRewrite::new(prefix, to)),
             redirect,
             respond,
             maintenance,
-            uses: uses
-                .into_iter()
-                .fold(Uses { client: counted || addresses.is_some() || users.is_some(), host: false }, Uses::and),
+            uses: uses.into_iter().fold(
+                UsedVariables { client: counted || addresses.is_some() || users.is_some(), host: false },
+                UsedVariables::union_with,
+            ),
             addresses,
             users,
             auth,
@@ -105,7 +107,7 @@ impl Rules {
         let response = FieldRules::new(&config.response_headers);
         let rules = Self {
             request: FieldRules::new(&config::HeaderRules::default()),
-            uses: response.uses(),
+            uses: response.used_variables(),
             response,
             rewrite: None,
             redirect: None,
@@ -131,19 +133,19 @@ impl Rules {
     }
 
     /// The values of the request with `head` and `id` for them, as far as they are needed.
-    pub(crate) fn variables<'a>(
+    pub(crate) fn read_variables<'a>(
         &self,
         head: &Head,
         client: &Client,
         trusted: &[Network],
         id: &'a str,
     ) -> Variables<'a> {
-        Variables::of(head, client, trusted, id, self.uses)
+        Variables::from_request(head, client, trusted, id, self.uses)
     }
 
     /// Changes the response to a request of `client` that was rejected before its fields were read: `{host}` is empty.
-    pub(crate) fn rejection(&self, fields: &mut Fields, client: &Client, id: &str) {
-        self.response.apply(fields, &Variables::of_rejected(client, id));
+    pub(crate) fn change_rejection(&self, fields: &mut Fields, client: &Client, id: &str) {
+        self.response.change_fields(fields, &Variables::from_rejected(client, id));
     }
 
     /// Changes the head for an origin.
@@ -151,40 +153,40 @@ impl Rules {
     /// # Errors
     ///
     /// [`Error::PathTooLong`]
-    pub(crate) fn request(&self, head: &mut Head, variables: &Variables<'_>) -> Result<(), Error> {
-        if let Cow::Owned(path) = self.path(head)? {
+    pub(crate) fn change_request(&self, head: &mut Head, variables: &Variables<'_>) -> Result<(), Error> {
+        if let Cow::Owned(path) = self.rewritten_path(head)? {
             head.set_target(&path);
         }
-        self.request.remove_twins(&mut head.fields);
-        self.request.apply(&mut head.fields, variables);
+        self.request.remove_other_spellings(&mut head.fields);
+        self.request.change_fields(&mut head.fields, variables);
         Ok(())
     }
 
     /// Whether a rule for the origin's header, or a step before the origin, sets a field that an origin may read as
     /// `plain`.
-    pub(crate) fn is_about_request(&self, plain: &str) -> bool {
-        self.request.is_about(plain) || self.is_granted(plain)
+    pub(crate) fn names_request_field(&self, plain: &str) -> bool {
+        self.request.names_field(plain) || self.is_granted(plain)
     }
 
     /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
-    pub(crate) fn granted(&self) -> &[String] {
+    pub(crate) fn granted_names(&self) -> &[String] {
         &self.granted
     }
 
     /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
     /// spelling; without a grant there is none.
-    pub(crate) fn grant(&self, fields: &mut Fields, granted: &[(FieldName, Vec<u8>)]) {
+    pub(crate) fn set_granted(&self, fields: &mut Fields, granted: &[(FieldName, Vec<u8>)]) {
         if self.granted.is_empty() {
             return;
         }
-        spelling::remove(fields, |name| self.is_granted(name));
+        spelling::remove_names(fields, |name| self.is_granted(name));
         for (name, value) in granted {
-            fields.set(name.name(), value);
+            fields.set_field(name.as_name_ref(), value);
         }
     }
 
     fn is_granted(&self, name: &str) -> bool {
-        let plain = spelling::plain(name);
+        let plain = spelling::plain_name(name);
         self.granted.iter().any(|granted| *granted == plain)
     }
 
@@ -193,8 +195,8 @@ impl Rules {
     /// # Errors
     ///
     /// [`Error::PathTooLong`]
-    pub(crate) fn path<'a>(&self, head: &'a Head) -> Result<Cow<'a, str>, Error> {
+    pub(crate) fn rewritten_path<'a>(&self, head: &'a Head) -> Result<Cow<'a, str>, Error> {
         let path = head.path_and_query();
-        self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.apply(&head.method, path))
+        self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.rewrite_path(&head.method, path))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{ServerMetrics, ServerName, address::resolve_for_tests};
-use litequic_config::Statuses;
+use litequic_config::StatusRange;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Listeners at two addresses and the same port.
@@ -26,7 +26,7 @@ fn before(name: &str, listener: &TcpListener, change: impl FnOnce(&mut Config)) 
         origin(config).max_requests = Some(1);
         change(config);
     });
-    let counters = setup.metrics.servers.of(&ServerName::new("o", &address.to_string()));
+    let counters = setup.metrics.servers.counters_for(&ServerName::new("o", &address.to_string()));
     (setup, counters)
 }
 
@@ -100,7 +100,7 @@ fn a_status_ejects_the_server_with_all_its_addresses() {
         let (setup, counters) = before("status.addresses.test", &one, |config| {
             origin(config).servers.push(script.address().into());
             origin(config).eject_after = Some(2);
-            origin(config).eject_statuses = vec![Statuses { first: 500, last: 500 }];
+            origin(config).eject_statuses = vec![StatusRange { first: 500, last: 500 }];
         });
         const ILL: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
         let (_one, _other) = (serve(one, ILL), serve(other, ILL));

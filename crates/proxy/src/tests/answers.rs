@@ -8,7 +8,7 @@ use crate::{Pages, Routing};
 use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use litequic_config::Errors;
+use litequic_config::ErrorStatuses;
 use litequic_exchange::{Body, BodyError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -209,13 +209,13 @@ fn interim_responses_pass_and_100_only_to_who_waits_for_it() {
             };
             let (response, ()) = tokio::join!(handled, script);
             assert_eq!(response.unwrap().status(), 200);
-            let next = || std::future::poll_fn(|cx| interim.poll_next(cx)).now_or_never();
+            let next = || std::future::poll_fn(|cx| interim.poll_interim(cx)).now_or_never();
             if expects {
                 assert_eq!(next().unwrap().0, StatusCode::CONTINUE);
             }
             let (status, fields) = next().unwrap();
             assert_eq!(status, StatusCode::EARLY_HINTS);
-            assert_eq!(fields.iter().map(|line| line.name()).collect::<Vec<_>>(), ["link"]);
+            assert_eq!(fields.iter().map(|line| line.name_str()).collect::<Vec<_>>(), ["link"]);
             assert!(next().is_none());
         }
     });
@@ -236,7 +236,7 @@ fn interim_responses_beyond_those_that_wait_are_dropped_and_counted() {
         };
         let (response, _peer) = tokio::join!(answer(&setup.proxy, exchange), script);
         assert_eq!(response.unwrap().status(), 204);
-        let next = || std::future::poll_fn(|cx| interim.poll_next(cx)).now_or_never();
+        let next = || std::future::poll_fn(|cx| interim.poll_interim(cx)).now_or_never();
         assert_eq!(std::iter::from_fn(next).count(), 8);
         assert_eq!(setup.metrics.limit_interim.get(), 2);
     });
@@ -252,7 +252,7 @@ fn a_client_that_waits_for_100_is_not_held_for_ever() {
         asked.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
         let (exchange, interim) = Setup::exchange(asked);
         let client = async {
-            let (status, _) = std::future::poll_fn(|cx| interim.poll_next(cx)).await;
+            let (status, _) = std::future::poll_fn(|cx| interim.poll_interim(cx)).await;
             assert_eq!(status, StatusCode::CONTINUE);
             feed.send(data("abc")).unwrap();
             drop(feed);
@@ -312,11 +312,11 @@ fn pages_for_all_routes_are_no_rules_of_any() {
     let page = directory.path().join("5xx.html");
     std::fs::write(&page, "sorry").unwrap();
     let config = config("http://origin".parse().unwrap(), |config| {
-        config.error_pages.insert(Errors::Class(5), page);
+        config.error_pages.insert(ErrorStatuses::Class(5), page);
     });
-    let routing = Routing::after(&config, Pages::load(&config).unwrap(), None);
+    let routing = Routing::compile_after(&config, Pages::read_page_files(&config).unwrap(), None);
     let head = litequic_exchange::Head::from(get().into_parts().0);
-    let route = routing.route(&head).unwrap().unwrap();
-    assert!(route.pages.find(StatusCode::BAD_GATEWAY).is_some());
+    let route = routing.find_route(&head).unwrap().unwrap();
+    assert!(route.pages.find_page(StatusCode::BAD_GATEWAY).is_some());
     assert!(route.rules.is_none());
 }

@@ -3,7 +3,7 @@
 use super::{Response, Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{Pages, Routing, ServerName};
 use http::Method;
-use litequic_config::{Balance, Fraction, Origin, OriginAddress, Statuses};
+use litequic_config::{Balance, Fraction, OriginAddress, OriginConfig, StatusRange};
 use litequic_exchange::Body;
 use std::{
     cell::{Cell, RefCell},
@@ -96,7 +96,7 @@ pub(super) async fn closed_port() -> OriginAddress {
     tcp(TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port())
 }
 
-pub(super) fn setup(servers: &[&OriginAddress], change: impl FnOnce(&mut Origin)) -> Setup {
+pub(super) fn setup(servers: &[&OriginAddress], change: impl FnOnce(&mut OriginConfig)) -> Setup {
     setup_at(servers[0].clone(), |config| {
         origin(config).servers = servers.iter().copied().cloned().map(Into::into).collect();
         change(origin(config));
@@ -205,7 +205,7 @@ fn a_server_that_fails_is_ejected_and_comes_back_by_one_request() {
             origin.eject_after = Some(3);
             origin.eject_time = Duration::from_millis(300);
         });
-        let counters = setup.metrics.servers.of(&ServerName::new("o", &failing.address.to_string()));
+        let counters = setup.metrics.servers.counters_for(&ServerName::new("o", &failing.address.to_string()));
         failing.close().await;
         assert_eq!(ask(&setup, 20).await, [204; 20]);
         assert_eq!((counters.failures.get(), counters.ejections.get(), counters.ejected.get()), (3, 1, 1));
@@ -221,7 +221,7 @@ fn a_server_that_fails_is_ejected_and_comes_back_by_one_request() {
 #[test]
 fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
     on_a_worker(async {
-        let counted = vec![Statuses { first: 502, last: 504 }];
+        let counted = vec![StatusRange { first: 502, last: 504 }];
         for (answer, statuses, ejected) in [
             ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", &counted, true),
             ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", &counted, true),
@@ -237,7 +237,7 @@ fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
                 origin.eject_statuses.clone_from(statuses);
             });
             ask(&setup, 20).await;
-            let counters = setup.metrics.servers.of(&ServerName::new("o", &bad.address.to_string()));
+            let counters = setup.metrics.servers.counters_for(&ServerName::new("o", &bad.address.to_string()));
             assert_eq!(counters.ejections.get(), u64::from(ejected), "{answer}");
             assert_eq!(bad.requests.get(), if ejected { 3 } else { 10 }, "{answer}");
         }
@@ -259,7 +259,7 @@ fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_other
             let servers = listeners.map(|listener| Answering::with_two(listener, DONE, by_design));
             let setup = setup(&[&servers[0].address, &servers[1].address], |origin| {
                 origin.eject_after = Some(3);
-                origin.eject_statuses = vec![Statuses { first: 503, last: 503 }];
+                origin.eject_statuses = vec![StatusRange { first: 503, last: 503 }];
             });
             for _ in 0..5 {
                 assert_eq!(ask(&setup, 2).await, [204; 2]);
@@ -272,7 +272,7 @@ fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_other
             }
             let counters = servers
                 .each_ref()
-                .map(|server| setup.metrics.servers.of(&ServerName::new("o", &server.address.to_string())));
+                .map(|server| setup.metrics.servers.counters_for(&ServerName::new("o", &server.address.to_string())));
             assert!(counters.iter().map(|counters| counters.failures.get()).sum::<u64>() >= 100, "{by_design}");
             for counters in counters {
                 assert_eq!((counters.ejections.get(), counters.ejected.get()), (0, 0), "{by_design}");
@@ -299,9 +299,9 @@ fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
                 origin.max_ejected = share;
             });
             ask(&setup, 40).await;
-            let ejected = addresses
-                .iter()
-                .map(|address| setup.metrics.servers.of(&ServerName::new("o", &address.to_string())).ejections.get());
+            let ejected = addresses.iter().map(|address| {
+                setup.metrics.servers.counters_for(&ServerName::new("o", &address.to_string())).ejections.get()
+            });
             assert_eq!(ejected.sum::<u64>(), expected, "{count} {share:?}");
         }
     });
@@ -372,7 +372,7 @@ fn a_reload_keeps_connections_and_findings_of_servers_that_stay() {
         let mut next = setup.config.clone();
         origin(&mut next).servers = vec![stays.address().into()];
         origin(&mut next).balance = Balance::LeastRequests;
-        setup.shared.store(Arc::new(Routing::after(&next, Pages::default(), Some(&setup.shared.load()))));
+        setup.shared.store(Arc::new(Routing::compile_after(&next, Pages::default(), Some(&setup.shared.load()))));
         let sent = setup.get();
         kept.head().await;
         kept.say(DONE).await;

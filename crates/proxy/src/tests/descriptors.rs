@@ -1,12 +1,12 @@
 //! Connections to origins where file descriptors are few: idle ones that are closed, requests that wait.
 
 use super::{Abort, Response, Script, Setup, config, get, on_a_worker, proxy_status, settle, with_a_jumping_clock};
-use crate::{Capacity, Derived, Metrics, Proxy, Routing};
+use crate::{Capacity, DerivedLimits, Proxy, ProxyMetrics, Routing};
 use arc_swap::ArcSwap;
-use litequic_config::{Config, Origin, OriginAddress, Route};
+use litequic_config::{Config, OriginAddress, OriginConfig, RouteConfig};
 use litequic_resources::{
-    descriptors::{Descriptors, Division, Side},
-    memory::Pressure,
+    descriptors::{DescriptorDivision, Descriptors, ProxySide},
+    memory::MemoryPressure,
 };
 use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
@@ -16,11 +16,11 @@ const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 /// A proxy whose process has so many descriptors, with an origin at `address`.
 fn setup(address: OriginAddress, limit: u32, change: impl FnOnce(&mut Config)) -> (Setup, Arc<Capacity>) {
     let config = config(address, change);
-    let descriptors = Arc::new(Descriptors::new(Division { limit, fixed: 0 }));
-    let capacity = Arc::new(Capacity::new(descriptors, 1, Derived::default()));
-    let routing = Routing::new(&config).with_capacity(Arc::clone(&capacity));
-    let (shared, metrics) = (Arc::new(ArcSwap::from_pointee(routing)), Arc::new(Metrics::default()));
-    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), Pressure::default()));
+    let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit, fixed: 0 }));
+    let capacity = Arc::new(Capacity::new(descriptors, 1, DerivedLimits::default()));
+    let routing = Routing::new(&config).with_shared_capacity(Arc::clone(&capacity));
+    let (shared, metrics) = (Arc::new(ArcSwap::from_pointee(routing)), Arc::new(ProxyMetrics::default()));
+    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), MemoryPressure::default()));
     (Setup { proxy, metrics, shared, config }, capacity)
 }
 
@@ -38,7 +38,7 @@ fn idle_connections_beyond_a_fifth_of_the_descriptors_are_closed() {
         for _ in 0..10 {
             peers.push(script.accept().await);
         }
-        assert_eq!(capacity.descriptors.taken().of(Side::Origins), 10);
+        assert_eq!(capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins), 10);
         for peer in &mut peers {
             peer.head().await;
             peer.say(DONE).await;
@@ -46,12 +46,12 @@ fn idle_connections_beyond_a_fifth_of_the_descriptors_are_closed() {
         for sent in sent {
             assert_eq!(status(sent).await, 204);
         }
-        assert_eq!(capacity.descriptors.taken().of(Side::Origins), 4, "a fifth of 20");
+        assert_eq!(capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins), 4, "a fifth of 20");
         assert_eq!(setup.metrics.limit_idle_descriptors.get(), 6);
         // Those that are idle are used again.
         let sent = setup.get();
         settle().await;
-        assert_eq!(capacity.descriptors.taken().of(Side::Origins), 4);
+        assert_eq!(capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins), 4);
         drop(sent);
         drop(setup);
         settle().await;
@@ -63,11 +63,12 @@ fn another_servers_oldest_idle_connection_is_closed_for_a_request_that_finds_no_
     on_a_worker(async {
         let (busy, other) = (Script::new().await, Script::new().await);
         let (setup, capacity) = setup(busy.address(), 40, |config| {
-            config.origins.insert("other".into(), Origin::new(other.address()));
-            config.routes.insert(0, Route { host: Some("b.test".into()), ..Route::catch_all("other") });
+            config.origins.insert("other".into(), OriginConfig::new(other.address()));
+            config.routes.insert(0, RouteConfig { host: Some("b.test".into()), ..RouteConfig::catch_all("other") });
         });
         // Clients have all but what is the origins' alone.
-        let _clients: Vec<_> = std::iter::from_fn(|| capacity.descriptors.take(Side::Clients)).collect();
+        let _clients: Vec<_> =
+            std::iter::from_fn(|| capacity.descriptors.take_descriptor(ProxySide::Clients)).collect();
         let (first, mut peer) = busy.asked_by(&setup).await;
         peer.say(DONE).await;
         assert_eq!(status(first).await, 204);
@@ -78,7 +79,7 @@ fn another_servers_oldest_idle_connection_is_closed_for_a_request_that_finds_no_
             *request.uri_mut() = "https://b.test/".parse().unwrap();
             requests.push(setup.send(request));
             peers.push(other.accept().await);
-            let open = capacity.descriptors.taken().of(Side::Origins);
+            let open = capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins);
             assert_eq!(open, 10.min(number + 2), "a quarter of 40, with the idle one until its descriptor is needed");
         }
         assert_eq!(peer.rest().await, "", "the idle connection was closed");
@@ -91,14 +92,15 @@ fn a_request_waits_for_a_descriptor_and_gets_the_first_that_is_given_back() {
     on_a_worker(async {
         let script = Script::new().await;
         let (setup, capacity) = setup(script.address(), 16, |_| {});
-        let mut clients: Vec<_> = std::iter::from_fn(|| capacity.descriptors.take(Side::Clients)).collect();
+        let mut clients: Vec<_> =
+            std::iter::from_fn(|| capacity.descriptors.take_descriptor(ProxySide::Clients)).collect();
         let mut held = Vec::new();
         for _ in 0..4 {
             held.push(script.asked_by(&setup).await);
         }
         let waiting = setup.get();
         settle().await;
-        assert!(capacity.descriptors.is_waited_for());
+        assert!(capacity.descriptors.has_waiting_origin());
         clients.pop();
         let mut peer = script.accept().await;
         peer.head().await;
@@ -133,18 +135,18 @@ fn a_derived_maximum_changes_without_another_pool() {
     on_a_worker(async {
         let script = Script::new().await;
         let (setup, capacity) = setup(script.address(), u32::MAX, |_| {});
-        capacity.set(Derived { max_connections: 1, max_queue: 0 });
+        capacity.set_derived(DerivedLimits { max_connections: 1, max_queue: 0 });
         let (first, mut peer) = script.asked_by(&setup).await;
         let refused = setup.get().await.unwrap().unwrap();
         assert_eq!(refused.status().as_u16(), 503, "the one connection is in use, and the queue has no place");
-        capacity.set(Derived { max_connections: 2, max_queue: 0 });
+        capacity.set_derived(DerivedLimits { max_connections: 2, max_queue: 0 });
         let (second, mut other) = script.asked_by(&setup).await;
         for peer in [&mut peer, &mut other] {
             peer.say(DONE).await;
         }
         assert_eq!((status(first).await, status(second).await), (204, 204));
         // The pool, with its idle connections, is the same after a reload that changes the number.
-        let next = Routing::after(&setup.config, crate::Pages::default(), Some(&setup.shared.load()));
+        let next = Routing::compile_after(&setup.config, crate::Pages::default(), Some(&setup.shared.load()));
         setup.shared.store(Arc::new(next));
         let third = setup.get();
         other.head().await;

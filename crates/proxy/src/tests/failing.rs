@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Pages, Routing, ServerMetrics, ServerName};
 use http::Method;
-use litequic_config::{Config, OriginAddress, Statuses};
+use litequic_config::{Config, OriginAddress, StatusRange};
 use litequic_exchange::BodyError;
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
@@ -15,14 +15,14 @@ use tokio::time::sleep;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn counters(setup: &Setup, server: &OriginAddress) -> Arc<ServerMetrics> {
-    setup.metrics.servers.of(&ServerName::new("o", &server.to_string()))
+    setup.metrics.servers.counters_for(&ServerName::new("o", &server.to_string()))
 }
 
 /// What the next request depends on.
 fn reload(setup: &Setup, change: impl FnOnce(&mut Config)) {
     let mut next = setup.config.clone();
     change(&mut next);
-    setup.shared.store(Arc::new(Routing::after(&next, Pages::default(), Some(&setup.shared.load()))));
+    setup.shared.store(Arc::new(Routing::compile_after(&next, Pages::default(), Some(&setup.shared.load()))));
 }
 
 /// A script's proxy whose requests may take so long as a whole.
@@ -171,7 +171,7 @@ fn a_server_that_a_reload_makes_the_only_one_is_no_longer_ejected() {
         for max_connections in [8, 9] {
             let setup = setup(&[&bad.address, &well.address], |origin| {
                 origin.eject_after = Some(1);
-                origin.eject_statuses = vec![Statuses { first: 503, last: 503 }];
+                origin.eject_statuses = vec![StatusRange { first: 503, last: 503 }];
                 origin.max_connections = Some(8);
             });
             let counters = counters(&setup, &bad.address);

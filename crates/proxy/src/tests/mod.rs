@@ -14,18 +14,19 @@ mod translation;
 mod uploads;
 
 use super::{Proxy, Routing};
-use crate::Metrics;
+use crate::ProxyMetrics;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::Method;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use litequic_config::{self as config, Config, Origin, OriginAddress, Timeouts};
+use litequic_config::{self as config, Config, OriginAddress, OriginConfig, Timeouts};
 use litequic_exchange::{
-    Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, LastForwarded, Protocol, Record,
+    Abort, Body, BodyError, Client, Exchange, Handler, InterimReceiver, InterimSender, LastForwarded, Protocol,
+    RequestRecord, TlsIdentity,
 };
-use litequic_resources::memory::Pressure;
+use litequic_resources::memory::MemoryPressure;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::CryptoProvider,
@@ -106,15 +107,15 @@ fn with_a_jumping_clock(test: impl Future<Output = ()>) {
 
 struct Setup {
     proxy: Rc<Proxy>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     shared: Arc<ArcSwap<Routing>>,
     config: Config,
 }
 
 fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
-    let route = config::Route { host: Some("a.test".into()), ..config::Route::catch_all("o") };
+    let route = config::RouteConfig { host: Some("a.test".into()), ..config::RouteConfig::catch_all("o") };
     let mut config = Config {
-        listen: config::Listen::at(([127, 0, 0, 1], 0).into()),
+        listen: config::Listen::at_address(([127, 0, 0, 1], 0).into()),
         acme: Vec::new(),
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
@@ -122,14 +123,14 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         request_headers: config::HeaderRules::default(),
         response_headers: config::HeaderRules::default(),
         error_pages: config::ErrorPages::default(),
-        origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
+        origins: BTreeMap::from([("o".to_owned(), OriginConfig::new(address))]),
         limits: config::Limits::default(),
         sources: config::Sources { limited: false, ..config::Sources::default() },
         timeouts: Timeouts::default(),
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),
-        reload: config::Reload::default(),
-        log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
+        reload: config::ReloadConfig::default(),
+        log: config::LogConfig { level: config::LogSeverity::Info, format: config::LogFormat::Auto },
         access_log: config::AccessLog::default(),
         traces: config::Traces::default(),
         trusted_proxies: Vec::new(),
@@ -140,15 +141,15 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
 }
 
 /// The configuration of the one origin.
-fn origin(config: &mut Config) -> &mut Origin {
+fn origin(config: &mut Config) -> &mut OriginConfig {
     config.origins.get_mut("o").unwrap()
 }
 
 fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {
     let config = config(address, change);
     let shared = Arc::new(ArcSwap::from_pointee(Routing::new(&config)));
-    let metrics = Arc::new(Metrics::default());
-    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), Pressure::default()));
+    let metrics = Arc::new(ProxyMetrics::default());
+    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), MemoryPressure::default()));
     Setup { proxy, metrics, shared, config }
 }
 
@@ -244,23 +245,26 @@ impl Peer {
 }
 
 impl Setup {
-    fn exchange(request: Request) -> (Exchange, InterimQueue) {
+    fn exchange(request: Request) -> (Exchange, InterimReceiver) {
         Self::exchange_of(7, 0, request)
     }
 
     /// A request of the client with this last byte of its address, over this connection of it.
-    fn exchange_of(client: u8, connection: u64, request: Request) -> (Exchange, InterimQueue) {
-        let (interim, queue) = Interim::channel();
+    fn exchange_of(client: u8, connection: u64, request: Request) -> (Exchange, InterimReceiver) {
+        let (interim, queue) = InterimSender::open_channel();
         let client = Client {
             address: ([192, 0, 2, client], 4711).into(),
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
             forwarded: LastForwarded::default(),
-            identity: Identity::default(),
+            identity: TlsIdentity::default(),
             connection,
         };
-        (Exchange { request: request.into(), client: Rc::new(client), interim, record: Record::default() }, queue)
+        (
+            Exchange { request: request.into(), client: Rc::new(client), interim, record: RequestRecord::default() },
+            queue,
+        )
     }
 
     /// Sends a request as a task of its own.
@@ -304,7 +308,7 @@ type Feed = mpsc::UnboundedSender<Result<Frame<Bytes>, BodyError>>;
 fn fed() -> (Feed, Body) {
     let (feed, frames) = mpsc::unbounded_channel();
     let frames = stream::unfold(frames, |mut frames| async move { frames.recv().await.map(|frame| (frame, frames)) });
-    (feed, Body::stream(StreamBody::new(frames.boxed_local())))
+    (feed, Body::from_stream(StreamBody::new(frames.boxed_local())))
 }
 
 /// A body whose pieces are there at once, and whose end is known with the last of them: as a front end has it when FIN
@@ -318,7 +322,7 @@ struct Pieces {
 
 impl Pieces {
     fn body(pieces: &[&'static str], length: Option<u64>, denials: u32) -> Body {
-        Body::stream(Self { pieces: pieces.iter().copied().collect(), length, denials: Cell::new(denials) })
+        Body::from_stream(Self { pieces: pieces.iter().copied().collect(), length, denials: Cell::new(denials) })
     }
 }
 
@@ -355,7 +359,7 @@ fn fed_known(length: u64) -> (Feed, Body) {
         }
     }
     let (feed, body) = fed();
-    (feed, Body::stream(Known(body, length)))
+    (feed, Body::from_stream(Known(body, length)))
 }
 
 fn data(text: &'static str) -> Result<Frame<Bytes>, BodyError> {

@@ -5,7 +5,7 @@ use super::{
     Peer, Response, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle,
     setup_at, text,
 };
-use crate::{Routing, probe};
+use crate::{Routing, probe_origin_server};
 use http::Method;
 use litequic_config::{CheckIdle, OriginAddress};
 use litequic_exchange::{Abort, Body};
@@ -519,10 +519,10 @@ fn an_origin_that_refuses_is_a_502_and_not_reachable() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let target = setup.shared.load().servers().remove(0);
-        probe(&target, Duration::from_secs(1)).await.unwrap();
+        let target = setup.shared.load().server_states().remove(0);
+        probe_origin_server(&target, Duration::from_secs(1)).await.unwrap();
         drop(script);
-        assert!(probe(&target, Duration::from_secs(1)).await.is_err());
+        assert!(probe_origin_server(&target, Duration::from_secs(1)).await.is_err());
         let response = setup.get().await.unwrap().unwrap();
         assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, "error=connection_refused"));
         assert_eq!(setup.metrics.origin_connect_errors.get(), 1);

@@ -5,14 +5,14 @@ use super::{
     DEADLINE, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread,
     settle, text, tls_configs,
 };
-use crate::{Metrics, Proxy, Routing, RoutingFiles, TlsToOrigin, probe};
+use crate::{Proxy, ProxyMetrics, Routing, RoutingFiles, TlsToOrigin, probe_origin_server};
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use http::Method;
 use http_body_util::BodyExt;
-use litequic_config::{CheckIdle, Config, Health, Origin, OriginAddress, Route};
+use litequic_config::{CheckIdle, Config, HealthCheck, OriginAddress, OriginConfig, RouteConfig};
 use litequic_exchange::{Abort, Body, BodyError};
-use litequic_resources::memory::Pressure;
+use litequic_resources::memory::MemoryPressure;
 use proptest::{
     prelude::{ProptestConfig, any},
     prop_assert_eq,
@@ -257,10 +257,10 @@ fn files(config: &Config, tls: &Arc<TlsToOrigin>) -> RoutingFiles {
 }
 
 fn proxy(config: Config, tls: Arc<TlsToOrigin>) -> Setup {
-    let routing = Routing::after(&config, files(&config, &tls), None);
+    let routing = Routing::compile_after(&config, files(&config, &tls), None);
     let shared = Arc::new(ArcSwap::from_pointee(routing));
-    let metrics = Arc::new(Metrics::default());
-    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), Pressure::default()));
+    let metrics = Arc::new(ProxyMetrics::default());
+    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), MemoryPressure::default()));
     Setup { proxy, metrics, shared, config }
 }
 
@@ -522,7 +522,7 @@ fn large_bodies_are_read_by_large_reads() {
         let reading = async {
             let body = sent.await.unwrap().unwrap().into_body();
             // As a front end does whose client reads fast.
-            body.allow(u64::MAX);
+            body.set_piece_limit(u64::MAX);
             body.collect().await.unwrap().to_bytes().len()
         };
         let (length, ()) = tokio::join!(reading, writing);
@@ -599,7 +599,7 @@ fn each_failure_of_tls_has_its_answer_its_count_and_no_second_try() {
             assert_eq!((setup.metrics.origin_connect_errors.get(), setup.metrics.origin_retries.get()), (1, 0));
             assert!(script.is_left_alone());
         }
-        type Counter = fn(&Metrics) -> u64;
+        type Counter = fn(&ProxyMetrics) -> u64;
         let table: [(&[u8], &str, Counter); 4] = [
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", "tls_protocol_error", |metrics| metrics.origin_tls_protocol.get()),
             // handshake_failure, no_application_protocol
@@ -676,7 +676,7 @@ fn a_refused_certificate_leads_to_another_server_and_ejects() {
         }
         let bad = refusing.await.unwrap();
         let name = crate::ServerName::new("o", &bad.address().to_string());
-        let counters = setup.metrics.servers.of(&name);
+        let counters = setup.metrics.servers.counters_for(&name);
         assert_eq!((counters.failures.get(), counters.ejections.get()), (2, 1));
         assert!(bad.is_left_alone());
     });
@@ -687,9 +687,9 @@ fn sessions_are_resumed_within_an_origin_until_its_files_change() {
     on_a_worker(async {
         let script = TlsScript::new().await;
         let setup = script.proxy(|config| {
-            let other = Origin::new(script.address());
+            let other = OriginConfig::new(script.address());
             config.origins.insert("other".into(), other);
-            let route = Route { host: Some("b.test".into()), ..Route::catch_all("other") };
+            let route = RouteConfig { host: Some("b.test".into()), ..RouteConfig::catch_all("other") };
             config.routes.push(route);
         });
         let closing = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
@@ -712,7 +712,7 @@ fn sessions_are_resumed_within_an_origin_until_its_files_change() {
         // The same files, read again; then others.
         for (version, expected) in [(1, (2, 2)), (2, (3, 2))] {
             let tls = script.identity.tls(version, None);
-            let next = Routing::after(&setup.config, files(&setup.config, &tls), Some(&setup.shared.load()));
+            let next = Routing::compile_after(&setup.config, files(&setup.config, &tls), Some(&setup.shared.load()));
             setup.shared.store(Arc::new(next));
             exchange(setup.get()).await;
             assert_eq!(counts(), expected);
@@ -731,7 +731,7 @@ fn idle_connections_are_closed_once_the_files_change() {
         ok(sent).await;
         for (version, is_reused) in [(1, true), (2, false)] {
             let tls = script.identity.tls(version, None);
-            let next = Routing::after(&setup.config, files(&setup.config, &tls), Some(&setup.shared.load()));
+            let next = Routing::compile_after(&setup.config, files(&setup.config, &tls), Some(&setup.shared.load()));
             setup.shared.store(Arc::new(next));
             let sent = setup.get();
             if is_reused {
@@ -761,9 +761,10 @@ fn the_proxy_header_comes_before_the_client_hello() {
         TlsPeer::over(stream, &script.identity.server).await.serve().await;
         ok(sent).await;
         // A probe's has no client.
-        let server = setup.shared.load().servers().remove(0);
-        let probing =
-            tokio::task::spawn_local(async move { probe(&server, DEADLINE).await.map_err(|error| error.to_string()) });
+        let server = setup.shared.load().server_states().remove(0);
+        let probing = tokio::task::spawn_local(async move {
+            probe_origin_server(&server, DEADLINE).await.map_err(|error| error.to_string())
+        });
         let (mut stream, _) = script.listener.accept().await.unwrap();
         let mut header = [0; 16];
         stream.read_exact(&mut header).await.unwrap();
@@ -778,11 +779,11 @@ fn probes_and_health_checks_shake_hands() {
     on_a_worker(async {
         let script = TlsScript::new().await;
         let other = identity(&["127.0.0.1"]);
-        let health = Health { path: "/up".into(), unhealthy: 1, healthy: 1, ..Health::default() };
+        let health = HealthCheck { path: "/up".into(), unhealthy: 1, healthy: 1, ..HealthCheck::default() };
         let config = config(script.address(), |config| origin(config).health = Some(health));
         for (tls, is_well) in [(script.identity.tls(1, None), true), (other.tls(1, None), false)] {
             let setup = proxy(config.clone(), tls);
-            let server = setup.shared.load().servers().remove(0);
+            let server = setup.shared.load().server_states().remove(0);
             let serve = async || {
                 let (mut stream, _) = script.listener.accept().await.unwrap();
                 if is_well {
@@ -791,7 +792,7 @@ fn probes_and_health_checks_shake_hands() {
                 refused(&mut stream, &script.identity.server).await;
                 None
             };
-            let (probed, _) = tokio::join!(probe(&server, DEADLINE), serve());
+            let (probed, _) = tokio::join!(probe_origin_server(&server, DEADLINE), serve());
             let reason = "the server's certificate is refused: a reason";
             assert_eq!(probed.err().map(|error| error.to_string()), (!is_well).then(|| reason.to_owned()));
             let checking = crate::check_health(Arc::clone(&setup.shared), Arc::default(), Arc::default());
@@ -802,7 +803,7 @@ fn probes_and_health_checks_shake_hands() {
             }
             let problem = timeout(DEADLINE, async {
                 loop {
-                    let check = setup.shared.load().servers().remove(0).check.unwrap();
+                    let check = setup.shared.load().server_states().remove(0).check.unwrap();
                     if check.up == is_well && (is_well || check.problem.is_some()) {
                         break check.problem;
                     }

@@ -7,14 +7,14 @@ use super::{
 };
 use crate::{Pages, Routing, ServerName};
 use http::{HeaderName, HeaderValue, header};
-use litequic_config::{Origin, OriginAddress, OriginServer, Sticky, StickyBy};
+use litequic_config::{OriginAddress, OriginConfig, OriginServer, Sticky, StickyBy};
 use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
     task::{JoinHandle, spawn_local},
 };
 
-fn by_cookie(origin: &mut Origin) {
+fn by_cookie(origin: &mut OriginConfig) {
     origin.sticky = Some(Sticky::default());
 }
 
@@ -58,7 +58,7 @@ async fn cookies(setup: &Setup, servers: &[&Answering]) -> Vec<String> {
 }
 
 fn requests(setup: &Setup, server: &OriginAddress) -> u64 {
-    setup.metrics.servers.of(&ServerName::new("o", &server.to_string())).requests.get()
+    setup.metrics.servers.counters_for(&ServerName::new("o", &server.to_string())).requests.get()
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_reload_that_moves_servers_in_the_list_moves_no_client() {
         let reload = |order: &[usize]| {
             let mut next = setup.config.clone();
             origin(&mut next).servers = order.iter().map(|server| servers[*server].address.clone().into()).collect();
-            setup.shared.store(Arc::new(Routing::after(&next, Pages::default(), Some(&setup.shared.load()))));
+            setup.shared.store(Arc::new(Routing::compile_after(&next, Pages::default(), Some(&setup.shared.load()))));
         };
         reload(&[2, 0, 1]);
         for (server, given) in servers.iter().zip(&cookies) {
@@ -306,7 +306,7 @@ fn servers_get_requests_by_their_weights_and_others_by_a_reload() {
         assert_eq!(servers.each_ref().map(|server| server.requests.get()), [30, 10]);
         let mut next = setup.config.clone();
         origin(&mut next).servers = vec![weighted(addresses[0], 1), weighted(addresses[1], 4)];
-        setup.shared.store(Arc::new(Routing::after(&next, Pages::default(), Some(&setup.shared.load()))));
+        setup.shared.store(Arc::new(Routing::compile_after(&next, Pages::default(), Some(&setup.shared.load()))));
         assert_eq!(ask(&setup, 40).await, [204; 40]);
         assert_eq!(servers.each_ref().map(|server| server.requests.get()), [38, 42]);
         assert_eq!(setup.metrics.origin_connections.get(), 2, "the same connections");

@@ -181,7 +181,7 @@ fn an_origin_that_reads_nothing_holds_the_client_back() {
             counter.set(counter.get() + 64 * 1024);
             Ok::<_, BodyError>(Frame::data(Bytes::from_static(&[0; 64 * 1024])))
         });
-        let sent = setup.send(request(Method::POST, Body::stream(StreamBody::new(endless))));
+        let sent = setup.send(request(Method::POST, Body::from_stream(StreamBody::new(endless))));
         let mut peer = origin.accept().await;
         peer.head().now_or_never();
         let mut before = 0;

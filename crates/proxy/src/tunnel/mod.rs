@@ -5,5 +5,5 @@ mod slots;
 mod upgrade;
 
 pub(crate) use side::TunnelSide;
-pub(crate) use slots::Tunnels;
-pub(crate) use upgrade::{Switch, choose};
+pub(crate) use slots::TunnelPool;
+pub(crate) use upgrade::{ProtocolSwitch, choose_protocol};

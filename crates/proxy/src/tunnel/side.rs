@@ -1,9 +1,9 @@
 //! The origin's end of a tunnel: its connection, once the origin has switched protocols.
 
 use super::slots::TunnelSlot;
-use crate::{connection::OriginConnection, metrics::Metrics};
+use crate::{connection::OriginConnection, metrics::ProxyMetrics};
 use bytes::{Buf, Bytes};
-use litequic_exchange::{Duplex, Quiet};
+use litequic_exchange::{TunnelExpiry, TunnelStream};
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -20,7 +20,7 @@ pub(crate) struct TunnelSide {
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     slot: TunnelSlot,
 }
 
@@ -29,7 +29,7 @@ impl TunnelSide {
         connection: Rc<OriginConnection>,
         ahead: Bytes,
         slot: TunnelSlot,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<ProxyMetrics>,
     ) -> Self {
         metrics.tunnels.increment();
         metrics.tunnels_open.increment();
@@ -38,9 +38,9 @@ impl TunnelSide {
     }
 }
 
-impl Duplex for TunnelSide {
-    fn opened(&self, quiet: &Rc<Quiet>) {
-        self.slot.opened(quiet);
+impl TunnelStream for TunnelSide {
+    fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>) {
+        self.slot.set_quiet(quiet);
     }
 }
 
@@ -48,7 +48,7 @@ impl Drop for TunnelSide {
     fn drop(&mut self) {
         self.metrics.tunnels_open.decrement();
         if !(self.read_ended && self.write_ended) {
-            self.connection.reset();
+            self.connection.reset_on_drop();
         }
     }
 }

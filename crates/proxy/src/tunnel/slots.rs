@@ -1,8 +1,8 @@
 //! The tunnels of a worker, a pool that clients share: a silent one makes room for that of a client that holds less.
 //! Pure.
 
-use litequic_exchange::Quiet;
-use litequic_resources::fairness::{Fair, Slot, Source};
+use litequic_exchange::TunnelExpiry;
+use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot};
 use slab::Slab;
 use std::{
     cell::RefCell,
@@ -13,77 +13,77 @@ use std::{
 
 /// A tunnel on which nothing has moved for that long may make room for another one: keep-alives of WebSockets are
 /// seldom further apart than thirty seconds, and each of a conversation is not.
-const SILENT: Duration = Duration::from_secs(10);
+const MIN_TUNNEL_SILENCE: Duration = Duration::from_secs(10);
 
 /// The tunnels of a worker, those that are still being opened too.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Tunnels(Rc<RefCell<Open>>);
+pub(crate) struct TunnelPool(Rc<RefCell<OpenTunnels>>);
 
 #[derive(Debug)]
-struct Open {
-    fair: Fair<Infallible>,
-    tunnels: Slab<Entry>,
+struct OpenTunnels {
+    fair: FairPool<Infallible>,
+    tunnels: Slab<TunnelEntry>,
 }
 
-impl Default for Open {
+impl Default for OpenTunnels {
     fn default() -> Self {
-        Self { fair: Fair::ranked(0), tunnels: Slab::new() }
+        Self { fair: FairPool::with_ranking(0), tunnels: Slab::new() }
     }
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TunnelEntry {
     /// The tunnel's slot, until it is to end.
-    slot: Option<Slot>,
+    slot: Option<PoolSlot>,
     /// Set once it is open.
-    quiet: Weak<Quiet>,
+    quiet: Weak<TunnelExpiry>,
 }
 
 /// A tunnel's slot among those of a worker: given back when dropped.
 #[derive(Debug)]
 pub(crate) struct TunnelSlot {
-    tunnels: Tunnels,
+    tunnels: TunnelPool,
     number: usize,
 }
 
-impl Tunnels {
+impl TunnelPool {
     /// A slot for a tunnel of `source`, and whether another tunnel ends for it. If there are `most`, that is the
     /// longest silent one of the source that holds most, and at least two more than this one. `None` if there is none
     /// such.
-    pub(crate) fn take(&self, most: u32, source: Source) -> Option<(TunnelSlot, bool)> {
+    pub(crate) fn take_tunnel_slot(&self, most: u32, source: ClientSource) -> Option<(TunnelSlot, bool)> {
         let Self(open) = self;
-        open.borrow_mut().fair.set_limit(most);
-        let is_full = open.borrow().fair.taken() >= most;
-        if is_full && !open.borrow_mut().make_room(&source) {
+        open.borrow_mut().fair.set_slot_limit(most);
+        let is_full = open.borrow().fair.used_slot_count() >= most;
+        if is_full && !open.borrow_mut().evict_silent(&source) {
             return None;
         }
         let open = &mut *open.borrow_mut();
-        let slot = Some(open.fair.take_beyond(source));
-        let number = open.tunnels.insert(Entry { slot, quiet: Weak::new() });
+        let slot = Some(open.fair.take_slot_beyond_limit(source));
+        let number = open.tunnels.insert(TunnelEntry { slot, quiet: Weak::new() });
         Some((TunnelSlot { tunnels: self.clone(), number }, is_full))
     }
 }
 
-impl Open {
-    fn make_room(&mut self, taker: &Source) -> bool {
-        if self.fair.giver(taker).next().is_none() {
+impl OpenTunnels {
+    fn evict_silent(&mut self, taker: &ClientSource) -> bool {
+        if self.fair.largest_source_connections(taker).next().is_none() {
             return false;
         }
-        let taker = self.fair.branches(taker);
+        let taker = self.fair.source_branches(taker);
         let silent = self.tunnels.iter().filter_map(|(number, entry)| {
-            let silence = entry.quiet.upgrade()?.silence();
-            if silence < SILENT {
+            let silence = entry.quiet.upgrade()?.idle_time();
+            if silence < MIN_TUNNEL_SILENCE {
                 return None;
             }
-            Some((self.fair.excess(entry.slot?, &taker)?, silence, number))
+            Some((self.fair.slot_excess(entry.slot?, &taker)?, silence, number))
         });
         let Some((.., number)) = silent.max() else { return false };
         let Some(entry) = self.tunnels.get_mut(number) else { return false };
         if let Some(slot) = entry.slot.take() {
-            self.fair.give_back(slot);
+            self.fair.release_slot(slot);
         }
         if let Some(quiet) = entry.quiet.upgrade() {
-            quiet.evict();
+            quiet.evict_tunnel();
         }
         true
     }
@@ -91,7 +91,7 @@ impl Open {
 
 impl TunnelSlot {
     /// The tunnel is open: it may be ended by `quiet`.
-    pub(crate) fn opened(&self, quiet: &Rc<Quiet>) {
+    pub(crate) fn set_quiet(&self, quiet: &Rc<TunnelExpiry>) {
         if let Some(entry) = self.tunnels.0.borrow_mut().tunnels.get_mut(self.number) {
             entry.quiet = Rc::downgrade(quiet);
         }
@@ -101,8 +101,8 @@ impl TunnelSlot {
 impl Drop for TunnelSlot {
     fn drop(&mut self) {
         let open = &mut *self.tunnels.0.borrow_mut();
-        if let Some(Entry { slot: Some(slot), .. }) = open.tunnels.try_remove(self.number) {
-            open.fair.give_back(slot);
+        if let Some(TunnelEntry { slot: Some(slot), .. }) = open.tunnels.try_remove(self.number) {
+            open.fair.release_slot(slot);
         }
     }
 }
@@ -110,7 +110,7 @@ impl Drop for TunnelSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_exchange::{Duplex, Silenced, Tunnel};
+    use litequic_exchange::{ExpiryCause, Tunnel, TunnelStream};
     use std::{
         io,
         pin::Pin,
@@ -122,9 +122,9 @@ mod tests {
     /// An end on which nothing moves.
     struct Silence(Rc<TunnelSlot>);
 
-    impl Duplex for Silence {
-        fn opened(&self, quiet: &Rc<Quiet>) {
-            self.0.opened(quiet);
+    impl TunnelStream for Silence {
+        fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>) {
+            self.0.set_quiet(quiet);
         }
     }
 
@@ -148,23 +148,23 @@ mod tests {
         }
     }
 
-    fn source(last: u8, connection: u64) -> Source {
-        Source::new(Some(([192, 0, 2, last].into(), 32)), connection)
+    fn source(last: u8, connection: u64) -> ClientSource {
+        ClientSource::new(Some(([192, 0, 2, last].into(), 32)), connection)
     }
 
-    fn open(tunnels: &Tunnels, source: Source) -> Option<(Tunnel, bool)> {
-        let (slot, evicts) = tunnels.take(4, source)?;
+    fn open(tunnels: &TunnelPool, source: ClientSource) -> Option<(Tunnel, bool)> {
+        let (slot, evicts) = tunnels.take_tunnel_slot(4, source)?;
         let end = Silence(Rc::new(slot));
         Some((Tunnel::new("websocket".into(), end, Duration::from_secs(3600)), evicts))
     }
 
     async fn is_evicted(tunnel: &Tunnel) -> bool {
-        matches!(timeout(Duration::ZERO, tunnel.quiet().expired()).await, Ok(Silenced::Evicted))
+        matches!(timeout(Duration::ZERO, tunnel.expiry_handle().wait_for_expiry()).await, Ok(ExpiryCause::Evicted))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_pool_loses_the_longest_silent_tunnel_of_the_source_that_holds_most() {
-        let tunnels = Tunnels::default();
+        let tunnels = TunnelPool::default();
         let mut held = Vec::new();
         for connection in 0..4 {
             held.push(open(&tunnels, source(1, connection)).unwrap().0);
@@ -184,18 +184,19 @@ mod tests {
         let (third, _) = open(&tunnels, source(3, 9)).unwrap();
         assert!(open(&tunnels, source(2, 10)).is_none());
         drop((held, other, third));
-        assert_eq!(tunnels.0.borrow().fair.taken(), 0);
+        assert_eq!(tunnels.0.borrow().fair.used_slot_count(), 0);
         assert!(tunnels.0.borrow().tunnels.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_is_still_being_opened_makes_no_room() {
-        let tunnels = Tunnels::default();
-        let slots: Vec<_> = (0..4).map(|connection| tunnels.take(4, source(1, connection)).unwrap()).collect();
+        let tunnels = TunnelPool::default();
+        let slots: Vec<_> =
+            (0..4).map(|connection| tunnels.take_tunnel_slot(4, source(1, connection)).unwrap()).collect();
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(tunnels.take(4, source(2, 9)).is_none());
+        assert!(tunnels.take_tunnel_slot(4, source(2, 9)).is_none());
         drop(slots);
-        assert!(tunnels.take(0, source(2, 9)).is_none());
-        assert!(tunnels.take(1, source(2, 9)).is_some());
+        assert!(tunnels.take_tunnel_slot(0, source(2, 9)).is_none());
+        assert!(tunnels.take_tunnel_slot(1, source(2, 9)).is_some());
     }
 }

@@ -14,23 +14,23 @@ use litequic_exchange::{Fields, Protocol, Upgrade, name};
 
 const WEBSOCKET: &str = "websocket";
 /// What a server hashes with the key (RFC 6455 §1.3).
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// A protocol switch that is requested from an origin.
 #[derive(Debug)]
-pub(crate) struct Switch {
+pub(crate) struct ProtocolSwitch {
     /// The protocol.
     pub(crate) protocol: String,
     /// By extended CONNECT, where any 2xx would be success.
     extended: bool,
-    key: Option<Key>,
+    key: Option<WebsocketKey>,
     /// For the tunnel.
     pub(crate) slot: TunnelSlot,
 }
 
 /// A WebSocket's key of litequic's.
 #[derive(Debug)]
-struct Key {
+struct WebsocketKey {
     key: String,
     /// The answer to it.
     accept: String,
@@ -38,28 +38,28 @@ struct Key {
 
 /// The first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have no
 /// case.
-pub(crate) fn choose<'a>(asked: &Upgrade, allowed: &'a [String]) -> Option<&'a str> {
+pub(crate) fn choose_protocol<'a>(asked: &Upgrade, allowed: &'a [String]) -> Option<&'a str> {
     let asked = asked.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let allowed = |name: &[u8]| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name));
     asked.filter_map(allowed).map(String::as_str).next()
 }
 
-impl Switch {
+impl ProtocolSwitch {
     /// To `protocol`, for a client of the HTTP version `client`.
     pub(crate) fn new(protocol: &str, client: Protocol, slot: TunnelSlot) -> Self {
         let extended = client != Protocol::Http1;
-        let key = (extended && protocol == WEBSOCKET).then(|| Key::of(rand::random()));
+        let key = (extended && protocol == WEBSOCKET).then(|| WebsocketKey::from_nonce(rand::random()));
         Self { protocol: protocol.to_owned(), extended, key, slot }
     }
 
     /// Requests it, in a head that is the origin's already.
-    pub(crate) fn ask(&self, fields: &mut Fields) {
+    pub(crate) fn add_request_fields(&self, fields: &mut Fields) {
         // Two options in `Connection` are more than some origins expect, and there are no trailers here.
-        fields.remove(name::TE);
-        fields.set(name::CONNECTION, b"Upgrade");
-        fields.set(name::UPGRADE, self.protocol.as_bytes());
-        if let Some(Key { key, .. }) = &self.key {
-            fields.set(name::SEC_WEBSOCKET_KEY, key.as_bytes());
+        fields.remove_field(name::TE);
+        fields.set_field(name::CONNECTION, b"Upgrade");
+        fields.set_field(name::UPGRADE, self.protocol.as_bytes());
+        if let Some(WebsocketKey { key, .. }) = &self.key {
+            fields.set_field(name::SEC_WEBSOCKET_KEY, key.as_bytes());
         }
     }
 
@@ -73,32 +73,32 @@ impl Switch {
     /// # Errors
     ///
     /// It does not answer the request.
-    pub(crate) fn accept(&self, fields: &mut Fields) -> Result<(), Error> {
-        let mut to = fields.all(name::UPGRADE);
+    pub(crate) fn accept_response(&self, fields: &mut Fields) -> Result<(), Error> {
+        let mut to = fields.all_values(name::UPGRADE);
         let named = |name: &[u8]| name.trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
         let switches = to.next().is_some_and(named) && to.next().is_none();
         drop(to);
-        let names_it = fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        let names_it = fields.list_members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
         if !switches || !names_it {
             return Err(Error::SwitchFailed);
         }
-        if let Some(Key { accept, .. }) = &self.key {
-            let is_second = fields.all(name::SEC_WEBSOCKET_ACCEPT).nth(1).is_some();
+        if let Some(WebsocketKey { accept, .. }) = &self.key {
+            let is_second = fields.all_values(name::SEC_WEBSOCKET_ACCEPT).nth(1).is_some();
             if is_second || fields.get(name::SEC_WEBSOCKET_ACCEPT) != Some(accept.as_bytes()) {
                 return Err(Error::SwitchFailed);
             }
-            fields.remove(name::SEC_WEBSOCKET_ACCEPT);
+            fields.remove_field(name::SEC_WEBSOCKET_ACCEPT);
         }
         response::translate_interim(fields);
         Ok(())
     }
 }
 
-impl Key {
+impl WebsocketKey {
     /// RFC 6455 §4.2.2. Base64 fits into every field.
-    fn of(nonce: [u8; 16]) -> Self {
+    fn from_nonce(nonce: [u8; 16]) -> Self {
         let key = BASE64_STANDARD.encode(nonce);
-        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), GUID].concat());
+        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), WEBSOCKET_GUID].concat());
         Self { key, accept: BASE64_STANDARD.encode(hash) }
     }
 }
@@ -106,27 +106,28 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tunnel::Tunnels;
-    use litequic_exchange::Name;
-    use litequic_resources::fairness::Source;
+    use crate::tunnel::TunnelPool;
+    use litequic_exchange::FieldNameRef;
+    use litequic_resources::fairness::ClientSource;
 
     fn slot() -> TunnelSlot {
-        Tunnels::default().take(1, Source::new(None, 1)).unwrap().0
+        TunnelPool::default().take_tunnel_slot(1, ClientSource::new(None, 1)).unwrap().0
     }
 
-    fn switch(client: Protocol) -> Switch {
-        let mut switch = Switch::new(WEBSOCKET, client, slot());
+    fn switch(client: Protocol) -> ProtocolSwitch {
+        let mut switch = ProtocolSwitch::new(WEBSOCKET, client, slot());
         if switch.extended {
             // RFC 6455 §1.3's example.
-            switch.key = Some(Key::of(*b"the sample nonce"));
+            switch.key = Some(WebsocketKey::from_nonce(*b"the sample nonce"));
         }
         switch
     }
 
     fn accepted(client: Protocol, lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, Error> {
-        let mut fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
-        switch(client).accept(&mut fields)?;
-        Ok(fields.iter().map(|line| line.name().to_owned()).collect())
+        let mut fields =
+            lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
+        switch(client).accept_response(&mut fields)?;
+        Ok(fields.iter().map(|line| line.name_str().to_owned()).collect())
     }
 
     #[test]
@@ -142,10 +143,10 @@ mod tests {
             (",", None),
             ("web socket", None),
         ] {
-            let chosen = choose(&Upgrade(asked.as_bytes().into()), &allowed);
+            let chosen = choose_protocol(&Upgrade(asked.as_bytes().into()), &allowed);
             assert_eq!(chosen, expected, "{asked}");
         }
-        assert!(choose(&Upgrade(Box::default()), &[]).is_none());
+        assert!(choose_protocol(&Upgrade(Box::default()), &[]).is_none());
     }
 
     #[test]
@@ -153,14 +154,14 @@ mod tests {
         for (client, expected) in [(Protocol::Http1, Some("theirs")), (Protocol::Http2, None), (Protocol::Http3, None)]
         {
             let mut fields = Fields::from_iter([(name::SEC_WEBSOCKET_KEY, &b"theirs"[..]), (name::TE, b"trailers")]);
-            switch(client).ask(&mut fields);
+            switch(client).add_request_fields(&mut fields);
             let key = fields.get(name::SEC_WEBSOCKET_KEY);
             assert_eq!(key, Some(expected.unwrap_or("dGhlIHNhbXBsZSBub25jZQ==").as_bytes()));
             assert_eq!(fields.get(name::CONNECTION), Some(&b"Upgrade"[..]));
             assert_eq!(fields.get(name::UPGRADE), Some(&b"websocket"[..]));
             assert!(!fields.contains(name::TE));
         }
-        let one = Switch::new("other", Protocol::Http3, slot());
+        let one = ProtocolSwitch::new("other", Protocol::Http3, slot());
         assert!(one.key.is_none());
     }
 

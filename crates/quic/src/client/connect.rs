@@ -24,11 +24,11 @@ use tokio::time;
 /// this long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as
 /// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
 /// time to acknowledge early.
-const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+const CLIENT_MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Receive buffer that a client requests, bytes: what comes while it has other work. The kernel caps it at
 /// `net.core.rmem_max`.
-const RECEIVE_BUFFER: usize = 2 << 20;
+const CLIENT_RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 
 /// Reasons why a client has no connection.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ fn nothing_listens(error: &std::io::Error) -> &'static str {
 /// # Cancel safety
 ///
 /// Dropping the future aborts the attempt.
-pub async fn connect(
+pub async fn connect_client(
     address: SocketAddr,
     server_name: &str,
     tls: ClientConfig,
@@ -126,14 +126,14 @@ pub async fn connect(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
+    SockRef::from(&socket).set_recv_buffer_size(CLIENT_RECEIVE_BUFFER_BYTES)?;
     // The kernel reports ICMP errors only to connected sockets (udp(7)).
     socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
-    let unreachable = refusal::watch(&socket)?;
+    let unreachable = refusal::watch_unreachable(&socket)?;
     let io = io::tokio::Builder::default().with_rx_socket(socket)?.build()?;
     let limits = limits::Limits::new()
         .with_max_handshake_duration(timeout)
-        .and_then(|limits| limits.with_max_ack_delay(MAX_ACK_DELAY))
+        .and_then(|limits| limits.with_max_ack_delay(CLIENT_MAX_ACK_DELAY))
         .unwrap_or_default();
     let builder = Client::builder()
         .with_tls(ObservedTls::new(tls::rustls::Client::from(tls), observer.clone()))
@@ -146,7 +146,7 @@ pub async fn connect(
     };
     let attempt = client.connect(Connect::new(address).with_server_name(server_name));
     let began = Instant::now();
-    let late = |timeout| match observer.now().first_received {
+    let late = |timeout| match observer.observed_state().first_received {
         Some(_) => ConnectError::Timeout { address, timeout },
         None => ConnectError::Silent { address, timeout },
     };

@@ -5,6 +5,6 @@ mod observed;
 mod parameters;
 mod refusal;
 
-pub use connect::{ConnectError, connect};
-pub use observed::{Counts, Observed, Observer, Packet, PacketDirection, RoundTrip};
+pub use connect::{ConnectError, connect_client};
+pub use observed::{ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate};
 pub use parameters::TransportParameters;

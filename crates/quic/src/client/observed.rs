@@ -17,13 +17,13 @@ use std::{
 };
 
 /// Packets of the handshake that are remembered, to bound memory; further ones are not recorded.
-const MAX_PACKETS: usize = 64;
+const MAX_OBSERVED_PACKETS: usize = 64;
 /// Frames of a packet of the handshake that are remembered, to bound memory; further ones are not recorded.
-const MAX_FRAMES: usize = 32;
+const MAX_OBSERVED_FRAMES: usize = 32;
 
 /// The state of a client's connection, as s2n-quic's events report it.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct ObservedConnection {
     /// When the first datagram came.
     pub first_received: Option<Instant>,
     /// The TLS cipher suite of 1-RTT packets.
@@ -37,11 +37,11 @@ pub struct Observed {
     /// Transport parameters of the server, once they have come.
     pub server_parameters: Option<TransportParameters>,
     /// The packets of the handshake, in order; none unless they were asked for.
-    pub packets: Vec<Packet>,
+    pub packets: Vec<ObservedPacket>,
     /// Packets, bytes and ACK frames so far.
-    pub counts: Counts,
+    pub counts: PacketCounts,
     /// The estimate of the round-trip time, once there is one.
-    pub round_trip: Option<RoundTrip>,
+    pub round_trip: Option<RttEstimate>,
     /// The congestion window, in bytes.
     pub congestion_window: u32,
     confirmed: bool,
@@ -49,7 +49,7 @@ pub struct Observed {
 
 /// Packets, their bytes, and ACK frames, of both ways.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PacketCounts {
     /// QUIC packets, several of which may share a datagram.
     pub packets_sent: u64,
     /// QUIC packets received and decrypted.
@@ -66,9 +66,9 @@ pub struct Counts {
     pub acks_received: u64,
 }
 
-impl Counts {
+impl PacketCounts {
     /// What was counted since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub fn counts_since(&self, earlier: &Self) -> Self {
         Self {
             packets_sent: self.packets_sent.saturating_sub(earlier.packets_sent),
             packets_received: self.packets_received.saturating_sub(earlier.packets_received),
@@ -83,7 +83,7 @@ impl Counts {
 
 /// Round-trip times (RFC 9002 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoundTrip {
+pub struct RttEstimate {
     /// RFC 9002's smoothed_rtt.
     pub smoothed: Duration,
     /// RFC 9002's min_rtt.
@@ -103,7 +103,7 @@ pub enum PacketDirection {
 
 /// A packet of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packet {
+pub struct ObservedPacket {
     /// The sender.
     pub direction: PacketDirection,
     /// The packet's type and number: `Initial 0`.
@@ -115,7 +115,7 @@ pub struct Packet {
 /// Observes one connection. Clones share the result.
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
-    seen: Arc<Mutex<Observed>>,
+    seen: Arc<Mutex<ObservedConnection>>,
     packets: bool,
 }
 
@@ -126,22 +126,22 @@ impl Observer {
     }
 
     /// The current state.
-    pub fn now(&self) -> Observed {
-        self.lock().clone()
+    pub fn observed_state(&self) -> ObservedConnection {
+        self.lock_observed().clone()
     }
 
     /// What was counted until now.
-    pub fn counts(&self) -> Counts {
-        self.lock().counts
+    pub fn packet_counts(&self) -> PacketCounts {
+        self.lock_observed().counts
     }
 
-    fn lock(&self) -> MutexGuard<'_, Observed> {
+    fn lock_observed(&self) -> MutexGuard<'_, ObservedConnection> {
         // Nothing panics while it is locked; if it did, the state would still be usable.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn frame(&self, direction: PacketDirection, header: &events::PacketHeader, frame: &events::Frame) {
-        let mut seen = self.lock();
+    fn record_frame(&self, direction: PacketDirection, header: &events::PacketHeader, frame: &events::Frame) {
+        let mut seen = self.lock_observed();
         if matches!(frame, events::Frame::Ack { .. }) {
             let acks = match direction {
                 PacketDirection::Sent => &mut seen.counts.acks_sent,
@@ -150,22 +150,22 @@ impl Observer {
             *acks += 1;
         }
         if self.packets && !seen.confirmed {
-            seen.remember(direction, packet_name(header), || frame_text(frame));
+            seen.add_packet_frame(direction, packet_name(header), || frame_text(frame));
         }
     }
 }
 
-impl Observed {
-    fn remember(&mut self, direction: PacketDirection, name: String, frame: impl FnOnce() -> String) {
+impl ObservedConnection {
+    fn add_packet_frame(&mut self, direction: PacketDirection, name: String, frame: impl FnOnce() -> String) {
         let known = self.packets.len();
         let last = self.packets.last_mut().filter(|packet| packet.direction == direction && packet.name == name);
         let Some(packet) = last else {
-            if known < MAX_PACKETS {
-                self.packets.push(Packet { direction, name, frames: vec![frame()] });
+            if known < MAX_OBSERVED_PACKETS {
+                self.packets.push(ObservedPacket { direction, name, frames: vec![frame()] });
             }
             return;
         };
-        if packet.frames.len() < MAX_FRAMES {
+        if packet.frames.len() < MAX_OBSERVED_FRAMES {
             packet.frames.push(frame());
         }
     }
@@ -182,16 +182,16 @@ impl Subscriber for Observer {
         _: &ConnectionMeta,
         event: &events::ApplicationProtocolInformation<'_>,
     ) {
-        self.lock().protocol = Some(String::from_utf8_lossy(event.chosen_application_protocol).into_owned());
+        self.lock_observed().protocol = Some(String::from_utf8_lossy(event.chosen_application_protocol).into_owned());
     }
 
     fn on_key_exchange_group(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyExchangeGroup<'_>) {
-        self.lock().group = Some(event.chosen_group_name.to_owned());
+        self.lock_observed().group = Some(event.chosen_group_name.to_owned());
     }
 
     fn on_key_update(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyUpdate) {
         if matches!(event.key_type, events::KeyType::OneRtt { .. }) {
-            self.lock().cipher_suite = Some(suite(&event.cipher_suite));
+            self.lock_observed().cipher_suite = Some(cipher_suite_name(&event.cipher_suite));
         }
     }
 
@@ -201,55 +201,55 @@ impl Subscriber for Observer {
         _: &ConnectionMeta,
         event: &events::TransportParametersReceived<'_>,
     ) {
-        self.lock().server_parameters = Some(TransportParameters::from_event(&event.transport_parameters));
+        self.lock_observed().server_parameters = Some(TransportParameters::from_event(&event.transport_parameters));
     }
 
     fn on_handshake_status_updated(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::HandshakeStatusUpdated) {
         if matches!(event.status, events::HandshakeStatus::Confirmed { .. }) {
-            self.lock().confirmed = true;
+            self.lock_observed().confirmed = true;
         }
     }
 
     fn on_datagram_received(&mut self, _: &mut (), _: &ConnectionMeta, _: &events::DatagramReceived) {
-        let mut seen = self.lock();
+        let mut seen = self.lock_observed();
         if seen.first_received.is_none() {
             seen.first_received = Some(Instant::now());
         }
     }
 
     fn on_packet_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketSent) {
-        let counts = &mut self.lock().counts;
+        let counts = &mut self.lock_observed().counts;
         counts.packets_sent += 1;
         counts.bytes_sent += event.packet_len as u64;
     }
 
     fn on_packet_received(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketReceived) {
-        let counts = &mut self.lock().counts;
+        let counts = &mut self.lock_observed().counts;
         counts.packets_received += 1;
         counts.bytes_received += event.packet_len as u64;
     }
 
     fn on_packet_lost(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketLost<'_>) {
         if !event.is_mtu_probe {
-            self.lock().counts.packets_lost += 1;
+            self.lock_observed().counts.packets_lost += 1;
         }
     }
 
     fn on_frame_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameSent) {
-        self.frame(PacketDirection::Sent, &event.packet_header, &event.frame);
+        self.record_frame(PacketDirection::Sent, &event.packet_header, &event.frame);
     }
 
     fn on_frame_received(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameReceived<'_>) {
-        self.frame(PacketDirection::Received, &event.packet_header, &event.frame);
+        self.record_frame(PacketDirection::Received, &event.packet_header, &event.frame);
     }
 
     fn on_recovery_metrics(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::RecoveryMetrics<'_>) {
-        let mut seen = self.lock();
+        let mut seen = self.lock_observed();
         seen.congestion_window = event.congestion_window;
         // Before the first packet there is only a guess (RFC 9002 §6.2.2).
         if seen.first_received.is_some() {
             let (smoothed, min, variance) = (event.smoothed_rtt, event.min_rtt, event.rtt_variance);
-            seen.round_trip = Some(RoundTrip { smoothed, min, variance });
+            seen.round_trip = Some(RttEstimate { smoothed, min, variance });
         }
     }
 }
@@ -288,7 +288,7 @@ impl<E: Endpoint> Endpoint for ObservedTls<E> {
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> E::Session {
-        self.observer.lock().own_parameters = TransportParameters::read(&parameters.encode_to_vec());
+        self.observer.lock_observed().own_parameters = TransportParameters::from_encoded(&parameters.encode_to_vec());
         self.tls.new_client_session(parameters, name)
     }
 
@@ -297,7 +297,7 @@ impl<E: Endpoint> Endpoint for ObservedTls<E> {
     }
 }
 
-const fn suite(suite: &events::CipherSuite) -> &'static str {
+const fn cipher_suite_name(suite: &events::CipherSuite) -> &'static str {
     match suite {
         events::CipherSuite::TLS_AES_128_GCM_SHA256 { .. } => "TLS_AES_128_GCM_SHA256",
         events::CipherSuite::TLS_AES_256_GCM_SHA384 { .. } => "TLS_AES_256_GCM_SHA384",
@@ -357,25 +357,25 @@ mod tests {
 
     #[test]
     fn frames_of_a_packet_stand_together_and_are_bounded() {
-        let mut seen = Observed::default();
+        let mut seen = ObservedConnection::default();
         for direction in [PacketDirection::Sent, PacketDirection::Received] {
-            for _ in 0..2 * MAX_FRAMES {
-                seen.remember(direction, "Initial 0".into(), || "PING".into());
+            for _ in 0..2 * MAX_OBSERVED_FRAMES {
+                seen.add_packet_frame(direction, "Initial 0".into(), || "PING".into());
             }
         }
-        assert_eq!(seen.packets.iter().map(|packet| packet.frames.len()).collect::<Vec<_>>(), [MAX_FRAMES; 2]);
-        for number in 0..2 * MAX_PACKETS {
-            seen.remember(PacketDirection::Sent, format!("Handshake {number}"), || "PING".into());
+        assert_eq!(seen.packets.iter().map(|packet| packet.frames.len()).collect::<Vec<_>>(), [MAX_OBSERVED_FRAMES; 2]);
+        for number in 0..2 * MAX_OBSERVED_PACKETS {
+            seen.add_packet_frame(PacketDirection::Sent, format!("Handshake {number}"), || "PING".into());
         }
-        assert_eq!(seen.packets.len(), MAX_PACKETS);
+        assert_eq!(seen.packets.len(), MAX_OBSERVED_PACKETS);
     }
 
     #[test]
     fn counts_of_a_request_are_those_since_it_began() {
-        let earlier = Counts { packets_sent: 3, acks_sent: 1, ..Counts::default() };
-        let later = Counts { packets_sent: 10, packets_received: 4, acks_sent: 3, ..Counts::default() };
-        let expected = Counts { packets_sent: 7, packets_received: 4, acks_sent: 2, ..Counts::default() };
-        assert_eq!(later.since(&earlier), expected);
-        assert_eq!(earlier.since(&later), Counts::default());
+        let earlier = PacketCounts { packets_sent: 3, acks_sent: 1, ..PacketCounts::default() };
+        let later = PacketCounts { packets_sent: 10, packets_received: 4, acks_sent: 3, ..PacketCounts::default() };
+        let expected = PacketCounts { packets_sent: 7, packets_received: 4, acks_sent: 2, ..PacketCounts::default() };
+        assert_eq!(later.counts_since(&earlier), expected);
+        assert_eq!(earlier.counts_since(&later), PacketCounts::default());
     }
 }

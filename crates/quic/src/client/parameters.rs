@@ -17,7 +17,7 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x08, "initial_max_streams_bidi", "", 0),
     (0x09, "initial_max_streams_uni", "", 0),
     (0x0a, "ack_delay_exponent", "", 3),
-    (parameters::MAX_ACK_DELAY, "max_ack_delay", " ms", 25),
+    (parameters::MAX_ACK_DELAY_ID, "max_ack_delay", " ms", 25),
     // 1 where it is there, and has no value.
     (MIGRATION_DISABLED, "disable_active_migration", "", 0),
     (0x0e, "active_connection_id_limit", "", 2),
@@ -31,13 +31,13 @@ pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
 
 impl TransportParameters {
     /// Reads the parameters in `encoded`, up to the first that is malformed; others have their defaults.
-    pub(super) fn read(mut encoded: &[u8]) -> Self {
+    pub(super) fn from_encoded(mut encoded: &[u8]) -> Self {
         let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
-        while let Some((id, value)) = parameters::next(&mut encoded) {
+        while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
             let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
             let number = match id {
                 MIGRATION_DISABLED => Some(1),
-                _ => parameters::integer(value),
+                _ => parameters::parse_integer(value),
             };
             if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {
                 *slot = Some(number);
@@ -67,7 +67,7 @@ impl TransportParameters {
     }
 
     /// Iterates over the parameters: name, this end's value, and the value of `other`, as text.
-    pub fn beside(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
+    pub fn compare_with(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
         let pairs = INTEGER_PARAMETERS.into_iter().zip(self.0).zip(other.0);
         pairs.map(|(((_, name, unit, _), one), other)| {
             let text = |value: Option<u64>| value.map_or_else(|| "?".into(), |value| format!("{value}{unit}"));
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn what_is_sent_is_read_and_what_is_not_has_its_default() {
         let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x0c, 0x00, 0x40, 0x7f, 0x01, 0xff];
-        let read = TransportParameters::read(&encoded);
+        let read = TransportParameters::from_encoded(&encoded);
         let text = |name: &str| {
-            let found = read.beside(&TransportParameters::default()).find(|(known, ..)| *known == name).unwrap();
+            let found = read.compare_with(&TransportParameters::default()).find(|(known, ..)| *known == name).unwrap();
             assert_eq!(found.2, "?");
             found.1
         };
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn s2n_quics_own_defaults_are_those_of_the_rfc() {
         let encoded = ClientTransportParameters::default().encode_to_vec();
-        assert_eq!(TransportParameters::read(&encoded), TransportParameters::read(&[]));
+        assert_eq!(TransportParameters::from_encoded(&encoded), TransportParameters::from_encoded(&[]));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read(encoded in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let read = TransportParameters::read(&encoded);
+            let read = TransportParameters::from_encoded(&encoded);
             prop_assert!(read.0.iter().all(Option::is_some));
         }
     }

@@ -15,7 +15,7 @@ use tokio::{io::Interest, net};
 /// # Errors
 ///
 /// No second descriptor.
-pub(super) fn watch(socket: &UdpSocket) -> io::Result<impl Future<Output = io::Error> + use<>> {
+pub(super) fn watch_unreachable(socket: &UdpSocket) -> io::Result<impl Future<Output = io::Error> + use<>> {
     let socket = socket.try_clone()?;
     socket.set_nonblocking(true)?;
     let socket = net::UdpSocket::from_std(socket)?;
@@ -55,7 +55,7 @@ mod tests {
     async fn a_port_at_which_nothing_listens_is_told() {
         let (socket, gone) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         socket.connect(gone.local_addr().unwrap()).unwrap();
-        let refused = watch(&socket).unwrap();
+        let refused = watch_unreachable(&socket).unwrap();
         drop(gone);
         socket.send(b"a packet").unwrap();
         let error = timeout(Duration::from_secs(30), refused).await.unwrap();

@@ -3,7 +3,7 @@
 //! when the path paused are lost for the most part, which only later packets can show; BBR's ProbeRTT, due after five
 //! seconds, makes the window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
 
-use super::rtt::round_trip;
+use super::rtt::current_rtt;
 use s2n_quic::provider::congestion_controller::{
     CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr,
 };
@@ -63,14 +63,14 @@ impl Bbr {
     /// Discards the path's model, and what is in flight.
     #[cold]
     #[inline(never)]
-    fn restart(&mut self) {
+    fn restart_model(&mut self) {
         let Self { inner, restarts, max_datagram, .. } = self;
         *inner = Self::for_unknown_path(0, *max_datagram).inner;
         *restarts = restarts.wrapping_add(1);
     }
 
     /// Bounds `bytes` by the bytes that are known to be in flight.
-    fn in_flight(&self, bytes: usize) -> usize {
+    fn bound_in_flight(&self, bytes: usize) -> usize {
         bytes.min(self.inner.bytes_in_flight() as usize)
     }
 }
@@ -135,14 +135,14 @@ impl CongestionController for Bbr {
             .replace(now)
             .is_some_and(|last_ack_at| now.saturating_duration_since(last_ack_at) > self.pause_threshold)
         {
-            self.restart();
+            self.restart_model();
         }
         self.pause_threshold =
-            MIN_PAUSE.max(round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * PAUSE_ROUND_TRIPS);
+            MIN_PAUSE.max(current_rtt(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * PAUSE_ROUND_TRIPS);
         let BbrPacketInfo { info, restarts } = newest_acked_packet_info;
         if restarts == self.restarts {
             // Some of the bytes may have been sent before the last restart.
-            let bytes = self.in_flight(bytes_acknowledged);
+            let bytes = self.bound_in_flight(bytes_acknowledged);
             self.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, publisher);
         }
     }
@@ -163,7 +163,7 @@ impl CongestionController for Bbr {
             return;
         }
         if persistent_congestion {
-            self.restart();
+            self.restart_model();
         } else {
             self.inner.on_packet_lost(bytes, info, false, new_loss_burst, random_generator, timestamp, publisher);
         }
@@ -179,7 +179,7 @@ impl CongestionController for Bbr {
     }
 
     fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
-        self.inner.on_packet_discarded(self.in_flight(bytes_sent), publisher);
+        self.inner.on_packet_discarded(self.bound_in_flight(bytes_sent), publisher);
     }
 
     fn earliest_departure_time(&self) -> Option<Timestamp> {

@@ -3,7 +3,7 @@
 //! A router that drops a packet for congestion had no room for it: the queue then, by the round-trip time, is what its
 //! buffer holds. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
 
-use crate::io::LONGEST;
+use crate::io::MAX_TURN_PERIOD;
 use std::time::Duration;
 
 /// Part of a buffer that a burst may fill: an eighth. With more, the queue that is left for the window is shorter, and
@@ -26,7 +26,7 @@ pub(crate) struct BottleneckBuffer {
 
 impl BottleneckBuffer {
     /// A packet was acknowledged.
-    pub(crate) fn measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
+    pub(crate) fn on_rtt_measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
         self.queued = smoothed_rtt.saturating_sub(min_rtt);
         self.noise = min_rtt / NOISE_PART;
         self.depth = self.depth.map(|depth| depth.max(self.queued));
@@ -42,7 +42,7 @@ impl BottleneckBuffer {
     /// Time within which a burst may leave, where the buffer proved shallow; `None` where it is not limited.
     pub(crate) fn burst_limit(&self) -> Option<Duration> {
         // From the longest turn of moderation on the limit bounds nothing.
-        self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < LONGEST)
+        self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < MAX_TURN_PERIOD)
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     fn a_buffer_holds_what_was_queued_at_a_congestion_or_has_been_since() {
         let ms = Duration::from_millis;
         let mut buffer = BottleneckBuffer::default();
-        buffer.measured(ms(90), ms(10));
+        buffer.on_rtt_measured(ms(90), ms(10));
         assert_eq!(buffer.burst_limit(), None);
         for (rtt, congestion, burst_limit) in [
             (18, true, Some(1_000)),
@@ -65,7 +65,7 @@ mod tests {
             (30, true, None),
             (9, true, None),
         ] {
-            buffer.measured(ms(rtt), ms(10));
+            buffer.on_rtt_measured(ms(rtt), ms(10));
             if congestion {
                 buffer.on_congestion();
             }

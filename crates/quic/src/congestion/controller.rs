@@ -8,7 +8,7 @@ use super::{
     near::NearLimit,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
-    rtt::round_trip,
+    rtt::current_rtt,
     undo::UndoableReduction,
 };
 use crate::io::{Moderation, longest_turn};
@@ -136,7 +136,8 @@ impl Controller {
     /// CUBIC's window is reduced; `before` is the state to which that may be undone.
     fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
         let (earlier, rtt) = (self.reduction.take(), self.round_trip);
-        let undo = |before| Box::new(UndoableReduction::reduce(earlier.map(|earlier| *earlier), before, now, rtt));
+        let undo =
+            |before| Box::new(UndoableReduction::from_reduction(earlier.map(|earlier| *earlier), before, now, rtt));
         self.reduction = before.map(undo);
         self.buffer.on_congestion();
     }
@@ -156,11 +157,11 @@ impl Controller {
         let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
         let SavedState { cubic: before, buffer } = undo.into_saved();
         let slow_start = before.is_slow_start();
-        if before.window() <= cubic.window() || (slow_start && self.slow_start_resumptions == 0) {
+        if before.window_bytes() <= cubic.window_bytes() || (slow_start && self.slow_start_resumptions == 0) {
             return;
         }
         self.slow_start_resumptions -= u8::from(slow_start);
-        cubic.undo(before);
+        cubic.restore_state(before);
         (self.published.slow_start, self.buffer) = (slow_start, buffer);
         self.feedback.count_undone();
     }
@@ -183,14 +184,16 @@ impl CongestionController for Controller {
             return window;
         }
         match &self.algorithm {
-            Algorithm::Cubic(cubic) => self.near.limit().map_or(cubic.window(), |limit| limit.min(cubic.window())),
+            Algorithm::Cubic(cubic) => {
+                self.near.in_flight_limit().map_or(cubic.window_bytes(), |limit| limit.min(cubic.window_bytes()))
+            }
             Algorithm::Bbr(inner) => inner.congestion_window(),
         }
     }
 
     fn bytes_in_flight(&self) -> u32 {
         match &self.algorithm {
-            Algorithm::Cubic(cubic) => cubic.in_flight(),
+            Algorithm::Cubic(cubic) => cubic.in_flight_bytes(),
             Algorithm::Bbr(inner) => inner.bytes_in_flight(),
         }
     }
@@ -263,7 +266,7 @@ impl CongestionController for Controller {
             };
             // Read once a burst.
             let rate = || {
-                feedback.set_slow_start(published.slow_start);
+                feedback.record_burst(published.slow_start);
                 match algorithm {
                     // Its rate includes its gain.
                     Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
@@ -299,15 +302,15 @@ impl CongestionController for Controller {
                 inner.on_rtt_update(time_sent, now, rtt_estimator, tap);
             }
         }
-        let rtt = round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
+        let rtt = current_rtt(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
         if self.round_trip.is_zero() || rtt * RTT_DROP_FACTOR < self.round_trip {
             self.pacer.on_rtt_changed(rtt);
         }
         self.round_trip = rtt;
-        self.buffer.measured(rtt, rtt_estimator.min_rtt());
+        self.buffer.on_rtt_measured(rtt, rtt_estimator.min_rtt());
         let burst_limit = self.buffer.burst_limit();
         self.pacer.limit_burst(burst_limit);
-        self.moderation.path(longest_turn(rtt, burst_limit, self.congestion_window(), self.max_datagram));
+        self.moderation.count_path(longest_turn(rtt, burst_limit, self.congestion_window(), self.max_datagram));
     }
 
     fn on_ack<Pub: Publisher>(
@@ -321,7 +324,7 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
-        let arrived = self.feedback.take();
+        let arrived = self.feedback.take_arrived();
         if arrived > 0 {
             self.on_spurious_losses(arrived, now);
         }
@@ -333,7 +336,7 @@ impl CongestionController for Controller {
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(cubic), _) => {
                 cubic.on_ack(sent, bytes, rtt_estimator.smoothed_rtt(), now);
-                near.on_ack(sent, now, bytes, rtt_estimator.min_rtt(), *max_datagram);
+                near.on_bytes_delivered(sent, now, bytes, rtt_estimator.min_rtt(), *max_datagram);
                 published.publish_cubic(cubic, SlowStartExitCause::Other, publisher);
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {

@@ -12,14 +12,14 @@ use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
 /// C of RFC 9438 §4.1, in packets a second³.
-const C: f64 = 0.4;
+const CUBIC_C: f64 = 0.4;
 /// Factor by which the target of a round trip may exceed the window (RFC 9438 §4.2).
-const MAX_TARGET: f64 = 1.5;
+const MAX_TARGET_FACTOR: f64 = 1.5;
 /// Factor by which the window may exceed the most bytes in flight since the last reduction: a window that pacing or the
 /// processor limits does not grow for ever.
-const MAX_UNUSED: f64 = 1.5;
+const MAX_UNUSED_FACTOR: f64 = 1.5;
 /// Factor of [`MAX_UNUSED`] in slow start, where the window doubles in a round trip.
-const MAX_UNUSED_IN_SLOW_START: f64 = 2.0;
+const MAX_SLOW_START_UNUSED_FACTOR: f64 = 2.0;
 /// Packets that may be missing in a window that counts as used, as pacing interrupts sending.
 const APP_LIMITED_PACKETS: u32 = 3;
 /// Packets of the slow-start threshold at least, and of a window whose round-trip times end slow start: with fewer in
@@ -29,7 +29,7 @@ const MIN_THRESHOLD_PACKETS: f64 = 16.0;
 /// The window of one path.
 #[derive(Debug, Clone)]
 pub(super) struct Cubic {
-    phase: Phase,
+    phase: CubicPhase,
     /// Bytes that may be in flight, with the fraction of a byte that acknowledgements leave.
     window: f64,
     /// The slow-start threshold in bytes; infinite before the first congestion.
@@ -39,7 +39,7 @@ pub(super) struct Cubic {
     /// Bytes of the window before the last reduction, for fast convergence (RFC 9438 §4.7); 0 after persistent
     /// congestion.
     last_w_max: f64,
-    last_reduction: Option<Reduction>,
+    last_reduction: Option<WindowReduction>,
     /// Most bytes in flight since the last reduction.
     max_in_flight: u32,
     /// The application had too little for the window when it sent last.
@@ -49,21 +49,21 @@ pub(super) struct Cubic {
 
 /// The phases of RFC 9002 §7.3.
 #[derive(Debug, Clone)]
-enum Phase {
+enum CubicPhase {
     SlowStart(DelayIncrease),
     /// Until a packet is acknowledged that was sent after the reduction (RFC 9002 §7.3.2).
     Recovery {
         /// One packet may leave though the window is full.
         may_send_one: bool,
         /// Growth once the period is over.
-        next: Growth,
+        next: WindowGrowth,
     },
-    CongestionAvoidance(Epoch),
+    CongestionAvoidance(AvoidancePeriod),
 }
 
 /// The last reduction of the window.
 #[derive(Debug, Clone, Copy)]
-struct Reduction {
+struct WindowReduction {
     at: Timestamp,
     /// Made for persistent congestion (RFC 9002 §7.6.2).
     persistent: bool,
@@ -71,27 +71,27 @@ struct Reduction {
 
 /// A period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
-struct Epoch {
+struct AvoidancePeriod {
     /// When the period began, moved by the time for which the application limited sending (RFC 9438 §5.8).
     start: Timestamp,
     /// When the window could grow last.
     grown: Timestamp,
     /// End of the time since then for which the application limited sending.
     limited_until: Option<Timestamp>,
-    growth: Growth,
+    growth: WindowGrowth,
 }
 
 /// The two windows of congestion avoidance, of which the larger one counts.
 #[derive(Debug, Clone, Copy)]
-struct Growth {
-    curve: Curve,
+struct WindowGrowth {
+    curve: CubicCurve,
     /// W_est (RFC 9438 §4.3).
     reno: RenoEstimate,
 }
 
 /// W_cubic (RFC 9438 §4.2).
 #[derive(Debug, Clone, Copy)]
-struct Curve {
+struct CubicCurve {
     /// W_max in bytes.
     w_max: f64,
     /// Seconds until the window is `w_max`.
@@ -100,25 +100,25 @@ struct Curve {
     c: f64,
 }
 
-impl Curve {
+impl CubicCurve {
     /// The curve from `window` bytes to `w_max`.
     fn new(w_max: f64, window: f64, datagram: f64) -> Self {
-        let c = C * datagram;
+        let c = CUBIC_C * datagram;
         Self { w_max, k: ((w_max - window).max(0.0) / c).cbrt(), c }
     }
 
-    fn window(self, since: Duration) -> f64 {
+    fn window_at(self, since: Duration) -> f64 {
         self.c * (since.as_secs_f64() - self.k).powi(3) + self.w_max
     }
 }
 
-impl Epoch {
-    fn new(now: Timestamp, growth: Growth) -> Self {
+impl AvoidancePeriod {
+    fn new(now: Timestamp, growth: WindowGrowth) -> Self {
         Self { start: now, grown: now, limited_until: None, growth }
     }
 
     /// Time of the period `now`, when the window may grow.
-    fn grow(&mut self, now: Timestamp) -> Duration {
+    fn growth_time(&mut self, now: Timestamp) -> Duration {
         if let Some(limited_until) = self.limited_until.take() {
             self.start += limited_until.saturating_duration_since(self.grown);
         }
@@ -131,7 +131,7 @@ impl Cubic {
     /// A path on which `window` bytes may be in flight to begin with.
     pub(super) fn new(window: u32, max_datagram: u16) -> Self {
         Self {
-            phase: Phase::SlowStart(DelayIncrease::default()),
+            phase: CubicPhase::SlowStart(DelayIncrease::default()),
             window: f64::from(window).max(f64::from(MIN_WINDOW_PACKETS) * f64::from(max_datagram)),
             threshold: f64::INFINITY,
             in_flight: 0,
@@ -145,23 +145,23 @@ impl Cubic {
     }
 
     /// Bytes that may be in flight.
-    pub(super) fn window(&self) -> u32 {
-        bytes(self.window)
+    pub(super) fn window_bytes(&self) -> u32 {
+        whole_bytes(self.window)
     }
 
     /// Bytes that are in flight.
-    pub(super) fn in_flight(&self) -> u32 {
+    pub(super) fn in_flight_bytes(&self) -> u32 {
         self.in_flight
     }
 
     /// Whether the window doubles in a round trip.
     pub(super) fn is_slow_start(&self) -> bool {
-        matches!(self.phase, Phase::SlowStart(_))
+        matches!(self.phase, CubicPhase::SlowStart(_))
     }
 
     /// Whether a packet may leave though the window is full: the first after a reduction (RFC 9002 §7.3.2).
     pub(super) fn may_send_one(&self) -> bool {
-        matches!(self.phase, Phase::Recovery { may_send_one: true, .. })
+        matches!(self.phase, CubicPhase::Recovery { may_send_one: true, .. })
     }
 
     /// A packet of `sent_bytes` leaves. `app_limited` is whether the application has nothing more to send, if that is
@@ -169,16 +169,16 @@ impl Cubic {
     pub(super) fn on_packet_sent(&mut self, now: Timestamp, sent_bytes: u32, app_limited: Option<bool>) {
         let (was_idle, was_limited) = (self.in_flight == 0, self.app_limited);
         self.in_flight = self.in_flight.saturating_add(sent_bytes);
-        let window = self.window();
+        let window = self.window_bytes();
         let room = window.saturating_sub(self.in_flight);
         let is_half_used = self.is_slow_start() && self.in_flight >= window / 2;
         self.app_limited =
             app_limited != Some(false) && room > APP_LIMITED_PACKETS * u32::from(self.max_datagram) && !is_half_used;
         self.last_sent = Some(now);
         match &mut self.phase {
-            Phase::SlowStart(_) => {}
-            Phase::Recovery { may_send_one, .. } => *may_send_one = false,
-            Phase::CongestionAvoidance(epoch) => {
+            CubicPhase::SlowStart(_) => {}
+            CubicPhase::Recovery { may_send_one, .. } => *may_send_one = false,
+            CubicPhase::CongestionAvoidance(epoch) => {
                 // The path was idle, or its window was not used (RFC 9438 §5.8): until now.
                 let was_limited = was_limited && !self.app_limited && epoch.limited_until.is_some();
                 if was_idle || was_limited {
@@ -190,8 +190,8 @@ impl Cubic {
 
     /// A packet that was sent at `sent` has measured the round-trip time `rtt`.
     pub(super) fn on_rtt_update(&mut self, sent: Timestamp, now: Timestamp, rtt: Duration) {
-        let is_large = self.window >= MIN_THRESHOLD_PACKETS * self.datagram();
-        let Phase::SlowStart(delay) = &mut self.phase else { return };
+        let is_large = self.window >= MIN_THRESHOLD_PACKETS * self.datagram_bytes();
+        let CubicPhase::SlowStart(delay) = &mut self.phase else { return };
         if delay.on_rtt(sent, self.last_sent.unwrap_or(sent), rtt) && is_large {
             self.threshold = self.threshold.min(self.window);
         }
@@ -202,39 +202,40 @@ impl Cubic {
     pub(super) fn on_ack(&mut self, sent: Timestamp, acked_bytes: u32, smoothed_rtt: Duration, now: Timestamp) {
         self.max_in_flight = self.max_in_flight.max(self.in_flight);
         self.in_flight = self.in_flight.saturating_sub(acked_bytes);
-        if let Phase::Recovery { next, .. } = self.phase
+        if let CubicPhase::Recovery { next, .. } = self.phase
             && self.is_since_reduction(sent)
         {
-            self.phase = Phase::CongestionAvoidance(Epoch::new(now, next));
+            self.phase = CubicPhase::CongestionAvoidance(AvoidancePeriod::new(now, next));
         }
         if self.app_limited {
             // RFC 9438 §5.8, RFC 9002 §7.8.
-            if let Phase::CongestionAvoidance(epoch) = &mut self.phase {
+            if let CubicPhase::CongestionAvoidance(epoch) = &mut self.phase {
                 epoch.limited_until = Some(now);
             }
             return;
         }
-        let datagram = self.datagram();
-        let factor = if self.is_slow_start() { MAX_UNUSED_IN_SLOW_START } else { MAX_UNUSED };
+        let datagram = self.datagram_bytes();
+        let factor = if self.is_slow_start() { MAX_SLOW_START_UNUSED_FACTOR } else { MAX_UNUSED_FACTOR };
         let most = (f64::from(self.max_in_flight) * factor).max(self.min_window());
         if self.window >= most {
             return;
         }
         match &mut self.phase {
-            Phase::SlowStart(_) => {
+            CubicPhase::SlowStart(_) => {
                 self.window = (self.window + f64::from(acked_bytes)).min(most);
                 self.leave_slow_start(now);
             }
-            Phase::Recovery { .. } => {}
-            Phase::CongestionAvoidance(epoch) => {
-                let since = epoch.grow(now);
-                let Growth { curve, reno } = &mut epoch.growth;
-                reno.on_ack(acked_bytes);
-                let reno = f64::from(reno.window());
+            CubicPhase::Recovery { .. } => {}
+            CubicPhase::CongestionAvoidance(epoch) => {
+                let since = epoch.growth_time(now);
+                let WindowGrowth { curve, reno } = &mut epoch.growth;
+                reno.grow_by_acked(acked_bytes);
+                let reno = f64::from(reno.reno_window());
                 // Below W_est it is the window (RFC 9438 §4.3).
-                if curve.window(since) >= reno {
-                    let target = curve.window(since + smoothed_rtt).clamp(self.window, self.window * MAX_TARGET);
-                    self.window = approach(self.window, target, acked_bytes.into(), datagram).min(most);
+                if curve.window_at(since) >= reno {
+                    let target =
+                        curve.window_at(since + smoothed_rtt).clamp(self.window, self.window * MAX_TARGET_FACTOR);
+                    self.window = approach_target(self.window, target, acked_bytes.into(), datagram).min(most);
                 }
                 self.window = self.window.max(reno);
             }
@@ -264,8 +265,8 @@ impl Cubic {
         }
         // RFC 9002 §7.6.2, RFC 9438 §4.8.
         self.window = self.min_window();
-        self.phase = Phase::SlowStart(DelayIncrease::default());
-        self.last_reduction = Some(Reduction { at: now, persistent });
+        self.phase = CubicPhase::SlowStart(DelayIncrease::default());
+        self.last_reduction = Some(WindowReduction { at: now, persistent });
         (self.last_w_max, self.max_in_flight) = (0.0, 0);
         true
     }
@@ -273,21 +274,21 @@ impl Cubic {
     /// A router reports congestion, or a packet is lost: multiplicative decrease (RFC 9438 §4.6) with fast convergence
     /// (§4.7), unless the last one is not over. Returns whether the window is reduced.
     pub(super) fn on_congestion(&mut self, now: Timestamp) -> bool {
-        if let Phase::Recovery { .. } = self.phase {
+        if let CubicPhase::Recovery { .. } = self.phase {
             return false;
         }
-        let (datagram, window) = (self.datagram(), self.window);
+        let (datagram, window) = (self.datagram_bytes(), self.window);
         let reduced = (window * BETA).max(self.min_window());
         let w_max = if window < self.last_w_max { window * f64::midpoint(1.0, BETA) } else { window };
-        let next = Growth {
-            curve: Curve::new(w_max, reduced, datagram),
-            reno: RenoEstimate::reduced(bytes(window), self.max_datagram.into()),
+        let next = WindowGrowth {
+            curve: CubicCurve::new(w_max, reduced, datagram),
+            reno: RenoEstimate::after_congestion(whole_bytes(window), self.max_datagram.into()),
         };
         self.last_w_max = window;
         self.window = reduced;
         self.threshold = reduced.max(MIN_THRESHOLD_PACKETS * datagram);
-        self.phase = Phase::Recovery { may_send_one: true, next };
-        self.last_reduction = Some(Reduction { at: now, persistent: false });
+        self.phase = CubicPhase::Recovery { may_send_one: true, next };
+        self.last_reduction = Some(WindowReduction { at: now, persistent: false });
         self.max_in_flight = 0;
         true
     }
@@ -296,7 +297,7 @@ impl Cubic {
     /// because the initial window is computed anew (RFC 9002 §7.2); later it has as many bytes (RFC 8899 §3).
     pub(super) fn on_mtu_update(&mut self, max_datagram: u16) {
         if self.threshold.is_infinite() {
-            self.window *= f64::from(max_datagram) / self.datagram();
+            self.window *= f64::from(max_datagram) / self.datagram_bytes();
         }
         self.max_datagram = max_datagram;
         self.window = self.window.max(self.min_window());
@@ -306,25 +307,25 @@ impl Cubic {
     pub(super) fn on_packet_discarded(&mut self, discarded_bytes: u32) {
         self.in_flight = self.in_flight.saturating_sub(discarded_bytes);
         // What is not sent again cannot be the packet that may leave.
-        if let Phase::Recovery { may_send_one, .. } = &mut self.phase {
+        if let CubicPhase::Recovery { may_send_one, .. } = &mut self.phase {
             *may_send_one = false;
         }
     }
 
     /// Restores the state `before` a reduction that was spurious (RFC 9438 §4.9.2); what is in flight, and was sent, is
     /// as now.
-    pub(super) fn undo(&mut self, before: Self) {
+    pub(super) fn restore_state(&mut self, before: Self) {
         let max_in_flight = self.max_in_flight.max(before.max_in_flight);
         let Self { in_flight, app_limited, last_sent, .. } = *self;
         *self = Self { in_flight, app_limited, last_sent, max_in_flight, ..before };
     }
 
-    fn datagram(&self) -> f64 {
+    fn datagram_bytes(&self) -> f64 {
         self.max_datagram.max(1).into()
     }
 
     fn min_window(&self) -> f64 {
-        f64::from(MIN_WINDOW_PACKETS) * self.datagram()
+        f64::from(MIN_WINDOW_PACKETS) * self.datagram_bytes()
     }
 
     fn is_since_reduction(&self, sent: Timestamp) -> bool {
@@ -334,18 +335,18 @@ impl Cubic {
     /// Enters congestion avoidance once the window has reached the threshold (RFC 9438 §4.10).
     fn leave_slow_start(&mut self, now: Timestamp) {
         if self.is_slow_start() && self.window >= self.threshold {
-            let growth = Growth {
-                curve: Curve::new(self.window, self.window, self.datagram()),
-                reno: RenoEstimate::after_slow_start(self.window(), self.max_datagram.into()),
+            let growth = WindowGrowth {
+                curve: CubicCurve::new(self.window, self.window, self.datagram_bytes()),
+                reno: RenoEstimate::after_slow_start(self.window_bytes(), self.max_datagram.into()),
             };
-            self.phase = Phase::CongestionAvoidance(Epoch::new(now, growth));
+            self.phase = CubicPhase::CongestionAvoidance(AvoidancePeriod::new(now, growth));
         }
     }
 }
 
 /// The window after `acked` bytes, each packet of which has brought it nearer to `target` by a part `packet / window`
 /// of the rest (RFC 9438 §4.2). There are as many steps as packets were sent.
-fn approach(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 {
+fn approach_target(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 {
     while acked > 0.0 {
         let packet = acked.min(datagram);
         window += (target - window) * packet / window;
@@ -360,7 +361,7 @@ fn approach(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 
     clippy::cast_sign_loss,
     reason = "no window is negative, a large one saturates"
 )]
-fn bytes(window: f64) -> u32 {
+fn whole_bytes(window: f64) -> u32 {
     window as u32
 }
 

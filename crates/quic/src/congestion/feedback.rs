@@ -5,8 +5,8 @@
 //! `quic::connection` reads each ACK frame before s2n-quic does, which then passes to the controller what the frame
 //! acknowledges.
 
-use crate::metrics::Metrics;
-use litequic_base::number::Number;
+use crate::metrics::QuicMetrics;
+use litequic_base::number::RelaxedCell;
 use std::sync::Arc;
 
 /// Paths of a connection at most: s2n-quic has no more, and forgets none.
@@ -16,31 +16,31 @@ const MAX_PATHS: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct PathFeedback {
     /// Packets that were declared lost and have arrived, of which the controller was not notified yet.
-    spurious_losses: Number,
+    spurious_losses: RelaxedCell,
     /// 1 if packets are paced, and the controller was in slow start at the last burst.
-    slow_start: Number,
+    slow_start: RelaxedCell,
     /// Bursts of packets so far, while packets are paced.
-    bursts: Number,
-    metrics: Arc<Metrics>,
+    bursts: RelaxedCell,
+    metrics: Arc<QuicMetrics>,
 }
 
 impl PathFeedback {
     /// Feedback of a new path, whose undone reductions `metrics` counts.
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(metrics: Arc<QuicMetrics>) -> Self {
         Self { metrics, ..Self::default() }
     }
 
     /// Reports that `packets` that were declared lost have arrived. An ACK frame may acknowledge nothing else, and then
     /// no controller is called: the report waits for the next.
-    pub(crate) fn report(&self, packets: u32) {
-        self.spurious_losses.add(packets.into());
+    pub(crate) fn report_arrived(&self, packets: u32) {
+        self.spurious_losses.add_saturating(packets.into());
     }
 
     /// Takes the number of packets that were reported.
-    pub(crate) fn take(&self) -> u32 {
+    pub(crate) fn take_arrived(&self) -> u32 {
         match self.spurious_losses.get() {
             0 => 0,
-            _ => u32::try_from(self.spurious_losses.take()).unwrap_or(u32::MAX),
+            _ => u32::try_from(self.spurious_losses.take_value()).unwrap_or(u32::MAX),
         }
     }
 
@@ -50,9 +50,9 @@ impl PathFeedback {
     }
 
     /// A burst begins, in slow start or not.
-    pub(super) fn set_slow_start(&self, slow_start: bool) {
+    pub(super) fn record_burst(&self, slow_start: bool) {
         self.slow_start.set(slow_start.into());
-        self.bursts.add(1);
+        self.bursts.add_saturating(1);
     }
 
     /// Bursts of packets that have begun so far.
@@ -72,7 +72,7 @@ pub(crate) struct PathFeedbacks([Option<Arc<PathFeedback>>; MAX_PATHS]);
 
 impl PathFeedbacks {
     /// A path was created, in place of another that no packet was authenticated for, if its number is not new.
-    pub(crate) fn bind(&mut self, path: u64, feedback: Option<Arc<PathFeedback>>) {
+    pub(crate) fn bind_feedback(&mut self, path: u64, feedback: Option<Arc<PathFeedback>>) {
         if let Some(place) = usize::try_from(path).ok().and_then(|path| self.0.get_mut(path)) {
             *place = feedback;
         }
@@ -91,19 +91,19 @@ mod tests {
     #[test]
     fn what_is_reported_is_taken_once_whichever_clone_takes_it() {
         let feedback = Arc::<PathFeedback>::default();
-        feedback.report(2);
-        feedback.report(1);
-        assert_eq!((feedback.clone().take(), feedback.take()), (3, 0));
+        feedback.report_arrived(2);
+        feedback.report_arrived(1);
+        assert_eq!((feedback.clone().take_arrived(), feedback.take_arrived()), (3, 0));
     }
 
     #[test]
     fn a_path_beyond_the_last_has_no_feedback() {
         let mut paths = PathFeedbacks::default();
         for path in [0, 4, 5, u64::MAX] {
-            paths.bind(path, Some(Arc::default()));
+            paths.bind_feedback(path, Some(Arc::default()));
             assert_eq!(paths.get(path).is_some(), path < 5, "{path}");
         }
-        paths.bind(4, None);
+        paths.bind_feedback(4, None);
         assert!(paths.get(4).is_none());
     }
 }

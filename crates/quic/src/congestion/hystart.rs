@@ -5,7 +5,7 @@ use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
 /// Round-trip times of a round that are compared.
-const SAMPLES: u32 = 8;
+const MAX_ROUND_SAMPLES: u32 = 8;
 /// Part of the last round's shortest round-trip time by which this round's must be longer: an eighth.
 const INCREASE_PART: u32 = 8;
 /// Least increase that counts.
@@ -31,14 +31,14 @@ impl DelayIncrease {
         if self.round.is_none_or(|round| sent >= round) {
             *self = Self { last: self.current, current: None, samples: 0, round: Some(last_sent) };
         }
-        if self.samples >= SAMPLES {
+        if self.samples >= MAX_ROUND_SAMPLES {
             return false;
         }
         self.samples += 1;
         let current = self.current.map_or(rtt, |current| current.min(rtt));
         self.current = Some(current);
         let increase = |last: Duration| (last / INCREASE_PART).clamp(MIN_INCREASE, MAX_INCREASE);
-        self.samples == SAMPLES && self.last.is_some_and(|last| current >= last + increase(last))
+        self.samples == MAX_ROUND_SAMPLES && self.last.is_some_and(|last| current >= last + increase(last))
     }
 }
 

@@ -31,4 +31,4 @@ mod undo;
 pub(super) use buffer::BottleneckBuffer;
 pub(super) use controller::Controller;
 pub(super) use feedback::{PathFeedback, PathFeedbacks};
-pub(super) use rtt::round_trip;
+pub(super) use rtt::current_rtt;

@@ -10,32 +10,32 @@ use std::time::Duration;
 
 /// Paths whose shortest round trip is below this are near: those of a machine, a network, a city. 1 Gbit/s sends what a
 /// socket with the default buffer holds within 1 ms; on a path of 5 ms slow start overflows it as well.
-const NEAR: Duration = Duration::from_millis(6);
+const MAX_NEAR_RTT: Duration = Duration::from_millis(6);
 /// Packets that may wait for the client at first: a socket with the default buffer holds 92, of which the kernel gives
 /// a quarter back late (`udp_rmem_release` of net/ipv4/udp.c).
-const FIRST_WAITING: u32 = 48;
+const INITIAL_WAITING_PACKETS: u32 = 48;
 /// Packets that may wait at least.
-const MIN_WAITING: u32 = 16;
+const MIN_WAITING_PACKETS: u32 = 16;
 /// Packets up to which that grows by a quarter each round trip, and beyond by a step, until the first loss, which shows
 /// what the socket holds: nearly as much as one with the default buffer holds.
-const FAST_UNTIL: u32 = 64;
+const MAX_FAST_GROWTH_PACKETS: u32 = 64;
 /// Part by which it grows until then, and by which it falls for a loss: a quarter.
-const PART: u32 = 4;
+const WAITING_PART: u32 = 4;
 /// Packets by which it grows beyond.
-const STEP: u32 = 8;
+const STEP_PACKETS: u32 = 8;
 /// Round trips after which it does, behind the first loss.
 const STEP_ROUNDS: u32 = 16;
 /// Round trips to which further losses prolong that, each by two.
 const MAX_STEP_ROUNDS: u32 = 1024;
 /// Round trips whose best delivery counts.
-const ROUNDS: usize = 8;
+const DELIVERY_ROUNDS: usize = 8;
 /// Losses with [`MIN_WAITING`] packets waiting, after which something else overflows, and the limit ends: a router's
 /// buffer that others fill.
-const MAX_VAIN: u8 = 3;
+const MAX_LOSSES_AT_MINIMUM: u8 = 3;
 
 /// The current round trip.
 #[derive(Debug, Clone, Copy)]
-struct Round {
+struct DeliveryRound {
     began: Timestamp,
     /// Bytes that were acknowledged since then.
     delivered: u64,
@@ -47,9 +47,9 @@ struct Round {
 /// The limit of one path.
 #[derive(Debug, Clone)]
 pub(super) struct NearLimit {
-    round: Option<Round>,
+    round: Option<DeliveryRound>,
     /// Bytes that were delivered within the shortest round trip, by the rate of each of the last round trips.
-    delivered: [u32; ROUNDS],
+    delivered: [u32; DELIVERY_ROUNDS],
     next: usize,
     /// Packets that may wait for the client.
     waiting: u32,
@@ -58,7 +58,7 @@ pub(super) struct NearLimit {
     /// After how many of them it grows by a step; 0 before the first loss.
     step_rounds: u32,
     /// Losses in spite of the limit.
-    vain: u8,
+    losses_at_minimum: u8,
     /// Bytes that may be in flight; `None` where nothing limits them.
     limit: Option<u32>,
 }
@@ -67,12 +67,12 @@ impl Default for NearLimit {
     fn default() -> Self {
         Self {
             round: None,
-            delivered: [0; ROUNDS],
+            delivered: [0; DELIVERY_ROUNDS],
             next: 0,
-            waiting: FIRST_WAITING,
+            waiting: INITIAL_WAITING_PACKETS,
             rounds: 0,
             step_rounds: 0,
-            vain: 0,
+            losses_at_minimum: 0,
             limit: None,
         }
     }
@@ -80,17 +80,24 @@ impl Default for NearLimit {
 
 impl NearLimit {
     /// Bytes that may be in flight; `None` where the path is not near.
-    pub(super) const fn limit(&self) -> Option<u32> {
+    pub(super) const fn in_flight_limit(&self) -> Option<u32> {
         self.limit
     }
 
     /// `bytes` were acknowledged at `now`, the newest of them sent at `sent`.
-    pub(super) fn on_ack(&mut self, sent: Timestamp, now: Timestamp, bytes: u32, min_rtt: Duration, max_datagram: u16) {
-        if min_rtt >= NEAR || min_rtt.is_zero() || self.vain >= MAX_VAIN {
+    pub(super) fn on_bytes_delivered(
+        &mut self,
+        sent: Timestamp,
+        now: Timestamp,
+        bytes: u32,
+        min_rtt: Duration,
+        max_datagram: u16,
+    ) {
+        if min_rtt >= MAX_NEAR_RTT || min_rtt.is_zero() || self.losses_at_minimum >= MAX_LOSSES_AT_MINIMUM {
             self.limit = None;
             return;
         }
-        let next = Round { began: now, delivered: 0, longest: Duration::ZERO };
+        let next = DeliveryRound { began: now, delivered: 0, longest: Duration::ZERO };
         let Some(round) = &mut self.round else {
             self.round = Some(next);
             return;
@@ -106,13 +113,14 @@ impl NearLimit {
         if let Some(slot) = self.delivered.get_mut(self.next) {
             *slot = u32::try_from(within).unwrap_or(u32::MAX);
         }
-        self.next = (self.next + 1) % ROUNDS;
+        self.next = (self.next + 1) % DELIVERY_ROUNDS;
         self.rounds += 1;
         if self.step_rounds == 0 {
-            let growth = if self.waiting < FAST_UNTIL { self.waiting / PART } else { STEP };
+            let growth =
+                if self.waiting < MAX_FAST_GROWTH_PACKETS { self.waiting / WAITING_PART } else { STEP_PACKETS };
             self.waiting = self.waiting.saturating_add(growth);
         } else if self.rounds >= self.step_rounds {
-            (self.rounds, self.waiting) = (0, self.waiting.saturating_add(STEP));
+            (self.rounds, self.waiting) = (0, self.waiting.saturating_add(STEP_PACKETS));
         }
         let best = self.delivered.iter().copied().max().unwrap_or_default();
         self.limit = Some(best.saturating_add(self.waiting.saturating_mul(max_datagram.into())));
@@ -123,9 +131,9 @@ impl NearLimit {
         if self.limit.is_none() {
             return;
         }
-        self.vain += u8::from(self.waiting == MIN_WAITING);
+        self.losses_at_minimum += u8::from(self.waiting == MIN_WAITING_PACKETS);
         // What waited was a quarter more than the socket holds, at most.
-        self.waiting = (self.waiting - self.waiting / PART).max(MIN_WAITING);
+        self.waiting = (self.waiting - self.waiting / WAITING_PART).max(MIN_WAITING_PACKETS);
         self.rounds = 0;
         self.step_rounds = self.step_rounds.saturating_mul(2).clamp(STEP_ROUNDS, MAX_STEP_ROUNDS);
     }
@@ -153,12 +161,12 @@ mod tests {
         fn round(&mut self, packets: u32, min_rtt: Duration, took: Duration) -> Option<u32> {
             let sent = self.now;
             self.now += took;
-            self.limit.on_ack(sent, self.now, packets * u32::from(DATAGRAM), min_rtt, DATAGRAM);
+            self.limit.on_bytes_delivered(sent, self.now, packets * u32::from(DATAGRAM), min_rtt, DATAGRAM);
             self.packets()
         }
 
         fn packets(&self) -> Option<u32> {
-            self.limit.limit().map(|bytes| bytes / u32::from(DATAGRAM))
+            self.limit.in_flight_limit().map(|bytes| bytes / u32::from(DATAGRAM))
         }
     }
 
@@ -168,7 +176,7 @@ mod tests {
         assert_eq!(path.packets(), None);
         assert_eq!(path.round(10, MIN_RTT, MIN_RTT), None, "the first round trip begins");
         assert_eq!(path.round(10, MIN_RTT, MIN_RTT), Some(10 + 60));
-        assert_eq!(path.round(10, NEAR, NEAR), None);
+        assert_eq!(path.round(10, MAX_NEAR_RTT, MAX_NEAR_RTT), None);
         assert_eq!(path.round(10, Duration::ZERO, MIN_RTT), None);
     }
 
@@ -182,7 +190,7 @@ mod tests {
         // Twenty round trips' worth of waiting is not the path's.
         assert_eq!(path.round(100, MIN_RTT, 20 * MIN_RTT), Some(5 + waiting));
         assert_eq!(path.round(100, MIN_RTT, 2 * MIN_RTT), Some(50 + waiting));
-        for _ in 0..ROUNDS - 1 {
+        for _ in 0..DELIVERY_ROUNDS - 1 {
             assert_eq!(path.round(1, MIN_RTT, MIN_RTT), Some(50 + waiting), "the best of the last ones");
         }
         assert_eq!(path.round(1, MIN_RTT, MIN_RTT), Some(1 + waiting));
@@ -206,7 +214,7 @@ mod tests {
         for expected in [16, 32, 64, 128, 256, 512, 1024, 1024] {
             assert_eq!(rounds_to_grow(&mut path), Some(expected));
             path.limit.on_loss();
-            path.limit.waiting = path.limit.waiting.max(2 * MIN_WAITING);
+            path.limit.waiting = path.limit.waiting.max(2 * MIN_WAITING_PACKETS);
         }
     }
 
@@ -220,7 +228,7 @@ mod tests {
         let (waiting, sent) = (path.limit.waiting, path.now);
         path.now += Duration::from_millis(90);
         for _ in 0..100 {
-            path.limit.on_ack(sent, path.now, DATAGRAM.into(), MIN_RTT, DATAGRAM);
+            path.limit.on_bytes_delivered(sent, path.now, DATAGRAM.into(), MIN_RTT, DATAGRAM);
         }
         assert_eq!(path.round(0, MIN_RTT, MIN_RTT), Some(waiting));
         assert_eq!(path.round(50, MIN_RTT, MIN_RTT), Some(50 + waiting), "the next round trip counts");
@@ -230,7 +238,7 @@ mod tests {
     fn losses_in_spite_of_the_least_limit_end_it() {
         let mut path = Path::new();
         path.limit.on_loss();
-        assert_eq!(path.limit.waiting, FIRST_WAITING, "nothing was limited");
+        assert_eq!(path.limit.waiting, INITIAL_WAITING_PACKETS, "nothing was limited");
         for _ in 0..2 {
             path.round(0, MIN_RTT, MIN_RTT);
         }
@@ -239,6 +247,6 @@ mod tests {
             path.round(0, MIN_RTT, MIN_RTT).is_none()
         });
         // 60, 45, 34, 26, 20, and three at 16.
-        assert_eq!(losses, Some(5 + u32::from(MAX_VAIN)));
+        assert_eq!(losses, Some(5 + u32::from(MAX_LOSSES_AT_MINIMUM)));
     }
 }

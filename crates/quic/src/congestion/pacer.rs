@@ -28,7 +28,7 @@ const MIN_PACED_RTT: Duration = Duration::from_millis(2);
 /// The pacing of one path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pacer {
-    mode: Mode,
+    mode: PacingMode,
     /// What the path's buffer holds, which outlasts a change of the mode.
     limit: ShortenedBursts,
     /// What may leave while the mode is [`Mode::Unpaced`]. It outlasts timed bursts: round trips of about
@@ -38,7 +38,7 @@ pub(super) struct Pacer {
 
 /// How packets leave, with the state that ends with the mode.
 #[derive(Debug, Clone, Default)]
-enum Mode {
+enum PacingMode {
     /// Packets leave at once, until an [`UnpacedBurst`] is over. The first packet may change the mode.
     #[default]
     Unpaced,
@@ -49,47 +49,47 @@ enum Mode {
 impl Pacer {
     /// A packet was sent. `rate` is evaluated once a burst, when it begins.
     pub(super) fn on_packet_sent(&mut self, sent: SentPacket, rate: impl FnOnce() -> Bandwidth) {
-        if matches!(self.mode, Mode::Unpaced) != (sent.round_trip < MIN_PACED_RTT) {
+        if matches!(self.mode, PacingMode::Unpaced) != (sent.round_trip < MIN_PACED_RTT) {
             self.on_rtt_changed(sent.round_trip);
         }
         match &mut self.mode {
-            Mode::Unpaced => self.unpaced.spend(sent.bytes),
-            Mode::Timed(bursts) => bursts.spend(&sent, &mut self.limit, rate),
+            PacingMode::Unpaced => self.unpaced.spend_burst_bytes(sent.bytes),
+            PacingMode::Timed(bursts) => bursts.add_sent_packet(&sent, &mut self.limit, rate),
         }
     }
 
     /// The path's round-trip time was measured for the first time, is much shorter than it was, or has crossed
     /// [`MIN_PACED_RTT`]: packets paced by a guess, or by a pause of the path, are due at once.
     pub(super) fn on_rtt_changed(&mut self, rtt: Duration) {
-        self.mode = if rtt < MIN_PACED_RTT { Mode::Unpaced } else { Mode::Timed(TimedBursts::default()) };
+        self.mode = if rtt < MIN_PACED_RTT { PacingMode::Unpaced } else { PacingMode::Timed(TimedBursts::default()) };
     }
 
     /// An acknowledgement came. The packets that it releases begin another burst; with `coalesce`, the packets of
     /// several acknowledgements leave together.
     pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, coalesce: bool) {
         match &mut self.mode {
-            Mode::Unpaced => self.unpaced.on_ack(now, bytes, max_datagram),
-            Mode::Timed(bursts) => {
-                self.limit.on_ack(bytes, max_datagram);
-                bursts.on_ack(now, max_datagram, coalesce && self.limit.interval.is_none());
+            PacingMode::Unpaced => self.unpaced.renew_burst(now, bytes, max_datagram),
+            PacingMode::Timed(bursts) => {
+                self.limit.record_acked_bytes(bytes, max_datagram);
+                bursts.end_burst_on_ack(now, max_datagram, coalesce && self.limit.interval.is_none());
             }
         }
     }
 
     /// Limits bursts to `burst_limit`: the path's buffer holds that much.
     pub(super) fn limit_burst(&mut self, burst_limit: Option<Duration>) {
-        self.limit.set_limit(burst_limit);
+        self.limit.limit_interval(burst_limit);
     }
 
     /// Returns when the next burst may leave; `None` if at once.
     pub(super) fn next_send_time(&self) -> Option<Timestamp> {
-        let Mode::Timed(bursts) = &self.mode else { return None };
-        bursts.next_send_time.map(|next_send_time| next_send_time + self.limit.delay())
+        let PacingMode::Timed(bursts) = &self.mode else { return None };
+        bursts.next_send_time.map(|next_send_time| next_send_time + self.limit.burst_delay())
     }
 
     /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
     pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
-        matches!(self.mode, Mode::Unpaced) && self.unpaced.is_over(in_flight, max_datagram)
+        matches!(self.mode, PacingMode::Unpaced) && self.unpaced.is_burst_spent(in_flight, max_datagram)
     }
 }
 

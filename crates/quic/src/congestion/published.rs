@@ -35,7 +35,7 @@ impl PublishedState {
     pub(super) fn publish_cubic(&mut self, cubic: &Cubic, cause: SlowStartExitCause, publisher: &mut impl Publisher) {
         let slow_start = cubic.is_slow_start();
         if self.slow_start && !slow_start {
-            publisher.on_slow_start_exited(cause, cubic.window());
+            publisher.on_slow_start_exited(cause, cubic.window_bytes());
         }
         self.slow_start = slow_start;
     }

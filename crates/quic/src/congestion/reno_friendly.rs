@@ -27,14 +27,14 @@ pub(super) struct RenoEstimate {
 
 impl RenoEstimate {
     /// Congestion reduced `window`, in bytes.
-    pub(super) fn reduced(window: u32, datagram: u32) -> Self {
-        let prior = packets(window, datagram);
+    pub(super) fn after_congestion(window: u32, datagram: u32) -> Self {
+        let prior = whole_packets(window, datagram);
         Self::starting_at(prior.saturating_mul(BETA_TENTHS) / 10, prior, datagram)
     }
 
     /// Slow start ended with `window`, in bytes, without congestion (RFC 9438 §4.10).
     pub(super) fn after_slow_start(window: u32, datagram: u32) -> Self {
-        let prior = packets(window, datagram);
+        let prior = whole_packets(window, datagram);
         Self::starting_at(prior, prior, datagram)
     }
 
@@ -43,10 +43,10 @@ impl RenoEstimate {
     }
 
     /// Grows the window by `bytes` that were acknowledged while the path was used in full.
-    pub(super) fn on_ack(&mut self, bytes: u32) {
+    pub(super) fn grow_by_acked(&mut self, bytes: u32) {
         self.acknowledged += f64::from(bytes);
         let alpha = if self.window < self.prior { ALPHA } else { ALPHA_ABOVE };
-        let a_packet = f64::from(self.window()) / alpha;
+        let a_packet = f64::from(self.reno_window()) / alpha;
         if self.acknowledged >= a_packet {
             self.acknowledged = (self.acknowledged - a_packet).min(a_packet);
             self.window = self.window.saturating_add(1);
@@ -54,12 +54,12 @@ impl RenoEstimate {
     }
 
     /// Bytes of the window.
-    pub(super) fn window(&self) -> u32 {
+    pub(super) fn reno_window(&self) -> u32 {
         self.window.saturating_mul(self.datagram)
     }
 }
 
-fn packets(window: u32, datagram: u32) -> u32 {
+fn whole_packets(window: u32, datagram: u32) -> u32 {
     window / datagram.max(1)
 }
 
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn it_grows_by_alpha_in_a_round_trip_and_by_a_packet_from_the_window_before_on() {
-        let mut estimate = RenoEstimate::reduced(30_900, DATAGRAM);
-        assert_eq!(estimate.window(), 21_000, "whole packets, before and after");
+        let mut estimate = RenoEstimate::after_congestion(30_900, DATAGRAM);
+        assert_eq!(estimate.reno_window(), 21_000, "whole packets, before and after");
         let mut grown = Vec::new();
         for _ in 0..40 {
-            estimate.on_ack(estimate.window());
-            grown.push(estimate.window() / DATAGRAM);
+            estimate.grow_by_acked(estimate.reno_window());
+            grown.push(estimate.reno_window() / DATAGRAM);
         }
         let reached = |packets| grown.iter().position(|window| *window == packets);
         assert_eq!(reached(22), Some(1), "{grown:?}");
@@ -86,17 +86,21 @@ mod tests {
 
     #[test]
     fn it_is_two_packets_at_least_and_grows_alike_in_parts() {
-        assert_eq!(RenoEstimate::reduced(2_000, DATAGRAM).window(), 2_000);
-        assert_eq!(RenoEstimate::reduced(2_000, 0).window(), 0);
+        assert_eq!(RenoEstimate::after_congestion(2_000, DATAGRAM).reno_window(), 2_000);
+        assert_eq!(RenoEstimate::after_congestion(2_000, 0).reno_window(), 0);
         let after_slow_start = || RenoEstimate::after_slow_start(20_000, DATAGRAM);
         let (mut whole, mut parts) = (after_slow_start(), after_slow_start());
         for _ in 0..8 {
-            whole.on_ack(20_000);
-            (0..20).for_each(|_| parts.on_ack(1_000));
+            whole.grow_by_acked(20_000);
+            (0..20).for_each(|_| parts.grow_by_acked(1_000));
         }
-        assert_eq!((whole.window(), parts.window()), (26_000, 26_000), "20 + 21 + … + 25 packets are acknowledged");
+        assert_eq!(
+            (whole.reno_window(), parts.reno_window()),
+            (26_000, 26_000),
+            "20 + 21 + … + 25 packets are acknowledged"
+        );
         let mut large = RenoEstimate::after_slow_start(u32::MAX, u32::MAX / 2);
-        (0..4).for_each(|_| large.on_ack(u32::MAX));
-        assert_eq!(large.window(), u32::MAX);
+        (0..4).for_each(|_| large.grow_by_acked(u32::MAX));
+        assert_eq!(large.reno_window(), u32::MAX);
     }
 }

@@ -5,9 +5,9 @@ use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
 /// Round trips within which a packet that was declared lost is acknowledged if it arrives; later it counts as lost.
-const MAX_ROUND_TRIPS: u32 = 4;
+const MAX_UNDO_ROUND_TRIPS: u32 = 4;
 /// Delay of an acknowledgement, on top of [`MAX_ROUND_TRIPS`] (max_ack_delay, RFC 9000 §18.2).
-const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+const ASSUMED_MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
 /// A reduction of the window, and the state before it.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(super) struct UndoableReduction<T> {
 impl<T> UndoableReduction<T> {
     /// The window is reduced now, for one packet so far. If an earlier reduction is in doubt, the two are treated as
     /// one: their packets cannot be distinguished.
-    pub(super) fn reduce(earlier: Option<Self>, saved: T, now: Timestamp, rtt: Duration) -> Self {
+    pub(super) fn from_reduction(earlier: Option<Self>, saved: T, now: Timestamp, rtt: Duration) -> Self {
         match earlier {
             Some(earlier) if earlier.may_be_spurious(now, rtt) => earlier,
             _ => Self { saved, reduced: now, lost: 0 },
@@ -46,7 +46,8 @@ impl<T> UndoableReduction<T> {
     }
 
     fn may_be_spurious(&self, now: Timestamp, rtt: Duration) -> bool {
-        self.lost > 0 && now.saturating_duration_since(self.reduced) <= rtt * MAX_ROUND_TRIPS + MAX_ACK_DELAY
+        self.lost > 0
+            && now.saturating_duration_since(self.reduced) <= rtt * MAX_UNDO_ROUND_TRIPS + ASSUMED_MAX_ACK_DELAY
     }
 }
 
@@ -63,7 +64,7 @@ mod tests {
 
     /// A reduction at 0 ms for so many packets.
     fn reduced(packets: u32) -> UndoableReduction<u32> {
-        let mut undo = UndoableReduction::reduce(None, 100, at(0), RTT);
+        let mut undo = UndoableReduction::from_reduction(None, 100, at(0), RTT);
         (0..packets).for_each(|_| undo.on_lost());
         undo
     }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn a_reduction_beside_one_in_doubt_is_one_with_it() {
         for (now, before, packets) in [(150, 100, 2), (250, 70, 1)] {
-            let mut undo = UndoableReduction::reduce(Some(reduced(1)), 70, at(now), RTT);
+            let mut undo = UndoableReduction::from_reduction(Some(reduced(1)), 70, at(now), RTT);
             undo.on_lost();
             assert_eq!(undo.on_arrived(1, at(now), RTT), packets == 1);
             assert!(packets == 1 || undo.on_arrived(1, at(now), RTT));

@@ -1,31 +1,31 @@
 //! The packet numbers that s2n-quic has seen acknowledged, as far as they are remembered.
 
-use crate::wire::frame::{BelowZero, Numbers};
+use crate::wire::frame::{BelowZero, NumberRange};
 
 /// Ranges remembered a connection: 2 KiB. Clients report 32 to 255 in a frame, the newest first, and a download without
 /// loss has two or three. A forgotten range costs a merge, no more.
-pub const MAX_RANGES: usize = 128;
+pub const MAX_ACKNOWLEDGED_RANGES: usize = 128;
 
 /// Packet numbers that one connection's client has acknowledged. Ranges are in order, and at least one number that was
 /// not acknowledged stands between two of them: s2n-quic skips numbers on purpose, and closes the connection of a
 /// client that acknowledges one (RFC 9000 §21.4), so that no frame that does may count as an old one.
 #[derive(Debug, Clone, Default)]
-pub struct Acknowledged(Vec<Numbers>);
+pub struct AcknowledgedNumbers(Vec<NumberRange>);
 
-impl Acknowledged {
+impl AcknowledgedNumbers {
     /// Whether an ACK frame acknowledges anything new, or is invalid; what it acknowledges is remembered. What follows
     /// [`BelowZero`] is not: s2n-quic closes the connection.
-    pub fn is_news(&mut self, ack: impl Iterator<Item = Result<Numbers, BelowZero>>) -> bool {
+    pub fn is_news(&mut self, ack: impl Iterator<Item = Result<NumberRange, BelowZero>>) -> bool {
         let mut news = false;
         for range in ack {
             let Ok(range) = range else { return true };
-            news |= self.insert(range);
+            news |= self.insert_range(range);
         }
         news
     }
 
     /// Remembers `range`, together with those that it overlaps or touches. True if any of it is new.
-    fn insert(&mut self, mut range: Numbers) -> bool {
+    fn insert_range(&mut self, mut range: NumberRange) -> bool {
         // The newest range repeats or grows: nearly always.
         if let Some(newest) = self.0.last_mut()
             && newest.low <= range.low
@@ -44,14 +44,14 @@ impl Acknowledged {
         if let Some(joined @ [first, ..]) = self.0.get(begin..end)
             && let [.., last] = joined
         {
-            range = Numbers { low: range.low.min(first.low), high: range.high.max(last.high) };
+            range = NumberRange { low: range.low.min(first.low), high: range.high.max(last.high) };
             if let Some(place) = self.0.get_mut(begin) {
                 *place = range;
             }
             self.0.drain(begin + 1..end);
             return true;
         }
-        if self.0.len() < MAX_RANGES {
+        if self.0.len() < MAX_ACKNOWLEDGED_RANGES {
             self.0.insert(begin, range);
         } else if let Some(older) = self.0.get_mut(..begin)
             && let Some(place) = older.len().checked_sub(1)
@@ -66,7 +66,7 @@ impl Acknowledged {
     }
 
     /// The ranges remembered, the oldest first.
-    pub fn ranges(&self) -> &[Numbers] {
+    pub fn known_ranges(&self) -> &[NumberRange] {
         &self.0
     }
 }
@@ -77,17 +77,17 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
     use std::collections::BTreeSet;
 
-    fn numbers(low: u64, high: u64) -> Numbers {
-        Numbers { low, high }
+    fn numbers(low: u64, high: u64) -> NumberRange {
+        NumberRange { low, high }
     }
 
-    fn is_news(acknowledged: &mut Acknowledged, ranges: &[(u64, u64)]) -> bool {
+    fn is_news(acknowledged: &mut AcknowledgedNumbers, ranges: &[(u64, u64)]) -> bool {
         acknowledged.is_news(ranges.iter().map(|&(low, high)| Ok(numbers(low, high))))
     }
 
     #[test]
     fn what_was_acknowledged_is_no_news_however_it_is_said_again() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(5, 9)]));
         assert!(!is_news(&mut acknowledged, &[(5, 9)]));
         assert!(!is_news(&mut acknowledged, &[(9, 9), (5, 6)]));
@@ -95,23 +95,23 @@ mod tests {
         assert!(is_news(&mut acknowledged, &[(11, 11)]), "side by side");
         assert!(!is_news(&mut acknowledged, &[(5, 11)]));
         assert!(is_news(&mut acknowledged, &[(4, 11)]));
-        assert_eq!(acknowledged.ranges(), [numbers(4, 11)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(4, 11)]);
     }
 
     #[test]
     fn a_gap_of_one_stays_a_gap_until_it_is_acknowledged() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(6, 9), (1, 4)]));
-        assert_eq!(acknowledged.ranges(), [numbers(1, 4), numbers(6, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(1, 4), numbers(6, 9)]);
         assert!(!is_news(&mut acknowledged, &[(6, 9), (1, 4)]));
         assert!(is_news(&mut acknowledged, &[(1, 9)]), "which acknowledges 5");
-        assert_eq!(acknowledged.ranges(), [numbers(1, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(1, 9)]);
     }
 
     #[test]
     fn numbers_at_both_ends_are_numbers_like_others() {
         let most = (1 << 62) - 1;
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(most, most), (0, 0)]));
         assert!(!is_news(&mut acknowledged, &[(most, most), (0, 0)]));
         assert!(is_news(&mut acknowledged, &[(u64::MAX, u64::MAX)]), "which no frame can say");
@@ -121,26 +121,27 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_ten_thousand_ranges_is_the_newest_and_bounded() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         let ranges: Vec<(u64, u64)> = (0..10_000).rev().map(|n| (3 * n, 3 * n + 1)).collect();
         assert!(is_news(&mut acknowledged, &ranges));
-        let kept = |from| (10_000 - MAX_RANGES as u64 + from..10_000 + from).map(|n| numbers(3 * n, 3 * n + 1));
-        assert!(acknowledged.ranges().iter().copied().eq(kept(0)));
-        assert!(!is_news(&mut acknowledged, &ranges[..MAX_RANGES]));
+        let kept =
+            |from| (10_000 - MAX_ACKNOWLEDGED_RANGES as u64 + from..10_000 + from).map(|n| numbers(3 * n, 3 * n + 1));
+        assert!(acknowledged.known_ranges().iter().copied().eq(kept(0)));
+        assert!(!is_news(&mut acknowledged, &ranges[..MAX_ACKNOWLEDGED_RANGES]));
         assert!(is_news(&mut acknowledged, &ranges), "those forgotten are news, and pass");
         // A newer one has the oldest forgotten.
         assert!(is_news(&mut acknowledged, &[(30_000, 30_001)]));
-        assert!(acknowledged.ranges().iter().copied().eq(kept(1)));
-        assert!(acknowledged.0.capacity() <= 2 * MAX_RANGES);
+        assert!(acknowledged.known_ranges().iter().copied().eq(kept(1)));
+        assert!(acknowledged.0.capacity() <= 2 * MAX_ACKNOWLEDGED_RANGES);
     }
 
     #[test]
     fn a_frame_that_goes_below_zero_is_news_every_time() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedNumbers::default();
         for _ in 0..2 {
             assert!(acknowledged.is_news([Ok(numbers(5, 9)), Err(BelowZero), Ok(numbers(1, 2))].into_iter()));
         }
-        assert_eq!(acknowledged.ranges(), [numbers(5, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(5, 9)]);
     }
 
     proptest! {
@@ -149,7 +150,7 @@ mod tests {
         fn a_frame_is_news_exactly_if_a_number_of_it_is_new(
             frames in vec(vec((0u64..200, 0u64..8), 1..8), 1..40),
         ) {
-            let (mut acknowledged, mut oracle) = (Acknowledged::default(), BTreeSet::new());
+            let (mut acknowledged, mut oracle) = (AcknowledgedNumbers::default(), BTreeSet::new());
             for frame in frames {
                 let ranges: Vec<(u64, u64)> = frame.iter().map(|(low, len)| (*low, low + len)).collect();
                 let mut news = false;
@@ -157,25 +158,25 @@ mod tests {
                     news |= oracle.insert(number);
                 }
                 prop_assert_eq!(is_news(&mut acknowledged, &ranges), news);
-                let all: Vec<u64> = acknowledged.ranges().iter().flat_map(|range| range.low..=range.high).collect();
+                let all: Vec<u64> = acknowledged.known_ranges().iter().flat_map(|range| range.low..=range.high).collect();
                 prop_assert!(all.iter().eq(oracle.iter()), "{:?}", all);
-                prop_assert!(acknowledged.ranges().is_sorted_by(|one, next| one.high + 1 < next.low));
+                prop_assert!(acknowledged.known_ranges().is_sorted_by(|one, next| one.high + 1 < next.low));
             }
         }
 
         /// However much is forgotten: what is blanked was acknowledged.
         #[test]
         fn what_was_not_acknowledged_is_always_news(frames in vec(vec((0u64..4000, 0u64..3), 1..200), 1..20)) {
-            let (mut acknowledged, mut oracle) = (Acknowledged::default(), BTreeSet::new());
+            let (mut acknowledged, mut oracle) = (AcknowledgedNumbers::default(), BTreeSet::new());
             for frame in frames {
                 let ranges: Vec<(u64, u64)> = frame.iter().map(|(low, len)| (*low, low + len)).collect();
                 let mut numbers = ranges.iter().flat_map(|(low, high)| *low..=*high);
                 let all_known = numbers.all(|number| oracle.contains(&number));
                 prop_assert!(is_news(&mut acknowledged, &ranges) || all_known);
                 oracle.extend(ranges.iter().flat_map(|(low, high)| *low..=*high));
-                prop_assert!(acknowledged.ranges().len() <= MAX_RANGES);
-                prop_assert!(acknowledged.ranges().is_sorted_by(|one, next| one.high + 1 < next.low));
-                let mut remembered = acknowledged.ranges().iter().flat_map(|range| range.low..=range.high);
+                prop_assert!(acknowledged.known_ranges().len() <= MAX_ACKNOWLEDGED_RANGES);
+                prop_assert!(acknowledged.known_ranges().is_sorted_by(|one, next| one.high + 1 < next.low));
+                let mut remembered = acknowledged.known_ranges().iter().flat_map(|range| range.low..=range.high);
                 prop_assert!(remembered.all(|n| oracle.contains(&n)));
             }
         }

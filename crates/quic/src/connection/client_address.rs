@@ -19,7 +19,7 @@ pub(crate) struct ValidatedAddresses {
 
 impl ValidatedAddresses {
     /// The validated address of the path in use, or of the last one in use that was validated.
-    pub(crate) fn current(&self) -> Option<SocketAddr> {
+    pub(crate) fn current_address(&self) -> Option<SocketAddr> {
         self.current
     }
 

@@ -3,7 +3,7 @@
 //! close the connection, sees none.
 
 use futures_util::task::AtomicWaker;
-use litequic_base::rate::Bucket;
+use litequic_base::rate::TokenBucket;
 use litequic_resources::transport::{self, Alert};
 use std::{
     sync::{
@@ -21,7 +21,7 @@ const MAX_ADDRESSES: u64 = 5;
 /// The limit of one connection's control frames.
 #[derive(Debug)]
 pub(crate) struct ControlFrameLimit {
-    bucket: Bucket,
+    bucket: TokenBucket,
     alerts: Arc<AlertFlags>,
 }
 
@@ -38,16 +38,16 @@ struct AlertFlags {
 impl ControlFrameLimit {
     /// A limit of `per_second` control frames, and as many at once as a [`Bucket`] lets through.
     pub(super) fn new(per_second: u32) -> Self {
-        Self { bucket: Bucket::new(per_second), alerts: Arc::default() }
+        Self { bucket: TokenBucket::new(per_second), alerts: Arc::default() }
     }
 
     /// Counts `frames`; false once there were too many, and from then on for ever. The task to be woken is added to
     /// `woken`.
-    pub(super) fn admit(&mut self, frames: u32, now: Instant, woken: &mut Vec<Waker>) -> bool {
+    pub(super) fn admit_frames(&mut self, frames: u32, now: Instant, woken: &mut Vec<Waker>) -> bool {
         if self.alerts.exceeded.load(Ordering::Relaxed) {
             return false;
         }
-        let admitted = self.bucket.take(frames, now);
+        let admitted = self.bucket.take_tokens(frames, now);
         if !admitted {
             self.alerts.exceeded.store(true, Ordering::Relaxed);
             woken.extend(self.alerts.waker.take());
@@ -82,7 +82,7 @@ impl ControlFrameLimit {
 pub struct AlertHandle(Arc<AlertFlags>);
 
 impl transport::ConnectionAlerts for AlertHandle {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Alert> {
+    fn poll_alert(&self, cx: &mut Context<'_>) -> Poll<Alert> {
         self.0.waker.register(cx.waker());
         if self.0.exceeded.load(Ordering::Relaxed) {
             Poll::Ready(Alert::Flood)
@@ -107,11 +107,11 @@ mod tests {
         let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
         drop(limit.on_critical_stream_stopped());
-        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::CriticalStreamStopped));
-        assert!(alert_handle.poll(cx).is_pending());
+        assert_eq!(alert_handle.poll_alert(cx), Poll::Ready(Alert::CriticalStreamStopped));
+        assert!(alert_handle.poll_alert(cx).is_pending());
         drop(limit.on_critical_stream_stopped());
-        assert!(!limit.admit(1_000, Instant::now(), &mut Vec::new()));
-        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::Flood));
+        assert!(!limit.admit_frames(1_000, Instant::now(), &mut Vec::new()));
+        assert_eq!(alert_handle.poll_alert(cx), Poll::Ready(Alert::Flood));
     }
 
     #[test]
@@ -121,10 +121,10 @@ mod tests {
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
         for number in 1..MAX_ADDRESSES - 1 {
             drop(limit.on_migration(number));
-            assert!(alert_handle.poll(cx).is_pending());
+            assert!(alert_handle.poll_alert(cx).is_pending());
         }
         drop(limit.on_migration(MAX_ADDRESSES - 1));
-        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::LastAddress));
-        assert!(alert_handle.poll(cx).is_pending());
+        assert_eq!(alert_handle.poll_alert(cx), Poll::Ready(Alert::LastAddress));
+        assert!(alert_handle.poll_alert(cx).is_pending());
     }
 }

@@ -1,14 +1,14 @@
 //! Packets of a connection that s2n-quic has declared lost, and which of them its client acknowledges after all, which
 //! s2n-quic ignores (spurious losses). Pure.
 
-use crate::wire::frame::{AckRanges, Numbers};
+use crate::wire::frame::{AckRanges, NumberRange};
 use std::collections::VecDeque;
 
 /// Packet numbers for which a lost packet is remembered: until a number larger by that is acknowledged. At a gigabit a
 /// second these are 300 ms.
 const MAX_REORDERING: u64 = 1 << 15;
 /// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
-const MAX_RANGES: usize = 256;
+const MAX_LOST_RANGES: usize = 256;
 
 /// Skipped numbers remembered a connection: s2n-quic skips one in half to two and a half windows.
 const MAX_SKIPPED: usize = 16;
@@ -16,7 +16,7 @@ const MAX_SKIPPED: usize = 16;
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
 #[derive(Debug, Default)]
 pub(crate) struct LostPackets {
-    ranges: Vec<Numbers>,
+    ranges: Vec<NumberRange>,
     /// The last numbers that s2n-quic skipped: no packet has them.
     skipped: VecDeque<u64>,
     /// The client acknowledged a skipped number: none of its acknowledgements counts.
@@ -25,15 +25,15 @@ pub(crate) struct LostPackets {
 
 impl LostPackets {
     /// Packet `number` was declared lost. s2n-quic does so in ascending order.
-    pub(crate) fn add(&mut self, number: u64) {
+    pub(crate) fn add_lost(&mut self, number: u64) {
         match self.ranges.last_mut() {
             Some(last) if number <= last.high => {}
             Some(last) if number == last.high + 1 => last.high = number,
             _ => {
-                if self.ranges.len() >= MAX_RANGES {
+                if self.ranges.len() >= MAX_LOST_RANGES {
                     self.ranges.remove(0);
                 }
-                self.ranges.push(Numbers { low: number, high: number });
+                self.ranges.push(NumberRange { low: number, high: number });
             }
         }
     }
@@ -69,10 +69,10 @@ impl LostPackets {
             if self.ranges.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
                 break;
             }
-            count += self.take(acknowledged);
+            count += self.take_range(acknowledged);
         }
         // What is taken out of a range's middle leaves two.
-        self.ranges.drain(..self.ranges.len().saturating_sub(MAX_RANGES));
+        self.ranges.drain(..self.ranges.len().saturating_sub(MAX_LOST_RANGES));
         if count > 0 {
             let acknowledges = |number: &u64| {
                 ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
@@ -83,13 +83,13 @@ impl LostPackets {
     }
 
     /// Takes the numbers of `acknowledged` out, and counts them.
-    fn take(&mut self, acknowledged: Numbers) -> u64 {
-        let Numbers { low, high } = acknowledged;
+    fn take_range(&mut self, acknowledged: NumberRange) -> u64 {
+        let NumberRange { low, high } = acknowledged;
         let from = self.ranges.partition_point(|lost| lost.high < low);
         let to = self.ranges.partition_point(|lost| lost.low <= high);
         let Some([first, .., last] | [first @ last]) = self.ranges.get(from..to) else { return 0 };
-        let below = (first.low < low).then(|| Numbers { low: first.low, high: low - 1 });
-        let above = (last.high > high).then(|| Numbers { low: high + 1, high: last.high });
+        let below = (first.low < low).then(|| NumberRange { low: first.low, high: low - 1 });
+        let above = (last.high > high).then(|| NumberRange { low: high + 1, high: last.high });
         let taken = self.ranges.splice(from..to, below.into_iter().chain(above));
         taken.map(|lost| lost.high.min(high) - lost.low.max(low) + 1).sum()
     }
@@ -126,7 +126,7 @@ mod tests {
 
     fn lost(numbers: impl IntoIterator<Item = u64>) -> LostPackets {
         let mut lost = LostPackets::default();
-        numbers.into_iter().for_each(|number| lost.add(number));
+        numbers.into_iter().for_each(|number| lost.add_lost(number));
         lost
     }
 
@@ -145,15 +145,15 @@ mod tests {
         let mut lost = lost([3, 5, 30, 40]);
         (0..20).for_each(|number| lost.on_skipped(number * 100 + 4));
         assert_eq!(acknowledge(&mut lost, &[3..=3, 6..=403]), 3, "404 is the oldest that is remembered");
-        lost.add(1_000);
+        lost.add_lost(1_000);
         assert_eq!(acknowledge(&mut lost, &[404..=1_000]), 0);
         assert_eq!(lost.skipped.len(), MAX_SKIPPED);
-        lost.add(2_000);
+        lost.add_lost(2_000);
         assert_eq!(acknowledge(&mut lost, &[2_000..=2_000]), 0, "it lied once");
         let mut honest = self::lost([3, 5]);
         honest.on_skipped(4);
         assert_eq!(acknowledge(&mut honest, &[0..=3, 5..=9]), 2);
-        honest.add(20);
+        honest.add_lost(20);
         honest.clear();
         assert_eq!(acknowledge(&mut honest, &[20..=20]), 0);
     }
@@ -161,12 +161,12 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_in_number_and_age() {
         let mut lost = lost((0..2000).map(|number| number * 2));
-        assert_eq!(lost.ranges.len(), MAX_RANGES);
-        assert_eq!(acknowledge(&mut lost, &[0..=4000]), MAX_RANGES as u64);
+        assert_eq!(lost.ranges.len(), MAX_LOST_RANGES);
+        assert_eq!(acknowledge(&mut lost, &[0..=4000]), MAX_LOST_RANGES as u64);
         let mut split = self::lost(0..1000);
         let even: Vec<_> = (0..1000).step_by(2).map(|number| number..=number).collect();
         assert_eq!(acknowledge(&mut split, &even), 500);
-        assert_eq!(split.ranges.len(), MAX_RANGES);
+        assert_eq!(split.ranges.len(), MAX_LOST_RANGES);
         let mut old = self::lost([10, 5000]);
         assert_eq!(acknowledge(&mut old, &[20_000 + MAX_REORDERING..=20_000 + MAX_REORDERING]), 0);
         assert!(old.ranges.is_empty());

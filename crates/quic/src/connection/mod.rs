@@ -27,13 +27,13 @@ mod stream_credit;
 mod table;
 
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};
-pub use acknowledged::{Acknowledged, MAX_RANGES};
+pub use acknowledged::{AcknowledgedNumbers, MAX_ACKNOWLEDGED_RANGES};
 pub use control_frames::AlertHandle;
 
 pub(super) use ack_frequency::AckFrequencyState;
 pub(super) use client_address::ValidatedAddresses;
-pub(super) use path_challenge::{Challenge, put_before_response};
+pub(super) use path_challenge::{UnansweredChallenge, move_before_response};
 pub(super) use send_queue::{SendQueue, SentStreams};
-pub(super) use state::Connection;
+pub(super) use state::ConnectionState;
 pub(super) use stream::StreamSendState;
 pub(super) use table::{Connections, PacketAction, ReceivedPacket};

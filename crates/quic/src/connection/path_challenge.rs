@@ -17,22 +17,22 @@ use std::time::{Duration, Instant};
 
 /// Time between two challenges: an Initial packet is repeated as often before a round-trip time is known (RFC 9000
 /// §8.2.1, RFC 9002 §6.2.2).
-const INTERVAL: Duration = Duration::from_secs(1);
+const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
-const DATA: usize = 8;
+const CHALLENGE_DATA_LEN: usize = 8;
 
 /// A challenge without an answer.
 #[derive(Debug)]
-pub(crate) struct Challenge {
-    data: [u8; DATA],
+pub(crate) struct UnansweredChallenge {
+    data: [u8; CHALLENGE_DATA_LEN],
     sent: Instant,
     /// The path that the challenge probes, on which its connection does not send yet.
     probes: Option<u64>,
 }
 
-impl Challenge {
+impl UnansweredChallenge {
     /// The first challenge in a packet's unencrypted `payload`, which is sent `now`, perhaps to probe another path.
-    pub(crate) fn read(payload: &[u8], now: Instant, probes: Option<u64>) -> Option<Self> {
+    pub(crate) fn from_payload(payload: &[u8], now: Instant, probes: Option<u64>) -> Option<Self> {
         let challenge = FrameIter::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
         Some(Self { data: challenge.body.try_into().ok()?, sent: now, probes })
     }
@@ -48,20 +48,20 @@ impl Challenge {
     }
 
     /// Whether the challenge is that of `path`, on which its connection sends if it `is_active`.
-    pub(crate) fn is_of(&self, path: u64, is_active: bool) -> bool {
+    pub(crate) fn is_of_path(&self, path: u64, is_active: bool) -> bool {
         self.probes.map_or(is_active, |probed| probed == path)
     }
 
     /// Whether the challenge is to be sent again.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        !self.is_probe() && now.saturating_duration_since(self.sent) >= INTERVAL
+    pub(crate) fn is_repeat_due(&self, now: Instant) -> bool {
+        !self.is_probe() && now.saturating_duration_since(self.sent) >= CHALLENGE_INTERVAL
     }
 
     /// The frame, filled up with PADDING, which is sent again `now`.
-    pub(crate) fn repeat(&mut self, now: Instant) -> [u8; placeholder::LEN] {
+    pub(crate) fn repeat_frame(&mut self, now: Instant) -> [u8; placeholder::PLACEHOLDER_LEN] {
         self.sent = now;
-        let mut frame = [0; placeholder::LEN];
-        let bytes = [KIND].into_iter().chain(self.data);
+        let mut frame = [0; placeholder::PLACEHOLDER_LEN];
+        let bytes = [CHALLENGE_TYPE].into_iter().chain(self.data);
         frame.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
         frame
     }
@@ -70,7 +70,7 @@ impl Challenge {
 /// Moves the challenge in a packet's unencrypted `payload` before a PATH_RESPONSE. Chromium ignores a challenge on a
 /// path that it has probed with success and on which it does not send yet: one behind the response in the same packet
 /// (`QuicConnection::SendPathResponse` of quiche). The path would never be validated.
-pub(crate) fn put_before_response(payload: &mut [u8]) {
+pub(crate) fn move_before_response(payload: &mut [u8]) {
     let (mut response, mut challenge) = (None, None);
     for frame in FrameIter::new(payload) {
         match frame.kind {
@@ -88,7 +88,7 @@ pub(crate) fn put_before_response(payload: &mut [u8]) {
 }
 
 /// The type of a PATH_CHALLENGE, an integer of one byte.
-const KIND: u8 = {
+const CHALLENGE_TYPE: u8 = {
     assert!(kind::PATH_CHALLENGE < 0x40);
     let [.., byte] = kind::PATH_CHALLENGE.to_be_bytes();
     byte
@@ -103,27 +103,28 @@ mod tests {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
         // Behind a PING, before data.
-        let payload = [0x01, KIND, 1, 2, 3, 4, 5, 6, 7, 8, 0x08, 0, 0x31, 0];
-        let mut challenge = Challenge::read(&payload, start, None).unwrap();
-        assert!(!challenge.is_due(after(999)) && challenge.is_due(after(1_000)));
-        assert_eq!(challenge.repeat(after(1_200)), [KIND, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(!challenge.is_due(after(2_199)) && challenge.is_due(after(2_200)));
-        assert!(Challenge::read(&[0x01, 0x08, 0, KIND], start, None).is_none());
+        let payload = [0x01, CHALLENGE_TYPE, 1, 2, 3, 4, 5, 6, 7, 8, 0x08, 0, 0x31, 0];
+        let mut challenge = UnansweredChallenge::from_payload(&payload, start, None).unwrap();
+        assert!(!challenge.is_repeat_due(after(999)) && challenge.is_repeat_due(after(1_000)));
+        assert_eq!(challenge.repeat_frame(after(1_200)), [CHALLENGE_TYPE, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(!challenge.is_repeat_due(after(2_199)) && challenge.is_repeat_due(after(2_200)));
+        assert!(UnansweredChallenge::from_payload(&[0x01, 0x08, 0, CHALLENGE_TYPE], start, None).is_none());
     }
 
     #[test]
     fn a_probe_is_sent_again_once_its_path_is_used_and_no_other() {
         let start = Instant::now();
-        let read = || Challenge::read(&[KIND, 1, 2, 3, 4, 5, 6, 7, 8], start, Some(2)).unwrap();
-        assert!(read().is_probe() && !read().is_due(start + 9 * INTERVAL));
+        let read =
+            || UnansweredChallenge::from_payload(&[CHALLENGE_TYPE, 1, 2, 3, 4, 5, 6, 7, 8], start, Some(2)).unwrap();
+        assert!(read().is_probe() && !read().is_repeat_due(start + 9 * CHALLENGE_INTERVAL));
         assert!(read().on_activated(1).is_none());
-        assert!(read().on_activated(2).unwrap().is_due(start + INTERVAL));
+        assert!(read().on_activated(2).unwrap().is_repeat_due(start + CHALLENGE_INTERVAL));
     }
 
     #[test]
     fn a_challenge_stands_before_a_response() {
         const RESPONSE: [u8; 9] = [0x1b, 1, 2, 3, 4, 5, 6, 7, 8];
-        const CHALLENGE: [u8; 9] = [KIND, 8, 7, 6, 5, 4, 3, 2, 1];
+        const CHALLENGE: [u8; 9] = [CHALLENGE_TYPE, 8, 7, 6, 5, 4, 3, 2, 1];
         for (payload, expected) in [
             (
                 [&[0x01][..], &RESPONSE, &CHALLENGE, &[0, 0]].concat(),
@@ -133,13 +134,13 @@ mod tests {
         ] {
             for payload in [payload, expected.clone()] {
                 let mut ordered = payload;
-                put_before_response(&mut ordered);
+                move_before_response(&mut ordered);
                 assert_eq!(ordered, expected);
             }
         }
         for payload in [&RESPONSE[..], &CHALLENGE, &[0x01]] {
             let mut ordered = payload.to_vec();
-            put_before_response(&mut ordered);
+            move_before_response(&mut ordered);
             assert_eq!(ordered, payload);
         }
     }

@@ -15,11 +15,11 @@ mod short;
 mod stream_order;
 
 use super::{
-    stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
+    stream::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT},
     stream_credit::OpenStreams,
 };
-use litequic_base::number::Number;
-use litequic_resources::send::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance};
+use litequic_base::number::RelaxedCell;
+use litequic_resources::send::path::{MIN_REFILL, OWN_LOW_WATER, QueuedBytes, SendPath, WriteAllowance};
 use litequic_telemetry::clients::TransportReport;
 use short::ShortResponses;
 use std::{ops::Range, sync::Arc, time::Duration};
@@ -29,36 +29,36 @@ use stream_order::StreamOrder;
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     /// Number of streams that are tracked.
-    tracked: Number,
+    tracked: RelaxedCell,
     /// Bytes of tracked streams that were handed over and not sent.
-    unsent: Number,
+    unsent: RelaxedCell,
     /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is
     /// acknowledged or lost.
-    sent: Number,
-    in_flight: Number,
+    sent: RelaxedCell,
+    in_flight: RelaxedCell,
     /// Number of streams that wait for acknowledgements.
-    waiting: Number,
-    window: Number,
+    waiting: RelaxedCell,
+    window: RelaxedCell,
     /// Bytes of the connection's first congestion window.
-    first_window: Number,
+    first_window: RelaxedCell,
     /// Probe timeouts since the client acknowledged anything.
-    timeouts: Number,
-    smoothed_rtt: Number,
-    min_rtt: Number,
+    timeouts: RelaxedCell,
+    smoothed_rtt: RelaxedCell,
+    min_rtt: RelaxedCell,
     /// 1 if an ACK_FREQUENCY frame is to be sent. Read for each packet that leaves.
-    ack_frequency: Number,
+    ack_frequency: RelaxedCell,
     /// Number of request streams that are open.
-    open: Number,
+    open: RelaxedCell,
     /// The order of the streams, if they are served by their priorities. The following numbers are for it.
     order: Option<StreamOrder>,
     /// Number of streams that wait in the order.
-    held: Number,
+    held: RelaxedCell,
     /// Bytes that streams were granted and have not handed over yet.
-    reserved: Number,
+    reserved: RelaxedCell,
     /// Unsent and reserved bytes at which a stream of the order is granted more.
-    grant_at: Number,
+    grant_at: RelaxedCell,
     /// Bytes out of the rest's share, to be counted.
-    rest: Number,
+    rest: RelaxedCell,
     /// Responses that were handed over whole, without a place in the order.
     short: ShortResponses,
 }
@@ -75,21 +75,21 @@ impl SendQueue {
     }
 
     /// A stream has written `sent` bytes, and is about to write more: it is tracked from now on.
-    fn track(&self, id: u64, stream: &StreamProgress, sent: u64) {
+    fn track_stream(&self, id: u64, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
             return;
         }
         stream.tracked.set(1);
-        self.tracked.add(1);
+        self.tracked.add_saturating(1);
         // What is not known to be unsent counts as sent: a stream with unsent bytes by this count has some, so that a
         // frame of it will come.
-        stream.sent.set(sent.saturating_sub(self.short.remove(id)));
-        self.change(stream, |stream| stream.queued.set(sent));
+        stream.sent.set(sent.saturating_sub(self.short.remove_short_response(id)));
+        self.change_progress(stream, |stream| stream.queued.set(sent));
     }
 
     /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
     /// acknowledged. The stream is tracked from now on.
-    pub(crate) fn room(
+    pub(crate) fn send_allowance(
         &self,
         id: u64,
         state: &Arc<StreamSendState>,
@@ -98,13 +98,13 @@ impl SendQueue {
         ready: u64,
     ) -> WriteAllowance {
         let stream = &state.progress;
-        self.track(id, stream, sent);
+        self.track_stream(id, stream, sent);
         if let Some(order) = &self.order {
-            return self.room_in_order(order, id, state, sent, outstanding, ready);
+            return self.ordered_allowance(order, id, state, sent, outstanding, ready);
         }
-        self.on_queued(stream, sent);
-        let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
-        self.path().room(queued, ready)
+        self.record_queued(stream, sent);
+        let queued = QueuedBytes { connection: self.unsent.get(), stream: stream.stream_unsent(), outstanding };
+        self.send_path().stream_allowance(queued, ready)
     }
 
     /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
@@ -114,37 +114,37 @@ impl SendQueue {
     }
 
     /// The stream has handed over `sent` bytes in all.
-    fn on_queued(&self, stream: &StreamProgress, sent: u64) {
+    fn record_queued(&self, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
-            self.change(stream, |stream| stream.queued.set(sent));
+            self.change_progress(stream, |stream| stream.queued.set(sent));
         }
     }
 
     /// The stream is woken once, when few enough bytes are unsent.
     pub(crate) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
-        if self.is_ordered() {
+        if self.has_order() {
             return; // the order wakes it
         }
-        self.wait_no_more(stream);
-        stream.wake_at.set(self.path().low_water());
-        stream.wake_on.set(SENT);
+        self.clear_wait(stream);
+        stream.wake_at.set(self.send_path().unsent_low_water());
+        stream.wake_on.set(WAKE_ON_SENT);
     }
 
     /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
     /// wait share the acknowledgements: each waits for its bytes times the number of them.
     pub(crate) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
-        self.wait_no_more(stream);
-        self.waiting.add(1);
-        let share = bytes.min(STEP).saturating_mul(self.waiting.get());
+        self.clear_wait(stream);
+        self.waiting.add_saturating(1);
+        let share = bytes.min(MIN_REFILL).saturating_mul(self.waiting.get());
         stream.wake_at.set(self.left_flight().wrapping_add(share));
-        stream.wake_on.set(ACKNOWLEDGED);
+        stream.wake_on.set(WAKE_ON_ACKNOWLEDGED);
     }
 
     /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the frame before;
     /// `find` finds another that is open.
-    fn on_sent(
+    fn record_stream_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
         id: u64,
@@ -154,11 +154,11 @@ impl SendQueue {
         let Range { start, end } = range;
         if self.tracked.get() == 0 {
             *last = None;
-            self.short.on_sent(id, end);
+            self.short.on_short_sent(id, end);
             return;
         }
         self.sent.set(self.sent.get().wrapping_add(end.saturating_sub(start)));
-        if self.short.on_sent(id, end) {
+        if self.short.on_short_sent(id, end) {
             self.grant_if_due();
             return;
         }
@@ -169,13 +169,13 @@ impl SendQueue {
         let Some((_, state)) = last else { return };
         let stream = &state.progress;
         if end > stream.sent.get() {
-            self.change(stream, |stream| stream.sent.set(end));
-            if self.is_ordered() {
-                self.on_room(id, stream);
-            } else if stream.wake_on.get() == SENT
-                && (self.unsent.get() <= stream.wake_at.get() || stream.unsent() <= OWN_LOW)
+            self.change_progress(stream, |stream| stream.sent.set(end));
+            if self.has_order() {
+                self.on_room_freed(id, stream);
+            } else if stream.wake_on.get() == WAKE_ON_SENT
+                && (self.unsent.get() <= stream.wake_at.get() || stream.stream_unsent() <= OWN_LOW_WATER)
             {
-                self.wake(state);
+                self.wake_stream(state);
             }
         }
     }
@@ -194,14 +194,14 @@ impl SendQueue {
         }
         self.timeouts.set(timeouts.into());
         self.window.set(window.into());
-        self.smoothed_rtt.set(microseconds(smoothed_rtt));
-        self.min_rtt.set(microseconds(min_rtt));
+        self.smoothed_rtt.set(to_microseconds(smoothed_rtt));
+        self.min_rtt.set(to_microseconds(min_rtt));
         self.in_flight.set(in_flight.into());
     }
 
     /// What s2n-quic has reported of the path last.
-    pub(crate) fn report(&self) -> TransportReport {
-        let known = |number: &Number| Some(number.get()).filter(|number| *number > 0);
+    pub(crate) fn queue_report(&self) -> TransportReport {
+        let known = |number: &RelaxedCell| Some(number.get()).filter(|number| *number > 0);
         TransportReport {
             rtt: known(&self.smoothed_rtt).map(Duration::from_micros),
             congestion_window: known(&self.window),
@@ -211,36 +211,37 @@ impl SendQueue {
     }
 
     /// Streams of `streams` that waited for acknowledgements which have come; to be woken by [`wake`](Self::wake).
-    pub(crate) fn due(&self, streams: &OpenStreams) -> Vec<Arc<StreamSendState>> {
-        if !self.is_awaited() {
+    pub(crate) fn due_streams(&self, streams: &OpenStreams) -> Vec<Arc<StreamSendState>> {
+        if !self.has_waiting_streams() {
             return Vec::new();
         }
         let (left_flight, is_idle) = (self.left_flight(), self.in_flight.get() == 0);
         let is_due = |state: &&Arc<StreamSendState>| {
             let StreamProgress { wake_on, wake_at, .. } = &state.progress;
-            wake_on.get() == ACKNOWLEDGED && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
+            wake_on.get() == WAKE_ON_ACKNOWLEDGED
+                && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
         };
         streams.0.values().filter(is_due).cloned().collect()
     }
 
     /// Whether a stream waits for acknowledgements.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn has_waiting_streams(&self) -> bool {
         self.waiting.get() > 0
     }
 
     /// The stream is over.
-    pub(crate) fn remove(&self, id: u64, state: &StreamSendState) {
+    pub(crate) fn remove_tracked_stream(&self, id: u64, state: &StreamSendState) {
         let stream = &state.progress;
         if stream.tracked.get() > 0 {
-            self.wait_no_more(stream);
+            self.clear_wait(stream);
             // What s2n-quic still sends of it does not count.
-            self.change(stream, |stream| stream.queued.set(0));
+            self.change_progress(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
-            self.tracked.subtract(1);
+            self.tracked.subtract_saturating(1);
         } else {
-            self.short.remove(id);
+            self.short.remove_short_response(id);
         }
-        self.leave_order(id, state);
+        self.remove_from_order(id, state);
     }
 
     /// Bytes that came out of flight so far.
@@ -248,27 +249,27 @@ impl SendQueue {
         self.sent.get().wrapping_sub(self.in_flight.get())
     }
 
-    fn path(&self) -> Path {
-        Path { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
+    fn send_path(&self) -> SendPath {
+        SendPath { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
     }
 
-    fn change(&self, stream: &StreamProgress, change: impl FnOnce(&StreamProgress)) {
-        let before = stream.unsent();
+    fn change_progress(&self, stream: &StreamProgress, change: impl FnOnce(&StreamProgress)) {
+        let before = stream.stream_unsent();
         change(stream);
-        self.unsent.set((self.unsent.get() + stream.unsent()).saturating_sub(before));
+        self.unsent.set((self.unsent.get() + stream.stream_unsent()).saturating_sub(before));
     }
 
     /// Wakes the task of a stream, which waits no more. Not to be called under the endpoint's lock.
-    pub(crate) fn wake(&self, state: &StreamSendState) {
-        self.wait_no_more(&state.progress);
+    pub(crate) fn wake_stream(&self, state: &StreamSendState) {
+        self.clear_wait(&state.progress);
         state.waker.wake();
     }
 
-    fn wait_no_more(&self, stream: &StreamProgress) {
-        if stream.wake_on.get() == ACKNOWLEDGED {
-            self.waiting.subtract(1);
+    fn clear_wait(&self, stream: &StreamProgress) {
+        if stream.wake_on.get() == WAKE_ON_ACKNOWLEDGED {
+            self.waiting.subtract_saturating(1);
         }
-        stream.wake_on.set(NOTHING);
+        stream.wake_on.set(WAKE_NEVER);
     }
 }
 
@@ -286,17 +287,22 @@ impl SentStreams {
     }
 
     /// The connection's send queue.
-    pub(crate) fn queue(&self) -> &SendQueue {
+    pub(crate) fn connection_queue(&self) -> &SendQueue {
         &self.send_queue
     }
 
     /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds a stream that is open.
-    pub(crate) fn on_sent(&mut self, id: u64, range: Range<u64>, find: impl FnOnce() -> Option<Arc<StreamSendState>>) {
-        self.send_queue.on_sent(&mut self.last, id, range, find);
+    pub(crate) fn on_stream_sent(
+        &mut self,
+        id: u64,
+        range: Range<u64>,
+        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
+    ) {
+        self.send_queue.record_stream_sent(&mut self.last, id, range, find);
     }
 }
 
-fn microseconds(duration: Duration) -> u64 {
+fn to_microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -349,17 +355,17 @@ mod tests {
         fn on_recovery_metrics(&self, window: u32) {
             let rtt = Duration::from_millis(20);
             self.send_queue.on_recovery_metrics(window, rtt, rtt, self.in_flight, 0);
-            self.send_queue.due(&self.tracked).iter().for_each(|state| self.send_queue.wake(state));
+            self.send_queue.due_streams(&self.tracked).iter().for_each(|state| self.send_queue.wake_stream(state));
         }
 
         fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
-            drop(self.tracked.insert(stream.id, &stream.state));
-            self.send_queue.room(stream.id, &stream.state, stream.queued, outstanding, ready)
+            drop(self.tracked.insert_stream(stream.id, &stream.state));
+            self.send_queue.send_allowance(stream.id, &stream.state, stream.queued, outstanding, ready)
         }
 
         fn sent(&mut self, id: u64, bytes: u64, end: u64) {
             let Self { send_queue, tracked, last, .. } = self;
-            send_queue.on_sent(last, id, end - bytes..end, || tracked.get(id));
+            send_queue.record_stream_sent(last, id, end - bytes..end, || tracked.get(id));
         }
 
         /// A packet of `stream` leaves.
@@ -380,7 +386,7 @@ mod tests {
             let room = self.room(stream, outstanding, u64::MAX);
             if let WriteAllowance::Bytes(bytes) = room {
                 stream.queued += bytes;
-                self.send_queue.hand_over(stream.id, &stream.state, stream.queued);
+                self.send_queue.record_handed_over(stream.id, &stream.state, stream.queued);
             }
             room
         }
@@ -477,8 +483,8 @@ mod tests {
         let mut stream = connection.stream(4);
         connection.hands_over(&mut stream, 0);
         connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
-        connection.send_queue.remove(4, &stream.state);
-        assert!(connection.tracked.remove(4).is_some());
+        connection.send_queue.remove_tracked_stream(4, &stream.state);
+        assert!(connection.tracked.take_stream(4).is_some());
         let SendQueue { tracked, unsent, waiting, .. } = &connection.send_queue;
         assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
         connection.sends(&mut stream);
@@ -493,14 +499,14 @@ mod tests {
         const TOTAL: u64 = 1_000_000;
         let cases = [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)];
         for ((streams, bunch, window), is_ordered) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
-            let send_queue = if is_ordered { SendQueue::ordered() } else { SendQueue::default() };
+            let send_queue = if is_ordered { SendQueue::new_ordered() } else { SendQueue::default() };
             let mut connection = Connection { send_queue, ..Connection::default() };
             let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
             for stream in &sending {
-                connection.send_queue.on_opened();
+                connection.send_queue.count_opened_stream();
                 // Some are as urgent as others.
                 let priority = Priority { urgency: (stream.id / 16 % 8) as u8, incremental: stream.id % 8 == 0 };
-                connection.send_queue.set_priority(stream.id, &stream.state, priority);
+                connection.send_queue.reprioritize_stream(stream.id, &stream.state, priority);
             }
             // What each of them has unacknowledged, and the order of what is in flight.
             let mut outstanding = vec![0; sending.len()];
@@ -524,7 +530,7 @@ mod tests {
                             WriteAllowance::Bytes(bytes) => {
                                 // Whole packets.
                                 stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
-                                connection.send_queue.hand_over(stream.id, &stream.state, stream.queued);
+                                connection.send_queue.record_handed_over(stream.id, &stream.state, stream.queued);
                                 outstanding[index] += stream.queued - before;
                             }
                             WriteAllowance::Unsent => {

@@ -1,8 +1,8 @@
 //! One connection's entry.
 
 use super::{
-    ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
-    lost_packets::LostPackets, path_challenge::Challenge, send_queue::SendQueue, stream_credit::StreamCredit,
+    ack_frequency::AckFrequencyState, acknowledged::AcknowledgedNumbers, control_frames::ControlFrameLimit,
+    lost_packets::LostPackets, path_challenge::UnansweredChallenge, send_queue::SendQueue, stream_credit::StreamCredit,
 };
 use crate::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges};
 use litequic_resources::receive::ReceiveAccount;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// The state of a connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionState {
     pub(crate) credit: StreamCredit,
     pub(crate) send_queue: Arc<SendQueue>,
     pub(crate) control_frames: ControlFrameLimit,
     pub(super) acks: AckCounts,
     /// Packets that s2n-quic has seen acknowledged.
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: AcknowledgedNumbers,
     pub(crate) lost: LostPackets,
     /// Feedback to and from the congestion controller of the path on which s2n-quic sends.
     pub(crate) feedback: Option<Arc<PathFeedback>>,
@@ -28,14 +28,14 @@ pub(crate) struct Connection {
     /// `None` if the client does not support ACK_FREQUENCY frames.
     ack_frequency: Option<Box<AckFrequencyState>>,
     /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends, or one that probes another.
-    pub(crate) challenge: Option<Challenge>,
+    pub(crate) challenge: Option<UnansweredChallenge>,
     /// The path on which s2n-quic sends.
     pub(crate) path: Option<Tuple>,
 }
 
-const _: () = assert!(size_of::<Connection>() <= 408);
+const _: () = assert!(size_of::<ConnectionState>() <= 408);
 
-impl Connection {
+impl ConnectionState {
     /// A connection whose client may send `max_control_frames` a second, and whose streams `send_queue` serves.
     pub(super) fn new(max_control_frames: u32, send_queue: SendQueue) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Connection {
             send_queue: Arc::new(send_queue),
             control_frames: ControlFrameLimit::new(max_control_frames),
             acks: AckCounts::default(),
-            acknowledged: Acknowledged::default(),
+            acknowledged: AcknowledgedNumbers::default(),
             lost: LostPackets::default(),
             feedback: None,
             receive_account: None,
@@ -75,7 +75,7 @@ impl Connection {
         let ack_frequency = self.ack_frequency.as_mut()?;
         ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
         let outcome = change(ack_frequency);
-        self.send_queue.set_wants_ack_frequency(ack_frequency.is_wanted());
+        self.send_queue.set_wants_ack_frequency(ack_frequency.wants_frame());
         Some(outcome)
     }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
-const ID_STEP: u64 = 4;
+const STREAM_ID_STEP: u64 = 4;
 
 /// The limits of one connection's request streams.
 #[derive(Debug, Default)]
@@ -44,19 +44,19 @@ pub(super) struct EarlyFrames {
 const _: () = assert!(size_of::<StreamCredit>() <= 80);
 
 impl StreamCredit {
-    pub(crate) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
-        self.next_stream = self.next_stream.max(stream.saturating_add(ID_STEP));
+    pub(crate) fn open_stream_credit(&mut self, stream: u64) -> Arc<StreamSendState> {
+        self.next_stream = self.next_stream.max(stream.saturating_add(STREAM_ID_STEP));
         let EarlyFrames { limit, is_stopped } = self.early.remove(&stream).unwrap_or_default();
         let state = StreamSendState::new(self.initial.max(limit));
         state.stopped.store(is_stopped, Ordering::Relaxed);
         // An ID comes once: nothing is dropped.
-        self.open.insert(stream, &state);
+        self.open.insert_stream(stream, &state);
         state
     }
 
     /// The stream is over.
-    pub(crate) fn close(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
-        self.open.remove(stream)
+    pub(crate) fn close_stream_credit(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
+        self.open.take_stream(stream)
     }
 
     /// Reads a frame about a stream, and returns the task to be woken.
@@ -72,7 +72,7 @@ impl StreamCredit {
             state.stopped.fetch_or(is_stopped, Ordering::Relaxed);
             return state.waker.take();
         }
-        let is_early = stream >= self.next_stream && stream.is_multiple_of(ID_STEP);
+        let is_early = stream >= self.next_stream && stream.is_multiple_of(STREAM_ID_STEP);
         if is_early && (self.early.len() < max_early || self.early.contains_key(&stream)) {
             let early = self.early.entry(stream).or_default();
             early.limit = early.limit.max(limit);
@@ -88,12 +88,12 @@ pub(crate) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
 
 impl OpenStreams {
     /// A stream is open from now on. Returns what is to be dropped.
-    pub(crate) fn insert(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
+    pub(crate) fn insert_stream(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
         self.0.insert(id, Arc::clone(state))
     }
 
     /// The stream is over. Returns what is to be dropped.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
+    pub(crate) fn take_stream(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
         self.0.remove(&id)
     }
 

@@ -3,10 +3,10 @@
 use super::{
     by_id::ByConnectionId,
     send_queue::{SendQueue, SentStreams},
-    state::Connection,
+    state::ConnectionState,
 };
 use crate::{
-    metrics::Metrics,
+    metrics::QuicMetrics,
     wire::{PacketSummary, StreamFrame, frame::AckRanges},
 };
 use litequic_config::Limits;
@@ -22,12 +22,12 @@ const LITEQUIC_UNI: u64 = 0x03;
 /// The connections of one endpoint, by s2n-quic's IDs.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    by_id: ByConnectionId<Connection>,
+    by_id: ByConnectionId<ConnectionState>,
     max_streams: usize,
     max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
 }
 
 /// A packet of a connection between its decryption and s2n-quic's own parser.
@@ -68,7 +68,7 @@ impl ReceivedPacket<'_> {
 
 impl Connections {
     /// Connections with these `limits`.
-    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(limits: &Limits, metrics: Arc<QuicMetrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ByConnectionId::default(), max_streams as usize);
         Self { by_id, max_streams, max_control_frames, began: None, metrics }
@@ -83,9 +83,14 @@ impl Connections {
 
     /// Adds the connection that begins, whose received bytes `receive_account` counts. Its streams are served by their
     /// priorities if it `is_ordered`.
-    pub(crate) fn begin(&mut self, id: u64, receive_account: Option<ReceiveAccount>, is_ordered: bool) -> SentStreams {
-        let send_queue = if is_ordered { SendQueue::ordered() } else { SendQueue::default() };
-        let mut connection = Connection::new(self.max_control_frames, send_queue);
+    pub(crate) fn begin_connection(
+        &mut self,
+        id: u64,
+        receive_account: Option<ReceiveAccount>,
+        is_ordered: bool,
+    ) -> SentStreams {
+        let send_queue = if is_ordered { SendQueue::new_ordered() } else { SendQueue::default() };
+        let mut connection = ConnectionState::new(self.max_control_frames, send_queue);
         connection.receive_account = receive_account;
         let sent = SentStreams::new(Arc::clone(&connection.send_queue));
         self.by_id.insert(id, connection);
@@ -94,12 +99,12 @@ impl Connections {
 
     /// Removes a connection that has ended, which must not be dropped under a lock.
     #[must_use]
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Connection> {
+    pub(crate) fn remove_connection(&mut self, id: u64) -> Option<ConnectionState> {
         self.by_id.remove(&id)
     }
 
     /// A connection, unless it has ended.
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Connection> {
+    pub(crate) fn connection_mut(&mut self, id: u64) -> Option<&mut ConnectionState> {
         self.by_id.get_mut(&id)
     }
 
@@ -115,7 +120,7 @@ impl Connections {
         let ReceivedPacket { summary, ack, merge_acks, batch, path, at } = packet;
         let Self { by_id, max_streams, began, metrics, .. } = self;
         let Some(connection) = by_id.get_mut(&id) else { return PacketAction::Forward };
-        if summary.control > 0 && !connection.control_frames.admit(summary.control, now(), woken) {
+        if summary.control > 0 && !connection.control_frames.admit_frames(summary.control, now(), woken) {
             return PacketAction::Blank;
         }
         for frame in &summary.stream_frames {
@@ -129,24 +134,24 @@ impl Connections {
         if summary.acks == 0 {
             return PacketAction::Forward;
         }
-        metrics.ack_frames_received.add(summary.acks.into());
-        let first = connection.acks.count(summary.acks, batch);
+        metrics.ack_frames_received.increment_by(summary.acks.into());
+        let first = connection.acks.count_frames(summary.acks, batch);
         if first {
             metrics.ack_batches.increment();
         }
         if let Some(ranges) = &ack {
             let spurious_losses = connection.lost.acknowledge(ranges);
             if spurious_losses > 0 {
-                metrics.spurious_losses.add(spurious_losses);
+                metrics.spurious_losses.increment_by(spurious_losses);
                 if let Some(feedback) = &connection.feedback {
-                    feedback.report(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
+                    feedback.report_arrived(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
                 }
             }
         }
         if connection.supports_ack_frequency() {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
             let acks = connection.acks;
-            connection.change_ack_frequency(|state| state.received(since, acks, first, ack.as_ref()));
+            connection.change_ack_frequency(|state| state.on_acks_received(since, acks, first, ack.as_ref()));
         }
         if merge_acks && ack.is_some_and(|ack| connection.is_redundant_ack(ack, path)) {
             PacketAction::BlankAck
@@ -192,7 +197,7 @@ mod tests {
         now: Instant,
     ) -> PacketAction {
         let mut summary = PacketSummary::default();
-        summary.read(payload);
+        summary.summarize_packet(payload);
         let ack = summary.sole_ack(payload).map(|(_, ranges)| ranges);
         let (path, at) = (path(port), NoopClock.get_time());
         let packet = ReceivedPacket { summary: &summary, ack, merge_acks: true, batch, path: &path, at };
@@ -209,8 +214,8 @@ mod tests {
         let metrics = Arc::clone(&connections.metrics);
         let wrongly = || metrics.spurious_losses.get();
         for (id, number) in [(CONNECTION, 3), (CONNECTION, 30), (CONNECTION + 1, 3)] {
-            if let Some(connection) = connections.get_mut(id) {
-                connection.lost.add(number);
+            if let Some(connection) = connections.connection_mut(id) {
+                connection.lost.add_lost(number);
             }
         }
         for id in [CONNECTION + 1, CONNECTION, CONNECTION] {
@@ -224,12 +229,12 @@ mod tests {
     fn a_paths_controller_gets_its_own_spurious_losses_however_connections_take_turns() {
         let mut connections = connections();
         let other = CONNECTION + 1;
-        connections.by_id.insert(other, Connection::new(1_000, SendQueue::default()));
+        connections.by_id.insert(other, ConnectionState::new(1_000, SendQueue::default()));
         let [own, others] = [CONNECTION, other].map(|id| {
             let feedback = Arc::<PathFeedback>::default();
-            let connection = connections.get_mut(id).unwrap();
+            let connection = connections.connection_mut(id).unwrap();
             connection.feedback = Some(Arc::clone(&feedback));
-            (3..6).for_each(|number| connection.lost.add(number));
+            (3..6).for_each(|number| connection.lost.add_lost(number));
             feedback
         });
         let hears = |connections: &mut Connections, id, ack: &[u8]| {
@@ -238,12 +243,12 @@ mod tests {
         // Nothing else is acknowledged: no controller takes it.
         hears(&mut connections, CONNECTION, &[0x02, 4, 0, 0, 3]);
         hears(&mut connections, other, &[0x02, 9, 0, 0, 8]);
-        assert_eq!(others.take(), 3);
+        assert_eq!(others.take_arrived(), 3);
         hears(&mut connections, CONNECTION, &[0x02, 9, 0, 0, 8]);
         hears(&mut connections, other, &[0x02, 10, 0, 0, 9]);
-        assert_eq!((own.take(), others.take()), (3, 0));
+        assert_eq!((own.take_arrived(), others.take_arrived()), (3, 0));
         hears(&mut connections, CONNECTION, &[0x02, 10, 0, 0, 9]);
-        assert_eq!(own.take(), 0);
+        assert_eq!(own.take_arrived(), 0);
     }
 
     fn path(port: u16) -> Tuple {
@@ -262,15 +267,15 @@ mod tests {
         connections
     }
 
-    fn connection(initial: u64) -> Connection {
-        let mut connection = Connection::new(100, SendQueue::default());
+    fn connection(initial: u64) -> ConnectionState {
+        let mut connection = ConnectionState::new(100, SendQueue::default());
         connection.credit.initial = initial;
         connection
     }
 
     /// The state of a stream that is accepted.
     fn open(connections: &mut Connections, stream: u64) -> Arc<StreamSendState> {
-        connections.get_mut(CONNECTION).unwrap().credit.open(stream)
+        connections.connection_mut(CONNECTION).unwrap().credit.open_stream_credit(stream)
     }
 
     fn limit(stream: &StreamSendState) -> u64 {
@@ -332,7 +337,7 @@ mod tests {
     fn what_is_remembered_is_bounded_whatever_a_client_sends() {
         let mut connections = connections();
         open(&mut connections, 4);
-        connections.get_mut(CONNECTION).unwrap().credit.open.0.clear(); // 0 and 4 are over
+        connections.connection_mut(CONNECTION).unwrap().credit.open.0.clear(); // 0 and 4 are over
         for stream in 0..60 {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 50));
         }
@@ -377,9 +382,9 @@ mod tests {
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         for (stream, is_own) in [(0, false), (3, true), (4, false), (7, true)] {
-            assert!(alerts.poll(cx).is_pending());
+            assert!(alerts.poll_alert(cx).is_pending());
             read(&mut connections, CONNECTION, &[0x05, stream, 1]);
-            assert_eq!(alerts.poll(cx).is_ready(), is_own, "{stream}");
+            assert_eq!(alerts.poll_alert(cx).is_ready(), is_own, "{stream}");
         }
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
@@ -397,10 +402,10 @@ mod tests {
         // A hundred a second, ten seconds' worth at once.
         assert_eq!(read(&[0x01; 999], now), PacketAction::Forward);
         assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Forward);
-        assert!(alerts.poll(cx).is_pending());
+        assert!(alerts.poll_alert(cx).is_pending());
         assert_eq!(read(&max_stream_data(0, 30), now), PacketAction::Blank);
         assert_eq!((limit(&window), count.0.load(Ordering::Relaxed)), (20, 1));
-        assert_eq!(alerts.poll(cx), Poll::Ready(Alert::Flood));
+        assert_eq!(alerts.poll_alert(cx), Poll::Ready(Alert::Flood));
         // However long it is quiet.
         assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Blank);
         assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Forward);
@@ -445,7 +450,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_counted_by_connection_and_batch() {
         let mut connections = connections();
-        connections.by_id.insert(CONNECTION + 1, Connection::new(100, SendQueue::default()));
+        connections.by_id.insert(CONNECTION + 1, ConnectionState::new(100, SendQueue::default()));
         let now = Instant::now();
         let ack = [0x02, 9, 0, 0, 9];
         for (id, batch, payload) in [

@@ -16,7 +16,7 @@
 //! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
 
 use super::{
-    admission::{AttemptOutcome, ip},
+    admission::{AttemptOutcome, client_ip},
     state::EndpointState,
 };
 use crate::identity::Secrets;
@@ -36,13 +36,13 @@ use std::{
 
 /// Seconds in which a client has to use a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
 /// (RFC 9002 §6.2), then the client or litequic has given up.
-const LIFETIME: u32 = 10;
+const TOKEN_LIFETIME_SECS: u32 = 10;
 /// Clock skew between two processes with one secret, in seconds.
-const CLOCK_SKEW: u32 = 2;
+const CLOCK_SKEW_SECS: u32 = 2;
 /// Seconds that a key signs.
-const KEY_PERIOD: u32 = 3600;
+const KEY_PERIOD_SECS: u32 = 3600;
 /// Tokens remembered a half of the filter: a core completes a few thousand handshakes a second.
-const MAX_REMEMBERED: usize = 32 * 1024;
+const MAX_USED_TOKENS: usize = 32 * 1024;
 
 const KIND_RETRY: u8 = 1;
 /// RFC 9000 §17.2.
@@ -54,8 +54,8 @@ const TOKEN_LEN: usize = BODY_LEN + TAG_LEN;
 /// Issues and checks tokens for one endpoint.
 #[derive(Debug)]
 pub(super) struct AddressTokenFormat {
-    signer: Signer,
-    used: Used,
+    signer: TokenSigner,
+    used: UsedTokens,
     clock: TokenClock,
     state: Arc<EndpointState>,
 }
@@ -63,7 +63,12 @@ pub(super) struct AddressTokenFormat {
 impl AddressTokenFormat {
     /// Tokens of the endpoint with this `state`.
     pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>) -> Self {
-        Self { signer: Signer { secrets, keys: [None, None] }, used: Used::default(), clock: TokenClock::new(), state }
+        Self {
+            signer: TokenSigner { secrets, keys: [None, None] },
+            used: UsedTokens::default(),
+            clock: TokenClock::new(),
+            state,
+        }
     }
 }
 
@@ -84,26 +89,27 @@ impl TokenFormat for AddressTokenFormat {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let client = Client::of(context, self.state.with(|table| table.retry_ids.issued())?)?;
-        let token = self.signer.issue(&client, id.as_bytes(), self.clock.read().now)?;
+        let client = TokenClient::from_context(context, self.state.with_table(|table| table.retry_ids.last_issued())?)?;
+        let token = self.signer.sign_token(&client, id.as_bytes(), self.clock.read_time().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let id = self.state.with(|table| table.retry_ids.addressed())?;
-        let (time, client) = (self.clock.read(), Client::of(context, id)?);
-        let valid = self.signer.check(&client, token, time.now);
-        let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
+        let id = self.state.with_table(|table| table.retry_ids.datagram_id())?;
+        let (time, client) = (self.clock.read_time(), TokenClient::from_context(context, id)?);
+        let valid = self.signer.verify_token(&client, token, time.now);
+        let valid = valid.or_else(|| self.signer.verify_token(&client, token, time.before_jump?));
         let Some(valid) = valid else {
-            self.state.admission.refuse_token();
+            self.state.admission.count_refused_token();
             return None;
         };
         // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
         // cannot reject, only drop. That does not use the token up: the client will send the same one again.
-        (self.state.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
-        if !self.used.insert(valid.tag, time.running) {
-            self.state.admission.refuse_token();
+        (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == AttemptOutcome::Allow)
+            .then_some(())?;
+        if !self.used.mark_used(valid.tag, time.running) {
+            self.state.admission.count_refused_token();
             return None;
         }
         InitialId::try_from_bytes(valid.original_id)
@@ -112,7 +118,7 @@ impl TokenFormat for AddressTokenFormat {
 
 /// The context that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Client {
+struct TokenClient {
     /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
     address: Vec<u8>,
     connection_id: Vec<u8>,
@@ -120,8 +126,8 @@ struct Client {
     retry_id: Vec<u8>,
 }
 
-impl Client {
-    fn of(context: &Context<'_>, retry_id: LocalId) -> Option<Self> {
+impl TokenClient {
+    fn from_context(context: &Context<'_>, retry_id: LocalId) -> Option<Self> {
         let (ip, port): (&[u8], u16) = match &context.remote_address {
             SocketAddress::IpV4 { ip, port, .. } => (&ip[..], *port),
             SocketAddress::IpV6 { ip, port, .. } => (&ip[..], *port),
@@ -135,48 +141,48 @@ impl Client {
 
 /// A valid token.
 #[derive(Debug, PartialEq, Eq)]
-struct Valid<'a> {
+struct ValidToken<'a> {
     original_id: &'a [u8],
     tag: [u8; TAG_LEN],
 }
 
 /// Signs and verifies; the time is an argument.
 #[derive(Debug)]
-struct Signer {
+struct TokenSigner {
     secrets: Arc<Secrets>,
     /// By the parity of their period: this one's and the last one's.
     keys: [Option<(u32, hmac::Key)>; 2],
 }
 
-impl Signer {
-    fn issue(&mut self, client: &Client, original_id: &[u8], now: u32) -> Option<[u8; TOKEN_LEN]> {
+impl TokenSigner {
+    fn sign_token(&mut self, client: &TokenClient, original_id: &[u8], now: u32) -> Option<[u8; TOKEN_LEN]> {
         let mut token = [0; TOKEN_LEN];
         let (body, tag) = token.split_at_mut(BODY_LEN);
         let (head, id) = body.split_at_mut(BODY_LEN - MAX_ID_LEN);
         let [t0, t1, t2, t3] = now.to_be_bytes();
         head.copy_from_slice(&[KIND_RETRY, t0, t1, t2, t3, u8::try_from(original_id.len()).ok()?]);
         id.get_mut(..original_id.len())?.copy_from_slice(original_id);
-        tag.copy_from_slice(hmac::sign(self.key(now), &signed(body, client)).as_ref());
+        tag.copy_from_slice(hmac::sign(self.period_key(now), &signed_bytes(body, client)).as_ref());
         Some(token)
     }
 
-    fn check<'a>(&mut self, client: &Client, token: &'a [u8], now: u32) -> Option<Valid<'a>> {
+    fn verify_token<'a>(&mut self, client: &TokenClient, token: &'a [u8], now: u32) -> Option<ValidToken<'a>> {
         let (body, tag) = token.split_at_checked(BODY_LEN)?;
         let tag = <[u8; TAG_LEN]>::try_from(tag).ok()?;
         let &[KIND_RETRY, t0, t1, t2, t3, id_len, ref id @ ..] = body else { return None };
         let issued = u32::from_be_bytes([t0, t1, t2, t3]);
         // Before the tag: a key is derived for a time that is near now, or not at all.
-        let alive = issued <= now.saturating_add(CLOCK_SKEW) && now.saturating_sub(issued) <= LIFETIME;
+        let alive = issued <= now.saturating_add(CLOCK_SKEW_SECS) && now.saturating_sub(issued) <= TOKEN_LIFETIME_SECS;
         if !alive {
             return None;
         }
         // Constant time.
-        hmac::verify(self.key(issued), &signed(body, client), &tag).ok()?;
-        Some(Valid { original_id: id.get(..usize::from(id_len))?, tag })
+        hmac::verify(self.period_key(issued), &signed_bytes(body, client), &tag).ok()?;
+        Some(ValidToken { original_id: id.get(..usize::from(id_len))?, tag })
     }
 
-    fn key(&mut self, time: u32) -> &hmac::Key {
-        let period = time / KEY_PERIOD;
+    fn period_key(&mut self, time: u32) -> &hmac::Key {
+        let period = time / KEY_PERIOD_SECS;
         let [even, odd] = &mut self.keys;
         let slot = if period.is_multiple_of(2) { even } else { odd };
         if slot.as_ref().is_some_and(|(of, _)| *of != period) {
@@ -189,30 +195,30 @@ impl Signer {
 
 /// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection IDs'
 /// lengths tell apart: no two inputs read the same.
-fn signed(body: &[u8], client: &Client) -> Vec<u8> {
+fn signed_bytes(body: &[u8], client: &TokenClient) -> Vec<u8> {
     let len = |id: &[u8]| [u8::try_from(id.len()).unwrap_or(u8::MAX)];
-    let Client { address, connection_id, retry_id } = client;
+    let TokenClient { address, connection_id, retry_id } = client;
     [body, &len(connection_id), connection_id, &len(retry_id), retry_id, address].concat()
 }
 
 /// Tokens that were used: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
 /// an address and port, which the kernel hashes to one worker.
 #[derive(Debug, Default)]
-struct Used {
+struct UsedTokens {
     recent: HashSet<[u8; TAG_LEN]>,
     older: HashSet<[u8; TAG_LEN]>,
     /// When `recent` began, in seconds.
     since: u32,
 }
 
-impl Used {
+impl UsedTokens {
     /// Remembers the token for its lifetime. False if it was used before, or if there is no room to remember it.
-    fn insert(&mut self, tag: [u8; TAG_LEN], now: u32) -> bool {
-        if now.saturating_sub(self.since) > LIFETIME + CLOCK_SKEW || now < self.since {
+    fn mark_used(&mut self, tag: [u8; TAG_LEN], now: u32) -> bool {
+        if now.saturating_sub(self.since) > TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS || now < self.since {
             self.older = mem::take(&mut self.recent);
             self.since = now;
         }
-        !self.older.contains(&tag) && self.recent.len() < MAX_REMEMBERED && self.recent.insert(tag)
+        !self.older.contains(&tag) && self.recent.len() < MAX_USED_TOKENS && self.recent.insert(tag)
     }
 }
 
@@ -221,12 +227,12 @@ impl Used {
 #[derive(Debug)]
 struct TokenClock {
     began: Instant,
-    jumps: Jumps,
+    jumps: ClockJumps,
 }
 
 /// One reading of [`TokenClock`], in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Time {
+struct TokenTime {
     /// Since 1970; wraps in 2106, when tokens fail for ten seconds.
     now: u32,
     /// The time had the clock not been set; `None` if it was not within a token's lifetime.
@@ -237,39 +243,39 @@ struct Time {
 
 impl TokenClock {
     fn new() -> Self {
-        Self { began: Instant::now(), jumps: Jumps::default() }
+        Self { began: Instant::now(), jumps: ClockJumps::default() }
     }
 
-    fn read(&mut self) -> Time {
+    fn read_time(&mut self) -> TokenTime {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.jumps.time(now, self.began.elapsed().as_secs())
+        self.jumps.token_time(now, self.began.elapsed().as_secs())
     }
 }
 
 /// By how much the system's clock is ahead of a monotonic one. Pure.
 #[derive(Debug, Default)]
-struct Jumps {
+struct ClockJumps {
     /// Seconds; `None` until the first reading.
     ahead: Option<u64>,
     /// What `ahead` was before the last jump, and when, on the monotonic clock, that was noticed.
     before: Option<(u64, u64)>,
 }
 
-impl Jumps {
+impl ClockJumps {
     /// The time when the system's clock shows `system` seconds and the monotonic one `running`. Within
     /// [`CLOCK_SKEW`] the system's clock may be adjusted.
     #[expect(clippy::cast_possible_truncation, reason = "both wrap, as documented")]
-    fn time(&mut self, system: u64, running: u64) -> Time {
+    fn token_time(&mut self, system: u64, running: u64) -> TokenTime {
         let ahead = system.wrapping_sub(running);
         let last = self.ahead.replace(ahead);
         if let Some(last) = last
-            && last.wrapping_sub(ahead).min(ahead.wrapping_sub(last)) > u64::from(CLOCK_SKEW)
+            && last.wrapping_sub(ahead).min(ahead.wrapping_sub(last)) > u64::from(CLOCK_SKEW_SECS)
         {
             self.before = Some((last, running));
         }
-        let recent = self.before.filter(|(_, at)| running.saturating_sub(*at) <= u64::from(LIFETIME));
+        let recent = self.before.filter(|(_, at)| running.saturating_sub(*at) <= u64::from(TOKEN_LIFETIME_SECS));
         let before_jump = recent.map(|(ahead, _)| ahead.wrapping_add(running) as u32);
-        Time { now: system as u32, before_jump, running: running as u32 }
+        TokenTime { now: system as u32, before_jump, running: running as u32 }
     }
 }
 
@@ -278,7 +284,7 @@ mod tests {
     use super::*;
     use crate::{
         endpoint::admission::{Admission, SourceLimits},
-        metrics::Metrics,
+        metrics::QuicMetrics,
     };
     use litequic_config::{Config, Limits};
     use proptest::prelude::*;
@@ -287,42 +293,42 @@ mod tests {
     const NOW: u32 = 1_800_000_000;
     const ORIGINAL_ID: &[u8] = b"original id";
 
-    fn signer(secret: u8) -> Signer {
-        Signer { secrets: Arc::new(Secrets::derive(&[secret; 32])), keys: [None, None] }
+    fn signer(secret: u8) -> TokenSigner {
+        TokenSigner { secrets: Arc::new(Secrets::from_secret(&[secret; 32])), keys: [None, None] }
     }
 
-    fn client() -> Client {
+    fn client() -> TokenClient {
         let address = vec![192, 0, 2, 1, 0x1f, 0x90];
-        Client { address, connection_id: b"peer".to_vec(), retry_id: b"the retry's ID, ".to_vec() }
+        TokenClient { address, connection_id: b"peer".to_vec(), retry_id: b"the retry's ID, ".to_vec() }
     }
 
     fn token() -> [u8; TOKEN_LEN] {
-        signer(1).issue(&client(), ORIGINAL_ID, NOW).unwrap()
+        signer(1).sign_token(&client(), ORIGINAL_ID, NOW).unwrap()
     }
 
     #[test]
     fn a_token_is_good_on_another_worker() {
         let token = token();
-        let valid = signer(1).check(&client(), &token, NOW + 1).unwrap();
+        let valid = signer(1).verify_token(&client(), &token, NOW + 1).unwrap();
         assert_eq!(valid.original_id, ORIGINAL_ID);
     }
 
     #[test]
     fn a_token_is_good_for_its_client_alone() {
         let table = [
-            ("another address", Client { address: vec![192, 0, 2, 2, 0x1f, 0x90], ..client() }),
-            ("another port", Client { address: vec![192, 0, 2, 1, 0x1f, 0x91], ..client() }),
-            ("another connection ID", Client { connection_id: b"poor".to_vec(), ..client() }),
-            ("a longer connection ID", Client { connection_id: b"peer\0".to_vec(), ..client() }),
-            ("another ID than the Retry's", Client { retry_id: b"another's ID, 16".to_vec(), ..client() }),
-            ("a shorter one", Client { retry_id: b"the ".to_vec(), ..client() }),
-            ("a longer one", Client { retry_id: b"the retry's ID, and on".to_vec(), ..client() }),
-            ("lengths that shift", Client { connection_id: b"peer\x10the".to_vec(), ..client() }),
+            ("another address", TokenClient { address: vec![192, 0, 2, 2, 0x1f, 0x90], ..client() }),
+            ("another port", TokenClient { address: vec![192, 0, 2, 1, 0x1f, 0x91], ..client() }),
+            ("another connection ID", TokenClient { connection_id: b"poor".to_vec(), ..client() }),
+            ("a longer connection ID", TokenClient { connection_id: b"peer\0".to_vec(), ..client() }),
+            ("another ID than the Retry's", TokenClient { retry_id: b"another's ID, 16".to_vec(), ..client() }),
+            ("a shorter one", TokenClient { retry_id: b"the ".to_vec(), ..client() }),
+            ("a longer one", TokenClient { retry_id: b"the retry's ID, and on".to_vec(), ..client() }),
+            ("lengths that shift", TokenClient { connection_id: b"peer\x10the".to_vec(), ..client() }),
         ];
         for (what, other) in table {
-            assert_eq!(signer(1).check(&other, &token(), NOW), None, "{what}");
+            assert_eq!(signer(1).verify_token(&other, &token(), NOW), None, "{what}");
         }
-        assert_eq!(signer(2).check(&client(), &token(), NOW), None, "another secret");
+        assert_eq!(signer(2).verify_token(&client(), &token(), NOW), None, "another secret");
     }
 
     #[test]
@@ -341,19 +347,19 @@ mod tests {
             (9, 1, true),
         ];
         for (later, set, good) in table {
-            let mut jumps = Jumps::default();
+            let mut jumps = ClockJumps::default();
             let system = u64::from(NOW);
-            assert_eq!(jumps.time(system, 50), Time { now: NOW, before_jump: None, running: 50 });
-            let time = jumps.time((system + later).checked_add_signed(set).unwrap(), 50 + later);
+            assert_eq!(jumps.token_time(system, 50), TokenTime { now: NOW, before_jump: None, running: 50 });
+            let time = jumps.token_time((system + later).checked_add_signed(set).unwrap(), 50 + later);
             let checked = [Some(time.now), time.before_jump].into_iter().flatten();
-            let mut checked = checked.filter(|now| signer(1).check(&client(), &token(), *now).is_some());
+            let mut checked = checked.filter(|now| signer(1).verify_token(&client(), &token(), *now).is_some());
             assert_eq!(checked.next().is_some(), good, "{later} s later, set by {set} s");
         }
     }
 
     #[test]
     fn a_clock_that_was_set_counts_at_once_and_the_one_before_for_a_token_s_lifetime() {
-        let mut jumps = Jumps::default();
+        let mut jumps = ClockJumps::default();
         for (system, running, before_jump) in [
             (1000, 0, None),
             (1001, 1, None),
@@ -364,8 +370,8 @@ mod tests {
             (0, 15, Some(5012)), // before 1970
             (5013, 16, Some(1)),
         ] {
-            let time = jumps.time(system, running);
-            assert_eq!(time, Time { now: u32::try_from(system).unwrap(), before_jump, running: time.running });
+            let time = jumps.token_time(system, running);
+            assert_eq!(time, TokenTime { now: u32::try_from(system).unwrap(), before_jump, running: time.running });
             assert_eq!(u64::from(time.running), running);
         }
     }
@@ -375,21 +381,21 @@ mod tests {
         let table = [(-2, true), (-3, false), (0, true), (10, true), (11, false), (100_000, false)];
         for (later, good) in table {
             let now = NOW.checked_add_signed(later).unwrap();
-            assert_eq!(signer(1).check(&client(), &token(), now).is_some(), good, "{later} s later");
+            assert_eq!(signer(1).verify_token(&client(), &token(), now).is_some(), good, "{later} s later");
         }
     }
 
     #[test]
     fn a_token_outlives_the_change_of_keys() {
         let mut signer = signer(1);
-        let last = NOW / KEY_PERIOD * KEY_PERIOD - 1;
-        let old = signer.issue(&client(), ORIGINAL_ID, last).unwrap();
-        let new = signer.issue(&client(), ORIGINAL_ID, last + 1).unwrap();
-        assert!(signer.check(&client(), &old, last + 2).is_some());
-        assert!(signer.check(&client(), &new, last + 2).is_some());
+        let last = NOW / KEY_PERIOD_SECS * KEY_PERIOD_SECS - 1;
+        let old = signer.sign_token(&client(), ORIGINAL_ID, last).unwrap();
+        let new = signer.sign_token(&client(), ORIGINAL_ID, last + 1).unwrap();
+        assert!(signer.verify_token(&client(), &old, last + 2).is_some());
+        assert!(signer.verify_token(&client(), &new, last + 2).is_some());
         // A slot that an older period's key was in.
-        let later = signer.issue(&client(), ORIGINAL_ID, last + 1 + KEY_PERIOD).unwrap();
-        assert!(signer.check(&client(), &later, last + 1 + KEY_PERIOD).is_some());
+        let later = signer.sign_token(&client(), ORIGINAL_ID, last + 1 + KEY_PERIOD_SECS).unwrap();
+        assert!(signer.verify_token(&client(), &later, last + 1 + KEY_PERIOD_SECS).is_some());
     }
 
     #[test]
@@ -397,21 +403,21 @@ mod tests {
         for bit in 0..TOKEN_LEN * 8 {
             let mut token = token();
             token[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(signer(1).check(&client(), &token, NOW), None, "bit {bit}");
+            assert_eq!(signer(1).verify_token(&client(), &token, NOW), None, "bit {bit}");
         }
     }
 
     #[test]
     fn a_token_is_good_once() {
-        let mut used = Used::default();
-        assert!(used.insert([1; 32], NOW));
-        assert!(used.insert([2; 32], NOW + LIFETIME));
+        let mut used = UsedTokens::default();
+        assert!(used.mark_used([1; 32], NOW));
+        assert!(used.mark_used([2; 32], NOW + TOKEN_LIFETIME_SECS));
         // The halves of the filter are swapped, and it still finds the token.
-        for later in [0, LIFETIME, LIFETIME + CLOCK_SKEW] {
-            assert!(!used.insert([1; 32], NOW + later), "{later} s later");
+        for later in [0, TOKEN_LIFETIME_SECS, TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS] {
+            assert!(!used.mark_used([1; 32], NOW + later), "{later} s later");
         }
-        assert!(used.insert([3; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
-        assert!(!used.insert([2; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+        assert!(used.mark_used([3; 32], NOW + TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS + 1));
+        assert!(!used.mark_used([2; 32], NOW + TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS + 1));
     }
 
     /// Tokens take none.
@@ -424,25 +430,25 @@ mod tests {
 
     #[test]
     fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
-        let metrics = Arc::<Metrics>::default();
+        let metrics = Arc::<QuicMetrics>::default();
         let origin = "http://origin".parse().unwrap();
-        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
+        let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).into_live();
         let pools = SourceLimits::default();
         let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), pools.clone(), <_>::default());
         let state = EndpointState::with_admission(config, Arc::clone(&metrics), admission);
-        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), Arc::clone(&state));
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::from_secret(&[1; 32])), Arc::clone(&state));
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
         let mut context = Context::new(&address, &peer, &mut random);
         let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
         let mut token = [0; TOKEN_LEN];
-        state.with(|table| {
-            table.retry_ids.issue(LocalId::try_from_bytes(&[7; 16]).unwrap());
-            table.retry_ids.address(&[7; 16]);
+        state.with_table(|table| {
+            table.retry_ids.record_issued(LocalId::try_from_bytes(&[7; 16]).unwrap());
+            table.retry_ids.record_addressed(&[7; 16]);
         });
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
-        let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.begin(None)).collect();
+        let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.take_slots(None)).collect();
         assert_eq!(format.validate_token(&mut context, &token), None);
         drop(flood);
         assert_eq!(format.validate_token(&mut context, &token), Some(id));
@@ -454,11 +460,11 @@ mod tests {
 
     #[test]
     fn a_full_filter_takes_no_token_that_it_could_not_remember() {
-        let mut used = Used::default();
+        let mut used = UsedTokens::default();
         let tag = |n: usize| std::array::from_fn(|i| n.to_be_bytes().get(i).copied().unwrap_or_default());
-        assert!((0..MAX_REMEMBERED).all(|n| used.insert(tag(n), NOW)));
-        assert!(!used.insert(tag(MAX_REMEMBERED), NOW));
-        assert!(used.insert(tag(MAX_REMEMBERED), NOW + 2 * LIFETIME));
+        assert!((0..MAX_USED_TOKENS).all(|n| used.mark_used(tag(n), NOW)));
+        assert!(!used.mark_used(tag(MAX_USED_TOKENS), NOW));
+        assert!(used.mark_used(tag(MAX_USED_TOKENS), NOW + 2 * TOKEN_LIFETIME_SECS));
     }
 
     proptest! {
@@ -469,13 +475,13 @@ mod tests {
                 token[0] = KIND_RETRY;
                 token[1..5].copy_from_slice(&NOW.to_be_bytes());
             }
-            prop_assert_eq!(signer(1).check(&client(), &token, NOW), None);
+            prop_assert_eq!(signer(1).verify_token(&client(), &token, NOW), None);
         }
 
         #[test]
         fn every_id_comes_back(id in proptest::collection::vec(any::<u8>(), 0..=20)) {
-            let token = signer(1).issue(&client(), &id, NOW).unwrap();
-            let valid = signer(1).check(&client(), &token, NOW).unwrap();
+            let token = signer(1).sign_token(&client(), &id, NOW).unwrap();
+            let valid = signer(1).verify_token(&client(), &token, NOW).unwrap();
             prop_assert_eq!(valid.original_id, &id[..]);
         }
     }

@@ -2,12 +2,12 @@
 //! token (`limits`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
 
 use super::response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit};
-use crate::metrics::Metrics;
-use litequic_base::lifecycle::{Phase, PhaseWatch};
-use litequic_config::{Config, Limits, Live};
+use crate::metrics::QuicMetrics;
+use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
+use litequic_config::{Config, Limits, LiveConfig};
 use litequic_resources::{
-    fairness::{Fair, Slot, Source},
-    memory::{Pressure, Step},
+    fairness::{ClientSource, FairPool, PoolSlot},
+    memory::{MemoryPressure, MemoryStep},
 };
 use litequic_telemetry::clients::DenyList;
 use s2n_quic_core::event::api::SocketAddress;
@@ -28,33 +28,33 @@ const CLOSING_PART: u32 = 16;
 /// whose handshake is in progress, and keeps one that was closed for about three probe timeouts. The lock is never
 /// contended (`super::state`).
 #[derive(Debug, Clone, Default)]
-pub struct SourceLimits(Arc<Mutex<Taken>>);
+pub struct SourceLimits(Arc<Mutex<SourcePools>>);
 
 #[derive(Debug)]
-struct Taken {
-    connections: Fair<Infallible>,
-    handshakes: Fair<Infallible>,
+struct SourcePools {
+    connections: FairPool<Infallible>,
+    handshakes: FairPool<Infallible>,
     next: u64,
 }
 
 /// The slots of a connection, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct SourceSlots {
     pools: SourceLimits,
-    connection: Slot,
-    handshake: Option<Slot>,
+    connection: PoolSlot,
+    handshake: Option<PoolSlot>,
 }
 
 /// What a limit does to a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum AdmissionVerdict {
     Allow,
     /// The client must first validate its address.
     Retry,
     /// `limits.max_handshakes` is reached.
     TooManyHandshakes,
     /// `limits.max_handshakes` is nearly reached, and the source has some in flight.
-    HandshakeOfTheLast,
+    LastHandshakesReserved,
     /// `limits.max_connections` is reached, and no source has more than this one.
     TooManyConnections,
     /// Memory is short.
@@ -65,88 +65,95 @@ enum Verdict {
     Denied,
 }
 
-impl Default for Taken {
+impl Default for SourcePools {
     fn default() -> Self {
-        Self { connections: Fair::ranked(0), handshakes: Fair::new(0), next: 0 }
+        Self { connections: FairPool::with_ranking(0), handshakes: FairPool::new(0), next: 0 }
     }
 }
 
-impl Taken {
+impl SourcePools {
     /// The verdict on an attempt of a client of `network`, which has `validated` its address.
-    fn admits(&mut self, limits: &Limits, network: Option<(IpAddr, u8)>, validated: bool, step: Step) -> Verdict {
+    fn judge_attempt(
+        &mut self,
+        limits: &Limits,
+        network: Option<(IpAddr, u8)>,
+        validated: bool,
+        step: MemoryStep,
+    ) -> AdmissionVerdict {
         // No connection has the number.
-        let source = Source::new(network, u64::MAX);
+        let source = ClientSource::new(network, u64::MAX);
         let max = limits.max_connections;
         let with_closing = max.saturating_add(max / CLOSING_PART);
-        self.connections.set_limit(with_closing);
-        self.handshakes.set_limit(limits.max_handshakes);
-        let (connections, handshakes) = (self.connections.taken(), self.handshakes.taken());
+        self.connections.set_slot_limit(with_closing);
+        self.handshakes.set_slot_limit(limits.max_handshakes);
+        let (connections, handshakes) = (self.connections.used_slot_count(), self.handshakes.used_slot_count());
         let is_last = |taken: u32, max: u32| max.saturating_sub(taken) <= max / RESERVED_PART;
-        let wants_validation = step > Step::Normal
+        let wants_validation = step > MemoryStep::Normal
             || handshakes >= limits.retry_handshakes
             || is_last(handshakes, limits.max_handshakes)
             || is_last(connections, max);
         if handshakes >= limits.max_handshakes {
-            Verdict::TooManyHandshakes
+            AdmissionVerdict::TooManyHandshakes
         } else if connections >= max
-            && !self.admits_beyond(&source, connections >= with_closing - max / CLOSING_PART / 2)
+            && !self.admits_beyond_limit(&source, connections >= with_closing - max / CLOSING_PART / 2)
         {
-            Verdict::TooManyConnections
-        } else if step.refuses(|| self.connections.held_by(&source) > 1) {
-            Verdict::Memory
+            AdmissionVerdict::TooManyConnections
+        } else if step.refuses_connection(|| self.connections.slots_held_by(&source) > 1) {
+            AdmissionVerdict::Memory
         } else if wants_validation && !validated {
             // A forged address would take the place of another client's.
-            Verdict::Retry
-        } else if !self.handshakes.admits_to_the_last(&source) {
-            Verdict::HandshakeOfTheLast
+            AdmissionVerdict::Retry
+        } else if !self.handshakes.admits_to_last_slots(&source) {
+            AdmissionVerdict::LastHandshakesReserved
         } else {
-            Verdict::Allow
+            AdmissionVerdict::Allow
         }
     }
 }
 
-impl Taken {
+impl SourcePools {
     /// Whether `source` gets one of the slots beyond the limit, of which there are `few` left: those are for sources
     /// whose network holds less than another one, or the sources of one network could take all of them in turns.
-    fn admits_beyond(&mut self, source: &Source, few: bool) -> bool {
-        if self.connections.is_full() {
+    fn admits_beyond_limit(&mut self, source: &ClientSource, few: bool) -> bool {
+        if self.connections.is_pool_full() {
             false
         } else if few {
             self.connections.has_larger_network(source)
         } else {
-            self.connections.giver(source).next().is_some()
+            self.connections.largest_source_connections(source).next().is_some()
         }
     }
 }
 
 impl SourceLimits {
     /// The slots of a connection of `network` whose handshake begins.
-    pub(super) fn begin(&self, network: Option<(IpAddr, u8)>) -> Slots {
-        let mut taken = self.taken();
-        let source = Source::new(network, taken.next);
+    pub(super) fn take_slots(&self, network: Option<(IpAddr, u8)>) -> SourceSlots {
+        let mut taken = self.lock_pools();
+        let source = ClientSource::new(network, taken.next);
         taken.next = taken.next.wrapping_add(1);
-        let (connection, handshake) = (taken.connections.take_beyond(source), taken.handshakes.take_beyond(source));
-        Slots { pools: self.clone(), connection, handshake: Some(handshake) }
+        let (connection, handshake) =
+            (taken.connections.take_slot_beyond_limit(source), taken.handshakes.take_slot_beyond_limit(source));
+        SourceSlots { pools: self.clone(), connection, handshake: Some(handshake) }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn lock_pools(&self) -> MutexGuard<'_, SourcePools> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Slots {
+impl SourceSlots {
     /// The handshake is over.
-    pub(super) fn handshake_done(&mut self) {
+    pub(super) fn end_handshake(&mut self) {
         if let Some(slot) = self.handshake.take() {
-            self.pools.taken().handshakes.give_back(slot);
+            self.pools.lock_pools().handshakes.release_slot(slot);
         }
     }
 }
 
-impl Drop for Slots {
+impl Drop for SourceSlots {
     fn drop(&mut self) {
-        self.handshake_done();
-        self.pools.taken().connections.give_back(self.connection);
+        self.end_handshake();
+        self.pools.lock_pools().connections.release_slot(self.connection);
     }
 }
 
@@ -166,18 +173,23 @@ pub(super) enum AttemptOutcome {
 /// Decides on connection attempts by the limits in force, and counts.
 #[derive(Debug)]
 pub(super) struct Admission {
-    config: Live,
-    metrics: Arc<Metrics>,
+    config: LiveConfig,
+    metrics: Arc<QuicMetrics>,
     answers: StatelessResponseLimit,
     sources: SourceLimits,
-    pressure: Pressure,
+    pressure: MemoryPressure,
     denied: Arc<DenyList>,
     /// The phase of the process. Without it, the process does not drain.
     watch: Option<PhaseWatch>,
 }
 
 impl Admission {
-    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: SourceLimits, pressure: Pressure) -> Self {
+    pub(super) fn new(
+        config: LiveConfig,
+        metrics: Arc<QuicMetrics>,
+        sources: SourceLimits,
+        pressure: MemoryPressure,
+    ) -> Self {
         Self {
             config,
             metrics,
@@ -190,57 +202,57 @@ impl Admission {
     }
 
     /// Makes this refuse the clients that are `denied`.
-    pub(super) fn refusing(self, denied: Arc<DenyList>) -> Self {
+    pub(super) fn with_denied_networks(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }
     }
 
     /// Makes this refuse every attempt once the process drains.
-    pub(super) fn until_draining(self, watch: PhaseWatch) -> Self {
+    pub(super) fn with_phase(self, watch: PhaseWatch) -> Self {
         Self { watch: Some(watch), ..self }
     }
 
-    fn drains(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.phase() >= Phase::Draining)
+    fn is_draining(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.watched_phase() >= ProcessPhase::Draining)
     }
 
     /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
-    pub(super) fn decide(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
-        self.decide_at(client, validated, Instant::now())
+    pub(super) fn decide_attempt(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
+        self.decide_attempt_at(client, validated, Instant::now())
     }
 
     /// The slots of a connection of `client` whose handshake begins.
-    pub(super) fn begin(&self, client: IpAddr) -> Slots {
-        self.sources.begin(network(&self.config.load(), client))
+    pub(super) fn take_client_slots(&self, client: IpAddr) -> SourceSlots {
+        self.sources.take_slots(limit_network(&self.config.load(), client))
     }
 
     /// Counts an attempt that fails because its token is invalid.
-    pub(super) fn refuse_token(&self) {
+    pub(super) fn count_refused_token(&self) {
         self.metrics.retry_tokens_refused.increment();
     }
 
-    fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
+    fn decide_attempt_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
         let config = self.config.load();
-        let verdict = if self.denied.denies(client, || now) {
-            Verdict::Denied
-        } else if self.drains() || !config.listen.http3 {
-            Verdict::Off
+        let verdict = if self.denied.is_client_denied(client, || now) {
+            AdmissionVerdict::Denied
+        } else if self.is_draining() || !config.listen.http3 {
+            AdmissionVerdict::Off
         } else {
-            let network = network(&config, client);
-            self.sources.taken().admits(&config.limits, network, validated, self.pressure.step())
+            let network = limit_network(&config, client);
+            self.sources.lock_pools().judge_attempt(&config.limits, network, validated, self.pressure.pressure_step())
         };
         let (outcome, limit) = match verdict {
-            Verdict::Allow => return AttemptOutcome::Allow,
-            Verdict::Off => (AttemptOutcome::Refuse, None),
-            Verdict::Denied => (AttemptOutcome::Refuse, Some(&metrics.denied)),
-            Verdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
+            AdmissionVerdict::Allow => return AttemptOutcome::Allow,
+            AdmissionVerdict::Off => (AttemptOutcome::Refuse, None),
+            AdmissionVerdict::Denied => (AttemptOutcome::Refuse, Some(&metrics.denied)),
+            AdmissionVerdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
             // No answer: with this many in flight, answers would serve an attacker.
-            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
-            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
-            Verdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
-            Verdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
+            AdmissionVerdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
+            AdmissionVerdict::LastHandshakesReserved => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
+            AdmissionVerdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
+            AdmissionVerdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
         };
-        if outcome != AttemptOutcome::Drop && !self.answers.admit(now) {
+        if outcome != AttemptOutcome::Drop && !self.answers.admit_response(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return AttemptOutcome::Drop;
@@ -256,12 +268,12 @@ impl Admission {
 }
 
 /// The network that a connection from `address` counts for; `None` if it is a source of its own.
-pub(super) fn network(config: &Config, address: IpAddr) -> Option<(IpAddr, u8)> {
-    config.source(address).map(|network| (network.address, network.prefix))
+pub(super) fn limit_network(config: &Config, address: IpAddr) -> Option<(IpAddr, u8)> {
+    config.source_of_client(address).map(|network| (network.address, network.prefix))
 }
 
 /// A client's address without its port.
-pub(super) fn ip(address: &SocketAddress<'_>) -> IpAddr {
+pub(super) fn client_ip(address: &SocketAddress<'_>) -> IpAddr {
     SocketAddr::from(address).ip()
 }
 
@@ -279,9 +291,9 @@ mod tests {
     }
 
     /// Pools with so many connections, of which so many handshakes are in progress, of sources of their own.
-    fn filled(pools: &SourceLimits, connections: usize, handshakes: usize) -> Vec<Slots> {
-        let mut slots: Vec<Slots> = (0..connections.max(handshakes)).map(|_| pools.begin(None)).collect();
-        slots.iter_mut().skip(handshakes).for_each(Slots::handshake_done);
+    fn filled(pools: &SourceLimits, connections: usize, handshakes: usize) -> Vec<SourceSlots> {
+        let mut slots: Vec<SourceSlots> = (0..connections.max(handshakes)).map(|_| pools.take_slots(None)).collect();
+        slots.iter_mut().skip(handshakes).for_each(SourceSlots::end_handshake);
         slots
     }
 
@@ -292,22 +304,22 @@ mod tests {
     #[test]
     fn an_attempt_is_admitted_by_what_the_worker_has() {
         let table = [
-            ("idle", 0, 0, false, Verdict::Allow),
-            ("one below retry", 50, 9, false, Verdict::Allow),
-            ("busy", 50, 10, false, Verdict::Retry),
-            ("busy, address proved", 50, 10, true, Verdict::Allow),
-            ("an eighth is left", 88, 0, false, Verdict::Retry),
-            ("an eighth is left, address proved", 88, 0, true, Verdict::Allow),
-            ("full", 100, 0, false, Verdict::TooManyConnections),
-            ("full, address proved", 100, 0, true, Verdict::TooManyConnections),
-            ("flooded", 50, 20, false, Verdict::TooManyHandshakes),
-            ("flooded, address proved", 50, 20, true, Verdict::TooManyHandshakes),
-            ("full and flooded", 100, 20, true, Verdict::TooManyHandshakes),
+            ("idle", 0, 0, false, AdmissionVerdict::Allow),
+            ("one below retry", 50, 9, false, AdmissionVerdict::Allow),
+            ("busy", 50, 10, false, AdmissionVerdict::Retry),
+            ("busy, address proved", 50, 10, true, AdmissionVerdict::Allow),
+            ("an eighth is left", 88, 0, false, AdmissionVerdict::Retry),
+            ("an eighth is left, address proved", 88, 0, true, AdmissionVerdict::Allow),
+            ("full", 100, 0, false, AdmissionVerdict::TooManyConnections),
+            ("full, address proved", 100, 0, true, AdmissionVerdict::TooManyConnections),
+            ("flooded", 50, 20, false, AdmissionVerdict::TooManyHandshakes),
+            ("flooded, address proved", 50, 20, true, AdmissionVerdict::TooManyHandshakes),
+            ("full and flooded", 100, 20, true, AdmissionVerdict::TooManyHandshakes),
         ];
         for (what, connections, handshakes, validated, expected) in table {
             let pools = SourceLimits::default();
             let _slots = filled(&pools, connections, handshakes);
-            let verdict = pools.taken().admits(&limits(), None, validated, Step::Normal);
+            let verdict = pools.lock_pools().judge_attempt(&limits(), None, validated, MemoryStep::Normal);
             assert_eq!(verdict, expected, "{what}");
         }
     }
@@ -315,37 +327,38 @@ mod tests {
     #[test]
     fn a_source_may_have_all_connections_and_one_that_holds_less_takes_those_beyond_for_the_closing() {
         let pools = SourceLimits::default();
-        let admits = |network, validated| pools.taken().admits(&limits(), network, validated, Step::Normal);
-        let mut slots: Vec<Slots> = Vec::new();
-        while admits(address(1, 1), true) == Verdict::Allow {
-            let mut taken = pools.begin(address(1, 1));
-            taken.handshake_done();
+        let admits =
+            |network, validated| pools.lock_pools().judge_attempt(&limits(), network, validated, MemoryStep::Normal);
+        let mut slots: Vec<SourceSlots> = Vec::new();
+        while admits(address(1, 1), true) == AdmissionVerdict::Allow {
+            let mut taken = pools.take_slots(address(1, 1));
+            taken.end_handshake();
             slots.push(taken);
         }
         assert_eq!(slots.len(), 100);
-        assert_eq!(admits(address(1, 1), true), Verdict::TooManyConnections);
-        assert_eq!(admits(address(2, 1), false), Verdict::Retry, "it may be forged");
+        assert_eq!(admits(address(1, 1), true), AdmissionVerdict::TooManyConnections);
+        assert_eq!(admits(address(2, 1), false), AdmissionVerdict::Retry, "it may be forged");
         for others in 0..6 {
-            assert_eq!(admits(address(2, 1), true), Verdict::Allow, "{others}");
-            let mut taken = pools.begin(address(2, 1));
-            taken.handshake_done();
+            assert_eq!(admits(address(2, 1), true), AdmissionVerdict::Allow, "{others}");
+            let mut taken = pools.take_slots(address(2, 1));
+            taken.end_handshake();
             slots.push(taken);
         }
-        assert_eq!(admits(address(2, 1), true), Verdict::TooManyConnections, "until those have gone");
+        assert_eq!(admits(address(2, 1), true), AdmissionVerdict::TooManyConnections, "until those have gone");
         slots.clear();
-        assert_eq!(pools.taken().connections.taken(), 0);
+        assert_eq!(pools.lock_pools().connections.used_slot_count(), 0);
     }
 
     #[test]
     fn sources_of_one_network_leave_connections_beyond_the_limit_to_other_networks() {
         let pools = SourceLimits::default();
-        let admits = |network| pools.taken().admits(&limits(), network, true, Step::Normal);
-        let mut slots: Vec<Slots> = Vec::new();
+        let admits = |network| pools.lock_pools().judge_attempt(&limits(), network, true, MemoryStep::Normal);
+        let mut slots: Vec<SourceSlots> = Vec::new();
         let mut fill = |network| {
             let before = slots.len();
-            while admits(network) == Verdict::Allow {
-                let mut taken = pools.begin(network);
-                taken.handshake_done();
+            while admits(network) == AdmissionVerdict::Allow {
+                let mut taken = pools.take_slots(network);
+                taken.end_handshake();
                 slots.push(taken);
             }
             slots.len() - before
@@ -364,32 +377,34 @@ mod tests {
         let mut slots = Vec::new();
         let mut fill = |network, validated| {
             let mut count = 0;
-            while pools.taken().admits(&limits, network, validated, Step::Normal) == Verdict::Allow {
-                slots.push(pools.begin(network));
+            while pools.lock_pools().judge_attempt(&limits, network, validated, MemoryStep::Normal)
+                == AdmissionVerdict::Allow
+            {
+                slots.push(pools.take_slots(network));
                 count += 1;
                 assert!(count <= 160);
             }
-            (count, pools.taken().admits(&limits, network, validated, Step::Normal))
+            (count, pools.lock_pools().judge_attempt(&limits, network, validated, MemoryStep::Normal))
         };
-        assert_eq!(fill(address(1, 1), false), (140, Verdict::Retry));
-        assert_eq!(fill(address(1, 1), true), (0, Verdict::HandshakeOfTheLast));
-        assert_eq!(fill(address(2, 1), false), (0, Verdict::Retry));
+        assert_eq!(fill(address(1, 1), false), (140, AdmissionVerdict::Retry));
+        assert_eq!(fill(address(1, 1), true), (0, AdmissionVerdict::LastHandshakesReserved));
+        assert_eq!(fill(address(2, 1), false), (0, AdmissionVerdict::Retry));
         let others: u32 = (2..=200).map(|last| fill(address(1, last), true).0).sum();
         assert_eq!(others, 10, "of the same network until a sixteenth is left");
-        assert_eq!(fill(address(2, 1), true), (1, Verdict::HandshakeOfTheLast));
-        assert_eq!(fill(address(2, 2), true), (0, Verdict::HandshakeOfTheLast));
+        assert_eq!(fill(address(2, 1), true), (1, AdmissionVerdict::LastHandshakesReserved));
+        assert_eq!(fill(address(2, 2), true), (0, AdmissionVerdict::LastHandshakesReserved));
         let networks: u32 = (3..=200).map(|network| fill(address(network, 1), true).0).sum();
         assert_eq!(networks, 9);
-        assert_eq!(fill(address(201, 1), true), (0, Verdict::TooManyHandshakes));
+        assert_eq!(fill(address(201, 1), true), (0, AdmissionVerdict::TooManyHandshakes));
     }
 
-    fn admission() -> (Admission, Arc<Metrics>) {
-        let metrics = Arc::<Metrics>::default();
+    fn admission() -> (Admission, Arc<QuicMetrics>) {
+        let metrics = Arc::<QuicMetrics>::default();
         let origin = "http://origin".parse().unwrap();
-        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         (
             Admission::new(
-                Config { limits: limits(), ..config }.live(),
+                Config { limits: limits(), ..config }.into_live(),
                 Arc::clone(&metrics),
                 SourceLimits::default(),
                 <_>::default(),
@@ -407,7 +422,7 @@ mod tests {
             let mut now = Instant::now();
             let slots = filled(&admission.sources, connections, handshakes);
             let answered = |admission: &Admission, now, attempts: u32| {
-                let outcomes = (0..attempts).map(|_| admission.decide_at(CLIENT, false, now));
+                let outcomes = (0..attempts).map(|_| admission.decide_attempt_at(CLIENT, false, now));
                 let (answered, silent): (Vec<_>, Vec<_>) = outcomes.partition(|outcome| *outcome == answer);
                 assert!(silent.iter().all(|outcome| *outcome == AttemptOutcome::Drop), "{what}");
                 u32::try_from(answered.len()).unwrap()
@@ -428,7 +443,7 @@ mod tests {
             // A client that needs no such answer is accepted.
             drop(slots);
             let _slots = filled(&admission.sources, 50, 9);
-            assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
+            assert_eq!(admission.decide_attempt_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
         }
     }
 
@@ -436,21 +451,21 @@ mod tests {
     fn a_process_that_drains_refuses_every_attempt() {
         let (admission, metrics) = admission();
         let lifecycle = Lifecycle::default();
-        let admission = admission.until_draining(lifecycle.watch());
+        let admission = admission.with_phase(lifecycle.watch_phase());
         for (phase, validated, expected) in [
-            (Phase::Ready, false, AttemptOutcome::Allow),
-            (Phase::Leaving, true, AttemptOutcome::Allow),
-            (Phase::Draining, false, AttemptOutcome::Refuse),
-            (Phase::Draining, true, AttemptOutcome::Refuse),
-            (Phase::Stopping, false, AttemptOutcome::Refuse),
+            (ProcessPhase::Ready, false, AttemptOutcome::Allow),
+            (ProcessPhase::Leaving, true, AttemptOutcome::Allow),
+            (ProcessPhase::Draining, false, AttemptOutcome::Refuse),
+            (ProcessPhase::Draining, true, AttemptOutcome::Refuse),
+            (ProcessPhase::Stopping, false, AttemptOutcome::Refuse),
         ] {
-            lifecycle.advance(phase);
-            assert_eq!(admission.decide(CLIENT, validated), expected, "{phase:?}");
+            lifecycle.advance_phase(phase);
+            assert_eq!(admission.decide_attempt(CLIENT, validated), expected, "{phase:?}");
         }
         assert_eq!(metrics.handshakes_refused.get(), 3);
         let now = Instant::now();
         let answers = (0..MAX_RESPONSES_PER_SECOND * 2)
-            .filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
+            .filter(|_| admission.decide_attempt_at(CLIENT, false, now) == AttemptOutcome::Refuse);
         assert!(answers.count() <= MAX_RESPONSES_PER_SECOND as usize, "the rate of answers is bounded");
     }
 
@@ -461,7 +476,7 @@ mod tests {
         config.listen.http3 = false;
         admission.config.store(Arc::new(config));
         for validated in [false, true] {
-            assert_eq!(admission.decide(CLIENT, validated), AttemptOutcome::Refuse);
+            assert_eq!(admission.decide_attempt(CLIENT, validated), AttemptOutcome::Refuse);
         }
         assert_eq!((metrics.handshakes_refused.get(), metrics.limit_connections.get()), (2, 0));
     }
@@ -471,7 +486,7 @@ mod tests {
         let (admission, metrics) = admission();
         for (connections, handshakes) in [(0, 0), (10, 10), (20, 20), (100, 0)] {
             let _slots = filled(&admission.sources, connections, handshakes);
-            admission.decide(CLIENT, false);
+            admission.decide_attempt(CLIENT, false);
         }
         assert_eq!(metrics.retries.get(), 1);
         assert_eq!(metrics.limit_handshakes.get(), 1);

@@ -18,7 +18,7 @@ const ID_LEN_AT: usize = 5;
 
 /// Whether a datagram of `len` bytes with a long header is to be processed, which goes to an ID that litequic issued or
 /// to another.
-pub(super) fn admits(len: usize, to_issued_id: bool) -> bool {
+pub(super) fn admits_datagram_size(len: usize, to_issued_id: bool) -> bool {
     to_issued_id || len >= MIN_INITIAL_DATAGRAM
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     library_io,
-    start::tests::{PATIENCE, client_tls, parts},
+    start::tests::{QUIC_TEST_TIMEOUT, client_tls, parts},
     state::EndpointState,
     tls::TlsEndpoint,
 };
@@ -56,15 +56,15 @@ const BUILT: &str = "packet_interceptor: intercept_tx_payload, 1-RTT";
 
 /// Every provider but TLS, which is litequic's own.
 #[derive(Debug, Clone)]
-struct Recorder {
+struct CallRecorder {
     state: Arc<EndpointState>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     /// The next 1-RTT packet has the connection closed.
     closes: Arc<AtomicBool>,
 }
 
-impl Recorder {
-    fn note(&self, call: &'static str) {
+impl CallRecorder {
+    fn record_call(&self, call: &'static str) {
         self.calls.lock().unwrap().push(call);
     }
 
@@ -85,43 +85,43 @@ impl Recorder {
 
     /// Notes a call that comes while TLS has the client's transport parameters.
     fn note_within_tls(&self, within: &'static str, outside: &'static str) {
-        let is_within = self.state.with(|table| table.new.support.is_some());
-        self.note(if is_within { within } else { outside });
+        let is_within = self.state.with_table(|table| table.new.support.is_some());
+        self.record_call(if is_within { within } else { outside });
     }
 }
 
-impl endpoint_limits::Limiter for Recorder {
+impl endpoint_limits::Limiter for CallRecorder {
     fn on_connection_attempt(&mut self, _: &ConnectionAttempt<'_>) -> Outcome {
-        self.note("endpoint_limits: on_connection_attempt");
+        self.record_call("endpoint_limits: on_connection_attempt");
         Outcome::allow()
     }
 }
 
-impl limits::Limiter for Recorder {
+impl limits::Limiter for CallRecorder {
     fn on_connection(&mut self, _: &limits::ConnectionInfo<'_>) -> limits::Limits {
-        self.note("limits: on_connection");
+        self.record_call("limits: on_connection");
         limits::Limits::new()
     }
 }
 
-impl congestion_controller::Endpoint for Recorder {
+impl congestion_controller::Endpoint for CallRecorder {
     type CongestionController = CubicCongestionController;
 
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> CubicCongestionController {
-        self.note("congestion_controller: new_congestion_controller");
+        self.record_call("congestion_controller: new_congestion_controller");
         cubic::Builder::default().build().new_congestion_controller(path)
     }
 }
 
-impl Subscriber for Recorder {
+impl Subscriber for CallRecorder {
     type ConnectionContext = ();
 
     fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) {
-        self.note("event: create_connection_context");
+        self.record_call("event: create_connection_context");
     }
 
     fn on_connection_started(&mut self, (): &mut (), _: &ConnectionMeta, _: &ConnectionStarted<'_>) {
-        self.note("event: on_connection_started");
+        self.record_call("event: on_connection_started");
     }
 
     fn on_transport_parameters_received(
@@ -141,19 +141,19 @@ impl Subscriber for Recorder {
     }
 
     fn on_path_created(&mut self, (): &mut (), _: &ConnectionMeta, _: &PathCreated<'_>) {
-        self.note("event: on_path_created");
+        self.record_call("event: on_path_created");
     }
 
     fn on_active_path_updated(&mut self, (): &mut (), _: &ConnectionMeta, _: &ActivePathUpdated<'_>) {
-        self.note("event: on_active_path_updated");
+        self.record_call("event: on_active_path_updated");
     }
 
     fn on_connection_closed(&mut self, (): &mut (), _: &ConnectionMeta, _: &ConnectionClosed) {
-        self.note("event: on_connection_closed");
+        self.record_call("event: on_connection_closed");
     }
 }
 
-impl datagram::Endpoint for Recorder {
+impl datagram::Endpoint for CallRecorder {
     type Sender = Self;
     type Receiver = Self;
 
@@ -167,9 +167,9 @@ impl datagram::Endpoint for Recorder {
     }
 }
 
-impl Sender for Recorder {
+impl Sender for CallRecorder {
     fn on_transmit<P: datagram::Packet>(&mut self, _: &mut P) {
-        self.note(TRANSMIT);
+        self.record_call(TRANSMIT);
     }
 
     fn has_transmission_interest(&self) -> bool {
@@ -179,19 +179,19 @@ impl Sender for Recorder {
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-impl Receiver for Recorder {
+impl Receiver for CallRecorder {
     fn on_datagram(&mut self, _: &ReceiveContext<'_>, _: &[u8]) {}
 
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-impl Interceptor for Recorder {
+impl Interceptor for CallRecorder {
     fn intercept_rx_remote_address(&mut self, _: &Subject, _: &mut RemoteAddress) {
-        self.note("packet_interceptor: intercept_rx_remote_address");
+        self.record_call("packet_interceptor: intercept_rx_remote_address");
     }
 
     fn intercept_rx_local_address(&mut self, _: &Subject, _: &mut LocalAddress) {
-        self.note("packet_interceptor: intercept_rx_local_address");
+        self.record_call("packet_interceptor: intercept_rx_local_address");
     }
 
     fn intercept_rx_datagram<'a>(
@@ -200,7 +200,7 @@ impl Interceptor for Recorder {
         _: &Datagram<'_>,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
-        self.note("packet_interceptor: intercept_rx_datagram");
+        self.record_call("packet_interceptor: intercept_rx_datagram");
         payload
     }
 
@@ -213,10 +213,10 @@ impl Interceptor for Recorder {
         let Subject::Connection { id, .. } = subject else { panic!("a packet of no connection") };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
             self.state.at_hand.set_handshake_connection(*id);
-            self.note("packet_interceptor: intercept_rx_payload, Initial or Handshake");
+            self.record_call("packet_interceptor: intercept_rx_payload, Initial or Handshake");
             return payload;
         }
-        self.note("packet_interceptor: intercept_rx_payload, 1-RTT");
+        self.record_call("packet_interceptor: intercept_rx_payload, 1-RTT");
         let payload = payload.into_less_safe_slice();
         if self.closes.load(Relaxed) {
             payload[0] = CLOSING_FRAME;
@@ -226,14 +226,14 @@ impl Interceptor for Recorder {
 
     fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, _: &mut scatter::Buffer<'_>) {
         if packet.number.space() == PacketNumberSpace::ApplicationData {
-            self.note(BUILT);
+            self.record_call(BUILT);
         }
     }
 }
 
-impl Formatter for Recorder {
+impl Formatter for CallRecorder {
     fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
-        self.note("connection_close_formatter: format_transport_error");
+        self.record_call("connection_close_formatter: format_transport_error");
         Production.format_transport_error(context, error)
     }
 
@@ -242,7 +242,7 @@ impl Formatter for Recorder {
     }
 
     fn format_early_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
-        self.note("connection_close_formatter: format_early_transport_error");
+        self.record_call("connection_close_formatter: format_early_transport_error");
         Production.format_early_transport_error(context, error)
     }
 
@@ -251,7 +251,7 @@ impl Formatter for Recorder {
     }
 }
 
-fn server(recorder: &Recorder) -> Server {
+fn start_recording_server(recorder: &CallRecorder) -> Server {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let parts = parts(Limits::default());
@@ -270,18 +270,18 @@ fn server(recorder: &Recorder) -> Server {
         .unwrap()
 }
 
-async fn request(connection: &quinn::Connection) {
+async fn request_echo(connection: &quinn::Connection) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     send.write_all(b"hello").await.unwrap();
     send.finish().unwrap();
-    let received = tokio::time::timeout(PATIENCE, receive.read_to_end(5)).await;
+    let received = tokio::time::timeout(QUIC_TEST_TIMEOUT, receive.read_to_end(5)).await;
     assert_eq!(received.unwrap().unwrap(), b"hello");
 }
 
 #[tokio::test]
 async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_relies_on() {
-    let recorder = Recorder { state: EndpointState::for_tests(), calls: Arc::default(), closes: Arc::default() };
-    let mut server = server(&recorder);
+    let recorder = CallRecorder { state: EndpointState::for_tests(), calls: Arc::default(), closes: Arc::default() };
+    let mut server = start_recording_server(&recorder);
     let address = server.local_addr().unwrap();
     tokio::spawn(async move {
         while let Some(mut connection) = server.accept().await {
@@ -299,7 +299,7 @@ async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_reli
     client.set_default_client_config(quinn::ClientConfig::new(Arc::new(tls)));
 
     let connection = client.connect(address, "localhost").unwrap().await.unwrap();
-    request(&connection).await;
+    request_echo(&connection).await;
     let calls = recorder.calls.lock().unwrap().clone();
     for (at, call) in calls.iter().enumerate().filter(|(_, call)| **call == TRANSMIT) {
         let next = calls.iter().skip(at + 1).find(|call| **call == TRANSMIT || **call == BUILT);
@@ -322,7 +322,7 @@ async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_reli
     assert_eq!(recorder.take_calls(handshake[0], handshake[11]), handshake);
 
     client.rebind(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-    request(&connection).await;
+    request_echo(&connection).await;
     let migration = [
         "congestion_controller: new_congestion_controller",
         "event: on_path_created",
@@ -333,7 +333,7 @@ async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_reli
 
     recorder.closes.store(true, Relaxed);
     let _ = connection.open_uni().await.unwrap().write_all(b"hello").await;
-    tokio::time::timeout(PATIENCE, connection.closed()).await.unwrap();
+    tokio::time::timeout(QUIC_TEST_TIMEOUT, connection.closed()).await.unwrap();
     let close = [
         "event: on_connection_closed",
         "connection_close_formatter: format_early_transport_error",

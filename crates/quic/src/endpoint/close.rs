@@ -30,7 +30,7 @@ impl CloseFormatter {
 impl Formatter for CloseFormatter {
     /// The last of the two that s2n-quic requests.
     fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
-        let raised = self.0.with(|table| table.close_error.take());
+        let raised = self.0.with_table(|table| table.close_error.take());
         raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)
     }
 
@@ -39,7 +39,7 @@ impl Formatter for CloseFormatter {
     }
 
     fn format_early_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
-        let raised = self.0.with(|table| table.close_error);
+        let raised = self.0.with_table(|table| table.close_error);
         raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)
     }
 
@@ -73,7 +73,7 @@ mod tests {
         let context = Context::new(&address);
         let state = EndpointState::for_tests();
         let formatter = CloseFormatter::new(Arc::clone(&state));
-        state.with(|table| table.close_error = Some(transport::Error::STREAM_STATE_ERROR));
+        state.with_table(|table| table.close_error = Some(transport::Error::STREAM_STATE_ERROR));
         let found = transport::Error::PROTOCOL_VIOLATION;
         let codes = || {
             let early = formatter.format_early_transport_error(&context, found).error_code.as_u64();

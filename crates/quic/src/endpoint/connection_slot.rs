@@ -2,8 +2,8 @@
 //! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3
 //! is counted there: it has only those whose handshake is complete.
 
-use super::admission::Slots;
-use crate::metrics::Metrics;
+use super::admission::SourceSlots;
+use crate::metrics::QuicMetrics;
 use litequic_telemetry::Counter;
 use rustls::AlertDescription;
 use s2n_quic_core::{connection::Error, endpoint::Location};
@@ -12,17 +12,17 @@ use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 /// H3_NO_ERROR (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
 /// Errors of HTTP/3 and QPACK (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
-const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
+const H3_ERROR_CODES: RangeInclusive<u64> = 0x101..=0x2ff;
 /// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
-const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
+const ALERT_CODES: RangeInclusive<u64> = 0x100..=0x1ff;
 
 /// One connection, counted until it is dropped, however it ends.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
     handshaking: bool,
     /// The slots of its client, once it has begun.
-    slots: Option<Slots>,
+    slots: Option<SourceSlots>,
     /// The client's first address.
     client: Option<SocketAddr>,
     /// The name in its handshake (SNI), if that may be logged.
@@ -31,26 +31,26 @@ pub(super) struct ConnectionSlot {
 
 impl ConnectionSlot {
     /// A connection whose handshake begins.
-    pub(super) fn begin(metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn open_slot(metrics: &Arc<QuicMetrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
         Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
     }
 
     /// The connection of `client` has taken `slots`.
-    pub(super) fn start(&mut self, slots: Slots, client: SocketAddr) {
+    pub(super) fn attach_slots(&mut self, slots: SourceSlots, client: SocketAddr) {
         (self.slots, self.client) = (Some(slots), Some(client));
     }
 
     /// The client has requested the server `name`, which may be logged.
-    pub(super) fn set_name(&mut self, name: &str) {
+    pub(super) fn set_server_name(&mut self, name: &str) {
         self.name = Some(name.into());
     }
 
     /// The handshake is complete.
-    pub(super) fn handshake_done(&mut self) {
+    pub(super) fn on_handshake_done(&mut self) {
         if let Some(slots) = &mut self.slots {
-            slots.handshake_done();
+            slots.end_handshake();
         }
         if std::mem::take(&mut self.handshaking) {
             self.metrics.handshakes_open.decrement();
@@ -69,7 +69,7 @@ impl Drop for ConnectionSlot {
 
 impl ConnectionSlot {
     /// The connection ends by `error`.
-    pub(super) fn close(&self, error: &Error) {
+    pub(super) fn count_close(&self, error: &Error) {
         match *error {
             Error::MaxHandshakeDurationExceeded { .. } => self.metrics.timeout_handshake.increment(),
             // A client that vanishes within its handshake is waited for no longer than for the handshake.
@@ -79,7 +79,7 @@ impl ConnectionSlot {
         }
         if self.handshaking
             && let Error::Transport { initiator: Location::Remote, code, .. } = *error
-            && ALERTS.contains(&code.as_u64())
+            && ALERT_CODES.contains(&code.as_u64())
         {
             // The alert is the last byte of the code.
             let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
@@ -91,9 +91,9 @@ impl ConnectionSlot {
 }
 
 /// The counter of connections that end by `error`, while they are `handshaking` or after.
-fn close_counter<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
+fn close_counter<'a>(metrics: &'a QuicMetrics, error: &Error, handshaking: bool) -> &'a Counter {
     use Location::{Local, Remote};
-    let is_alert = |code: u64| ALERTS.contains(&code);
+    let is_alert = |code: u64| ALERT_CODES.contains(&code);
     match *error {
         Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } if handshaking => {
             &metrics.handshakes_failed_timeout
@@ -116,7 +116,7 @@ fn close_counter<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> 
         Error::Closed { initiator: Remote, .. } => &metrics.closed_client,
         Error::Application { initiator: Remote, error, .. } => match *error {
             H3_NO_ERROR => &metrics.closed_client,
-            code if H3_ERRORS.contains(&code) => &metrics.closed_client_h3,
+            code if H3_ERROR_CODES.contains(&code) => &metrics.closed_client_h3,
             _ => &metrics.closed_client_application,
         },
         Error::Transport { initiator: Remote, .. } => &metrics.closed_client_transport,
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
-        let metrics = Arc::<Metrics>::default();
+        let metrics = Arc::<QuicMetrics>::default();
         let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
-        let given_up = ConnectionSlot::begin(&metrics);
-        let mut served = ConnectionSlot::begin(&metrics);
+        let given_up = ConnectionSlot::open_slot(&metrics);
+        let mut served = ConnectionSlot::open_slot(&metrics);
         assert_eq!(gauges(), (2, 2));
-        served.handshake_done();
-        served.handshake_done();
+        served.on_handshake_done();
+        served.on_handshake_done();
         assert_eq!(gauges(), (1, 2));
         drop(given_up);
         assert_eq!(gauges(), (0, 1));

@@ -18,7 +18,7 @@ impl Endpoint for ControllerFactory {
         let state = &self.0;
         let config = state.config.load();
         let feedback = Arc::new(PathFeedback::new(Arc::clone(&state.metrics)));
-        let unbound = state.with(|table| table.new.feedback.replace(Arc::clone(&feedback)));
+        let unbound = state.with_table(|table| table.new.feedback.replace(Arc::clone(&feedback)));
         drop(unbound);
         let moderation = state.moderation.clone();
         Controller::new(config.litequic.congestion, config.litequic.initial_window, path, moderation, feedback)

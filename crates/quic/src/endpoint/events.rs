@@ -4,17 +4,17 @@
 //! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
 
 use super::{
-    admission::ip,
+    admission::client_ip,
     connection_slot::ConnectionSlot,
-    logging::ends,
+    logging::path_ends,
     recovery::RttSampling,
     state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
     wakes,
 };
 use crate::{
-    congestion::{PathFeedbacks, round_trip},
-    connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
-    qlog::{LogMetrics, LogOrder, PacketKind},
+    congestion::{PathFeedbacks, current_rtt},
+    connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses},
+    qlog::{LogMetrics, LogOrder, LoggedPacket},
 };
 use litequic_config::AckFrequency;
 use litequic_resources::receive::WindowGrant;
@@ -72,45 +72,45 @@ pub(super) struct ConnectionContext {
 /// The last validated address of the client of `connection`; `None` if the connection is gone.
 pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
     // s2n-quic finds its subscriber's context by the type.
-    connection.query_event_context(|context: &ConnectionContext| context.addresses.current()).ok().flatten()
+    connection.query_event_context(|context: &ConnectionContext| context.addresses.current_address()).ok().flatten()
 }
 
 /// What QUIC knows of the path of `connection`; `None` if the connection is gone.
 pub fn transport_report(connection: &Handle) -> Option<TransportReport> {
-    connection.query_event_context(ConnectionContext::report).ok()
+    connection.query_event_context(ConnectionContext::path_transport).ok()
 }
 
 /// Logs the open `connection` of `worker` by `order`, unless it has a log, or the order has no place.
-pub fn log_open(connection: &Handle, order: &Arc<LogOrder>, worker: usize) {
+pub fn log_open_connection(connection: &Handle, order: &Arc<LogOrder>, worker: usize) {
     // An error means that the connection is gone.
     let _ = connection.query_event_context(|context: &ConnectionContext| {
-        context.state.log_open(context.id, order, worker);
+        context.state.add_open_log(context.id, order, worker);
     });
 }
 
 impl ConnectionContext {
     /// What is known of the path. Packets are those with a number of the application data space.
-    fn report(&self) -> TransportReport {
-        let acks = self.state.with(|table| Some(table.connections.get_mut(self.id)?.acks_received()));
+    fn path_transport(&self) -> TransportReport {
+        let acks = self.state.with_table(|table| Some(table.connections.connection_mut(self.id)?.acks_received()));
         TransportReport {
             packets_sent: Some(self.next_packet_number),
             packets_lost: Some(self.packets_lost),
             acks,
-            ..self.sent.queue().report()
+            ..self.sent.connection_queue().queue_report()
         }
     }
 
     /// Has `change` change the connection's entry.
-    fn change(&self, change: impl FnOnce(&mut Connection)) {
-        self.state.with(|table| table.connections.get_mut(self.id).map(change));
+    fn change_connection(&self, change: impl FnOnce(&mut ConnectionState)) {
+        self.state.with_table(|table| table.connections.connection_mut(self.id).map(change));
     }
 
     /// s2n-quic sends on `path` from now on.
     fn set_active_path(&mut self, path: &Path<'_>) {
         self.active_path = path.id;
         let feedback = self.paths.get(path.id);
-        self.change(|connection| {
-            connection.path = Some(tuple(path));
+        self.change_connection(|connection| {
+            connection.path = Some(path_tuple(path));
             connection.feedback = feedback;
         });
     }
@@ -118,7 +118,7 @@ impl ConnectionContext {
     /// Has `change` change the ACK frequency, if the client supports that.
     fn change_ack_frequency(&self, change: impl FnOnce(&mut AckFrequencyState)) {
         if self.supports_ack_frequency {
-            self.change(|connection| {
+            self.change_connection(|connection| {
                 connection.change_ack_frequency(change);
             });
         }
@@ -126,29 +126,29 @@ impl ConnectionContext {
 
     /// Packet `number` was never sent.
     #[cold]
-    fn skipped(&self, number: u64) {
-        self.change(|connection| connection.lost.on_skipped(number));
+    fn record_skipped(&self, number: u64) {
+        self.change_connection(|connection| connection.lost.on_skipped(number));
     }
 }
 
 /// The two ends of a path.
-fn tuple(path: &Path<'_>) -> Tuple {
+fn path_tuple(path: &Path<'_>) -> Tuple {
     Tuple { remote_address: path.remote_addr.clone().into(), local_address: path.local_addr.clone().into() }
 }
 
 /// The packet with this header; `None` for one without a number.
-fn packet_kind(header: &PacketHeader) -> Option<PacketKind> {
+fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
     let (space, number) = match *header {
         PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
         PacketHeader::Handshake { number, .. } => (PacketNumberSpace::Handshake, number),
         PacketHeader::OneRtt { number, .. } => (PacketNumberSpace::ApplicationData, number),
         _ => return None,
     };
-    Some(PacketKind { space, number })
+    Some(LoggedPacket { space, number })
 }
 
 /// The state of a path, for a log.
-fn metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
+fn to_log_metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
     LogMetrics {
         min_rtt: event.min_rtt,
         smoothed_rtt: event.smoothed_rtt,
@@ -163,9 +163,9 @@ fn metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
         // Dropped once the lock is released.
-        let removed = self.state.with(|table| {
+        let removed = self.state.with_table(|table| {
             table.set_challenge(&self.state.at_hand, self.id, None);
-            table.connections.remove(self.id)
+            table.connections.remove_connection(self.id)
         });
         drop(removed);
         self.state.end_log(self.id);
@@ -176,10 +176,13 @@ impl Subscriber for EventSubscriber {
     type ConnectionContext = ConnectionContext;
 
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionContext {
-        let slot = ConnectionSlot::begin(&self.state.metrics);
-        let (sent, grant) = self.state.with(|table| {
+        let slot = ConnectionSlot::open_slot(&self.state.metrics);
+        let (sent, grant) = self.state.with_table(|table| {
             let (grant, is_ordered) = (table.new.grant.take(), table.new.is_ordered);
-            (table.connections.begin(meta.id, grant.as_ref().map(WindowGrant::account), is_ordered), grant)
+            (
+                table.connections.begin_connection(meta.id, grant.as_ref().map(WindowGrant::clone_account), is_ordered),
+                grant,
+            )
         });
         ConnectionContext {
             state: Arc::clone(&self.state),
@@ -206,16 +209,16 @@ impl Subscriber for EventSubscriber {
         event: &ConnectionStarted<'_>,
     ) {
         let client = &event.path.remote_addr;
-        context.slot.start(self.state.admission.begin(ip(client)), client.into());
+        context.slot.attach_slots(self.state.admission.take_client_slots(client_ip(client)), client.into());
         context.addresses.on_validated(client.into(), true);
-        context.paths.bind(event.path.id, self.state.with(|table| table.new.feedback.take()));
+        context.paths.bind_feedback(event.path.id, self.state.with_table(|table| table.new.feedback.take()));
         context.set_active_path(&event.path);
-        self.state.log_new_connection(context.id, &tuple(&event.path));
+        self.state.log_new_connection(context.id, &path_tuple(&event.path));
     }
 
     /// Comes before a packet of the path is authenticated, after its controller was created.
     fn on_path_created(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PathCreated<'_>) {
-        context.paths.bind(event.new.id, self.state.with(|table| table.new.feedback.take()));
+        context.paths.bind_feedback(event.new.id, self.state.with_table(|table| table.new.feedback.take()));
     }
 
     fn on_server_name_information(
@@ -225,7 +228,7 @@ impl Subscriber for EventSubscriber {
         event: &ServerNameInformation<'_>,
     ) {
         if tracing::enabled!(tracing::Level::DEBUG) {
-            context.slot.set_name(event.chosen_server_name);
+            context.slot.set_server_name(event.chosen_server_name);
         }
     }
 
@@ -238,10 +241,10 @@ impl Subscriber for EventSubscriber {
         event: &TransportParametersReceived<'_>,
     ) {
         let Self { state, ack_frequency } = self;
-        let supports_ack_frequency = state.with(|table| {
+        let supports_ack_frequency = state.with_table(|table| {
             table.new.connection = Some(meta.id);
             let support = table.new.support.take().filter(|_| *ack_frequency != AckFrequency::Off);
-            let connection = table.connections.get_mut(meta.id)?;
+            let connection = table.connections.connection_mut(meta.id)?;
             // "Local" is the client, which opens the streams (RFC 9000 §18.2).
             connection.ack_delay_exponent = event.transport_parameters.ack_delay_exponent;
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
@@ -261,9 +264,9 @@ impl Subscriber for EventSubscriber {
         if !matches!(event.status, HandshakeStatus::Complete { .. }) {
             return;
         }
-        context.slot.handshake_done();
-        context.change_ack_frequency(AckFrequencyState::begin);
-        context.rtt_sampling.begin();
+        context.slot.on_handshake_done();
+        context.change_ack_frequency(AckFrequencyState::begin_requests);
+        context.rtt_sampling.begin_sampling();
     }
 
     /// Comes once a packet was decrypted that shows the client elsewhere.
@@ -275,13 +278,13 @@ impl Subscriber for EventSubscriber {
     ) {
         context.addresses.on_activated((&event.active.remote_addr).into());
         context.set_active_path(&event.active);
-        if let Some(log) = self.state.log(context.id) {
-            let (client, local) = ends(&tuple(&event.active));
-            log.tuple_assigned(event.active.id, client, local);
+        if let Some(log) = self.state.connection_log(context.id) {
+            let (client, local) = path_ends(&path_tuple(&event.active));
+            log.log_tuple(event.active.id, client, local);
         }
-        let woken = self.state.with(|table| {
+        let woken = self.state.with_table(|table| {
             table.activate_challenge(&self.state.at_hand, meta.id, event.active.id);
-            let connection = table.connections.get_mut(meta.id)?;
+            let connection = table.connections.connection_mut(meta.id)?;
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
             connection.control_frames.on_migration(event.active.id)
@@ -302,36 +305,39 @@ impl Subscriber for EventSubscriber {
         }
         // The challenge was answered, or given up.
         let path = event.path.id;
-        self.state.with(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
+        self.state
+            .with_table(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
     }
 
     /// Comes with each frame.
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
-            let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.credit.open.get(id);
-            sent.on_sent(id, offset..offset.saturating_add(len.into()), || state.with(find));
+            let find = |table: &mut EndpointTable| table.connections.connection_mut(*connection)?.credit.open.get(id);
+            sent.on_stream_sent(id, offset..offset.saturating_add(len.into()), || state.with_table(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {
             // s2n-quic leaves out a number now and then: a client that acknowledges it acknowledges what it never
             // received (RFC 9000 §21.4).
             if number > context.next_packet_number {
-                context.skipped(number - 1);
+                context.record_skipped(number - 1);
             }
             context.next_packet_number = number + 1;
         }
         if let Frame::PathChallenge { .. } = event.frame {
             let probes = (event.path_id != context.active_path).then_some(event.path_id);
             let challenge_packet = ChallengePacket { packet: PacketId { connection: meta.id, number }, probes };
-            self.state.with(|table| table.challenge_packet = Some(challenge_packet));
+            self.state.with_table(|table| table.challenge_packet = Some(challenge_packet));
             self.state.at_hand.set_has_frame();
         }
     }
 
     fn on_packet_lost(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
-        if let (Some(log), Some(packet)) = (self.state.log(context.id), packet_kind(&event.packet_header)) {
-            log.lost(packet, event.is_mtu_probe);
+        if let (Some(log), Some(packet)) =
+            (self.state.connection_log(context.id), logged_event_packet(&event.packet_header))
+        {
+            log.log_lost(packet, event.is_mtu_probe);
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if event.is_mtu_probe {
@@ -340,12 +346,12 @@ impl Subscriber for EventSubscriber {
             self.state.metrics.packets_lost.increment();
             context.packets_lost += 1;
         }
-        context.change(|connection| {
-            connection.change_ack_frequency(|ack_frequency| ack_frequency.lost(number, !event.is_mtu_probe));
+        context.change_connection(|connection| {
+            connection.change_ack_frequency(|ack_frequency| ack_frequency.on_lost_packet(number, !event.is_mtu_probe));
             // A packet with nothing but ACK frames is not reported to a controller, and another path's packets do not
             // concern this one's.
             if !event.is_mtu_probe && event.bytes_lost > 0 && event.path.is_active {
-                connection.lost.add(number);
+                connection.lost.add_lost(number);
             }
         });
     }
@@ -361,11 +367,11 @@ impl Subscriber for EventSubscriber {
         if !event.path.is_active {
             return;
         }
-        if let Some(log) = self.state.log(context.id) {
+        if let Some(log) = self.state.connection_log(context.id) {
             let feedback = context.paths.get(event.path.id);
-            log.recovery(metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
+            log.log_recovery(to_log_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
-        let queue = context.sent.queue();
+        let queue = context.sent.connection_queue();
         queue.on_recovery_metrics(
             event.congestion_window,
             event.smoothed_rtt,
@@ -373,19 +379,19 @@ impl Subscriber for EventSubscriber {
             event.bytes_in_flight,
             event.pto_count,
         );
-        if context.supports_ack_frequency || queue.is_awaited() {
-            let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
-            let due = self.state.with(|table| {
-                let connection = table.connections.get_mut(meta.id)?;
+        if context.supports_ack_frequency || queue.has_waiting_streams() {
+            let rtt = current_rtt(event.smoothed_rtt, event.latest_rtt);
+            let due = self.state.with_table(|table| {
+                let connection = table.connections.connection_mut(meta.id)?;
                 connection.change_ack_frequency(|ack_frequency| {
                     ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
                 });
-                Some(queue.due(&connection.credit.open))
+                Some(queue.due_streams(&connection.credit.open))
             });
-            due.iter().flatten().for_each(|stream| queue.wake(stream));
+            due.iter().flatten().for_each(|stream| queue.wake_stream(stream));
         }
-        if context.rtt_sampling.is_due(meta.timestamp.duration_since_start(), event) {
-            self.state.metrics.smoothed_rtt.observe(event.smoothed_rtt);
+        if context.rtt_sampling.is_sample_due(meta.timestamp.duration_since_start(), event) {
+            self.state.metrics.smoothed_rtt.observe_time(event.smoothed_rtt);
         }
     }
 
@@ -407,19 +413,19 @@ impl Subscriber for EventSubscriber {
     }
 
     fn on_connection_closed(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &ConnectionClosed) {
-        context.slot.close(&event.error);
-        if let Some(log) = self.state.log(context.id) {
-            log.closed(&event.error);
+        context.slot.count_close(&event.error);
+        if let Some(log) = self.state.connection_log(context.id) {
+            log.log_closed(&event.error);
         }
     }
 
     /// Comes with each turn of the endpoint's task.
     fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
         if turn.timeout_expired {
-            self.state.moderation.expired();
+            self.state.moderation.count_expired_timer();
         }
-        if let Some(cause) = wakes::cause(turn) {
-            self.state.metrics.wake.note(cause);
+        if let Some(cause) = wakes::wake_cause(turn) {
+            self.state.metrics.wake.note_cause(cause);
         }
     }
 }

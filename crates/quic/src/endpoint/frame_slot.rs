@@ -6,7 +6,7 @@
 
 use super::state::{EndpointState, EndpointTable, FrameSlot, PacketId, SlotFrame};
 use crate::{
-    connection::{AckFrequencyState, Challenge, SendQueue, put_before_response},
+    connection::{AckFrequencyState, SendQueue, UnansweredChallenge, move_before_response},
     wire::placeholder,
 };
 use s2n_quic::provider::datagram::{
@@ -27,9 +27,9 @@ impl Endpoint for FrameSlotEndpoint {
     type Receiver = NoReceiver;
 
     fn create_connection(&mut self, _: &ConnectionInfo) -> (PlaceholderSender, NoReceiver) {
-        let connection = self.0.with(|table| {
+        let connection = self.0.with_table(|table| {
             let id = table.new.connection.take()?;
-            let connection = table.connections.get_mut(id)?;
+            let connection = table.connections.connection_mut(id)?;
             Some((id, connection.supports_ack_frequency().then(|| Arc::clone(&connection.send_queue))))
         });
         let (connection, ack_frequency) = connection.unzip();
@@ -58,10 +58,10 @@ impl PlaceholderSender {
     /// Whether the connection is to send its PATH_CHALLENGE again.
     fn is_challenge_due(&self, connection: u64) -> bool {
         let is_due = |table: &mut EndpointTable| {
-            let challenge = table.connections.get_mut(connection)?.challenge.as_ref()?;
-            Some(challenge.is_due(Instant::now()))
+            let challenge = table.connections.connection_mut(connection)?.challenge.as_ref()?;
+            Some(challenge.is_repeat_due(Instant::now()))
         };
-        self.state.at_hand.has_unanswered_challenges() && self.state.with(is_due).unwrap_or_default()
+        self.state.at_hand.has_unanswered_challenges() && self.state.with_table(is_due).unwrap_or_default()
     }
 }
 
@@ -78,13 +78,13 @@ impl Sender for PlaceholderSender {
             return;
         };
         // One a packet.
-        if packet.remaining_capacity() < placeholder::LEN + SPARE_BYTES {
+        if packet.remaining_capacity() < placeholder::PLACEHOLDER_LEN + SPARE_BYTES {
             return; // the next has more room
         }
-        self.state.with(|table| table.slot = Some(FrameSlot { connection, frame }));
+        self.state.with_table(|table| table.slot = Some(FrameSlot { connection, frame }));
         self.state.at_hand.set_has_frame();
         // Should one fail, for which there is room, the incomplete placeholder is found and removed.
-        let _ = (0..placeholder::DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
+        let _ = (0..placeholder::PLACEHOLDER_DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
     }
 
     fn has_transmission_interest(&self) -> bool {
@@ -98,28 +98,34 @@ impl Sender for PlaceholderSender {
 /// `payload` is remembered, and put first, and a frame takes the placeholder's place. No placeholder is left, even on
 /// failure. `now` is the packet's time.
 #[cold]
-pub(super) fn complete(state: &EndpointState, packet: PacketId, payload: &mut [u8], now: impl FnOnce() -> Instant) {
+pub(super) fn complete_packet(
+    state: &EndpointState,
+    packet: PacketId,
+    payload: &mut [u8],
+    now: impl FnOnce() -> Instant,
+) {
     let now = now();
-    let misplaced = state.with(|table| {
+    let misplaced = state.with_table(|table| {
         let (challenge_packet, slot) = (table.challenge_packet.take(), table.slot.take());
-        let sent =
-            challenge_packet.filter(|of| of.packet == packet).and_then(|of| Challenge::read(payload, now, of.probes));
+        let sent = challenge_packet
+            .filter(|of| of.packet == packet)
+            .and_then(|of| UnansweredChallenge::from_payload(payload, now, of.probes));
         let is_sent = sent.is_some();
         if let Some(sent) = sent {
-            put_before_response(payload);
-            table.sent_challenge(&state.at_hand, packet.connection, sent);
+            move_before_response(payload);
+            table.record_sent_challenge(&state.at_hand, packet.connection, sent);
         }
         let FrameSlot { connection: owner, frame } = slot?;
-        let own = table.connections.get_mut(owner).filter(|_| owner == packet.connection);
+        let own = table.connections.connection_mut(owner).filter(|_| owner == packet.connection);
         let is_placed = match (frame, own) {
             // One challenge a packet is enough.
             (SlotFrame::PathChallenge, _) if is_sent => {
-                placeholder::replace(payload, None);
+                placeholder::replace_placeholder(payload, None);
                 true
             }
             (SlotFrame::PathChallenge, own) => {
-                let repeated = own.and_then(|own| own.challenge.as_mut()).map(|challenge| challenge.repeat(now));
-                let is_placed = placeholder::replace(payload, repeated);
+                let repeated = own.and_then(|own| own.challenge.as_mut()).map(|challenge| challenge.repeat_frame(now));
+                let is_placed = placeholder::replace_placeholder(payload, repeated);
                 if is_placed {
                     state.metrics.path_challenges_repeated.increment();
                 } else {
@@ -131,7 +137,7 @@ pub(super) fn complete(state: &EndpointState, packet: PacketId, payload: &mut [u
             (SlotFrame::AckFrequency, own) => {
                 let write = |ack_frequency: &mut AckFrequencyState| ack_frequency.write_frame(packet.number, payload);
                 own.and_then(|own| own.change_ack_frequency(write))
-                    .unwrap_or_else(|| placeholder::replace(payload, None))
+                    .unwrap_or_else(|| placeholder::replace_placeholder(payload, None))
             }
         };
         (!is_placed).then_some(frame)
@@ -154,7 +160,7 @@ mod tests {
     use super::{super::state::ChallengePacket, *};
     use crate::{
         connection::{AckFrequencySupport, DraftVersion},
-        wire::{frame::FrameIter, placeholder::PLACE},
+        wire::{frame::FrameIter, placeholder::PLACEHOLDER_BYTES},
     };
     use litequic_config::AckFrequency;
     use proptest::{collection::vec, prelude::*, sample::select};
@@ -165,7 +171,7 @@ mod tests {
 
     /// A PATH_CHALLENGE, and what data looks like a placeholder.
     const CHALLENGE: [u8; 9] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8];
-    const REPEATED: [u8; placeholder::LEN] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0];
+    const REPEATED: [u8; placeholder::PLACEHOLDER_LEN] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0];
     const DATA: [u8; 5] = [0x01, 0x08, 0, 0x31, 0];
     const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -206,7 +212,9 @@ mod tests {
     /// An endpoint with connections 7 and 8.
     fn endpoint() -> Arc<EndpointState> {
         let state = EndpointState::for_tests();
-        state.with(|table| [7, 8].into_iter().for_each(|id| drop(table.connections.begin(id, None, false))));
+        state.with_table(|table| {
+            [7, 8].into_iter().for_each(|id| drop(table.connections.begin_connection(id, None, false)))
+        });
         state
     }
 
@@ -216,13 +224,13 @@ mod tests {
         mode: AckFrequency,
         support: Option<AckFrequencySupport>,
     ) -> PlaceholderSender {
-        state.with(|table| {
-            let connection = table.connections.get_mut(7).unwrap();
+        state.with_table(|table| {
+            let connection = table.connections.connection_mut(7).unwrap();
             if let Some(support) = support {
                 let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
                 connection.begin_ack_frequency(AckFrequencyState::new(support, mode, metrics, moderation));
             }
-            connection.change_ack_frequency(AckFrequencyState::begin);
+            connection.change_ack_frequency(AckFrequencyState::begin_requests);
             table.new.connection = Some(7);
         });
         let info = ConnectionInfo::new(0, Waker::noop().clone());
@@ -255,7 +263,7 @@ mod tests {
                 sender.on_transmit(&mut packet);
                 packet.payload.extend(&behind);
                 if state.at_hand.take_has_frame() {
-                    complete(&state, packet_id(7, number as u64), &mut packet.payload, Instant::now);
+                    complete_packet(&state, packet_id(7, number as u64), &mut packet.payload, Instant::now);
                 }
                 let kinds: Vec<u64> = FrameIter::new(&packet.payload).map(|frame| frame.kind).collect();
                 prop_assert!(!kinds.iter().any(|kind| matches!(kind, 0x30 | 0x31)), "{:x?}", packet.payload);
@@ -263,7 +271,7 @@ mod tests {
                 prop_assert!(asks == 0 || wanted);
                 asked += asks;
             }
-            prop_assert_eq!(asked, usize::from(rooms.iter().any(|&room| room >= placeholder::LEN + 8 + 3)));
+            prop_assert_eq!(asked, usize::from(rooms.iter().any(|&room| room >= placeholder::PLACEHOLDER_LEN + 8 + 3)));
             prop_assert_eq!(state.metrics.ack_frequency_misplaced.get(), 0);
         }
     }
@@ -280,26 +288,27 @@ mod tests {
 
     /// s2n-quic puts a challenge into `packet`, and announces it for `announced`.
     fn write(state: &EndpointState, packet: PacketId, announced: PacketId, now: Instant) {
-        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: announced, probes: None }));
+        state.with_table(|table| table.challenge_packet = Some(ChallengePacket { packet: announced, probes: None }));
         let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
         let before = payload.clone();
-        complete(state, packet, &mut payload, || now);
+        complete_packet(state, packet, &mut payload, || now);
         assert_eq!(payload, before);
     }
 
     /// The frame that replaces a placeholder of connection 7 in a packet of `connection`.
     fn place(state: &EndpointState, connection: u64, now: Instant) -> Vec<u8> {
-        state.with(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
-        let mut payload = [&[0x01][..], &PLACE, &DATA].concat();
-        complete(state, packet_id(connection, 9), &mut payload, || now);
+        state.with_table(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
+        let mut payload = [&[0x01][..], &PLACEHOLDER_BYTES, &DATA].concat();
+        complete_packet(state, packet_id(connection, 9), &mut payload, || now);
         assert!(payload.starts_with(&[1]) && payload.ends_with(&DATA));
-        payload[1..=placeholder::LEN].to_vec()
+        payload[1..=placeholder::PLACEHOLDER_LEN].to_vec()
     }
 
     fn is_due(state: &EndpointState, connection: u64, now: Instant) -> bool {
-        let challenge =
-            |table: &mut EndpointTable| Some(table.connections.get_mut(connection)?.challenge.as_ref()?.is_due(now));
-        state.with(challenge).unwrap_or_default()
+        let challenge = |table: &mut EndpointTable| {
+            Some(table.connections.connection_mut(connection)?.challenge.as_ref()?.is_repeat_due(now))
+        };
+        state.with_table(challenge).unwrap_or_default()
     }
 
     #[test]
@@ -315,7 +324,7 @@ mod tests {
         assert_eq!(place(&state, 7, after(1_200)), REPEATED);
         assert!(!is_due(&state, 7, after(2_199)) && is_due(&state, 7, after(2_200)));
         assert!(state.at_hand.has_unanswered_challenges());
-        (0..2).for_each(|_| state.with(|table| table.set_challenge(&state.at_hand, 7, None)));
+        (0..2).for_each(|_| state.with_table(|table| table.set_challenge(&state.at_hand, 7, None)));
         assert!(!is_due(&state, 7, after(9_000)) && !state.at_hand.has_unanswered_challenges());
         assert_eq!(state.metrics.path_challenges_repeated.get(), 1);
     }
@@ -323,17 +332,19 @@ mod tests {
     #[test]
     fn no_placeholder_is_left_whatever_is_known() {
         let (state, start) = (endpoint(), Instant::now());
-        assert_eq!(place(&state, 7, start), [0; placeholder::LEN], "of nothing");
+        assert_eq!(place(&state, 7, start), [0; placeholder::PLACEHOLDER_LEN], "of nothing");
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
-        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 9), probes: None }));
-        assert_eq!(place(&state, 8, start), [0; placeholder::LEN], "of another connection");
-        let mut payload = [&PLACE[..], &CHALLENGE].concat();
-        state.with(|table| {
+        state.with_table(|table| {
+            table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 9), probes: None })
+        });
+        assert_eq!(place(&state, 8, start), [0; placeholder::PLACEHOLDER_LEN], "of another connection");
+        let mut payload = [&PLACEHOLDER_BYTES[..], &CHALLENGE].concat();
+        state.with_table(|table| {
             table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge });
             table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 10), probes: None });
         });
-        complete(&state, packet_id(7, 10), &mut payload, || start);
-        assert_eq!(payload, [&[0; placeholder::LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
+        complete_packet(&state, packet_id(7, 10), &mut payload, || start);
+        assert_eq!(payload, [&[0; placeholder::PLACEHOLDER_LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
         assert!(is_due(&state, 7, start + INTERVAL));
     }
 
@@ -342,21 +353,21 @@ mod tests {
     fn a_probe_without_an_answer_is_repeated_once_its_path_is_used() {
         let (state, start) = (endpoint(), Instant::now());
         let probe = |path: u64, number: u64| {
-            state.with(|table| {
+            state.with_table(|table| {
                 table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, number), probes: Some(path) });
             });
-            complete(&state, packet_id(7, number), &mut CHALLENGE.to_vec(), || start);
+            complete_packet(&state, packet_id(7, number), &mut CHALLENGE.to_vec(), || start);
         };
-        let activate = |path| state.with(|table| table.activate_challenge(&state.at_hand, 7, path));
+        let activate = |path| state.with_table(|table| table.activate_challenge(&state.at_hand, 7, path));
         probe(1, 3);
         assert!(!is_due(&state, 7, start + INTERVAL));
         activate(1);
         assert!(is_due(&state, 7, start + INTERVAL));
         probe(0, 4);
         assert!(is_due(&state, 7, start + INTERVAL), "the challenge of the path in use counts");
-        state.with(|table| table.end_challenge(&state.at_hand, 7, 0, false));
+        state.with_table(|table| table.end_challenge(&state.at_hand, 7, 0, false));
         assert!(state.at_hand.has_unanswered_challenges(), "the other path's ended");
-        state.with(|table| table.end_challenge(&state.at_hand, 7, 1, true));
+        state.with_table(|table| table.end_challenge(&state.at_hand, 7, 1, true));
         assert!(!state.at_hand.has_unanswered_challenges());
         probe(2, 5);
         activate(3);
@@ -367,8 +378,8 @@ mod tests {
     fn a_challenge_whose_placeholder_is_not_found_is_repeated_no_more() {
         let (state, start) = (endpoint(), Instant::now());
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
-        state.with(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
-        complete(&state, packet_id(7, 4), &mut [0x01, 0x01], || start + INTERVAL);
+        state.with_table(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
+        complete_packet(&state, packet_id(7, 4), &mut [0x01, 0x01], || start + INTERVAL);
         assert!(!is_due(&state, 7, start + 9 * INTERVAL) && !state.at_hand.has_unanswered_challenges());
     }
 

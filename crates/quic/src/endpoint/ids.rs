@@ -20,7 +20,7 @@ pub(super) struct EndpointIds {
 impl Generator for EndpointIds {
     fn generate(&mut self, connection: &ConnectionInfo<'_>) -> LocalId {
         let id = self.format.generate(connection);
-        self.state.with(|table| table.retry_ids.issue(id));
+        self.state.with_table(|table| table.retry_ids.record_issued(id));
         id
     }
 
@@ -56,8 +56,8 @@ impl TokenGenerator for EndpointResets {
 
     fn generate(&mut self, local_connection_id: &[u8]) -> stateless_reset::Token {
         // s2n-quic requests the tokens of IDs that it issues here too.
-        let begins = self.state.with(|table| table.retry_ids.begin(local_connection_id));
-        self.tokens.token(local_connection_id, begins)
+        let begins = self.state.with_table(|table| table.retry_ids.begin_id(local_connection_id));
+        self.tokens.reset_token(local_connection_id, begins)
     }
 }
 
@@ -66,27 +66,27 @@ mod tests {
     use super::*;
     use crate::{
         identity::{IdScheme, Secrets},
-        metrics::Metrics,
+        metrics::QuicMetrics,
     };
     use s2n_quic_core::inet::SocketAddress;
 
     #[test]
     fn the_token_of_an_issued_id_belongs_to_a_packet_of_no_connection_only_the_second_time() {
-        let (state, metrics) = (EndpointState::for_tests(), Arc::<Metrics>::default());
+        let (state, metrics) = (EndpointState::for_tests(), Arc::<QuicMetrics>::default());
         let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
-        let secrets = Secrets::derive(&[1; 32]);
+        let secrets = Secrets::from_secret(&[1; 32]);
         let tokens =
             ResetTokens::new(&secrets, ([127, 0, 0, 1], 443).into(), Arc::clone(&scheme), Arc::clone(&metrics));
-        let mut ids = EndpointIds { format: ConnectionIdFormat::alone(scheme), state: Arc::clone(&state) };
+        let mut ids = EndpointIds { format: ConnectionIdFormat::for_only_worker(scheme), state: Arc::clone(&state) };
         let mut resets = EndpointResets { tokens, state: Arc::clone(&state) };
         let id = ids.generate(&ConnectionInfo::new(&SocketAddress::default()));
-        assert_eq!(state.with(|table| table.retry_ids.issued()), Some(id));
+        assert_eq!(state.with_table(|table| table.retry_ids.last_issued()), Some(id));
         for unknown in [0, 1] {
             resets.generate(id.as_bytes());
             assert_eq!(metrics.packets_without_connection_none.get(), unknown);
         }
         // A client's own ID, which s2n-quic adopts after a Retry.
-        state.with(|table| table.retry_ids.address(&[2; 16]));
+        state.with_table(|table| table.retry_ids.record_addressed(&[2; 16]));
         for unknown in [1, 2] {
             resets.generate(&[2; 16]);
             assert_eq!(metrics.packets_without_connection_none.get(), unknown);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     connection::{PacketAction, ReceivedPacket},
     identity::connection_id::OwnIds,
-    qlog::PacketKind,
+    qlog::LoggedPacket,
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
 use s2n_codec::encoder::scatter;
@@ -71,40 +71,40 @@ impl PacketInterceptor {
     }
 
     /// Whether a datagram is to be processed, by `amplification`.
-    fn admit(&self, datagram: &[u8]) -> bool {
+    fn admit_datagram(&self, datagram: &[u8]) -> bool {
         let Some(id) = long_header_id(datagram) else { return true };
-        let to_issued_id = self.ids.contain(id);
+        let to_issued_id = self.ids.contains_own_id(id);
         self.state.at_hand.set_to_issued_id(to_issued_id);
-        self.state.with(|table| table.retry_ids.address(id));
-        amplification::admits(datagram.len(), to_issued_id)
+        self.state.with_table(|table| table.retry_ids.record_addressed(id));
+        amplification::admits_datagram_size(datagram.len(), to_issued_id)
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
-    fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
+    fn process_payload(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.state.metrics.packets_received.increment();
-        self.summary.read(payload);
+        self.summary.summarize_packet(payload);
         if let (Some(error), Some(first)) = (self.summary.violation, payload.first_mut()) {
             tracing::debug!(connection, %error, "a client violates QUIC");
-            self.state.with(|table| table.close_error = Some(error));
+            self.state.with_table(|table| table.close_error = Some(error));
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
             *first = CLOSING_FRAME;
             return;
         }
         if self.summary.is_latency_critical {
-            self.state.moderation.urgent();
+            self.state.moderation.count_urgent();
         }
         if self.summary.opens_request {
-            self.state.moderation.opening();
+            self.state.moderation.count_opening();
         }
         self.count_blocked();
-        let batch = self.state.moderation.batch();
+        let batch = self.state.moderation.current_batch();
         // I/O that has no batches has no newest in one.
         let merge_acks = self.merge_acks && batch > 0;
         let (place, ack) = self.summary.sole_ack(payload).unzip();
         let packet = ReceivedPacket { summary: &self.summary, ack, merge_acks, batch, path: &self.path, at };
         let action = if packet.concerns_connection() {
             let woken = &mut self.woken;
-            self.state.with(|table| table.connections.process_packet(connection, packet, woken, Instant::now))
+            self.state.with_table(|table| table.connections.process_packet(connection, packet, woken, Instant::now))
         } else {
             PacketAction::Forward
         };
@@ -131,9 +131,9 @@ impl PacketInterceptor {
         if blocked == BlockedFrames::default() {
             return;
         }
-        self.state.metrics.limit_streams.add(blocked.streams.into());
-        self.state.metrics.limit_connection_receive_buffer.add(blocked.data.into());
-        self.state.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
+        self.state.metrics.limit_streams.increment_by(blocked.streams.into());
+        self.state.metrics.limit_connection_receive_buffer.increment_by(blocked.data.into());
+        self.state.metrics.limit_stream_receive_buffer.increment_by(blocked.stream_data.into());
     }
 }
 
@@ -146,7 +146,7 @@ impl Interceptor for PacketInterceptor {
     ) -> DecoderBufferMut<'a> {
         let datagram = payload.into_less_safe_slice();
         // An empty datagram is not a packet: s2n-quic drops it.
-        let datagram = if self.admit(datagram) { datagram } else { &mut [] };
+        let datagram = if self.admit_datagram(datagram) { datagram } else { &mut [] };
         DecoderBufferMut::new(datagram)
     }
 
@@ -168,7 +168,7 @@ impl Interceptor for PacketInterceptor {
         if self.state.at_hand.has_logs() {
             return self.intercept_logged(*id, packet, payload);
         }
-        self.intercept(*id, packet, payload)
+        self.intercept_packet(*id, packet, payload)
     }
 
     fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
@@ -180,28 +180,33 @@ impl Interceptor for PacketInterceptor {
                 // Without the end of a stream's data, which may be elsewhere yet.
                 let (payload, _) = payload.inner_mut();
                 let packet = PacketId { connection: *id, number: packet.number.as_u64() };
-                frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
+                frame_slot::complete_packet(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
         }
         if self.state.at_hand.has_logs()
             && let Subject::Connection { id, .. } = subject
         {
-            self.log_sent(*id, packet, payload);
+            self.log_leaving_packet(*id, packet, payload);
         }
     }
 }
 
 impl PacketInterceptor {
     /// Reads a packet of `connection`.
-    fn intercept<'a>(&mut self, id: u64, packet: &Packet, payload: DecoderBufferMut<'a>) -> DecoderBufferMut<'a> {
+    fn intercept_packet<'a>(
+        &mut self,
+        id: u64,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
         if packet.number.space() != PacketNumberSpace::ApplicationData {
             self.state.at_hand.set_handshake_connection(id);
-            self.state.moderation.urgent();
-            self.state.moderation.opening();
+            self.state.moderation.count_urgent();
+            self.state.moderation.count_opening();
             return payload;
         }
         let payload = payload.into_less_safe_slice();
-        self.receive(id, packet.timestamp, payload);
+        self.process_payload(id, packet.timestamp, payload);
         DecoderBufferMut::new(payload)
     }
 
@@ -213,16 +218,16 @@ impl PacketInterceptor {
         packet: &Packet,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
-        let Some(log) = self.state.log(id) else { return self.intercept(id, packet, payload) };
-        let kind = kind_of(packet);
+        let Some(log) = self.state.connection_log(id) else { return self.intercept_packet(id, packet, payload) };
+        let kind = logged_packet(packet);
         let payload = payload.into_less_safe_slice();
-        log.received(kind, payload, self.state.moderation.batch());
+        log.log_received(kind, payload, self.state.moderation.current_batch());
         let bytes = payload.len();
         self.action = PacketAction::Forward;
-        let payload = self.intercept(id, packet, DecoderBufferMut::new(payload));
+        let payload = self.intercept_packet(id, packet, DecoderBufferMut::new(payload));
         match self.action {
-            PacketAction::BlankAck => log.ack_merged(kind),
-            PacketAction::Blank => log.dropped(kind, bytes),
+            PacketAction::BlankAck => log.log_ack_merged(kind),
+            PacketAction::Blank => log.log_dropped(kind, bytes),
             PacketAction::Forward => {}
         }
         payload
@@ -230,22 +235,22 @@ impl PacketInterceptor {
 
     /// Logs a packet of `id` that leaves, if the connection has a log.
     #[cold]
-    fn log_sent(&self, id: u64, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
-        let Some(log) = self.state.log(id) else { return };
+    fn log_leaving_packet(&self, id: u64, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+        let Some(log) = self.state.connection_log(id) else { return };
         let (written, rest) = payload.inner_mut();
         let mut whole = written.as_mut_slice().to_vec();
         whole.extend(rest.iter().flat_map(|rest| rest.iter()));
         let bursts = self
             .state
-            .with(|table| Some(table.connections.get_mut(id)?.feedback.as_ref()?.bursts()))
+            .with_table(|table| Some(table.connections.connection_mut(id)?.feedback.as_ref()?.bursts()))
             .unwrap_or_default();
-        log.sent(kind_of(packet), &whole, bursts);
+        log.log_packet_sent(logged_packet(packet), &whole, bursts);
     }
 }
 
 /// The packet, for a log.
-fn kind_of(packet: &Packet) -> PacketKind {
-    PacketKind { space: packet.number.space(), number: packet.number.as_u64() }
+fn logged_packet(packet: &Packet) -> LoggedPacket {
+    LoggedPacket { space: packet.number.space(), number: packet.number.as_u64() }
 }
 
 #[cfg(test)]
@@ -275,10 +280,14 @@ mod tests {
             ("to one of another length", datagram(0xe0, &issued[..15], 60), false, false),
         ];
         for (what, datagram, admitted, is_own) in table {
-            assert_eq!((interceptor.admit(&datagram), state.at_hand.is_to_issued_id()), (admitted, is_own), "{what}");
+            assert_eq!(
+                (interceptor.admit_datagram(&datagram), state.at_hand.is_to_issued_id()),
+                (admitted, is_own),
+                "{what}"
+            );
         }
         for (what, datagram) in [("short", vec![0x40; 30]), ("nothing", vec![]), ("half a header", vec![0xc0; 7])] {
-            assert!(interceptor.admit(&datagram), "{what} is not for here to judge");
+            assert!(interceptor.admit_datagram(&datagram), "{what} is not for here to judge");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! receive window.
 
 use super::{
-    admission::{AttemptOutcome, ip, network},
+    admission::{AttemptOutcome, client_ip, limit_network},
     state::EndpointState,
 };
 use litequic_config::{Config, Limits};
@@ -21,9 +21,9 @@ const MAX_UNI_STREAMS: u64 = 16;
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// Packets that s2n-quic sends of a stream at most before it turns to the next that has bytes to send: as many as it
 /// can be told. The order of what was handed over stays the order of the list (docs/adr/0053-priorities.md).
-const IN_ORDER: u8 = u8::MAX;
+const ORDERED_BATCH_PACKETS: u8 = u8::MAX;
 /// What [`IN_ORDER`] is where streams are not served by their priorities: each packet is another's.
-const IN_TURN: u8 = 1;
+const UNORDERED_BATCH_PACKETS: u8 = 1;
 /// How long an acknowledgement is delayed at most while the worker runs. Clients are told a longer time: [`tls`].
 ///
 /// [`tls`]: super::tls
@@ -34,7 +34,7 @@ const IN_TURN: u8 = 1;
 /// a buffer that has room for eight are a sender's whole window. It costs an upload at more than 100 Mbit/s nothing:
 /// ACK frames are sent once a batch of datagrams was received whole, and such a batch holds ten packets. A request
 /// whose response takes longer than this is acknowledged by a packet of its own.
-const MAX_ACK_DELAY: Duration = Duration::from_millis(2);
+const SERVER_MAX_ACK_DELAY: Duration = Duration::from_millis(2);
 
 /// s2n-quic's hook for Initials without a token.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl endpoint_limits::Limiter for ConnectionAttemptLimiter {
         if self.0.at_hand.is_to_issued_id() {
             return Outcome::drop();
         }
-        match self.0.admission.decide(ip(&attempt.remote_address), false) {
+        match self.0.admission.decide_attempt(client_ip(&attempt.remote_address), false) {
             AttemptOutcome::Allow => Outcome::allow(),
             AttemptOutcome::Retry => Outcome::retry(),
             AttemptOutcome::Drop => Outcome::drop(),
@@ -77,14 +77,14 @@ impl TransportLimits {
     }
 
     /// The window of the connection that begins now, in bytes. Its client is in `network`, or a source of its own.
-    fn grant(&self, limits: &Limits, network: Option<(IpAddr, u8)>) -> u64 {
-        let window = limits.receive_window(self.receive.used());
+    fn grant_connection_window(&self, limits: &Limits, network: Option<(IpAddr, u8)>) -> u64 {
+        let window = limits.receive_window(self.receive.used_receive_bytes());
         if window < limits.connection_receive_buffer.into() {
             self.state.metrics.limit_receive_buffer.increment();
         }
-        let grant = self.receive.begin(window, network);
+        let grant = self.receive.grant_window(window, network);
         // One that did not become a connection is given back.
-        let unused = self.state.with(|table| table.new.grant.replace(grant));
+        let unused = self.state.with_table(|table| table.new.grant.replace(grant));
         drop(unused);
         window
     }
@@ -94,12 +94,12 @@ impl connection::Limiter for TransportLimits {
     fn on_connection(&mut self, info: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.state.config.load();
         // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
-        let address = ip(&info.remote_address);
-        let window = self.grant(&now.limits, network(&now, address));
-        let is_ordered = now.is_ordered(address);
+        let address = client_ip(&info.remote_address);
+        let window = self.grant_connection_window(&now.limits, limit_network(&now, address));
+        let is_ordered = now.orders_responses(address);
         if let Ok(limits) = transport_limits(&now, window, is_ordered) {
             self.last = limits;
-            self.state.with(|table| {
+            self.state.with_table(|table| {
                 table.new.is_ordered = is_ordered;
                 table.connections.set_limits(&now.limits);
             });
@@ -115,7 +115,7 @@ fn transport_limits(config: &Config, window: u64, is_ordered: bool) -> Result<co
     let Config { limits, timeouts, listen, .. } = config;
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
-        .with_max_ack_delay(MAX_ACK_DELAY)?
+        .with_max_ack_delay(SERVER_MAX_ACK_DELAY)?
         .with_max_handshake_duration(timeouts.handshake)?
         .with_max_open_remote_bidirectional_streams(limits.max_streams.into())?
         .with_max_open_remote_unidirectional_streams(MAX_UNI_STREAMS)?
@@ -123,6 +123,6 @@ fn transport_limits(config: &Config, window: u64, is_ordered: bool) -> Result<co
         .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
-        .with_stream_batch_size(if is_ordered { IN_ORDER } else { IN_TURN })?
+        .with_stream_batch_size(if is_ordered { ORDERED_BATCH_PACKETS } else { UNORDERED_BATCH_PACKETS })?
         .with_active_connection_migration(listen.migration)
 }

@@ -26,8 +26,8 @@ mod tls;
 mod wakes;
 
 pub use admission::SourceLimits;
-pub use events::{client_address, log_open, transport_report};
+pub use events::{client_address, log_open_connection, transport_report};
 pub use parts::EndpointParts;
 pub use request_window::QuicTransport;
-pub use start::{EndpointError, QuicEndpoint, library_io, start};
+pub use start::{EndpointError, QuicEndpoint, library_io, start_endpoint};
 pub use state::EndpointState;

@@ -12,11 +12,11 @@ use crate::{
         connection_id::{OwnIds, WorkerIndex},
     },
     io::Moderation,
-    metrics::Metrics,
+    metrics::QuicMetrics,
 };
 use litequic_base::lifecycle::{Lifecycle, PhaseWatch};
-use litequic_config::{Limits, Live};
-use litequic_resources::{memory::Pressure, receive::ReceiveBudget};
+use litequic_config::{Limits, LiveConfig};
+use litequic_resources::{memory::MemoryPressure, receive::ReceiveBudget};
 use litequic_telemetry::clients::DenyList;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct EndpointParts<T> {
     /// Limits and timeouts: each connection has those in force when it begins.
-    pub config: Live,
+    pub config: LiveConfig,
     /// The server's side of TLS: certificates and the key of session tickets, the same for all workers.
     pub tls: T,
     /// Token keys, the same for all workers.
@@ -38,13 +38,13 @@ pub struct EndpointParts<T> {
     /// How many workers there are.
     pub workers: usize,
     /// This worker's counters.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<QuicMetrics>,
     /// The budget of its clients' windows.
     pub receive: ReceiveBudget,
     /// The sources of its connections, and of its handshakes.
     pub sources: SourceLimits,
     /// How short memory is.
-    pub pressure: Pressure,
+    pub pressure: MemoryPressure,
     /// Networks whose clients are refused.
     pub denied: Arc<DenyList>,
     /// The phase of the process: one that drains refuses new connections.
@@ -59,12 +59,12 @@ impl<T> EndpointParts<T> {
     /// # Errors
     ///
     /// [`SecretError::Random`].
-    pub fn for_one_worker(config: Live, tls: T) -> Result<Self, SecretError> {
-        let receive = ReceiveBudget::new(config.load().limits.worker_receive_buffer, Limits::RECEIVE_FLOOR);
+    pub fn for_one_worker(config: LiveConfig, tls: T) -> Result<Self, SecretError> {
+        let receive = ReceiveBudget::new(config.load().limits.worker_receive_buffer, Limits::MIN_RECEIVE_WINDOW);
         Ok(Self {
             config,
             tls,
-            secrets: Arc::new(Secrets::random()?),
+            secrets: Arc::new(Secrets::from_random()?),
             ids: Arc::new(IdScheme::new(None, None, None)?),
             generation: 0,
             others: Arc::default(),
@@ -72,9 +72,9 @@ impl<T> EndpointParts<T> {
             metrics: Arc::default(),
             receive,
             sources: SourceLimits::default(),
-            pressure: Pressure::default(),
+            pressure: MemoryPressure::default(),
             denied: Arc::default(),
-            watch: Lifecycle::default().watch(),
+            watch: Lifecycle::default().watch_phase(),
         })
     }
 
@@ -84,10 +84,10 @@ impl<T> EndpointParts<T> {
     }
 
     /// The state of an endpoint that has no connection yet.
-    pub(super) fn state(&self, moderation: Moderation) -> Arc<EndpointState> {
+    pub(super) fn build_state(&self, moderation: Moderation) -> Arc<EndpointState> {
         let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
         let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());
-        let admission = admission.until_draining(self.watch.clone()).refusing(Arc::clone(&self.denied));
+        let admission = admission.with_phase(self.watch.clone()).with_denied_networks(Arc::clone(&self.denied));
         let connections = Connections::new(&self.config.load().limits, metrics());
         EndpointState::new(config(), metrics(), moderation, admission, connections)
     }

@@ -17,12 +17,12 @@ pub(super) struct RttSampling {
 
 impl RttSampling {
     /// The handshake is complete.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_sampling(&mut self) {
         self.handshake_done = true;
     }
 
     /// Whether the smoothed round-trip time of the active path is to be sampled `now`, in s2n-quic's time.
-    pub(super) fn is_due(&mut self, now: Duration, event: &RecoveryMetrics<'_>) -> bool {
+    pub(super) fn is_sample_due(&mut self, now: Duration, event: &RecoveryMetrics<'_>) -> bool {
         if now.saturating_sub(self.sampled) < RTT_SAMPLE_INTERVAL || !self.handshake_done {
             return false;
         }

@@ -1,7 +1,7 @@
 //! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
 //! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
 
-use litequic_base::rate::Bucket;
+use litequic_base::rate::TokenBucket;
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -13,21 +13,21 @@ pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
 /// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
 pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
 /// Responses that may come at once: a second's worth, all of which s2n-quic may have to queue, of 1.2 KB each.
-const BURST: Duration = Duration::from_secs(1);
+const RESPONSE_BURST: Duration = Duration::from_secs(1);
 
 /// A rate limit of responses. Behind a lock of its own, because s2n-quic requests both kinds of a provider that it
 /// shares (`&self`).
 #[derive(Debug)]
-pub(super) struct StatelessResponseLimit(Mutex<Bucket>);
+pub(super) struct StatelessResponseLimit(Mutex<TokenBucket>);
 
 impl StatelessResponseLimit {
     /// A limit of `per_second` responses.
     pub(super) fn new(per_second: u32) -> Self {
-        Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
+        Self(Mutex::new(TokenBucket::with_burst(per_second, RESPONSE_BURST)))
     }
 
     /// Whether another response may be sent `now`.
-    pub(super) fn admit(&self, now: Instant) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    pub(super) fn admit_response(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
     }
 }

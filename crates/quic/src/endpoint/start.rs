@@ -31,9 +31,9 @@ use std::{
 
 /// Bytes of the receive queue with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
 /// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
-const RECEIVE_QUEUE: usize = 32 * 65_535;
+const RECEIVE_QUEUE_BYTES: usize = 32 * 65_535;
 /// Bytes of its send queue: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
-const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
+const SEND_QUEUE_BYTES: usize = 16 * 10 * MAX_MTU as usize;
 
 /// Why an endpoint did not start.
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +70,8 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
         .with_max_mtu(MAX_MTU)?
         .with_gso(gso)?
         .with_gro(gro)?
-        .with_internal_recv_buffer_size(RECEIVE_QUEUE)?
-        .with_internal_send_buffer_size(SEND_QUEUE)?
+        .with_internal_recv_buffer_size(RECEIVE_QUEUE_BYTES)?
+        .with_internal_send_buffer_size(SEND_QUEUE_BYTES)?
         .build()?;
     Ok(io)
 }
@@ -83,7 +83,7 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 /// # Errors
 ///
 /// [`EndpointError`]: the operator's fault, or litequic's.
-pub fn start<T: provider::Provider + Clone>(
+pub fn start_endpoint<T: provider::Provider + Clone>(
     io: impl EndpointIo,
     address: SocketAddr,
     worker: WorkerIndex,
@@ -93,10 +93,14 @@ pub fn start<T: provider::Provider + Clone>(
     let metrics = || Arc::clone(&parts.metrics);
     let ids = parts.own_ids(worker);
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
-    let state = parts.state(moderation.clone());
+    let state = parts.build_state(moderation.clone());
     let state = || Arc::clone(&state);
-    let io = io.bind(EndpointHooks { layout: parts.ids.layout(), newest_first: config.litequic.ack_merge, moderation });
-    let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration)?;
+    let io = io.bind_endpoint(EndpointHooks {
+        layout: parts.ids.layout(),
+        newest_first: config.litequic.ack_merge,
+        moderation,
+    });
+    let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration_error)?;
     let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());
     let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state());
     let resets = ResetTokens::new(&parts.secrets, address, Arc::clone(&parts.ids), metrics());
@@ -116,18 +120,18 @@ pub fn start<T: provider::Provider + Clone>(
         .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))
         .and_then(|builder| builder.with_packet_interceptor(packets))
         .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(state())))
-        .map_err(configuration)?;
+        .map_err(configuration_error)?;
     Ok(QuicEndpoint { server: server.start()?, connections: state() })
 }
 
-fn configuration(error: impl std::fmt::Display) -> EndpointError {
+fn configuration_error(error: impl std::fmt::Display) -> EndpointError {
     EndpointError::Configuration(error.to_string())
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::client::{ConnectError, Observer, connect};
+    use crate::client::{ConnectError, Observer, connect_client};
     use litequic_config::{Config, Limits};
     use rustls::{
         ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
@@ -139,7 +143,7 @@ pub(super) mod tests {
     use s2n_quic::provider::tls;
     use std::time::Duration;
 
-    pub(in super::super) const PATIENCE: Duration = Duration::from_secs(5);
+    pub(in super::super) const QUIC_TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Accepts every certificate.
     #[derive(Debug)]
@@ -195,8 +199,8 @@ pub(super) mod tests {
             .unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         let origin = "http://origin".parse().unwrap();
-        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let config = Config { limits, ..config }.live();
+        let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let config = Config { limits, ..config }.into_live();
         EndpointParts { workers: 2, ..EndpointParts::for_one_worker(config, tls::rustls::Server::from(tls)).unwrap() }
     }
 
@@ -212,12 +216,13 @@ pub(super) mod tests {
     }
 
     /// An endpoint that sends back what it gets. Its task ends with the test's runtime.
-    fn echo(parts: &EndpointParts<tls::rustls::Server>, worker: u8) -> SocketAddr {
+    fn spawn_echo_server(parts: &EndpointParts<tls::rustls::Server>, worker: u8) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server =
-            start(library_io(socket, true, true).unwrap(), address, WorkerIndex(worker), parts).unwrap().server;
+        let mut server = start_endpoint(library_io(socket, true, true).unwrap(), address, WorkerIndex(worker), parts)
+            .unwrap()
+            .server;
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {
@@ -234,7 +239,8 @@ pub(super) mod tests {
     }
 
     async fn hello(address: SocketAddr, tls: &ClientConfig) {
-        let mut connection = connect(address, "localhost", tls.clone(), PATIENCE, &Observer::default()).await.unwrap();
+        let mut connection =
+            connect_client(address, "localhost", tls.clone(), QUIC_TEST_TIMEOUT, &Observer::default()).await.unwrap();
         let mut stream = connection.open_bidirectional_stream().await.unwrap();
         stream.send("hello".into()).await.unwrap();
         stream.finish().unwrap();
@@ -244,7 +250,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_client_connects_and_is_counted() {
         let parts = parts(Limits::default());
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         hello(address, &client_tls()).await;
         assert_eq!(parts.metrics.connections_held.get(), 1);
         assert_eq!(parts.metrics.handshakes_open.get(), 0);
@@ -254,7 +260,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_busy_worker_has_its_clients_prove_their_address() {
         let parts = parts(Limits { retry_handshakes: 0, ..Limits::default() });
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         hello(address, &client_tls()).await;
         assert_eq!(parts.metrics.retries.get(), 1);
         assert_eq!(parts.metrics.connections_held.get(), 1);
@@ -263,8 +269,8 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_full_worker_refuses() {
         let parts = parts(Limits { max_connections: 0, ..Limits::default() });
-        let address = echo(&parts, 0);
-        let result = connect(address, "localhost", client_tls(), PATIENCE, &Observer::default()).await;
+        let address = spawn_echo_server(&parts, 0);
+        let result = connect_client(address, "localhost", client_tls(), QUIC_TEST_TIMEOUT, &Observer::default()).await;
         assert!(matches!(result, Err(ConnectError::Refused { .. })), "{result:?}");
         assert!(parts.metrics.limit_connections.get() > 0);
     }
@@ -272,9 +278,9 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_flooded_worker_is_silent() {
         let parts = parts(Limits { max_handshakes: 0, ..Limits::default() });
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         let result =
-            connect(address, "localhost", client_tls(), Duration::from_millis(300), &Observer::default()).await;
+            connect_client(address, "localhost", client_tls(), Duration::from_millis(300), &Observer::default()).await;
         assert!(result.is_err());
         assert!(parts.metrics.limit_handshakes.get() > 0);
         assert_eq!(parts.metrics.connections_held.get(), 0);
@@ -283,7 +289,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_packet_of_a_connection_that_is_gone_is_answered_with_a_smaller_reset() {
         let parts = parts(Limits::default());
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let short = |worker, id: u8| [&[0x41, 0xef, parts.generation, worker], &[id; 60][..]].concat();
         // The other worker may have this one.
@@ -293,7 +299,7 @@ pub(super) mod tests {
 
         let mut buffer = [0; 1500];
         let receiving = client.recv(&mut buffer);
-        let len = tokio::time::timeout(PATIENCE, receiving).await.unwrap().unwrap();
+        let len = tokio::time::timeout(QUIC_TEST_TIMEOUT, receiving).await.unwrap().unwrap();
         assert!(len < gone.len());
         let tag = ::aws_lc_rs::hmac::sign(&parts.secrets.reset_key(address), &gone[1..17]);
         assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
@@ -302,7 +308,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn packets_of_no_connection_get_so_many_resets_and_others_are_served() {
         let parts = parts(Limits::default());
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         let flood = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let gone = [&[0x41, 0xef, parts.generation, 0], &[7; 60][..]].concat();
         let storm = async {
@@ -313,7 +319,7 @@ pub(super) mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, storm).await.unwrap();
+        tokio::time::timeout(QUIC_TEST_TIMEOUT, storm).await.unwrap();
         hello(address, &client_tls()).await;
     }
 
@@ -323,7 +329,7 @@ pub(super) mod tests {
         /// Bytes of the smallest reset, and so of the largest packet that gets none.
         const SMALLEST: usize = 42;
         let parts = parts(Limits::default());
-        let address = echo(&parts, 0);
+        let address = spawn_echo_server(&parts, 0);
         let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let mut packet = vec![7; 1200];
         let mut answers = 0;
@@ -338,7 +344,7 @@ pub(super) mod tests {
                 client.send_to(&marker, address).await.unwrap();
             }
             let mut buffer = [0; 1500];
-            let len = tokio::time::timeout(PATIENCE, client.recv(&mut buffer)).await.unwrap().unwrap();
+            let len = tokio::time::timeout(QUIC_TEST_TIMEOUT, client.recv(&mut buffer)).await.unwrap().unwrap();
             if next {
                 assert!((SMALLEST..packet.len()).contains(&len), "{} answered by {len}", packet.len());
                 packet = buffer[..len].to_vec();
@@ -354,8 +360,14 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn nonsense_for_a_server_name_is_an_error() {
-        let result =
-            connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE, &Observer::default()).await;
+        let result = connect_client(
+            ([127, 0, 0, 1], 9).into(),
+            "not a name",
+            client_tls(),
+            QUIC_TEST_TIMEOUT,
+            &Observer::default(),
+        )
+        .await;
         assert!(matches!(result, Err(ConnectError::ServerName(_))));
     }
 }

@@ -39,16 +39,16 @@
 //! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
 //! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
 
-use super::{admission::Admission, logs::Logs};
+use super::{admission::Admission, logs::ConnectionLogs};
 use crate::{
     congestion::PathFeedback,
-    connection::{AckFrequencySupport, Challenge, Connections},
+    connection::{AckFrequencySupport, Connections, UnansweredChallenge},
     identity::retry_id::RetryIds,
     io::Moderation,
-    metrics::Metrics,
+    metrics::QuicMetrics,
 };
-use litequic_base::number::Number;
-use litequic_config::Live;
+use litequic_base::number::RelaxedCell;
+use litequic_config::LiveConfig;
 use litequic_resources::receive::WindowGrant;
 use s2n_quic_core::transport;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,22 +56,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The state of one endpoint.
 #[derive(Debug)]
 pub struct EndpointState {
-    pub(super) config: Live,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) config: LiveConfig,
+    pub(super) metrics: Arc<QuicMetrics>,
     pub(super) moderation: Moderation,
     pub(super) admission: Admission,
-    pub(super) at_hand: AtHand,
+    pub(super) at_hand: PacketAtHand,
     table: Mutex<EndpointTable>,
 }
 
 /// The datagram and the packet that s2n-quic processes: numbers, so that no packet needs the lock for them.
 #[derive(Debug, Default)]
-pub(super) struct AtHand {
-    to_issued_id: Number,
-    handshake_connection: Number,
-    has_frame: Number,
-    logs: Number,
-    unanswered_challenges: Number,
+pub(super) struct PacketAtHand {
+    to_issued_id: RelaxedCell,
+    handshake_connection: RelaxedCell,
+    has_frame: RelaxedCell,
+    logs: RelaxedCell,
+    unanswered_challenges: RelaxedCell,
 }
 
 /// State behind the endpoint's lock.
@@ -92,7 +92,7 @@ pub(super) struct EndpointTable {
     /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
     pub(super) retry_ids: RetryIds,
     /// Logs of connections.
-    pub(super) logs: Logs,
+    pub(super) logs: ConnectionLogs,
 }
 
 /// A placeholder in a packet of `connection`, by s2n-quic's ID.
@@ -132,39 +132,51 @@ pub(super) enum SlotFrame {
 impl EndpointTable {
     /// Remembers a challenge of a connection that was sent. One that probes a path does not replace that of the path on
     /// which s2n-quic sends.
-    pub(super) fn sent_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Challenge) {
-        let unanswered = self.connections.get_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if !challenge.is_probe() || unanswered.is_none_or(Challenge::is_probe) {
+    pub(super) fn record_sent_challenge(
+        &mut self,
+        at_hand: &PacketAtHand,
+        connection: u64,
+        challenge: UnansweredChallenge,
+    ) {
+        let unanswered =
+            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if !challenge.is_probe() || unanswered.is_none_or(UnansweredChallenge::is_probe) {
             self.set_challenge(at_hand, connection, Some(challenge));
         }
     }
 
     /// s2n-quic sends on `path` from now on: another path's challenge must never be sent on it, which it would not
     /// validate.
-    pub(super) fn activate_challenge(&mut self, at_hand: &AtHand, connection: u64, path: u64) {
-        let challenge = self.connections.get_mut(connection).and_then(|connection| connection.challenge.take());
+    pub(super) fn activate_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64) {
+        let challenge = self.connections.connection_mut(connection).and_then(|connection| connection.challenge.take());
         let (was_there, challenge) =
             (challenge.is_some(), challenge.and_then(|challenge| challenge.on_activated(path)));
         if was_there {
-            at_hand.unanswered_challenges.subtract(1);
+            at_hand.unanswered_challenges.subtract_saturating(1);
         }
         self.set_challenge(at_hand, connection, challenge);
     }
 
     /// The challenge of `path`, on which s2n-quic sends if it `is_active`, was answered, or given up.
-    pub(super) fn end_challenge(&mut self, at_hand: &AtHand, connection: u64, path: u64, is_active: bool) {
-        let unanswered = self.connections.get_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if unanswered.is_some_and(|challenge| challenge.is_of(path, is_active)) {
+    pub(super) fn end_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64, is_active: bool) {
+        let unanswered =
+            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if unanswered.is_some_and(|challenge| challenge.is_of_path(path, is_active)) {
             self.set_challenge(at_hand, connection, None);
         }
     }
 
     /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
-    pub(super) fn set_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Option<Challenge>) {
-        let Some(connection) = self.connections.get_mut(connection) else { return };
+    pub(super) fn set_challenge(
+        &mut self,
+        at_hand: &PacketAtHand,
+        connection: u64,
+        challenge: Option<UnansweredChallenge>,
+    ) {
+        let Some(connection) = self.connections.connection_mut(connection) else { return };
         match (connection.challenge.is_some(), challenge.is_some()) {
-            (false, true) => at_hand.unanswered_challenges.add(1),
-            (true, false) => at_hand.unanswered_challenges.subtract(1),
+            (false, true) => at_hand.unanswered_challenges.add_saturating(1),
+            (true, false) => at_hand.unanswered_challenges.subtract_saturating(1),
             _ => {}
         }
         connection.challenge = challenge;
@@ -191,8 +203,8 @@ pub(super) struct NewConnection {
 impl EndpointState {
     /// The state of an endpoint that has no connection yet.
     pub(super) fn new(
-        config: Live,
-        metrics: Arc<Metrics>,
+        config: LiveConfig,
+        metrics: Arc<QuicMetrics>,
         moderation: Moderation,
         admission: Admission,
         connections: Connections,
@@ -204,18 +216,18 @@ impl EndpointState {
             slot: None,
             challenge_packet: None,
             retry_ids: RetryIds::default(),
-            logs: Logs::default(),
+            logs: ConnectionLogs::default(),
         });
-        Arc::new(Self { config, metrics, moderation, admission, at_hand: AtHand::default(), table })
+        Arc::new(Self { config, metrics, moderation, admission, at_hand: PacketAtHand::default(), table })
     }
 
     /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
-    pub(super) fn with<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
+    pub(super) fn with_table<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
         access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl AtHand {
+impl PacketAtHand {
     /// The datagram at hand, which has a long header, goes to an ID like those that litequic issues, or does not.
     /// Written by the interceptor for each datagram with a long header.
     pub(super) fn set_to_issued_id(&self, to_issued_id: bool) {
@@ -240,7 +252,7 @@ impl AtHand {
     /// Takes the connection for whose packet s2n-quic polls TLS, if it does so because of a packet rather than because
     /// of a wakeup.
     pub(super) fn take_handshake_connection(&self) -> Option<u64> {
-        self.handshake_connection.take().checked_sub(1)
+        self.handshake_connection.take_value().checked_sub(1)
     }
 
     /// The packet that is being built holds a placeholder, or a challenge of s2n-quic's. Written by the datagram sender
@@ -252,7 +264,7 @@ impl AtHand {
     /// Takes whether the packet that was built holds a placeholder or a challenge. Read by the interceptor for each
     /// packet that leaves.
     pub(super) fn take_has_frame(&self) -> bool {
-        self.has_frame.get() > 0 && self.has_frame.take() > 0
+        self.has_frame.get() > 0 && self.has_frame.take_value() > 0
     }
 
     /// Sets how many logs of connections there are, and orders that wait for one.
@@ -277,14 +289,15 @@ impl EndpointState {
     /// An endpoint with the default limits.
     pub(super) fn for_tests() -> Arc<Self> {
         let origin = "http://origin".parse().unwrap();
-        let config = litequic_config::Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
-        let metrics = Arc::<Metrics>::default();
+        let config = litequic_config::Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into())
+            .into_live();
+        let metrics = Arc::<QuicMetrics>::default();
         let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), <_>::default(), <_>::default());
         Self::with_admission(config, metrics, admission)
     }
 
     /// An endpoint that decides on connection attempts by `admission`.
-    pub(super) fn with_admission(config: Live, metrics: Arc<Metrics>, admission: Admission) -> Arc<Self> {
+    pub(super) fn with_admission(config: LiveConfig, metrics: Arc<QuicMetrics>, admission: Admission) -> Arc<Self> {
         let limits = config.load().limits;
         let connections = Connections::new(&limits, Arc::clone(&metrics));
         let moderation = Moderation::new(false, Arc::clone(&metrics));
@@ -298,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_connection_of_a_handshake_packet_is_taken_once() {
-        let at_hand = AtHand::default();
+        let at_hand = PacketAtHand::default();
         assert_eq!(at_hand.take_handshake_connection(), None);
         for connection in [0, 7] {
             at_hand.set_handshake_connection(connection);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     connection::AckFrequencySupport,
-    wire::parameters::{self, MAX_ACK_DELAY},
+    wire::parameters::{self, MAX_ACK_DELAY_ID},
 };
 use bytes::Bytes;
 use s2n_codec::{Encoder, EncoderValue};
@@ -54,7 +54,7 @@ impl<T> TlsEndpoint<T> {
         Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
     }
 
-    fn handshake<S>(&self, session: S) -> TlsSession<S> {
+    fn wrap_session<S>(&self, session: S) -> TlsSession<S> {
         TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None, own: None }
     }
 }
@@ -78,22 +78,23 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
-        let announced = Announced(parameters::without(MAX_ACK_DELAY, &parameters.encode_to_vec()));
+        let announced =
+            AnnouncedParameters(parameters::without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec()));
         let session = self.tls.new_server_session(&announced, info);
         let own = self.state.at_hand.has_logs().then(|| Box::new(announced));
-        TlsSession { own, ..self.handshake(session) }
+        TlsSession { own, ..self.wrap_session(session) }
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
         let session = self.tls.new_client_session(parameters, name);
-        self.handshake(session)
+        self.wrap_session(session)
     }
 
     /// Limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else, and
     /// sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3): so a huge tag
     /// suppresses one.
     fn max_tag_length(&self) -> usize {
-        if self.resets.admit(Instant::now()) {
+        if self.resets.admit_response(Instant::now()) {
             return self.tls.max_tag_length();
         }
         self.state.metrics.limit_stateless_resets.increment();
@@ -111,15 +112,15 @@ pub(super) struct TlsSession<S> {
     /// The error, until it may be returned to s2n-quic.
     held_error: Option<Error>,
     /// litequic's transport parameters, if connections are logged.
-    own: Option<Box<Announced>>,
+    own: Option<Box<AnnouncedParameters>>,
 }
 
 /// Encoded transport parameters as clients get them: without max_ack_delay, so that its default of 25 ms holds
 /// (docs/adr/0068-announced-ack-delay.md). A session has them behind a pointer, because hardly one keeps them.
 #[derive(Debug)]
-struct Announced(Vec<u8>);
+struct AnnouncedParameters(Vec<u8>);
 
-impl EncoderValue for Announced {
+impl EncoderValue for AnnouncedParameters {
     fn encode<E: Encoder>(&self, encoder: &mut E) {
         encoder.write_slice(&self.0);
     }
@@ -193,15 +194,15 @@ impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
         if let Some((connection, own)) = self.logged
-            && let Some(log) = self.state.log(connection)
+            && let Some(log) = self.state.connection_log(connection)
         {
-            log.parameters(true, own);
-            log.parameters(false, parameters.transport_parameters);
+            log.log_parameters(true, own);
+            log.log_parameters(false, parameters.transport_parameters);
         }
-        let support = AckFrequencySupport::read(parameters.transport_parameters);
-        self.state.with(|table| table.new.support = support);
+        let support = AckFrequencySupport::from_parameters(parameters.transport_parameters);
+        self.state.with_table(|table| table.new.support = support);
         let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
-        self.state.with(|table| (table.new.support, table.new.connection) = (None, None));
+        self.state.with_table(|table| (table.new.support, table.new.connection) = (None, None));
         outcome
     }
 

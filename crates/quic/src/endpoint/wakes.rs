@@ -1,16 +1,16 @@
 //! Why an endpoint's task runs, for the count of wakes of its worker. s2n-quic's event loop reports that for every I/O.
 
-use litequic_telemetry::Cause;
+use litequic_telemetry::WakeCause;
 use s2n_quic::provider::event::events::PlatformEventLoopWakeup;
 
 /// Cause of a turn. Where several hold, datagrams: epoll_wait(2) had something to return before the timer expired.
 /// `None` where a stream woke the endpoint: its own task ran before.
-pub(super) fn cause(turn: &PlatformEventLoopWakeup) -> Option<Cause> {
+pub(super) fn wake_cause(turn: &PlatformEventLoopWakeup) -> Option<WakeCause> {
     match *turn {
-        PlatformEventLoopWakeup { rx_ready: true, .. } => Some(Cause::Datagrams),
-        PlatformEventLoopWakeup { timeout_expired: true, .. } => Some(Cause::Timer),
+        PlatformEventLoopWakeup { rx_ready: true, .. } => Some(WakeCause::Datagrams),
+        PlatformEventLoopWakeup { timeout_expired: true, .. } => Some(WakeCause::Timer),
         // A socket that was full accepts datagrams again.
-        PlatformEventLoopWakeup { tx_ready: true, .. } => Some(Cause::Other),
+        PlatformEventLoopWakeup { tx_ready: true, .. } => Some(WakeCause::Other),
         _ => None,
     }
 }
@@ -23,13 +23,13 @@ mod tests {
     #[test]
     fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_stream_counts_as_none() {
         for ([rx_ready, timeout_expired, tx_ready, application_wakeup], expected) in [
-            ([true, true, true, true], Some(Cause::Datagrams)),
-            ([false, true, true, true], Some(Cause::Timer)),
-            ([false, false, true, true], Some(Cause::Other)),
+            ([true, true, true, true], Some(WakeCause::Datagrams)),
+            ([false, true, true, true], Some(WakeCause::Timer)),
+            ([false, false, true, true], Some(WakeCause::Other)),
             ([false, false, false, true], None),
         ] {
             let turn = builder::PlatformEventLoopWakeup { timeout_expired, rx_ready, tx_ready, application_wakeup };
-            assert_eq!(cause(&turn.into_event()), expected);
+            assert_eq!(wake_cause(&turn.into_event()), expected);
         }
     }
 }

@@ -6,11 +6,11 @@
 
 use super::{
     generations::Generations,
-    layout::{ISSUER, IdBytes, Layout, UNROUTABLE, UNROUTABLE_LEN, masked},
+    layout::{ISSUER_LEN, IdBytes, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
     scheme::IdScheme,
 };
-use crate::metrics::Metrics;
-use litequic_base::half_sip_hash::Key;
+use crate::metrics::QuicMetrics;
+use litequic_base::half_sip_hash::SipHashKey;
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ pub struct WorkerIndex(pub u8);
 /// Recognizes IDs that one worker has issued.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnIds {
-    layout: Layout,
-    mask: Key,
+    layout: IdLayout,
+    mask: SipHashKey,
     generation: u8,
     /// Generations of other processes that run.
     others: Arc<Generations>,
@@ -42,19 +42,19 @@ impl OwnIds {
         worker: WorkerIndex,
         workers: usize,
     ) -> Self {
-        Self { layout: scheme.layout(), mask: scheme.mask(), generation, others, worker, workers }
+        Self { layout: scheme.layout(), mask: scheme.issuer_mask_key(), generation, others, worker, workers }
     }
 
     /// Whether `id` looks like one that this worker issued, under whichever rotation.
-    pub(crate) fn contain(&self, id: &[u8]) -> bool {
+    pub(crate) fn contains_own_id(&self, id: &[u8]) -> bool {
         let own = [self.generation, self.worker.0];
-        id.len() == self.layout.id_len() && self.layout.issuer(self.mask, id) == Some(own)
+        id.len() == self.layout.id_len() && self.layout.read_issuer(self.mask, id) == Some(own)
     }
 
     /// Whether another worker of this very process issued `id`, or another process that runs, and may have a connection
     /// for it.
-    fn are_anothers(&self, id: &[u8]) -> bool {
-        match self.layout.issuer(self.mask, id) {
+    fn belongs_to_another(&self, id: &[u8]) -> bool {
+        match self.layout.read_issuer(self.mask, id) {
             Some([generation, worker]) if generation == self.generation => {
                 worker != self.worker.0 && usize::from(worker) < self.workers
             }
@@ -71,41 +71,41 @@ pub struct ConnectionIdFormat {
     scheme: Arc<IdScheme>,
     /// The number of the last ID. Its lowest bytes are in the ID: as many as fit.
     counter: u128,
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
 }
 
 impl ConnectionIdFormat {
     /// The IDs of the only worker of a process, beside which no other runs.
-    pub fn alone(scheme: Arc<IdScheme>) -> Self {
+    pub fn for_only_worker(scheme: Arc<IdScheme>) -> Self {
         let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
         Self::new(own, scheme, Arc::default())
     }
 
     /// Issues IDs that `own` recognizes, after `scheme`, and counts them.
-    pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<QuicMetrics>) -> Self {
         // A process that is started anew has the generation of the one before, and does not repeat its IDs.
         Self { own, scheme, counter: rand::random(), metrics }
     }
 
-    fn issue(&mut self) -> IdBytes {
+    fn issue_id(&mut self) -> IdBytes {
         let issuer = [self.own.generation, self.own.worker.0];
-        match self.own.layout.shape().zip(self.own.layout.hashed()) {
+        match self.own.layout.layout_shape().zip(self.own.layout.hashed_range()) {
             Some((shape, hashed)) => {
                 self.counter = self.counter.wrapping_add(1);
-                let unique = usize::from(shape.nonce).saturating_sub(ISSUER);
+                let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
                 let counter = self.counter.to_be_bytes();
                 let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
                 let mut id = IdBytes::default();
-                self.scheme.write(&mut id, issuer, counter);
-                let tail = masked(issuer, self.own.mask, id.get(hashed));
-                id.push(&tail);
+                self.scheme.write_id(&mut id, issuer, counter);
+                let tail = mask_issuer(issuer, self.own.mask, id.get(hashed));
+                id.push_part(&tail);
                 id
             }
             None => {
                 // rand's generator is a CSPRNG, reseeded from the system.
-                let random: [u8; UNROUTABLE_LEN - 1 - ISSUER] = rand::random();
+                let random: [u8; UNROUTABLE_LEN - 1 - ISSUER_LEN] = rand::random();
                 let mut id = IdBytes::default();
-                [&[UNROUTABLE][..], &issuer, &random].into_iter().for_each(|part| id.push(part));
+                [&[UNROUTABLE][..], &issuer, &random].into_iter().for_each(|part| id.push_part(part));
                 id
             }
         }
@@ -115,7 +115,7 @@ impl ConnectionIdFormat {
 impl Generator for ConnectionIdFormat {
     #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
-        let id = self.issue();
+        let id = self.issue_id();
         let id = LocalId::try_from_bytes(id.as_bytes()).expect("16 to 20 bytes are a connection ID");
         self.metrics.connection_ids_issued.increment();
         id
@@ -123,7 +123,7 @@ impl Generator for ConnectionIdFormat {
 
     /// Balancers forget a configuration that no ID has any more. Without a server ID there is nothing to forget.
     fn lifetime(&self) -> Option<Duration> {
-        self.scheme.lifetime()
+        self.scheme.id_lifetime()
     }
 }
 
@@ -138,7 +138,7 @@ impl Validator for ConnectionIdFormat {
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.own.layout.id_len();
         let id = buffer.get(..len)?;
-        (!self.own.are_anothers(id)).then_some(len)
+        (!self.own.belongs_to_another(id)).then_some(len)
     }
 }
 
@@ -158,16 +158,16 @@ mod tests {
     /// A configuration of `[listen.server_id]`.
     fn server_id(id: &[u8], nonce: u8, encrypted: bool) -> ServerId {
         let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        ServerId::of(&digits, nonce, encrypted.then(|| "key".into()))
+        ServerId::from_digits(&digits, nonce, encrypted.then(|| "key".into()))
     }
 
     fn scheme(server_id: Option<&ServerId>) -> Arc<IdScheme> {
-        let key = server_id.is_some_and(|one| one.shape().encrypted).then(|| ServerIdKey::from(KEY));
+        let key = server_id.is_some_and(|one| one.id_shape().encrypted).then(|| ServerIdKey::from(KEY));
         Arc::new(IdScheme::new(server_id, key, None).unwrap())
     }
 
     fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
-        let others = Arc::new(Generations::of([GENERATION - 2, GENERATION + 1]));
+        let others = Arc::new(Generations::from_numbers([GENERATION - 2, GENERATION + 1]));
         let own = OwnIds::new(scheme, GENERATION, others, WorkerIndex(worker), 4);
         ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
     }
@@ -223,20 +223,23 @@ mod tests {
                 assert_eq!(usize::from(issued[0]), len - 1, "rotation 0");
                 if encrypted {
                     let mut text = issued[1..=id.len() + usize::from(nonce)].to_vec();
-                    super::super::quic_lb::Cipher::new(KEY.into()).unwrap().decrypt(&mut text);
+                    super::super::quic_lb::IdCipher::new(KEY.into()).unwrap().decrypt(&mut text);
                     assert_eq!(text[..id.len() + 2], [id, &[GENERATION, 3]].concat());
                 } else {
                     assert_eq!(issued[1..=id.len()], *id);
                 }
-                assert!(format.own.contain(&issued));
-                assert_eq!(format.own.layout.issuer(scheme.mask(), &issued), Some([GENERATION, 3]));
-                for changed in format.own.layout.hashed().unwrap() {
+                assert!(format.own.contains_own_id(&issued));
+                assert_eq!(format.own.layout.read_issuer(scheme.issuer_mask_key(), &issued), Some([GENERATION, 3]));
+                for changed in format.own.layout.hashed_range().unwrap() {
                     let mut other = issued.clone();
                     other[changed] ^= 1;
                     changes += 1;
-                    mistaken += u32::from(format.own.contain(&other));
+                    mistaken += u32::from(format.own.contains_own_id(&other));
                 }
-                assert!(!format.own.contain(&issued[1..]) && !format.own.contain(&[&*issued, &[0]].concat()));
+                assert!(
+                    !format.own.contains_own_id(&issued[1..])
+                        && !format.own.contains_own_id(&[&*issued, &[0]].concat())
+                );
                 tails.insert(issued[len - 2..].to_vec());
             }
             assert!(tails.len() > 90, "{} distinct masks of 100", tails.len());
@@ -282,7 +285,7 @@ mod tests {
                 let bytes: [u8; 5] = id.as_bytes()[9..14].try_into().unwrap();
                 bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
             };
-            (0..2_500_000).map(|_| number(format.issue())).collect::<Vec<u64>>()
+            (0..2_500_000).map(|_| number(format.issue_id())).collect::<Vec<u64>>()
         };
         // In parts, at the same time: one after the other takes too long in a build for tests.
         let mut unique = std::thread::scope(|scope| {
@@ -306,11 +309,11 @@ mod tests {
             let mut format = of_worker(&scheme, 2);
             let old = generate(&mut format);
             let next = server_id(&[4, 5, 6], nonce, encrypted).with_rotation(1);
-            scheme.follow(&next, None).unwrap();
+            scheme.apply_server_id(&next, None).unwrap();
             let new = generate(&mut format);
             assert_eq!((old[0] >> 5, new[0] >> 5), (0, 1));
             assert!(encrypted || new[1..4] == [4, 5, 6]);
-            assert!(format.own.contain(&old) && format.own.contain(&new));
+            assert!(format.own.contains_own_id(&old) && format.own.contains_own_id(&new));
             assert_eq!(validate(&of_worker(&scheme, 1), &old), None, "another worker's");
         }
     }
@@ -320,7 +323,7 @@ mod tests {
         for server_id in [None, Some(server_id(&[1; 8], 7, false)), Some(server_id(&[1; 9], 8, true))] {
             let mut format = of_worker(&scheme(server_id.as_ref()), 1);
             let layout = format.own.layout;
-            let connection = |first: u8, id: &[u8], rest: &[u8]| layout.connection(&[&[first], id, rest].concat());
+            let connection = |first: u8, id: &[u8], rest: &[u8]| layout.connection_key(&[&[first], id, rest].concat());
             let ids: Vec<Vec<u8>> = (0..100).map(|_| generate(&mut format)).collect();
             let all: HashSet<_> = ids.iter().map(|id| connection(0x41, id, &[1, 2]).unwrap()).collect();
             assert_eq!(all.len(), ids.len());
@@ -328,7 +331,7 @@ mod tests {
             assert_eq!(connection(0x41, id, &[1, 2, 3]), connection(0x7f, id, &[]));
             assert_eq!(connection(0xc1, id, &[1, 2, 3]), None, "a long header");
             assert_eq!(connection(0x41, &id[1..], &[]), None, "too short");
-            assert_eq!(layout.connection(&[]), None);
+            assert_eq!(layout.connection_key(&[]), None);
         }
     }
 
@@ -366,16 +369,16 @@ mod tests {
             let (id, nonce, encrypted, len) = LAYOUTS[layout];
             let scheme = scheme(Some(&server_id(id, nonce, encrypted)));
             let own = of_worker(&scheme, 1);
-            let hashed = scheme.layout().hashed().unwrap();
+            let hashed = scheme.layout().hashed_range().unwrap();
             let mut buffer = [&[rotation << 5 | u8::try_from(len - 1).unwrap()], &*unique.repeat(2)].concat();
-            let tail = masked([generation, worker], scheme.mask(), &buffer[hashed]);
+            let tail = mask_issuer([generation, worker], scheme.issuer_mask_key(), &buffer[hashed]);
             buffer[len - 2..len].copy_from_slice(&tail);
             let is_anothers = match generation {
                 GENERATION => worker != 1 && worker < 4,
                 other => other == GENERATION - 2 || other == GENERATION + 1,
             };
             prop_assert_eq!(validate(&own, &buffer), (!is_anothers).then_some(len));
-            prop_assert_eq!(own.own.contain(&buffer[..len]), (generation, worker) == (GENERATION, 1));
+            prop_assert_eq!(own.own.contains_own_id(&buffer[..len]), (generation, worker) == (GENERATION, 1));
         }
     }
 }

@@ -5,44 +5,44 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bits of a word of the set.
-const WORD: usize = u64::BITS as usize;
+const WORD_BITS: usize = u64::BITS as usize;
 /// Words of the set, with a bit for each of the 256 generations.
-const WORDS: usize = 256 / WORD;
+const SET_WORDS: usize = 256 / WORD_BITS;
 
 /// A set of generations. Written by the control thread, read by workers for packets of no connection of theirs.
 #[derive(Debug, Default)]
-pub struct Generations([AtomicU64; WORDS]);
+pub struct Generations([AtomicU64; SET_WORDS]);
 
 impl Generations {
     /// A set of `generations` alone.
-    pub fn of(generations: impl IntoIterator<Item = u8>) -> Self {
+    pub fn from_numbers(generations: impl IntoIterator<Item = u8>) -> Self {
         let this = Self::default();
-        this.set(generations);
+        this.replace_generations(generations);
         this
     }
 
     /// Replaces the set by `generations`.
-    pub fn set(&self, generations: impl IntoIterator<Item = u8>) {
-        let mut words = [0; WORDS];
+    pub fn replace_generations(&self, generations: impl IntoIterator<Item = u8>) {
+        let mut words = [0; SET_WORDS];
         for generation in generations.into_iter().map(usize::from) {
-            if let Some(word) = words.get_mut(generation / WORD) {
-                *word |= 1 << (generation % WORD);
+            if let Some(word) = words.get_mut(generation / WORD_BITS) {
+                *word |= 1 << (generation % WORD_BITS);
             }
         }
-        self.store(words);
+        self.store_words(words);
     }
 
     /// Replaces the set by all: another process is about to serve, or does, and tracks the others.
-    pub fn set_all(&self) {
-        self.store([u64::MAX; WORDS]);
+    pub fn include_all(&self) {
+        self.store_words([u64::MAX; SET_WORDS]);
     }
 
     pub(super) fn contains(&self, generation: u8) -> bool {
         let generation = usize::from(generation);
-        self.0.get(generation / WORD).is_some_and(|word| word.load(Relaxed) >> (generation % WORD) & 1 == 1)
+        self.0.get(generation / WORD_BITS).is_some_and(|word| word.load(Relaxed) >> (generation % WORD_BITS) & 1 == 1)
     }
 
-    fn store(&self, words: [u64; WORDS]) {
+    fn store_words(&self, words: [u64; SET_WORDS]) {
         self.0.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
     }
 }
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn a_set_has_what_it_was_given_last() {
         let all = |generations: &Generations| (0..=u8::MAX).filter(|n| generations.contains(*n)).collect::<Vec<_>>();
-        let generations = Generations::of([0, 63, 64, 255]);
+        let generations = Generations::from_numbers([0, 63, 64, 255]);
         assert_eq!(all(&generations), [0, 63, 64, 255]);
-        generations.set([7]);
+        generations.replace_generations([7]);
         assert_eq!(all(&generations), [7]);
-        generations.set_all();
+        generations.include_all();
         assert_eq!(all(&generations).len(), 256);
-        generations.set([]);
+        generations.replace_generations([]);
         assert!(all(&generations).is_empty());
     }
 }

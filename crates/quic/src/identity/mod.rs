@@ -14,7 +14,7 @@ mod secrets;
 
 pub use connection_id::{ConnectionIdFormat, MAX_WORKERS, WorkerIndex};
 pub use generations::Generations;
-pub use layout::Layout;
+pub use layout::IdLayout;
 pub use quic_lb::{ServerIdKey, ServerIdKeyError};
 pub use replica::Replica;
 pub use scheme::IdScheme;

@@ -23,13 +23,13 @@ use std::{
 };
 
 /// Bytes of a key and of a block.
-pub(super) const BLOCK: usize = 16;
+pub(super) const BLOCK_LEN: usize = 16;
 /// Bytes of the largest half: of 19 bytes.
-const MAX_HALF: usize = 10;
+const MAX_HALF_LEN: usize = 10;
 /// Bytes of a key's file, at most: a larger file is another file, or never ends.
-const MAX_FILE: u64 = 4096;
+const MAX_KEY_FILE_LEN: u64 = 4096;
 /// Hexadecimal digits of a key.
-const DIGITS: usize = 2 * BLOCK;
+const DIGITS: usize = 2 * BLOCK_LEN;
 
 /// Why a key's file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum ServerIdKeyError {
 
 /// The key by which balancers decrypt server IDs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ServerIdKey([u8; BLOCK]);
+pub struct ServerIdKey([u8; BLOCK_LEN]);
 
 impl ServerIdKey {
     /// The key in the file at `path`: 32 hexadecimal digits. Blocks on the file system.
@@ -62,10 +62,10 @@ impl ServerIdKey {
     /// # Errors
     ///
     /// [`ServerIdKeyError`]: the operator's fault.
-    pub fn load(path: &Path) -> Result<Self, ServerIdKeyError> {
+    pub fn from_key_file(path: &Path) -> Result<Self, ServerIdKeyError> {
         let failed = |source| ServerIdKeyError::Read { path: path.to_owned(), source };
         let mut text = Vec::new();
-        File::open(path).map_err(failed)?.take(MAX_FILE).read_to_end(&mut text).map_err(failed)?;
+        File::open(path).map_err(failed)?.take(MAX_KEY_FILE_LEN).read_to_end(&mut text).map_err(failed)?;
         let wrong = |found| ServerIdKeyError::Digits { path: path.to_owned(), found };
         let text = text.trim_ascii();
         if let Some(other) = text.iter().find(|byte| !byte.is_ascii_hexdigit()) {
@@ -75,7 +75,7 @@ impl ServerIdKey {
         let too_many =
             || if digits.len() > DIGITS { "too many digits".into() } else { format!("{} digits", digits.len()) };
         let digits: [u32; DIGITS] = digits.as_slice().try_into().map_err(|_| wrong(too_many()))?;
-        let mut key = [0; BLOCK];
+        let mut key = [0; BLOCK_LEN];
         let (pairs, _) = digits.as_chunks::<2>();
         // Two digits are a byte.
         key.iter_mut().zip(pairs).for_each(|(byte, [high, low])| *byte = u8::try_from(high << 4 | low).unwrap_or(0));
@@ -83,8 +83,8 @@ impl ServerIdKey {
     }
 }
 
-impl From<[u8; BLOCK]> for ServerIdKey {
-    fn from(key: [u8; BLOCK]) -> Self {
+impl From<[u8; BLOCK_LEN]> for ServerIdKey {
+    fn from(key: [u8; BLOCK_LEN]) -> Self {
         Self(key)
     }
 }
@@ -97,12 +97,12 @@ impl fmt::Debug for ServerIdKey {
 }
 
 /// Permutes byte strings of 5 to 19 bytes.
-pub(super) struct Cipher {
+pub(super) struct IdCipher {
     encrypting: EncryptingKey,
     decrypting: DecryptingKey,
 }
 
-impl Cipher {
+impl IdCipher {
     /// The permutation of `key`.
     ///
     /// # Errors
@@ -115,34 +115,34 @@ impl Cipher {
 
     /// Encrypts `text` in place.
     pub(super) fn encrypt(&self, text: &mut [u8]) {
-        if text.len() == BLOCK {
-            self.block(text);
+        if text.len() == BLOCK_LEN {
+            self.encrypt_block(text);
         } else {
-            self.passes(text, [1, 2, 3, 4]);
+            self.run_passes(text, [1, 2, 3, 4]);
         }
     }
 
     /// Decrypts `text` in place.
     pub(super) fn decrypt(&self, text: &mut [u8]) {
-        if text.len() == BLOCK {
+        if text.len() == BLOCK_LEN {
             // A whole block has no reason to fail.
             let _ = self.decrypting.decrypt(text, DecryptionContext::None);
         } else {
-            self.passes(text, [4, 3, 2, 1]);
+            self.run_passes(text, [4, 3, 2, 1]);
         }
     }
 
-    fn passes(&self, text: &mut [u8], order: [u8; 4]) {
+    fn run_passes(&self, text: &mut [u8], order: [u8; 4]) {
         let len = text.len();
         let half = len.div_ceil(2);
         let (Some(first), Some(second), Ok(len_byte)) = (text.get(..half), text.get(len / 2..), u8::try_from(len))
         else {
             return;
         };
-        let (mut left, mut right) = (Half::new(first), Half::new(second));
+        let (mut left, mut right) = (FeistelHalf::new(first), FeistelHalf::new(second));
         let is_odd = !len.is_multiple_of(2);
-        let trim = |left: &mut Half, right: &mut Half| {
-            if let (true, Some(last), Some(first)) = (is_odd, left.last(half), right.first()) {
+        let trim = |left: &mut FeistelHalf, right: &mut FeistelHalf| {
+            if let (true, Some(last), Some(first)) = (is_odd, left.last_byte_mut(half), right.first_byte_mut()) {
                 *last &= 0xf0;
                 *first &= 0x0f;
             }
@@ -150,9 +150,9 @@ impl Cipher {
         trim(&mut left, &mut right);
         for pass in order {
             let (from, to) = if pass % 2 == 1 { (&left, &mut right) } else { (&right, &mut left) };
-            let mut block = from.expand(len_byte, pass);
-            self.block(&mut block);
-            to.add(&block, half);
+            let mut block = from.expand_block(len_byte, pass);
+            self.encrypt_block(&mut block);
+            to.xor_block(&block, half);
             trim(&mut left, &mut right);
         }
         // The halves overlap in the middle byte of an odd number, where each has four bits.
@@ -161,46 +161,46 @@ impl Cipher {
         text.iter_mut().skip(len / 2).zip(right.0).for_each(|(byte, part)| *byte |= part);
     }
 
-    fn block(&self, block: &mut [u8]) {
+    fn encrypt_block(&self, block: &mut [u8]) {
         // A whole block has no reason to fail.
         let _ = self.encrypting.encrypt(block);
     }
 }
 
-impl fmt::Debug for Cipher {
+impl fmt::Debug for IdCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cipher")
     }
 }
 
 /// One half of the text, followed by zeroes.
-struct Half([u8; MAX_HALF]);
+struct FeistelHalf([u8; MAX_HALF_LEN]);
 
-impl Half {
+impl FeistelHalf {
     fn new(bytes: &[u8]) -> Self {
-        let mut half = [0; MAX_HALF];
+        let mut half = [0; MAX_HALF_LEN];
         half.iter_mut().zip(bytes).for_each(|(byte, value)| *byte = *value);
         Self(half)
     }
 
-    fn first(&mut self) -> Option<&mut u8> {
+    fn first_byte_mut(&mut self) -> Option<&mut u8> {
         self.0.first_mut()
     }
 
-    fn last(&mut self, len: usize) -> Option<&mut u8> {
+    fn last_byte_mut(&mut self, len: usize) -> Option<&mut u8> {
         self.0.get_mut(len.checked_sub(1)?)
     }
 
     /// `expand_left` and `expand_right` of the draft.
-    fn expand(&self, len: u8, pass: u8) -> [u8; BLOCK] {
-        let mut block = [0; BLOCK];
+    fn expand_block(&self, len: u8, pass: u8) -> [u8; BLOCK_LEN] {
+        let mut block = [0; BLOCK_LEN];
         block.iter_mut().zip(self.0).for_each(|(byte, value)| *byte = value);
         let [.., of_len, of_pass] = &mut block;
         (*of_len, *of_pass) = (len, pass);
         block
     }
 
-    fn add(&mut self, block: &[u8; BLOCK], len: usize) {
+    fn xor_block(&mut self, block: &[u8; BLOCK_LEN], len: usize) {
         self.0.iter_mut().zip(block).take(len).for_each(|(byte, value)| *byte ^= value);
     }
 }
@@ -216,8 +216,8 @@ mod tests {
         (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
     }
 
-    fn cipher(key: &str) -> Cipher {
-        Cipher::new(<[u8; BLOCK]>::try_from(hex(key)).unwrap().into()).unwrap()
+    fn cipher(key: &str) -> IdCipher {
+        IdCipher::new(<[u8; BLOCK_LEN]>::try_from(hex(key)).unwrap().into()).unwrap()
     }
 
     /// Appendix B.2 of the draft: rotation, server ID, nonce, connection ID. The first byte of the fourth is printed as
@@ -255,7 +255,7 @@ mod tests {
     fn a_key_is_32_hexadecimal_digits_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        assert!(matches!(ServerIdKey::load(&path), Err(ServerIdKeyError::Read { .. })));
+        assert!(matches!(ServerIdKey::from_key_file(&path), Err(ServerIdKeyError::Read { .. })));
         let digits = "8f95F09245765f80256934e50c66207f";
         let table = [
             (digits.to_owned(), None),
@@ -267,7 +267,7 @@ mod tests {
         ];
         for (content, problem) in table {
             fs::write(&path, &content).unwrap();
-            match (ServerIdKey::load(&path), problem) {
+            match (ServerIdKey::from_key_file(&path), problem) {
                 (Ok(ServerIdKey(key)), None) => assert_eq!(key.to_vec(), hex(digits)),
                 (Err(error), Some(problem)) => assert!(error.to_string().contains(problem), "{error}"),
                 (result, _) => panic!("{content}: {result:?}"),
@@ -277,8 +277,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encrypted_is_decrypted(key: [u8; BLOCK], text in proptest::collection::vec(any::<u8>(), 5..20)) {
-            let cipher = Cipher::new(key.into()).unwrap();
+        fn what_was_encrypted_is_decrypted(key: [u8; BLOCK_LEN], text in proptest::collection::vec(any::<u8>(), 5..20)) {
+            let cipher = IdCipher::new(key.into()).unwrap();
             let mut changed = text.clone();
             cipher.encrypt(&mut changed);
             prop_assert_ne!(&changed, &text);

@@ -2,7 +2,7 @@
 //! that reaches another replica is answered with a token that ends no connection of this one (RFC 9000 §21.11).
 
 /// Names that a kernel has until the host gets one: Linux's is `(none)`.
-const UNNAMED: [&str; 2] = ["", "(none)"];
+const UNSET_HOST_NAMES: [&str; 2] = ["", "(none)"];
 
 /// Scope of stateless reset tokens within a secret. Empty for a process that has neither a configured name nor a host
 /// name, and a secret of its own.
@@ -11,20 +11,20 @@ pub struct Replica(String);
 
 impl Replica {
     /// The replica `name`.
-    pub fn named(name: impl Into<String>) -> Self {
+    pub fn with_name(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
     /// The name of the host (gethostname(2)), which a container and a pod keep when they are restarted. `None` if it
     /// has none, or one that is not UTF-8.
-    pub fn of_host() -> Option<Self> {
+    pub fn from_host() -> Option<Self> {
         let host = rustix::system::uname();
         let name = host.nodename().to_str().ok()?;
-        (!UNNAMED.contains(&name)).then(|| Self(name.to_owned()))
+        (!UNSET_HOST_NAMES.contains(&name)).then(|| Self(name.to_owned()))
     }
 
     /// The name as it is configured, or the host's.
-    pub fn name(&self) -> &str {
+    pub fn replica_name(&self) -> &str {
         &self.0
     }
 }
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn the_default_is_the_name_of_the_host() {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        let host = Some(host.trim_end()).filter(|host| !UNNAMED.contains(host));
-        assert_eq!(Replica::of_host().as_ref().map(Replica::name), host);
+        let host = Some(host.trim_end()).filter(|host| !UNSET_HOST_NAMES.contains(host));
+        assert_eq!(Replica::from_host().as_ref().map(Replica::replica_name), host);
     }
 }

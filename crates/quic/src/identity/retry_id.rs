@@ -15,31 +15,31 @@ pub(crate) struct RetryIds {
 impl RetryIds {
     /// Records the ID that was issued last. s2n-quic takes a Retry's source connection ID right before it asks for the
     /// token.
-    pub(crate) fn issue(&mut self, id: LocalId) {
+    pub(crate) fn record_issued(&mut self, id: LocalId) {
         self.issued = Some(id);
     }
 
     /// The ID that was issued last.
-    pub(crate) fn issued(&self) -> Option<LocalId> {
+    pub(crate) fn last_issued(&self) -> Option<LocalId> {
         self.issued
     }
 
     /// Records the destination connection ID of the datagram at hand; s2n-quic drops datagrams to IDs of fewer than 4
     /// bytes, and of more than 20.
-    pub(crate) fn address(&mut self, id: &[u8]) {
+    pub(crate) fn record_addressed(&mut self, id: &[u8]) {
         self.addressed = LocalId::try_from_bytes(id);
     }
 
     /// Whether the stateless reset token of `id` is for an ID that begins to be used: the one issued last, or one that
     /// was adopted from a Retry. Each is so once: a later token is for a packet of no connection.
-    pub(crate) fn begin(&mut self, id: &[u8]) -> bool {
+    pub(crate) fn begin_id(&mut self, id: &[u8]) -> bool {
         let Self { issued, addressed } = self;
         let slot = [issued, addressed].into_iter().find(|slot| slot.is_some_and(|one| one.as_bytes() == id));
         slot.map(|slot| *slot = None).is_some()
     }
 
     /// The destination connection ID of the datagram at hand, if it has a long header.
-    pub(crate) fn addressed(&self) -> Option<LocalId> {
+    pub(crate) fn datagram_id(&self) -> Option<LocalId> {
         self.addressed
     }
 }
@@ -52,10 +52,10 @@ mod tests {
     fn an_id_begins_to_be_used_once() {
         let mut ids = RetryIds::default();
         let id = |byte: u8| LocalId::try_from_bytes(&[byte; 16]).unwrap();
-        ids.issue(id(1));
-        ids.address(&[2; 16]);
+        ids.record_issued(id(1));
+        ids.record_addressed(&[2; 16]);
         for (byte, begins) in [(3, false), (1, true), (1, false), (2, true), (2, false)] {
-            assert_eq!(ids.begin(&[byte; 16]), begins, "{byte}");
+            assert_eq!(ids.begin_id(&[byte; 16]), begins, "{byte}");
         }
     }
 }

@@ -2,12 +2,12 @@
 //! that were issued before live on for a while.
 
 use super::{
-    layout::{ISSUER, IdBytes, Layout, ROTATION_SHIFT},
-    quic_lb::{Cipher, ServerIdKey},
+    layout::{ISSUER_LEN, IdBytes, IdLayout, ROTATION_SHIFT},
+    quic_lb::{IdCipher, ServerIdKey},
 };
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::error::Unspecified;
-use litequic_base::half_sip_hash::Key;
+use litequic_base::half_sip_hash::SipHashKey;
 use litequic_config::ServerId;
 use std::{
     sync::Arc,
@@ -15,36 +15,36 @@ use std::{
 };
 
 /// Former configurations that are remembered, to tell whose packets come: as many as there are rotations.
-const MAX_FORMER: usize = 7;
+const MAX_FORMER_CONFIGURATIONS: usize = 7;
 
 /// Layout, keys and server ID of the IDs of a process.
 #[derive(Debug)]
 pub struct IdScheme {
-    layout: Layout,
+    layout: IdLayout,
     /// The key of the mask over generation and worker.
-    mask: Key,
+    mask: SipHashKey,
     /// Permutes counters where no key encrypts them.
-    counters: Cipher,
+    counters: IdCipher,
     /// `None` without a server ID.
-    current: ArcSwapOption<Routed>,
+    current: ArcSwapOption<RoutableIds>,
 }
 
 /// A configuration of IDs that balancers route by.
 #[derive(Debug)]
-struct Routed {
-    current: Recognized,
+struct RoutableIds {
+    current: IdConfiguration,
     key: Option<ServerIdKey>,
     lifetime: Duration,
     /// Configurations before, and when the last ID of each ends.
-    former: Vec<(Recognized, SystemTime)>,
+    former: Vec<(IdConfiguration, SystemTime)>,
 }
 
 /// What IDs of a configuration are recognized by.
 #[derive(Debug, Clone)]
-struct Recognized {
+struct IdConfiguration {
     server_id: Vec<u8>,
     rotation: u8,
-    cipher: Option<Arc<Cipher>>,
+    cipher: Option<Arc<IdCipher>>,
 }
 
 /// Owner of the ID of a packet that belongs to no connection.
@@ -65,26 +65,30 @@ impl IdScheme {
     /// # Errors
     ///
     /// When aws-lc has no memory.
-    pub fn new(server_id: Option<&ServerId>, key: Option<ServerIdKey>, mask: Option<Key>) -> Result<Self, Unspecified> {
+    pub fn new(
+        server_id: Option<&ServerId>,
+        key: Option<ServerIdKey>,
+        mask: Option<SipHashKey>,
+    ) -> Result<Self, Unspecified> {
         let routed = match server_id {
-            Some(server_id) => Some(Arc::new(Routed::new(server_id, key, Vec::new())?)),
+            Some(server_id) => Some(Arc::new(RoutableIds::new(server_id, key, Vec::new())?)),
             None => None,
         };
         Ok(Self {
-            layout: Layout::of(server_id),
+            layout: IdLayout::from_server_id(server_id),
             mask: mask.unwrap_or_else(rand::random),
-            counters: Cipher::new(ServerIdKey::from(rand::random::<[u8; 16]>()))?,
+            counters: IdCipher::new(ServerIdKey::from(rand::random::<[u8; 16]>()))?,
             current: ArcSwapOption::new(routed),
         })
     }
 
     /// The layout of every ID.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> IdLayout {
         self.layout
     }
 
     /// The key of the mask, for the kernel's program and for another process on the same port.
-    pub fn mask(&self) -> Key {
+    pub fn issuer_mask_key(&self) -> SipHashKey {
         self.mask
     }
 
@@ -100,54 +104,58 @@ impl IdScheme {
     /// # Errors
     ///
     /// When aws-lc has no memory. Nothing has changed then.
-    pub fn follow(&self, next: &ServerId, key: Option<ServerIdKey>) -> Result<Option<SystemTime>, Unspecified> {
+    pub fn apply_server_id(
+        &self,
+        next: &ServerId,
+        key: Option<ServerIdKey>,
+    ) -> Result<Option<SystemTime>, Unspecified> {
         let Some(current) = self.current.load_full() else { return Ok(None) };
         let key = key.or(current.key);
         let now = SystemTime::now();
         let mut former: Vec<_> = current.former.iter().filter(|(_, end)| *end > now).cloned().collect();
         former.push((current.current.clone(), now + current.lifetime));
-        let excess = former.len().saturating_sub(MAX_FORMER);
+        let excess = former.len().saturating_sub(MAX_FORMER_CONFIGURATIONS);
         former.drain(..excess);
         let last = former.iter().map(|(_, end)| *end).max();
-        self.current.store(Some(Arc::new(Routed::new(next, key, former)?)));
+        self.current.store(Some(Arc::new(RoutableIds::new(next, key, former)?)));
         Ok(last)
     }
 
     /// When the last ID under a former configuration ends. `None` if none is left.
-    pub fn former_until(&self) -> Option<SystemTime> {
+    pub fn former_ids_until(&self) -> Option<SystemTime> {
         let routed = self.current.load_full()?;
         let last = routed.former.iter().map(|(_, end)| *end).max()?;
         (last > SystemTime::now()).then_some(last)
     }
 
     /// How long an ID that is issued now lives.
-    pub(super) fn lifetime(&self) -> Option<Duration> {
+    pub(super) fn id_lifetime(&self) -> Option<Duration> {
         self.current.load().as_ref().map(|routed| routed.lifetime)
     }
 
     /// Writes an ID up to the mask: `counter` is unique among those of the `issuer`.
-    pub(super) fn write(&self, id: &mut IdBytes, issuer: [u8; ISSUER], counter: &[u8]) {
+    pub(super) fn write_id(&self, id: &mut IdBytes, issuer: [u8; ISSUER_LEN], counter: &[u8]) {
         let routed = self.current.load();
         let Some(routed) = routed.as_ref() else { return };
         let (_, length) = self.layout.first_byte();
-        let Recognized { server_id, rotation, cipher } = &routed.current;
-        id.push(&[rotation << ROTATION_SHIFT | length]);
-        id.push(server_id);
+        let IdConfiguration { server_id, rotation, cipher } = &routed.current;
+        id.push_part(&[rotation << ROTATION_SHIFT | length]);
+        id.push_part(server_id);
         match cipher {
             Some(cipher) => {
-                id.push(&issuer);
-                id.push(counter);
-                cipher.encrypt(id.from(1));
+                id.push_part(&issuer);
+                id.push_part(counter);
+                cipher.encrypt(id.bytes_from(1));
             }
             None => {
-                id.push(counter);
-                self.counters.encrypt(id.from(1 + server_id.len()));
+                id.push_part(counter);
+                self.counters.encrypt(id.bytes_from(1 + server_id.len()));
             }
         }
     }
 
     /// Returns the owner of `id`, the destination of a packet of no connection.
-    pub(crate) fn owner(&self, id: &[u8]) -> ServerIdOwner {
+    pub(crate) fn server_id_owner(&self, id: &[u8]) -> ServerIdOwner {
         let Some(routed) = self.current.load_full() else { return ServerIdOwner::None };
         let Some((first, rest)) = id.split_first() else { return ServerIdOwner::None };
         let (bits, length) = self.layout.first_byte();
@@ -157,7 +165,7 @@ impl IdScheme {
         let all = routed.former.iter().map(|(former, _)| former).chain([&routed.current]);
         let mut owner = ServerIdOwner::None;
         for one in all.filter(|one| one.rotation == first >> ROTATION_SHIFT) {
-            if one.is_of(rest, self.layout) {
+            if one.has_server_id(rest, self.layout) {
                 return ServerIdOwner::Own;
             }
             owner = ServerIdOwner::Other;
@@ -166,32 +174,32 @@ impl IdScheme {
     }
 }
 
-impl Routed {
+impl RoutableIds {
     fn new(
         server_id: &ServerId,
         key: Option<ServerIdKey>,
-        former: Vec<(Recognized, SystemTime)>,
+        former: Vec<(IdConfiguration, SystemTime)>,
     ) -> Result<Self, Unspecified> {
-        let key = key.filter(|_| server_id.shape().encrypted);
+        let key = key.filter(|_| server_id.id_shape().encrypted);
         let cipher = match key {
-            Some(key) => Some(Arc::new(Cipher::new(key)?)),
+            Some(key) => Some(Arc::new(IdCipher::new(key)?)),
             None => None,
         };
         let ServerId { rotation, lifetime, .. } = *server_id;
-        let current = Recognized { server_id: server_id.bytes(), rotation, cipher };
+        let current = IdConfiguration { server_id: server_id.id_bytes(), rotation, cipher };
         Ok(Self { current, key, lifetime, former })
     }
 }
 
-impl Recognized {
+impl IdConfiguration {
     /// Whether the bytes behind an ID's first one have this server ID.
-    fn is_of(&self, rest: &[u8], layout: Layout) -> bool {
-        match (&self.cipher, layout.hashed()) {
+    fn has_server_id(&self, rest: &[u8], layout: IdLayout) -> bool {
+        match (&self.cipher, layout.hashed_range()) {
             (Some(cipher), Some(encrypted)) => {
                 let mut text = IdBytes::default();
-                text.push(rest.get(..encrypted.len()).unwrap_or_default());
-                cipher.decrypt(text.from(0));
-                text.from(0).starts_with(&self.server_id)
+                text.push_part(rest.get(..encrypted.len()).unwrap_or_default());
+                cipher.decrypt(text.bytes_from(0));
+                text.bytes_from(0).starts_with(&self.server_id)
             }
             _ => rest.starts_with(&self.server_id),
         }
@@ -206,40 +214,41 @@ mod tests {
 
     fn id(scheme: &IdScheme, counter: u8) -> Vec<u8> {
         let mut id = IdBytes::default();
-        let shape = scheme.layout().shape().unwrap();
-        scheme.write(&mut id, [1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER]);
-        id.push(&[0, 0]);
-        id.from(0).to_vec()
+        let shape = scheme.layout().layout_shape().unwrap();
+        scheme.write_id(&mut id, [1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER_LEN]);
+        id.push_part(&[0, 0]);
+        id.bytes_from(0).to_vec()
     }
 
     #[test]
     fn a_packet_of_no_connection_has_an_own_id_another_servers_or_none() {
         for key_file in [None, Some("key")] {
-            let configured =
-                |digits: &str, rotation: u8| ServerId::of(digits, 13, key_file.map(Into::into)).with_rotation(rotation);
+            let configured = |digits: &str, rotation: u8| {
+                ServerId::from_digits(digits, 13, key_file.map(Into::into)).with_rotation(rotation)
+            };
             let key = key_file.map(|_| ServerIdKey::from(KEY));
             let scheme = |server_id: &ServerId| IdScheme::new(Some(server_id), key, None).unwrap();
             let (one, two) = (scheme(&configured("0001", 0)), scheme(&configured("0002", 0)));
-            assert_eq!(one.owner(&id(&one, 1)), ServerIdOwner::Own);
-            assert_eq!(one.owner(&id(&two, 1)), ServerIdOwner::Other);
+            assert_eq!(one.server_id_owner(&id(&one, 1)), ServerIdOwner::Own);
+            assert_eq!(one.server_id_owner(&id(&two, 1)), ServerIdOwner::Other);
             let unknown = scheme(&configured("0001", 1));
-            assert_eq!(one.owner(&id(&unknown, 1)), ServerIdOwner::None, "a rotation that is not configured");
+            assert_eq!(one.server_id_owner(&id(&unknown, 1)), ServerIdOwner::None, "a rotation that is not configured");
             for other in [&[][..], &[0x0f; 3], &[0xef; 16], &id(&one, 1)[1..]] {
-                assert_eq!(one.owner(other), ServerIdOwner::None, "{other:?}");
+                assert_eq!(one.server_id_owner(other), ServerIdOwner::None, "{other:?}");
             }
 
             // After a reload both configurations are its own.
             let before = id(&one, 2);
-            let until = one.follow(&configured("0003", 1), None).unwrap().unwrap();
-            assert_eq!(one.former_until(), Some(until));
+            let until = one.apply_server_id(&configured("0003", 1), None).unwrap().unwrap();
+            assert_eq!(one.former_ids_until(), Some(until));
             let after = id(&one, 2);
-            assert_eq!([&before, &after].map(|id| one.owner(id)), [ServerIdOwner::Own; 2]);
-            assert_eq!(one.owner(&id(&two, 3)), ServerIdOwner::Other);
-            assert_eq!(two.owner(&after), ServerIdOwner::None);
+            assert_eq!([&before, &after].map(|id| one.server_id_owner(id)), [ServerIdOwner::Own; 2]);
+            assert_eq!(one.server_id_owner(&id(&two, 3)), ServerIdOwner::Other);
+            assert_eq!(two.server_id_owner(&after), ServerIdOwner::None);
         }
         let without = IdScheme::new(None, None, None).unwrap();
-        assert_eq!(without.owner(&[0xef; 16]), ServerIdOwner::None);
-        assert!(without.former_until().is_none());
+        assert_eq!(without.server_id_owner(&[0xef; 16]), ServerIdOwner::None);
+        assert!(without.former_ids_until().is_none());
     }
 
     /// Appendix B.1 of the draft, the first vector: rotation 0, server ID c4605e, nonce 4504cc4f. (The second one has
@@ -247,34 +256,34 @@ mod tests {
     #[test]
     fn the_plaintext_server_id_vector_of_the_draft_holds() {
         let vector = [0x07, 0xc4, 0x60, 0x5e, 0x45, 0x04, 0xcc, 0x4f];
-        let scheme = |digits| IdScheme::new(Some(&ServerId::of(digits, 4, None)), None, None).unwrap();
+        let scheme = |digits| IdScheme::new(Some(&ServerId::from_digits(digits, 4, None)), None, None).unwrap();
         let own = scheme("c4605e");
-        assert_eq!(own.owner(&vector), ServerIdOwner::Own);
-        assert_eq!(scheme("c4605f").owner(&vector), ServerIdOwner::Other);
-        assert_eq!(scheme("605e4504").owner(&vector), ServerIdOwner::None, "an ID of 9 bytes");
+        assert_eq!(own.server_id_owner(&vector), ServerIdOwner::Own);
+        assert_eq!(scheme("c4605f").server_id_owner(&vector), ServerIdOwner::Other);
+        assert_eq!(scheme("605e4504").server_id_owner(&vector), ServerIdOwner::None, "an ID of 9 bytes");
         let issued = id(&own, 1);
         assert_eq!((issued.len(), &issued[..4]), (vector.len(), &vector[..4]), "all but the nonce");
     }
 
     #[test]
     fn former_configurations_are_as_many_as_rotations_at_most() {
-        let scheme = IdScheme::new(Some(&ServerId::of("01", 14, None)), None, None).unwrap();
+        let scheme = IdScheme::new(Some(&ServerId::from_digits("01", 14, None)), None, None).unwrap();
         for rotation in (0..7).cycle().take(20) {
-            scheme.follow(&ServerId::of("01", 14, None).with_rotation(rotation), None).unwrap();
+            scheme.apply_server_id(&ServerId::from_digits("01", 14, None).with_rotation(rotation), None).unwrap();
         }
-        assert_eq!(scheme.current.load().as_ref().unwrap().former.len(), MAX_FORMER);
+        assert_eq!(scheme.current.load().as_ref().unwrap().former.len(), MAX_FORMER_CONFIGURATIONS);
     }
 
     #[test]
     fn a_key_in_the_same_file_may_be_another() {
-        let configured = ServerId::of("01", 15, Some("key".into()));
+        let configured = ServerId::from_digits("01", 15, Some("key".into()));
         let scheme = IdScheme::new(Some(&configured), Some(KEY.into()), None).unwrap();
         assert!(!scheme.has_another_key(KEY.into()));
         assert!(scheme.has_another_key([8; 16].into()));
         let before = id(&scheme, 1);
-        scheme.follow(&configured, Some([8; 16].into())).unwrap();
+        scheme.apply_server_id(&configured, Some([8; 16].into())).unwrap();
         assert!(!scheme.has_another_key([8; 16].into()));
         assert_ne!(id(&scheme, 1), before);
-        assert_eq!(scheme.owner(&before), ServerIdOwner::Own);
+        assert_eq!(scheme.server_id_owner(&before), ServerIdOwner::Own);
     }
 }

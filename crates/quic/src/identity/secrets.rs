@@ -21,7 +21,7 @@ const LEN: usize = 32;
 /// Bytes of a secret's file, at most: a larger file is another file, or never ends.
 const MAX_LEN: usize = 4096;
 /// Bits of a file's mode that let others than its owner and group at it.
-const OTHERS: u32 = 0o007;
+const OTHERS_MODE_BITS: u32 = 0o007;
 
 /// Why there are no keys: their file cannot be used, or random ones cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -71,19 +71,19 @@ impl Secrets {
     /// # Errors
     ///
     /// When the system's random number generator fails.
-    pub fn random() -> Result<Self, Unspecified> {
+    pub fn from_random() -> Result<Self, Unspecified> {
         let mut secret = [0; LEN];
         rand::fill(&mut secret)?;
-        Ok(Self::handed_over(secret))
+        Ok(Self::from_predecessor(secret))
     }
 
     /// Keys of another process: its tokens are valid here.
-    pub fn handed_over(secret: [u8; LEN]) -> Self {
-        Self { random: Some(secret), ..Self::derive(&secret) }
+    pub fn from_predecessor(secret: [u8; LEN]) -> Self {
+        Self { random: Some(secret), ..Self::from_secret(&secret) }
     }
 
     /// The argument of [`Secrets::handed_over`]; `None` if the process that takes over reads it from a file.
-    pub fn to_hand_over(&self) -> Option<&[u8; LEN]> {
+    pub fn handover_secret(&self) -> Option<&[u8; LEN]> {
         self.random.as_ref()
     }
 
@@ -93,7 +93,7 @@ impl Secrets {
     /// # Errors
     ///
     /// [`SecretError`]: the operator's fault.
-    pub fn load(path: &Path) -> Result<Self, SecretError> {
+    pub fn from_secret_file(path: &Path) -> Result<Self, SecretError> {
         let failed = |source| SecretError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode();
@@ -102,27 +102,27 @@ impl Secrets {
         if !(LEN..=MAX_LEN).contains(&secret.len()) {
             return Err(SecretError::Length { path: path.to_owned(), len: secret.len() });
         }
-        Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
+        Ok(Self { exposed: mode & OTHERS_MODE_BITS != 0, ..Self::from_secret(&secret) })
     }
 
     /// Returns the keys with reset tokens of `replica`.
     #[must_use]
-    pub fn of_replica(self, replica: Replica) -> Self {
+    pub fn with_replica(self, replica: Replica) -> Self {
         Self { replica, ..self }
     }
 
     /// The replica that reset tokens belong to.
-    pub fn replica(&self) -> &Replica {
+    pub fn token_replica(&self) -> &Replica {
         &self.replica
     }
 
     /// Whether others than the owner and the group of their file may read it: a reader can impersonate the server.
-    pub fn is_exposed(&self) -> bool {
+    pub fn is_file_exposed(&self) -> bool {
         self.exposed
     }
 
     /// Keys that are derived from `secret`: tokens are valid in every process that has the same one.
-    pub fn derive(secret: &[u8]) -> Self {
+    pub fn from_secret(secret: &[u8]) -> Self {
         let tickets = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
@@ -154,7 +154,7 @@ impl Secrets {
     /// which is the same after a crash, whatever its place in the list.
     pub(crate) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
         // The address has no NUL: no two pairs read the same.
-        let scope = [self.replica.name(), "\0", &address.to_string()].concat();
+        let scope = [self.replica.replica_name(), "\0", &address.to_string()].concat();
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, scope.as_bytes()).as_ref())
     }
 }
@@ -174,23 +174,23 @@ mod tests {
     fn a_secret_is_32_to_4096_bytes_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        assert!(matches!(Secrets::load(&path), Err(SecretError::Read { .. })));
-        assert!(matches!(Secrets::load(directory.path()), Err(SecretError::Read { .. })));
-        assert!(matches!(Secrets::load("/dev/zero".as_ref()), Err(SecretError::Length { len: 4097, .. })));
+        assert!(matches!(Secrets::from_secret_file(&path), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::from_secret_file(directory.path()), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::from_secret_file("/dev/zero".as_ref()), Err(SecretError::Length { len: 4097, .. })));
         for (len, good) in [(0, false), (31, false), (32, true), (65, true), (4096, true), (4097, false)] {
             fs::write(&path, vec![7; len]).unwrap();
-            assert_eq!(Secrets::load(&path).is_ok(), good, "{len}");
+            assert_eq!(Secrets::from_secret_file(&path).is_ok(), good, "{len}");
         }
     }
 
     #[test]
     fn keys_that_stand_in_no_file_can_be_handed_over() {
-        assert!(Secrets::derive(&[7; LEN]).to_hand_over().is_none());
-        let old = Secrets::random().unwrap();
-        let new = Secrets::handed_over(*old.to_hand_over().unwrap());
-        assert_eq!(new.to_hand_over(), old.to_hand_over());
+        assert!(Secrets::from_secret(&[7; LEN]).handover_secret().is_none());
+        let old = Secrets::from_random().unwrap();
+        let new = Secrets::from_predecessor(*old.handover_secret().unwrap());
+        assert_eq!(new.handover_secret(), old.handover_secret());
         assert_eq!(new.cookie_key(), old.cookie_key());
-        assert_ne!(new.cookie_key(), Secrets::random().unwrap().cookie_key());
+        assert_ne!(new.cookie_key(), Secrets::from_random().unwrap().cookie_key());
         let sign = |secrets: &Secrets| hmac::sign(&secrets.reset_key(([127, 0, 0, 1], 443).into()), b"id");
         assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
     }

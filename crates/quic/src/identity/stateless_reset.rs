@@ -16,7 +16,7 @@
 //! clients of a process that crashed get a reset from the next one.
 
 use super::{IdScheme, ServerIdOwner, secrets::Secrets};
-use crate::metrics::Metrics;
+use crate::metrics::QuicMetrics;
 use aws_lc_rs::hmac;
 use s2n_quic_core::stateless_reset::token::{LEN, Token};
 use std::{net::SocketAddr, sync::Arc};
@@ -26,20 +26,25 @@ use std::{net::SocketAddr, sync::Arc};
 pub(crate) struct ResetTokens {
     key: hmac::Key,
     scheme: Arc<IdScheme>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
 }
 
 impl ResetTokens {
     /// Tokens of the endpoint that is bound to `address`, whose IDs are made after `scheme`; counts packets of no
     /// connection.
-    pub(crate) fn new(secrets: &Secrets, address: SocketAddr, scheme: Arc<IdScheme>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        secrets: &Secrets,
+        address: SocketAddr,
+        scheme: Arc<IdScheme>,
+        metrics: Arc<QuicMetrics>,
+    ) -> Self {
         Self { key: secrets.reset_key(address), scheme, metrics }
     }
 
     /// Counts a packet of no connection by whose ID it has.
-    fn count(&self, id: &[u8]) {
+    fn count_by_owner(&self, id: &[u8]) {
         let metrics = &self.metrics;
-        let counter = match self.scheme.owner(id) {
+        let counter = match self.scheme.server_id_owner(id) {
             ServerIdOwner::Own => &metrics.packets_without_connection_own,
             ServerIdOwner::Other => &metrics.packets_without_connection_other,
             ServerIdOwner::None => &metrics.packets_without_connection_none,
@@ -48,9 +53,9 @@ impl ResetTokens {
     }
 
     /// The token of `id`, for one that `begins` to be used or for a packet of no connection.
-    pub(crate) fn token(&self, id: &[u8], begins: bool) -> Token {
+    pub(crate) fn reset_token(&self, id: &[u8], begins: bool) -> Token {
         if !begins {
-            self.count(id);
+            self.count_by_owner(id);
         }
         let tag = hmac::sign(&self.key, id);
         let mut token = [0; LEN];
@@ -71,20 +76,20 @@ mod tests {
     }
 
     fn tokens(secret: u8, address: &str) -> ResetTokens {
-        of_secrets(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
+        of_secrets(&Secrets::from_secret(&[secret; 32]), address.parse().unwrap())
     }
 
     #[test]
     fn packets_of_no_connection_are_counted_by_whose_id_they_have() {
-        let server_id = |digits: &str| ServerId::of(digits, 14, None);
+        let server_id = |digits: &str| ServerId::from_digits(digits, 14, None);
         let scheme = Arc::new(IdScheme::new(Some(&server_id("01")), None, None).unwrap());
-        let metrics = Arc::<Metrics>::default();
-        let secrets = Secrets::derive(&[1; 32]);
+        let metrics = Arc::<QuicMetrics>::default();
+        let secrets = Secrets::from_secret(&[1; 32]);
         let address = "0.0.0.0:443".parse().unwrap();
         let tokens = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics));
         let own = [&[0x0f, 1][..], &[7; 14]].concat();
         let count = || {
-            let Metrics {
+            let QuicMetrics {
                 packets_without_connection_own: own,
                 packets_without_connection_other: other,
                 packets_without_connection_none: none,
@@ -93,12 +98,12 @@ mod tests {
             [own, other, none].map(|counter| counter.get())
         };
         // The token of an ID that is issued.
-        tokens.token(&own, true);
+        tokens.reset_token(&own, true);
         assert_eq!(count(), [0, 0, 0]);
-        tokens.token(&own, false);
-        tokens.token(&[&[0x0f, 2][..], &[7; 14]].concat(), false);
-        tokens.token(&[0xef; 16], false);
-        tokens.token(&[0xef; 16], false);
+        tokens.reset_token(&own, false);
+        tokens.reset_token(&[&[0x0f, 2][..], &[7; 14]].concat(), false);
+        tokens.reset_token(&[0xef; 16], false);
+        tokens.reset_token(&[0xef; 16], false);
         assert_eq!(count(), [1, 1, 2]);
     }
 
@@ -106,17 +111,17 @@ mod tests {
     fn every_worker_and_every_process_with_the_secret_makes_the_same_token_at_an_address() {
         let address = "0.0.0.0:443";
         let [one, two, stranger] = [1, 1, 2].map(|secret| tokens(secret, address));
-        assert_eq!(one.token(b"an id", true), two.token(b"an id", true));
-        assert_ne!(one.token(b"an id", true), one.token(b"another", true));
-        assert_ne!(one.token(b"an id", true), stranger.token(b"an id", true));
+        assert_eq!(one.reset_token(b"an id", true), two.reset_token(b"an id", true));
+        assert_ne!(one.reset_token(b"an id", true), one.reset_token(b"another", true));
+        assert_ne!(one.reset_token(b"an id", true), stranger.reset_token(b"an id", true));
     }
 
     #[test]
     fn no_two_replicas_make_the_same_token_and_a_replica_makes_its_own_again() {
         let address = "0.0.0.0:443".parse().unwrap();
         let token = |replica: &str| {
-            let secrets = Secrets::derive(&[1; 32]).of_replica(Replica::named(replica));
-            of_secrets(&secrets, address).token(b"an id", true)
+            let secrets = Secrets::from_secret(&[1; 32]).with_replica(Replica::with_name(replica));
+            of_secrets(&secrets, address).reset_token(b"an id", true)
         };
         let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];
         let tokens = replicas.map(token);
@@ -130,7 +135,7 @@ mod tests {
     fn no_two_addresses_make_the_same_token() {
         let addresses =
             ["0.0.0.0:443", "0.0.0.0:4433", "127.0.0.1:443", "[::]:443", "[fe80::1%2]:443", "[fe80::1%3]:443"];
-        let tokens = addresses.map(|address| tokens(1, address).token(b"an id", true));
+        let tokens = addresses.map(|address| tokens(1, address).reset_token(b"an id", true));
         for (index, token) in tokens.iter().enumerate() {
             assert!(!tokens[..index].contains(token), "{}", addresses[index]);
         }

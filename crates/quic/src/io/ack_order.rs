@@ -12,12 +12,12 @@ use std::collections::HashMap;
 /// Datagrams of its connection that one may overtake, at most. s2n-quic takes a packet for a duplicate whose number is
 /// 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the path, and none is
 /// rejected.
-pub const MAX_AHEAD: usize = 64;
+pub const MAX_OVERTAKEN: usize = 64;
 /// Bytes of a datagram that may overtake: an ACK frame of 64 ranges, with header and tag. A larger one carries an
 /// upload, which must keep its order; nothing overtakes it.
-pub const SMALL: usize = 256;
+pub const MAX_SMALL_DATAGRAM_LEN: usize = 256;
 /// Connections examined in a batch; datagrams of further ones keep their place.
-pub const MAX_CONNECTIONS: usize = 1024;
+pub const MAX_REORDERED_CONNECTIONS: usize = 1024;
 
 /// A datagram before it is decrypted.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +36,8 @@ pub struct Arrival<P> {
 /// connections.
 #[derive(Debug)]
 pub struct AckReordering<P> {
-    positions: Vec<Position>,
-    runs: Vec<Run<P>>,
+    positions: Vec<BatchPosition>,
+    runs: Vec<SmallRun<P>>,
     /// Index of the run of each connection. Keyed, because the senders of datagrams choose their content.
     by_connection: HashMap<u64, usize>,
     /// The connection of the last datagram, and where its run is: with GRO one connection's datagrams are adjacent.
@@ -46,7 +46,7 @@ pub struct AckReordering<P> {
 
 /// What is processed in the turn of a datagram.
 #[derive(Debug, Clone, Copy)]
-enum Position {
+enum BatchPosition {
     /// The datagram itself.
     Itself,
     /// One or two later datagrams, then the datagram itself.
@@ -57,7 +57,7 @@ enum Position {
 
 /// A connection's small datagrams with none of its large ones between them.
 #[derive(Debug)]
-struct Run<P> {
+struct SmallRun<P> {
     first: usize,
     last: usize,
     before_last: usize,
@@ -75,48 +75,48 @@ impl<P> Default for AckReordering<P> {
 impl<P: Copy + PartialEq> AckReordering<P> {
     /// Orders a batch, in place of the last one. `None` is a datagram without a known connection ID: it keeps its
     /// place.
-    pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
+    pub fn order_batch(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
         self.positions.clear();
         self.runs.clear();
         self.by_connection.clear();
         self.last = None;
         for (index, arrival) in batch.enumerate() {
-            self.positions.push(Position::Itself);
+            self.positions.push(BatchPosition::Itself);
             if let Some(arrival) = arrival {
-                self.add(index, &arrival);
+                self.add_arrival(index, &arrival);
             }
         }
         for run in &mut self.runs {
-            run.end(&mut self.positions);
+            run.end_run(&mut self.positions);
         }
     }
 
     /// Iterates over the batch in its order, as indices into it.
-    pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
-        (0..self.positions.len()).for_each(|index| self.at(index, &mut hand_over));
+    pub fn for_each_index(&self, mut hand_over: impl FnMut(usize)) {
+        (0..self.positions.len()).for_each(|index| self.visit_position(index, &mut hand_over));
     }
 
     /// Passes the indices of what is processed in the turn of the datagram `index` to `hand_over`: up to three.
-    pub fn at(&self, index: usize, mut hand_over: impl FnMut(usize)) {
+    pub fn visit_position(&self, index: usize, mut hand_over: impl FnMut(usize)) {
         match self.positions.get(index) {
-            Some(Position::Itself) => hand_over(index),
-            Some(&Position::Behind(newest, next)) => {
+            Some(BatchPosition::Itself) => hand_over(index),
+            Some(&BatchPosition::Behind(newest, next)) => {
                 hand_over(newest);
                 next.into_iter().for_each(&mut hand_over);
                 hand_over(index);
             }
-            Some(Position::Gone) | None => {}
+            Some(BatchPosition::Gone) | None => {}
         }
     }
 
-    fn add(&mut self, index: usize, arrival: &Arrival<P>) {
-        let Some(run) = self.run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
-        if arrival.len > SMALL {
-            run.end(&mut self.positions);
+    fn add_arrival(&mut self, index: usize, arrival: &Arrival<P>) {
+        let Some(run) = self.find_run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
+        if arrival.len > MAX_SMALL_DATAGRAM_LEN {
+            run.end_run(&mut self.positions);
             return;
         }
-        if run.path != arrival.path || run.len > MAX_AHEAD {
-            run.end(&mut self.positions);
+        if run.path != arrival.path || run.len > MAX_OVERTAKEN {
+            run.end_run(&mut self.positions);
         }
         if run.len == 0 {
             (run.first, run.path) = (index, arrival.path);
@@ -126,7 +126,7 @@ impl<P: Copy + PartialEq> AckReordering<P> {
     }
 
     /// Where the run of an arrival's connection is.
-    fn run(&mut self, arrival: &Arrival<P>) -> Option<usize> {
+    fn find_run(&mut self, arrival: &Arrival<P>) -> Option<usize> {
         let Arrival { connection, path, .. } = *arrival;
         if let Some((last, run)) = self.last
             && last == connection
@@ -136,8 +136,8 @@ impl<P: Copy + PartialEq> AckReordering<P> {
         let known = self.by_connection.get(&connection).copied();
         let run = known.or_else(|| {
             let run = self.runs.len();
-            (run < MAX_CONNECTIONS).then(|| {
-                self.runs.push(Run { first: 0, last: 0, before_last: 0, len: 0, path });
+            (run < MAX_REORDERED_CONNECTIONS).then(|| {
+                self.runs.push(SmallRun { first: 0, last: 0, before_last: 0, len: 0, path });
                 self.by_connection.insert(connection, run);
                 run
             })
@@ -147,15 +147,15 @@ impl<P: Copy + PartialEq> AckReordering<P> {
     }
 }
 
-impl<P> Run<P> {
-    fn end(&mut self, positions: &mut [Position]) {
+impl<P> SmallRun<P> {
+    fn end_run(&mut self, positions: &mut [BatchPosition]) {
         let len = std::mem::take(&mut self.len);
         if len < 2 {
             return;
         }
         let next = (len > 2).then_some(self.before_last);
-        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Position::Gone));
-        for (index, position) in gone.chain([(self.first, Position::Behind(self.last, next))]) {
+        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, BatchPosition::Gone));
+        for (index, position) in gone.chain([(self.first, BatchPosition::Behind(self.last, next))]) {
             if let Some(at) = positions.get_mut(index) {
                 *at = position;
             }
@@ -175,17 +175,17 @@ mod tests {
     }
 
     fn large(connection: u64) -> Slot {
-        Some(Arrival { connection, path: 0, len: SMALL + 1 })
+        Some(Arrival { connection, path: 0, len: MAX_SMALL_DATAGRAM_LEN + 1 })
     }
 
     fn from(path: u8) -> Slot {
-        Some(Arrival { connection: 1, path, len: SMALL })
+        Some(Arrival { connection: 1, path, len: MAX_SMALL_DATAGRAM_LEN })
     }
 
     fn arrange(order: &mut AckReordering<u8>, batch: &[Slot]) -> Vec<usize> {
-        order.arrange(batch.iter().copied());
+        order.order_batch(batch.iter().copied());
         let mut sequence = Vec::new();
-        order.for_each(|index| sequence.push(index));
+        order.for_each_index(|index| sequence.push(index));
         sequence
     }
 
@@ -226,11 +226,14 @@ mod tests {
     #[test]
     fn what_is_held_of_a_batch_of_strangers_is_bounded() {
         let mut order = AckReordering::default();
-        let many = 2 * MAX_CONNECTIONS as u64;
+        let many = 2 * MAX_REORDERED_CONNECTIONS as u64;
         let batch: Vec<_> = (0..many).chain(0..many).map(small).collect();
         let sequence = arrange(&mut order, &batch);
-        assert_eq!((order.runs.len(), order.by_connection.len()), (MAX_CONNECTIONS, MAX_CONNECTIONS));
-        assert_eq!(sequence[..2], [2 * MAX_CONNECTIONS, 0], "those known go ahead");
+        assert_eq!(
+            (order.runs.len(), order.by_connection.len()),
+            (MAX_REORDERED_CONNECTIONS, MAX_REORDERED_CONNECTIONS)
+        );
+        assert_eq!(sequence[..2], [2 * MAX_REORDERED_CONNECTIONS, 0], "those known go ahead");
         assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
         assert_eq!(sequence.len(), batch.len());
         // Again: nothing grows.
@@ -244,11 +247,15 @@ mod tests {
         let mut taken = vec![false; batch.len()];
         let mut ahead = vec![Vec::new(); batch.len()];
         for first in 0..batch.len() {
-            let Some(begin) = batch[first].filter(|arrival| !taken[first] && arrival.len <= SMALL) else { continue };
+            let Some(begin) = batch[first].filter(|arrival| !taken[first] && arrival.len <= MAX_SMALL_DATAGRAM_LEN)
+            else {
+                continue;
+            };
             let mut run = vec![first];
             for (index, arrival) in batch.iter().enumerate().skip(first + 1) {
                 let Some(arrival) = arrival.filter(|arrival| arrival.connection == begin.connection) else { continue };
-                if arrival.len > SMALL || arrival.path != begin.path || run.len() == MAX_AHEAD + 1 {
+                if arrival.len > MAX_SMALL_DATAGRAM_LEN || arrival.path != begin.path || run.len() == MAX_OVERTAKEN + 1
+                {
                     break;
                 }
                 run.push(index);
@@ -267,7 +274,7 @@ mod tests {
     }
 
     fn batch() -> impl Strategy<Value = Vec<Slot>> {
-        let len = prop_oneof![12 => Just(60), 1 => Just(SMALL), 1 => Just(SMALL + 1), 1 => Just(1400)];
+        let len = prop_oneof![12 => Just(60), 1 => Just(MAX_SMALL_DATAGRAM_LEN), 1 => Just(MAX_SMALL_DATAGRAM_LEN + 1), 1 => Just(1400)];
         let path = prop_oneof![20 => Just(0u8), 1 => Just(1u8)];
         let arrival = (0u64..3, path, len).prop_map(|(connection, path, len)| Arrival { connection, path, len });
         vec(prop_oneof![20 => arrival.prop_map(Some), 1 => Just(None)], 0..400)
@@ -296,9 +303,9 @@ mod tests {
                     .filter_map(|&later| batch[later])
                     .filter(|other| other.connection == arrival.connection)
                     .collect();
-                prop_assert!(overtaken.len() <= MAX_AHEAD);
-                prop_assert!(overtaken.iter().all(|other| other.len <= SMALL && other.path == arrival.path));
-                prop_assert!(overtaken.is_empty() || arrival.len <= SMALL);
+                prop_assert!(overtaken.len() <= MAX_OVERTAKEN);
+                prop_assert!(overtaken.iter().all(|other| other.len <= MAX_SMALL_DATAGRAM_LEN && other.path == arrival.path));
+                prop_assert!(overtaken.is_empty() || arrival.len <= MAX_SMALL_DATAGRAM_LEN);
             }
         }
     }

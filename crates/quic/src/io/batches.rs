@@ -15,7 +15,7 @@ pub(crate) struct AckCounts {
 impl AckCounts {
     /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what
     /// was counted before is complete then.
-    pub(crate) fn count(&mut self, acks: u32, batch: u64) -> bool {
+    pub(crate) fn count_frames(&mut self, acks: u32, batch: u64) -> bool {
         self.acks += u64::from(acks);
         let first = std::mem::replace(&mut self.last_batch, batch) != batch;
         self.ack_batches += u64::from(first);
@@ -32,7 +32,7 @@ mod tests {
         let mut counts = AckCounts::default();
         let mut firsts = Vec::new();
         for (batch, acks) in (1..).zip([&[1, 1, 2][..], &[], &[1], &[3, 1]]) {
-            firsts.extend(acks.iter().map(|&acks| counts.count(acks, batch)));
+            firsts.extend(acks.iter().map(|&acks| counts.count_frames(acks, batch)));
         }
         assert_eq!((counts.acks, counts.ack_batches), (9, 3));
         assert_eq!(firsts, [true, false, false, true, true, false]);
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn io_without_batches_has_none() {
         let mut counts = AckCounts::default();
-        assert!(!counts.count(1, 0));
+        assert!(!counts.count_frames(1, 0));
         assert_eq!((counts.acks, counts.ack_batches), (1, 0));
     }
 }

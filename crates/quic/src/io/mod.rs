@@ -11,10 +11,10 @@ mod timer;
 mod transmit;
 mod yield_to_runtime;
 
-pub use ack_order::{AckReordering, Arrival, MAX_AHEAD, MAX_CONNECTIONS, SMALL};
+pub use ack_order::{AckReordering, Arrival, MAX_OVERTAKEN, MAX_REORDERED_CONNECTIONS, MAX_SMALL_DATAGRAM_LEN};
 pub(super) use batches::AckCounts;
 pub(super) use hooks::EndpointHooks;
-pub(super) use moderation::{LONGEST, Moderation, longest_turn};
+pub(super) use moderation::{MAX_TURN_PERIOD, Moderation, longest_turn};
 pub(super) use provider::MAX_MTU;
 pub use provider::{EndpointIo, SocketIo};
 

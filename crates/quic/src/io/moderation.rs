@@ -6,23 +6,23 @@
 //! `litequic.receive_moderation` switches it; a change needs a restart. [`ModerationRule`] decides and is pure.
 //! [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
 
-use crate::metrics::Metrics;
-use litequic_base::number::Number;
-use litequic_telemetry::Cause;
+use crate::metrics::QuicMetrics;
+use litequic_base::number::RelaxedCell;
+use litequic_telemetry::WakeCause;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Longest time between two turns: an eighth of a round trip of 16 ms, and the most that a request beside large
 /// downloads waits.
-pub(crate) const LONGEST: Duration = Duration::from_millis(2);
+pub(crate) const MAX_TURN_PERIOD: Duration = Duration::from_millis(2);
 /// Shortest time between two turns: a step of tokio's timers.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_TURN_PERIOD: Duration = Duration::from_millis(1);
 /// Turns of a round trip at least: acknowledgements that wait for an eighth of it slow no download down.
 const TURNS_PER_RTT: u32 = 8;
 /// Packets that a path holds at once whatever its buffer.
 const UNBUFFERED_PACKETS: u64 = 4;
 /// Time of an epoch, after which the rule decides: 25 turns of the longest period.
-const EPOCH: Duration = Duration::from_millis(50);
+const RULE_EPOCH: Duration = Duration::from_millis(50);
 /// Consecutive epochs that must have had enough to collect. Shorter downloads are not slowed down in their slow start.
 const MIN_BUSY_EPOCHS: u32 = 4;
 /// Turns without a datagram or an expired timer before events are waited for again.
@@ -39,34 +39,34 @@ const INTERRUPTION: Duration = Duration::from_millis(10);
 const INTERRUPT_DATAGRAMS: u32 = 128;
 
 /// Lateness up to which a timer is on time: tokio's timers and s2n-quic's have steps of a millisecond each.
-const ON_TIME: Duration = Duration::from_millis(3);
+const MAX_TIMELY_LATENESS: Duration = Duration::from_millis(3);
 /// Lateness at most: a later timer means no more than that the worker got too little CPU time.
-const LATEST: Duration = Duration::from_millis(50);
+const MAX_LATENESS: Duration = Duration::from_millis(50);
 /// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
-const LATENESS_WINDOW: u64 = 100;
+const LATENESS_WINDOW_MILLIS: u64 = 100;
 
 /// The moderation of one endpoint, as atomics for the reason that `quic::endpoint::state` names.
 #[derive(Debug, Clone)]
-pub(crate) struct Moderation(Arc<Shared>);
+pub(crate) struct Moderation(Arc<SharedModeration>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedModeration {
     switch: bool,
     /// The number of the batch at hand, counted from 1; 0 before, and for ever with I/O that has no batches.
-    batch: Number,
+    batch: RelaxedCell,
     /// Turns are at multiples of the period from here.
     epoch: Instant,
     /// Milliseconds between two turns; 0 while events are waited for.
-    period: Number,
+    period: RelaxedCell,
     /// Urgent packets since the last turn.
-    urgent: Number,
+    urgent: RelaxedCell,
     /// Packets that opened a request or belonged to a handshake.
-    openings: Number,
+    openings: RelaxedCell,
     /// Timers that have expired since the last turn.
-    expired: Number,
-    paths: [Number; 3],
+    expired: RelaxedCell,
+    paths: [RelaxedCell; 3],
     late: TimerLateness,
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
 }
 
 /// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time,
@@ -74,39 +74,39 @@ struct Shared {
 #[derive(Debug, Default)]
 struct TimerLateness {
     /// Milliseconds from the epoch at which this window began.
-    began: Number,
+    began: RelaxedCell,
     /// Microseconds by which a timer of this window was late at most.
-    max_now: Number,
+    max_now: RelaxedCell,
     /// Microseconds by which a timer of the window before was late at most.
-    max_previous: Number,
+    max_previous: RelaxedCell,
     /// Timers that expired in this window.
-    timers: Number,
+    timers: RelaxedCell,
     /// Timers of this window that were late.
-    late: Number,
+    late: RelaxedCell,
     /// 1 if most timers of the window before were late.
-    is_starved: Number,
+    is_starved: RelaxedCell,
 }
 
 /// Measured paths by the time that they allow between two turns: `near` less than the shortest period, `middle` less
 /// than the longest, `far` that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Paths {
+struct PathClasses {
     near: u64,
     middle: u64,
     far: u64,
 }
 
-impl Paths {
+impl PathClasses {
     /// The longest period that nearly all paths allow.
-    fn period(self) -> Option<Duration> {
+    fn common_period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
         let few = near.saturating_add(middle).saturating_add(far) / u64::from(NEGLIGIBLE_PART);
         if far == 0 && middle == 0 {
             None
         } else if near.saturating_add(middle) <= few {
-            Some(LONGEST)
+            Some(MAX_TURN_PERIOD)
         } else if near <= few {
-            Some(SHORTEST)
+            Some(MIN_TURN_PERIOD)
         } else {
             None
         }
@@ -115,16 +115,16 @@ impl Paths {
 
 impl Moderation {
     /// A moderation that never begins unless `switch` is set.
-    pub(crate) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
-        Self(Arc::new(Shared {
+    pub(crate) fn new(switch: bool, metrics: Arc<QuicMetrics>) -> Self {
+        Self(Arc::new(SharedModeration {
             switch,
-            batch: Number::default(),
+            batch: RelaxedCell::default(),
             epoch: Instant::now(),
-            period: Number::default(),
-            urgent: Number::default(),
-            openings: Number::default(),
-            expired: Number::default(),
-            paths: <[Number; 3]>::default(),
+            period: RelaxedCell::default(),
+            urgent: RelaxedCell::default(),
+            openings: RelaxedCell::default(),
+            expired: RelaxedCell::default(),
+            paths: <[RelaxedCell; 3]>::default(),
             late: TimerLateness::default(),
             metrics,
         }))
@@ -132,22 +132,22 @@ impl Moderation {
 
     /// The next receive batch is processed from now on.
     pub(crate) fn begin_batch(&self) {
-        self.0.batch.add(1);
+        self.0.batch.add_saturating(1);
     }
 
     /// The number of the receive batch at hand; 0 without batches.
-    pub(crate) fn batch(&self) -> u64 {
+    pub(crate) fn current_batch(&self) -> u64 {
         self.0.batch.get()
     }
 
     /// A packet is urgent: its sender waits for the answer.
-    pub(crate) fn urgent(&self) {
-        self.0.urgent.add(1);
+    pub(crate) fn count_urgent(&self) {
+        self.0.urgent.add_saturating(1);
     }
 
     /// A packet opens a request or belongs to a handshake.
-    pub(crate) fn opening(&self) {
-        self.0.openings.add(1);
+    pub(crate) fn count_opening(&self) {
+        self.0.openings.add_saturating(1);
     }
 
     /// Packets so far that opened a request or belonged to a handshake.
@@ -156,26 +156,26 @@ impl Moderation {
     }
 
     /// A timer of the endpoint's has expired: usually packets were sent.
-    pub(crate) fn expired(&self) {
-        self.0.expired.add(1);
+    pub(crate) fn count_expired_timer(&self) {
+        self.0.expired.add_saturating(1);
     }
 
     /// A path was measured: it allows `longest` between two turns.
-    pub(crate) fn path(&self, longest: Duration) {
+    pub(crate) fn count_path(&self, longest: Duration) {
         let [near, middle, far] = &self.0.paths;
-        let class = if longest < SHORTEST {
+        let class = if longest < MIN_TURN_PERIOD {
             near
-        } else if longest < LONGEST {
+        } else if longest < MAX_TURN_PERIOD {
             middle
         } else {
             far
         };
-        class.add(1);
+        class.add_saturating(1);
     }
 
     /// A turn begins.
-    pub(crate) fn begin_turn(&self) {
-        self.0.metrics.wake.note(Cause::Moderation);
+    pub(crate) fn count_turn(&self) {
+        self.0.metrics.wake.note_cause(WakeCause::Moderation);
     }
 
     /// The time between two turns; zero while events are waited for.
@@ -184,19 +184,20 @@ impl Moderation {
     }
 
     /// A timer for `target` has expired by now.
-    pub(crate) fn expired_at(&self, target: Instant) {
-        let Shared { late: TimerLateness { began, max_now, max_previous, timers, late, is_starved }, .. } = &*self.0;
+    pub(crate) fn record_lateness(&self, target: Instant) {
+        let SharedModeration { late: TimerLateness { began, max_now, max_previous, timers, late, is_starved }, .. } =
+            &*self.0;
         let now = Instant::now();
-        let millis = self.0.millis(now);
-        if millis.saturating_sub(began.get()) >= LATENESS_WINDOW {
+        let millis = self.0.epoch_millis(now);
+        if millis.saturating_sub(began.get()) >= LATENESS_WINDOW_MILLIS {
             began.set(millis);
-            max_previous.set(max_now.take());
-            is_starved.set(u64::from(2 * late.take() > timers.take()));
+            max_previous.set(max_now.take_value());
+            is_starved.set(u64::from(2 * late.take_value() > timers.take_value()));
         }
-        timers.add(1);
-        let by = now.saturating_duration_since(target).min(LATEST);
-        if by > ON_TIME {
-            late.add(1);
+        timers.add_saturating(1);
+        let by = now.saturating_duration_since(target).min(MAX_LATENESS);
+        if by > MAX_TIMELY_LATENESS {
+            late.add_saturating(1);
             max_now.set(max_now.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
         }
     }
@@ -213,25 +214,25 @@ impl Moderation {
     }
 
     /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
-    pub(crate) fn timer(&self, time: Instant) -> Instant {
+    pub(crate) fn align_timer(&self, time: Instant) -> Instant {
         let period = self.0.period.get().max(1);
-        self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
+        self.0.epoch_instant(self.0.epoch_millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
     }
 
     /// Returns when the next datagrams are to be received, after `datagrams` were received and processed; `None`: when
     /// they arrive.
-    pub(crate) fn next(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
-        let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
+    pub(crate) fn next_receive_turn(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
+        let SharedModeration { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
-        let taken = TurnTaken {
+        let taken = TurnResult {
             at: now.saturating_duration_since(*epoch),
             datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
-            urgent: urgent.take() > 0,
-            expired: u32::try_from(expired.take()).unwrap_or(u32::MAX),
+            urgent: urgent.take_value() > 0,
+            expired: u32::try_from(expired.take_value()).unwrap_or(u32::MAX),
         };
-        let period = rule.next(taken, || {
-            let [near, middle, far] = paths.each_ref().map(Number::take);
-            Paths { near, middle, far }
+        let period = rule.decide_period(taken, || {
+            let [near, middle, far] = paths.each_ref().map(RelaxedCell::take_value);
+            PathClasses { near, middle, far }
         });
         let before = self.0.period.get();
         let millis = period.map_or(0, |period| u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
@@ -241,17 +242,17 @@ impl Moderation {
                 self.0.metrics.receive_moderations.increment();
             }
         }
-        period.map(|_| self.0.at((self.0.millis(now) / millis.max(1) + 1) * millis))
+        period.map(|_| self.0.epoch_instant((self.0.epoch_millis(now) / millis.max(1) + 1) * millis))
     }
 }
 
-impl Shared {
+impl SharedModeration {
     /// Whole milliseconds from the epoch to `time`.
-    fn millis(&self, time: Instant) -> u64 {
+    fn epoch_millis(&self, time: Instant) -> u64 {
         u64::try_from(time.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn at(&self, millis: u64) -> Instant {
+    fn epoch_instant(&self, millis: u64) -> Instant {
         self.epoch.checked_add(Duration::from_millis(millis)).unwrap_or(self.epoch)
     }
 }
@@ -273,7 +274,7 @@ pub(crate) fn longest_turn(
 
 /// The result of a turn, or of an arrival.
 #[derive(Debug, Clone, Copy)]
-struct TurnTaken {
+struct TurnResult {
     at: Duration,
     datagrams: u32,
     /// Whether a packet was urgent.
@@ -304,15 +305,15 @@ pub(crate) struct ModerationRule {
 
 impl ModerationRule {
     /// The time until the next turn; `None`: arrivals are events.
-    fn next(&mut self, taken: TurnTaken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
-        let TurnTaken { at, datagrams, urgent, expired } = taken;
+    fn decide_period(&mut self, taken: TurnResult, paths: impl FnOnce() -> PathClasses) -> Option<Duration> {
+        let TurnResult { at, datagrams, urgent, expired } = taken;
         self.receives += u32::from(datagrams > 0);
         self.datagrams = self.datagrams.saturating_add(datagrams);
         self.urgent += u32::from(urgent);
         self.expired = self.expired.saturating_add(expired);
         let lasted = at.saturating_sub(self.epoch_start);
-        if lasted >= EPOCH {
-            let period = paths().period().filter(|period| self.is_worth(*period, lasted));
+        if lasted >= RULE_EPOCH {
+            let period = paths().common_period().filter(|period| self.is_worth_moderating(*period, lasted));
             self.busy_epochs = if period.is_some() { self.busy_epochs + 1 } else { 0 };
             self.period = period.filter(|_| self.period.is_some() || self.busy_epochs >= MIN_BUSY_EPOCHS);
             (self.epoch_start, self.receives, self.datagrams, self.urgent, self.expired) = (at, 0, 0, 0, 0);
@@ -330,7 +331,7 @@ impl ModerationRule {
 
     /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which
     /// would wake the worker by itself, and few of which are urgent.
-    fn is_worth(&self, period: Duration, lasted: Duration) -> bool {
+    fn is_worth_moderating(&self, period: Duration, lasted: Duration) -> bool {
         let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
         let count = arrivals.saturating_add(self.expired);
         let turns = lasted.as_micros() / period.as_micros().max(1);
@@ -343,24 +344,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FAR: Paths = Paths { near: 0, middle: 0, far: 100 };
+    const FAR: PathClasses = PathClasses { near: 0, middle: 0, far: 100 };
 
     /// The last result of the rule.
     struct Trial {
         rule: ModerationRule,
         now: Duration,
-        paths: Paths,
+        paths: PathClasses,
     }
 
     impl Trial {
-        fn new(paths: Paths) -> Self {
+        fn new(paths: PathClasses) -> Self {
             Self { rule: ModerationRule::default(), now: Duration::ZERO, paths }
         }
 
         /// `datagrams` are taken a while later.
         fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
             self.now += later;
-            self.rule.next(TurnTaken { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
+            self.rule.decide_period(TurnResult { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
         }
 
         /// One each half millisecond.
@@ -376,7 +377,7 @@ mod tests {
         /// It moderates, by turns of 2 ms.
         fn moderated() -> Self {
             let mut trial = Self::new(FAR);
-            assert_eq!(trial.busy(2 * EPOCH * MIN_BUSY_EPOCHS), Some(LONGEST));
+            assert_eq!(trial.busy(2 * RULE_EPOCH * MIN_BUSY_EPOCHS), Some(MAX_TURN_PERIOD));
             trial
         }
     }
@@ -386,18 +387,18 @@ mod tests {
         for (near, middle, far, expected) in [
             (0, 0, 0, None),
             (1, 0, 0, None),
-            (0, 0, 1, Some(LONGEST)),
+            (0, 0, 1, Some(MAX_TURN_PERIOD)),
             (1, 0, 14, None),
-            (1, 0, 15, Some(LONGEST)),
-            (0, 1, 14, Some(SHORTEST)),
-            (1, 4, 11, Some(SHORTEST)),
+            (1, 0, 15, Some(MAX_TURN_PERIOD)),
+            (0, 1, 14, Some(MIN_TURN_PERIOD)),
+            (1, 4, 11, Some(MIN_TURN_PERIOD)),
             (2, 0, 14, None),
         ] {
-            assert_eq!(Paths { near, middle, far }.period(), expected, "{near}, {middle}, {far}");
+            assert_eq!(PathClasses { near, middle, far }.common_period(), expected, "{near}, {middle}, {far}");
         }
         let moderation = Moderation::new(true, Arc::default());
         for turn in [0, 999, 1_000, 1_999, 2_000, 30_000] {
-            moderation.path(Duration::from_micros(turn));
+            moderation.count_path(Duration::from_micros(turn));
         }
         assert_eq!(moderation.0.paths.each_ref().map(|class| class.get()), [2, 2, 2]);
     }
@@ -422,10 +423,12 @@ mod tests {
     #[test]
     fn it_begins_once_there_was_enough_to_collect_for_a_while() {
         let mut trial = Trial::new(FAR);
-        assert_eq!(trial.busy(EPOCH * MIN_BUSY_EPOCHS - EPOCH / 2), None);
-        assert_eq!(trial.busy(EPOCH), Some(LONGEST));
+        assert_eq!(trial.busy(RULE_EPOCH * MIN_BUSY_EPOCHS - RULE_EPOCH / 2), None);
+        assert_eq!(trial.busy(RULE_EPOCH), Some(MAX_TURN_PERIOD));
         // Nothing to collect; too near; each is urgent.
-        for (later, urgent, paths) in [(2_000, false, FAR), (500, false, Paths { near: 10, ..FAR }), (500, true, FAR)] {
+        for (later, urgent, paths) in
+            [(2_000, false, FAR), (500, false, PathClasses { near: 10, ..FAR }), (500, true, FAR)]
+        {
             let mut trial = Trial::new(paths);
             for _ in 0..1_000 {
                 assert_eq!(trial.take(Duration::from_micros(later), 1, urgent), None, "{later}, {urgent}, {paths:?}");
@@ -440,41 +443,45 @@ mod tests {
         for turn in 0..2_000 {
             trial.now += Duration::from_millis(1);
             // A datagram in each second turn, and a departure in each.
-            let taken = TurnTaken { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
-            last = trial.rule.next(taken, || FAR);
+            let taken = TurnResult { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
+            last = trial.rule.decide_period(taken, || FAR);
         }
-        assert_eq!(last, Some(LONGEST));
+        assert_eq!(last, Some(MAX_TURN_PERIOD));
     }
 
     #[test]
     fn it_ends_when_there_is_nothing_more_to_collect() {
         let mut trial = Trial::moderated();
         for _ in 1..MAX_IDLE_TURNS {
-            assert_eq!(trial.take(LONGEST, 0, false), Some(LONGEST));
+            assert_eq!(trial.take(MAX_TURN_PERIOD, 0, false), Some(MAX_TURN_PERIOD));
         }
-        assert_eq!(trial.take(LONGEST, 0, false), None);
+        assert_eq!(trial.take(MAX_TURN_PERIOD, 0, false), None);
         let mut trial = Trial::moderated();
-        let last = (0..2 * EPOCH.as_millis()).map(|_| trial.take(LONGEST, 1, false)).last();
+        let last = (0..2 * RULE_EPOCH.as_millis()).map(|_| trial.take(MAX_TURN_PERIOD, 1, false)).last();
         assert_eq!(last, Some(None), "as many as turns");
         let mut trial = Trial::moderated();
-        trial.paths = Paths { near: 10, ..FAR };
-        assert_eq!(trial.busy(EPOCH * 2), None, "a client nearby");
+        trial.paths = PathClasses { near: 10, ..FAR };
+        assert_eq!(trial.busy(RULE_EPOCH * 2), None, "a client nearby");
     }
 
     #[test]
     fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
         let mut trial = Trial::moderated();
         for _ in 1..INTERRUPT_URGENT_TURNS {
-            assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));
+            assert_eq!(trial.take(MAX_TURN_PERIOD, 9, true), Some(MAX_TURN_PERIOD));
         }
-        assert_eq!(trial.take(LONGEST, 9, false), Some(LONGEST), "one now and then");
+        assert_eq!(trial.take(MAX_TURN_PERIOD, 9, false), Some(MAX_TURN_PERIOD), "one now and then");
         for _ in 1..INTERRUPT_URGENT_TURNS {
-            trial.take(LONGEST, 9, true);
+            trial.take(MAX_TURN_PERIOD, 9, true);
         }
-        assert_eq!(trial.take(LONGEST, 9, true), None);
+        assert_eq!(trial.take(MAX_TURN_PERIOD, 9, true), None);
         assert_eq!(trial.take(INTERRUPTION / 2, 9, false), None);
-        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), Some(LONGEST));
-        assert_eq!(trial.take(LONGEST, INTERRUPT_DATAGRAMS, false), None, "the socket's buffer might have been full");
+        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), Some(MAX_TURN_PERIOD));
+        assert_eq!(
+            trial.take(MAX_TURN_PERIOD, INTERRUPT_DATAGRAMS, false),
+            None,
+            "the socket's buffer might have been full"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -486,13 +493,13 @@ mod tests {
             [(0, 3_900, 3_000), (1, 3_900, 3_000), (2, 3_900, 4_000), (2, 4_100, 4_000), (2, 5_000, 6_000)]
         {
             moderation.0.period.set(period);
-            assert_eq!(moderation.timer(micros(time)), micros(expected), "{period}, {time}");
+            assert_eq!(moderation.align_timer(micros(time)), micros(expected), "{period}, {time}");
         }
         let mut rule = Trial::moderated().rule;
         tokio::time::advance(Duration::from_micros(401_300)).await;
-        assert_eq!(moderation.next(&mut rule, 5), Some(micros(402_000)));
-        assert_eq!(moderation.period(), LONGEST);
-        assert_eq!(Moderation::new(false, Arc::default()).next(&mut rule, 5), None);
+        assert_eq!(moderation.next_receive_turn(&mut rule, 5), Some(micros(402_000)));
+        assert_eq!(moderation.period(), MAX_TURN_PERIOD);
+        assert_eq!(Moderation::new(false, Arc::default()).next_receive_turn(&mut rule, 5), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -500,15 +507,15 @@ mod tests {
         let moderation = Moderation::new(false, Arc::default());
         let expire = async |later: u64, late: Duration| {
             tokio::time::advance(Duration::from_millis(later)).await;
-            moderation.expired_at(Instant::now().checked_sub(late).unwrap());
+            moderation.record_lateness(Instant::now().checked_sub(late).unwrap());
             moderation.lateness()
         };
-        assert_eq!(expire(500, ON_TIME).await, Duration::ZERO, "as timers go");
+        assert_eq!(expire(500, MAX_TIMELY_LATENESS).await, Duration::ZERO, "as timers go");
         let late = Duration::from_millis(9);
         assert_eq!(expire(1, late).await, late);
-        assert_eq!(expire(2 * LATENESS_WINDOW - 2, Duration::ZERO).await, late, "in the window before");
-        assert_eq!(expire(LATENESS_WINDOW, Duration::ZERO).await, Duration::ZERO);
-        assert_eq!(expire(1, Duration::from_millis(400)).await, LATEST);
+        assert_eq!(expire(2 * LATENESS_WINDOW_MILLIS - 2, Duration::ZERO).await, late, "in the window before");
+        assert_eq!(expire(LATENESS_WINDOW_MILLIS, Duration::ZERO).await, Duration::ZERO);
+        assert_eq!(expire(1, Duration::from_millis(400)).await, MAX_LATENESS);
     }
 
     proptest! {
@@ -518,14 +525,14 @@ mod tests {
         ) {
             let mut trial = Trial::new(FAR);
             for (later, datagrams, urgent, near, middle, far) in steps {
-                trial.paths = Paths { near, middle, far };
+                trial.paths = PathClasses { near, middle, far };
                 let period = trial.take(Duration::from_micros(later), datagrams, urgent);
-                prop_assert!(period.is_none_or(|period| period == SHORTEST || period == LONGEST));
+                prop_assert!(period.is_none_or(|period| period == MIN_TURN_PERIOD || period == MAX_TURN_PERIOD));
             }
             for _ in 0..MAX_IDLE_TURNS {
-                trial.take(LONGEST, 0, false);
+                trial.take(MAX_TURN_PERIOD, 0, false);
             }
-            prop_assert_eq!(trial.take(LONGEST, 0, false), None);
+            prop_assert_eq!(trial.take(MAX_TURN_PERIOD, 0, false), None);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The provider that s2n-quic starts, over one socket.
 
-use super::{hooks::EndpointHooks, receive::Rx, timer::Clock, transmit::Tx};
+use super::{hooks::EndpointHooks, receive::Rx, timer::EndpointClock, transmit::Tx};
 use litequic_net::datagram::{Receive, Transmit};
 use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{
@@ -16,7 +16,7 @@ use std::{io, net::SocketAddr};
 /// Bytes of an IP packet at most: Ethernet's. With loopback's 65,536 measurements would be misleading.
 pub(crate) const MAX_MTU: u16 = 1500;
 /// Bytes of the headers of IPv4, without options, and UDP.
-const HEADERS: u16 = 20 + 8;
+const UDP_HEADERS_LEN: u16 = 20 + 8;
 
 /// I/O that an endpoint can be started on: [`SocketIo`], or s2n-quic's own.
 pub trait EndpointIo {
@@ -24,14 +24,14 @@ pub trait EndpointIo {
     type Provider: Provider;
 
     /// Binds the I/O to its endpoint: it publishes batches, and uses the endpoint's order, if there is one.
-    fn bind(self, hooks: EndpointHooks) -> Self::Provider;
+    fn bind_endpoint(self, hooks: EndpointHooks) -> Self::Provider;
 }
 
 /// s2n-quic's own I/O, which publishes no batches.
 impl EndpointIo for library::tokio::Provider {
     type Provider = Self;
 
-    fn bind(self, _: EndpointHooks) -> Self {
+    fn bind_endpoint(self, _: EndpointHooks) -> Self {
         self
     }
 }
@@ -52,7 +52,7 @@ pub struct SocketIo<R, T> {
 impl<R: Receive, T: Transmit> EndpointIo for SocketIo<R, T> {
     type Provider = BoundIo<R, T>;
 
-    fn bind(self, hooks: EndpointHooks) -> BoundIo<R, T> {
+    fn bind_endpoint(self, hooks: EndpointHooks) -> BoundIo<R, T> {
         BoundIo { socket: self, hooks }
     }
 }
@@ -84,11 +84,11 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
         endpoint.set_mtu_config(mtu);
         let event_loop = EventLoop {
             endpoint,
-            clock: Clock::new(hooks.moderation.clone()),
+            clock: EndpointClock::new(hooks.moderation.clone()),
             rx: Rx::new(receive, hooks),
-            tx: Tx::new(transmit, usize::from(MAX_MTU - HEADERS)),
+            tx: Tx::new(transmit, usize::from(MAX_MTU - UDP_HEADERS_LEN)),
             cooldown: Cooldown::default(),
-            stats: Uncounted,
+            stats: NoStats,
         };
         tokio::spawn(event_loop.start(local));
         Ok(local)
@@ -96,8 +96,8 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
 }
 
 /// s2n-quic's statistics of I/O, unused: the sockets count for themselves.
-struct Uncounted;
+struct NoStats;
 
-impl Stats for Uncounted {
+impl Stats for NoStats {
     fn publish<P: EndpointPublisher>(&mut self, _: &mut P) {}
 }

@@ -6,7 +6,7 @@ use super::{
     moderation::{Moderation, ModerationRule},
     yield_to_runtime::yield_to_runtime,
 };
-use crate::identity::Layout;
+use crate::identity::IdLayout;
 use litequic_base::timers;
 use litequic_net::datagram::Receive;
 use s2n_quic_core::{
@@ -32,7 +32,7 @@ pub(super) const MAX_OPENINGS_AT_ONCE: u8 = 16;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Rx<R> {
-    batch: Batch<R>,
+    batch: ReceivedBatch<R>,
     /// The socket may have more, and no other task has had a turn since it was read.
     owes_turn: bool,
     turns: ReceiveTurns,
@@ -51,7 +51,7 @@ struct ReceiveTurns {
 }
 
 /// A batch of datagrams received at once, whose length is known before the first is passed on.
-pub(super) struct Batch<R> {
+pub(super) struct ReceivedBatch<R> {
     receive: R,
     len: usize,
     /// Datagrams of it that were handed over.
@@ -59,7 +59,7 @@ pub(super) struct Batch<R> {
     /// Other tasks have a turn before the rest is handed over.
     is_interrupted: bool,
     moderation: Moderation,
-    layout: Layout,
+    layout: IdLayout,
     /// Order of the batch; `None` is the order of arrival.
     order: Option<AckReordering<Tuple>>,
 }
@@ -68,7 +68,7 @@ impl<R> Rx<R> {
     pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
         let EndpointHooks { layout, newest_first, moderation } = hooks;
         let order = newest_first.then(AckReordering::default);
-        let batch = Batch {
+        let batch = ReceivedBatch {
             receive,
             len: 0,
             handed_over: 0,
@@ -87,21 +87,21 @@ impl ReceiveTurns {
     /// processed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(taken) = self.taken.take() {
-            match self.moderation.next(&mut self.rule, taken) {
+            match self.moderation.next_receive_turn(&mut self.rule, taken) {
                 None => self.next = None,
-                Some(at) => self.wait_until(at),
+                Some(at) => self.set_next_turn(at),
             }
         }
         let Some(turn) = &mut self.next else { return Poll::Ready(false) };
         if !std::mem::take(&mut self.more) {
             ready!(turn.as_mut().poll(cx));
-            self.moderation.expired_at(turn.deadline());
-            self.moderation.begin_turn();
+            self.moderation.record_lateness(turn.deadline());
+            self.moderation.count_turn();
         }
         Poll::Ready(true)
     }
 
-    fn wait_until(&mut self, at: Instant) {
+    fn set_next_turn(&mut self, at: Instant) {
         match &mut self.next {
             Some(turn) => turn.as_mut().reset(at),
             none => *none = Some(Box::pin(sleep_until(at))),
@@ -111,12 +111,12 @@ impl ReceiveTurns {
 
 impl<R: Receive> rx::Rx for Rx<R> {
     type PathHandle = Tuple;
-    type Queue = Batch<R>;
+    type Queue = ReceivedBatch<R>;
     type Error = io::Error;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let owes_turn = std::mem::take(&mut self.owes_turn) | std::mem::take(&mut self.batch.is_interrupted);
-        if owes_turn && timers::grace().is_none() {
+        if owes_turn && timers::grace_deadline().is_none() {
             return yield_to_runtime(cx);
         }
         if !self.batch.is_empty() {
@@ -132,14 +132,14 @@ impl<R: Receive> rx::Rx for Rx<R> {
                 break len;
             }
         };
-        self.batch.begin(len);
+        self.batch.start_batch(len);
         // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
         // cost an epoll_wait(2) of its own.
         self.owes_turn = !self.batch.receive.is_drained();
         Poll::Ready(Ok(()))
     }
 
-    fn queue<F: FnOnce(&mut Batch<R>)>(&mut self, f: F) {
+    fn queue<F: FnOnce(&mut ReceivedBatch<R>)>(&mut self, f: F) {
         f(&mut self.batch);
     }
 
@@ -148,17 +148,17 @@ impl<R: Receive> rx::Rx for Rx<R> {
     }
 }
 
-impl<R: Receive> Queue for Batch<R> {
+impl<R: Receive> Queue for ReceivedBatch<R> {
     type Handle = Tuple;
 
     fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
         if self.is_empty() {
             return;
         }
-        self.hand_over(&mut on_packet);
+        self.hand_over_batch(&mut on_packet);
         // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
         for _ in 0..MAX_BATCHES_AFTER_SUSPENSION {
-            if !self.is_empty() || self.receive.is_drained() || timers::grace().is_none() {
+            if !self.is_empty() || self.receive.is_drained() || timers::grace_deadline().is_none() {
                 return;
             }
             // The next turn finds the socket's failure.
@@ -166,8 +166,8 @@ impl<R: Receive> Queue for Batch<R> {
             if len == 0 {
                 return;
             }
-            self.begin(len);
-            self.hand_over(&mut on_packet);
+            self.start_batch(len);
+            self.hand_over_batch(&mut on_packet);
         }
     }
 
@@ -176,17 +176,17 @@ impl<R: Receive> Queue for Batch<R> {
     }
 }
 
-impl<R: Receive> Batch<R> {
+impl<R: Receive> ReceivedBatch<R> {
     /// Numbers a batch of `len` datagrams that was received, and orders it.
-    fn begin(&mut self, len: usize) {
+    fn start_batch(&mut self, len: usize) {
         self.moderation.begin_batch();
         let Self { receive, layout, order, .. } = self;
         if let Some(order) = order
             && len > 1
         {
-            order.arrange((0..len).map(|index| {
+            order.order_batch((0..len).map(|index| {
                 let (header, payload) = receive.datagram(index)?;
-                let connection = layout.connection(payload)?;
+                let connection = layout.connection_key(payload)?;
                 Some(Arrival { connection, path: header.path, len: payload.len() })
             }));
         }
@@ -195,7 +195,7 @@ impl<R: Receive> Batch<R> {
 
     /// Passes what was received at once to `on_packet`, by [`AckReordering`] or as it arrived, up to
     /// [`MAX_OPENINGS_AT_ONCE`].
-    fn hand_over(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
+    fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
         let Self { receive, len, handed_over, moderation, order, .. } = self;
         let mut hand_over = |index| {
             if let Some((header, payload)) = receive.datagram(index) {
@@ -203,10 +203,10 @@ impl<R: Receive> Batch<R> {
             }
         };
         let before = moderation.openings();
-        let is_late = timers::grace().is_some();
+        let is_late = timers::grace_deadline().is_some();
         while handed_over < len {
             match order {
-                Some(order) if *len > 1 => order.at(*handed_over, &mut hand_over),
+                Some(order) if *len > 1 => order.visit_position(*handed_over, &mut hand_over),
                 _ => hand_over(*handed_over),
             }
             *handed_over += 1;

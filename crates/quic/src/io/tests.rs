@@ -6,10 +6,10 @@ use super::{
     receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_OPENINGS_AT_ONCE, Rx},
     transmit::Tx,
 };
-use crate::{identity::Layout, metrics::Metrics};
+use crate::{identity::IdLayout, metrics::QuicMetrics};
 use futures_util::poll;
 use litequic_base::timers;
-use litequic_net::datagram::{Outgoing, Receive, Received, Transmit};
+use litequic_net::datagram::{DatagramHeader, OutgoingBatch, Receive, Transmit};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddressV4},
     io::{
@@ -71,8 +71,8 @@ impl Receive for Endless {
         self.drained
     }
 
-    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
-        let header = Received { path: path((self.port)(index)), ecn: Ecn::Ce };
+    fn datagram(&mut self, index: usize) -> Option<(DatagramHeader, &mut [u8])> {
+        let header = DatagramHeader { path: path((self.port)(index)), ecn: Ecn::Ce };
         self.buffers.get_mut(index).map(|buffer| (header, buffer.as_mut_slice()))
     }
 }
@@ -84,7 +84,7 @@ fn endless(drained: bool) -> (Rx<Endless>, Arc<AtomicUsize>) {
 }
 
 fn rx(endless: Endless, newest_first: bool) -> Rx<Endless> {
-    Rx::new(endless, EndpointHooks { layout: Layout::default(), newest_first, moderation: off() })
+    Rx::new(endless, EndpointHooks { layout: IdLayout::default(), newest_first, moderation: off() })
 }
 
 /// What a socket with these datagrams hands over, by the last byte of each.
@@ -108,15 +108,15 @@ async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_
 #[tokio::test]
 async fn each_batch_has_a_number_of_its_own() {
     let batches = off();
-    let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: batches.clone() };
+    let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: batches.clone() };
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut rx = Rx::new(endless, hooks);
     for number in 1..4 {
         // Every other time it yields.
         while poll!(pin!(rx.ready())).is_pending() {}
-        rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.batch(), number)));
+        rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.current_batch(), number)));
         rx.queue(|batch| batch.for_each(|_, _| panic!("twice")));
-        assert_eq!(batches.batch(), number);
+        assert_eq!(batches.current_batch(), number);
     }
 }
 
@@ -146,11 +146,11 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
         (true, true, true, vec![len]),
     ] {
         let (moderation, batches) = (off(), Arc::new(AtomicUsize::new(0)));
-        let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: moderation.clone() };
+        let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: moderation.clone() };
         let buffers = (0..len).zip(0..).map(|(_, byte)| vec![byte; 4]).collect();
         let mut rx = Rx::new(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, hooks);
         if suspended {
-            timers::suspend();
+            timers::simulate_suspension();
         }
         let (mut seen, mut handed_over) = (Vec::new(), Vec::new());
         for _ in 0..pieces.len() {
@@ -162,14 +162,14 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
             rx.queue(|batch| {
                 batch.for_each(|_, payload| {
                     seen.extend(payload.last().copied());
-                    moderation.urgent();
+                    moderation.count_urgent();
                     if opens {
-                        moderation.opening();
+                        moderation.count_opening();
                     }
                 });
             });
             handed_over.push(seen.len() - before);
-            assert_eq!((batches.load(Relaxed), moderation.batch()), (1, 1));
+            assert_eq!((batches.load(Relaxed), moderation.current_batch()), (1, 1));
         }
         assert_eq!(handed_over, pieces, "drained: {drained}");
         assert!(seen.into_iter().eq((0..len).zip(0..).map(|(_, byte)| byte)));
@@ -208,7 +208,7 @@ async fn after_a_suspension_all_that_waits_in_the_socket_is_handed_over_at_once(
     {
         let (mut rx, batches) = endless(drained);
         if suspended {
-            timers::suspend();
+            timers::simulate_suspension();
         }
         poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
         let mut seen = 0;
@@ -258,8 +258,8 @@ impl Receive for Steady {
         true
     }
 
-    fn datagram(&mut self, _: usize) -> Option<(Received, &mut [u8])> {
-        Some((Received { path: path(1), ecn: Ecn::NotEct }, &mut []))
+    fn datagram(&mut self, _: usize) -> Option<(DatagramHeader, &mut [u8])> {
+        Some((DatagramHeader { path: path(1), ecn: Ecn::NotEct }, &mut []))
     }
 }
 
@@ -267,11 +267,11 @@ impl Receive for Steady {
 async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
     const LASTS: Duration = Duration::from_millis(400);
     for (switch, moderations, datagrams_of_the_last) in [(true, 1, 2), (false, 0, 1)] {
-        let metrics = Arc::<Metrics>::default();
+        let metrics = Arc::<QuicMetrics>::default();
         let moderation = Moderation::new(switch, Arc::clone(&metrics));
         let began = Instant::now();
         let socket = Steady { began, lasts: LASTS, taken: 0, next: Box::pin(sleep_until(began)) };
-        let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: moderation.clone() };
+        let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: moderation.clone() };
         let mut rx = Rx::new(socket, hooks);
         let (mut all, mut last) = (0, 0);
         while began.elapsed() < LASTS {
@@ -279,7 +279,7 @@ async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
             last = 0;
             rx.queue(|batch| batch.for_each(|_, _| last += 1));
             all += last;
-            moderation.path(Duration::from_millis(6));
+            moderation.count_path(Duration::from_millis(6));
         }
         assert_eq!((all, last), (LASTS.as_millis(), datagrams_of_the_last), "{switch}");
         assert_eq!(metrics.receive_moderations.get(), moderations, "{switch}");
@@ -304,14 +304,14 @@ impl Transmit for Kernel {
         if self.no_gso { 1 } else { 64 }
     }
 
-    fn transmit(&mut self, outgoing: &mut Outgoing) {
+    fn transmit(&mut self, outgoing: &mut OutgoingBatch) {
         let left = if self.full.load(Relaxed) { 1 } else { 0 };
         let count = outgoing.messages().len() - left;
         for message in &outgoing.messages()[..count] {
             let port = std::net::SocketAddr::from(message.path.remote_address.0).port();
             self.sent.lock().unwrap().push((port, message.count, message.len));
         }
-        outgoing.remove(count);
+        outgoing.remove_messages(count);
     }
 
     fn poll_writable(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {

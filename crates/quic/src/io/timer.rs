@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The endpoint's clock: the time since it was made.
 #[derive(Debug, Clone)]
-pub(super) struct Clock {
+pub(super) struct EndpointClock {
     #[cfg(not(feature = "fuzzing"))]
     clock: time::StdClock,
     /// tokio's clock, which fuzz targets stop.
@@ -21,7 +21,7 @@ pub(super) struct Clock {
     moderation: Moderation,
 }
 
-impl Clock {
+impl EndpointClock {
     /// A clock whose timers expire when `moderation` has datagrams taken.
     pub(super) fn new(moderation: Moderation) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-impl time::Clock for Clock {
+impl time::Clock for EndpointClock {
     #[cfg(not(feature = "fuzzing"))]
     fn get_time(&self) -> Timestamp {
         self.clock.get_time()
@@ -46,19 +46,19 @@ impl time::Clock for Clock {
     }
 }
 
-impl time::ClockWithTimer for Clock {
-    type Timer = Timer;
+impl time::ClockWithTimer for EndpointClock {
+    type Timer = EndpointTimer;
 
-    fn timer(&self) -> Timer {
+    fn timer(&self) -> EndpointTimer {
         let epoch = Instant::now();
         let moderation = self.moderation.clone();
-        Timer { epoch: (self.get_time(), epoch), moderation, target: None, sleep: Box::pin(sleep_until(epoch)) }
+        EndpointTimer { epoch: (self.get_time(), epoch), moderation, target: None, sleep: Box::pin(sleep_until(epoch)) }
     }
 }
 
 /// Wakes the endpoint at the last time that it requested.
 #[derive(Debug)]
-pub(super) struct Timer {
+pub(super) struct EndpointTimer {
     /// One moment on both clocks.
     epoch: (Timestamp, Instant),
     moderation: Moderation,
@@ -67,15 +67,15 @@ pub(super) struct Timer {
     sleep: Pin<Box<Sleep>>,
 }
 
-impl time::clock::Timer for Timer {
+impl time::clock::Timer for EndpointTimer {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.target.is_none() {
             return Poll::Pending;
         }
         ready!(self.sleep.as_mut().poll(cx));
         if let Some(target) = self.target.take() {
-            timers::expired(target);
-            self.moderation.expired_at(target);
+            timers::record_expiry(target);
+            self.moderation.record_lateness(target);
         }
         Poll::Ready(())
     }
@@ -85,7 +85,7 @@ impl time::clock::Timer for Timer {
     /// datagrams are taken less often, timers expire with them.
     fn update(&mut self, at: Timestamp) {
         let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
-        let target = self.moderation.timer(target);
+        let target = self.moderation.align_timer(target);
         if self.target != Some(target) {
             self.sleep.as_mut().reset(target);
             self.target = Some(target);
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_fires_once_at_the_last_time_that_was_named() {
-        let clock = Clock::new(Moderation::new(false, Arc::default()));
+        let clock = EndpointClock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let start = Instant::now();
         assert!(poll!(pin!(timer.ready())).is_pending(), "no time was named");
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_not_moved_within_a_millisecond() {
-        let clock = Clock::new(Moderation::new(false, Arc::default()));
+        let clock = EndpointClock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let base = timer.epoch.0 + Duration::from_millis(50);
         timer.update(base);

@@ -1,7 +1,7 @@
 //! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
 
 use super::yield_to_runtime::yield_to_runtime;
-use litequic_net::datagram::{Outgoing, Transmit};
+use litequic_net::datagram::{OutgoingBatch, Transmit};
 use s2n_quic_core::{
     event::EndpointPublisher,
     io::tx::{self, Error, Message, Outcome, PayloadBuffer, Queue},
@@ -14,11 +14,11 @@ use std::{
 
 /// Bytes that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
 /// each.
-const TURN: usize = 4 * 63 * 1024;
+const MAX_TURN_BYTES: usize = 4 * 63 * 1024;
 
 /// The sending half of a socket, as s2n-quic requires it.
 pub(super) struct Tx<T> {
-    queue: Gathering<T>,
+    queue: TxQueue<T>,
     state: TxState,
 }
 
@@ -37,9 +37,9 @@ enum TxState {
 
 /// The datagrams that gather, and are sent when the buffer is full or the endpoint has nothing more to send. [`Queue`]
 /// has no lifetime, so it owns what it fills.
-pub(super) struct Gathering<T> {
+pub(super) struct TxQueue<T> {
     transmit: T,
-    outgoing: Outgoing,
+    outgoing: OutgoingBatch,
     /// The socket did not take everything.
     blocked: bool,
     /// Bytes of this turn so far.
@@ -50,15 +50,15 @@ pub(super) struct Gathering<T> {
 
 impl<T: Transmit> Tx<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
-        let outgoing = Outgoing::new(max_datagram);
-        let queue = Gathering { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
+        let outgoing = OutgoingBatch::new(max_datagram);
+        let queue = TxQueue { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
         Self { queue, state: TxState::Open }
     }
 }
 
 impl<T: Transmit> tx::Tx for Tx<T> {
     type PathHandle = Tuple;
-    type Queue = Gathering<T>;
+    type Queue = TxQueue<T>;
     type Error = io::Error;
 
     /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
@@ -72,7 +72,7 @@ impl<T: Transmit> tx::Tx for Tx<T> {
             TxState::Ready => {}
             TxState::Blocked => loop {
                 ready!(self.queue.transmit.poll_writable(cx))?;
-                self.queue.send();
+                self.queue.send_gathered();
                 if !self.queue.blocked {
                     break;
                 }
@@ -82,16 +82,16 @@ impl<T: Transmit> tx::Tx for Tx<T> {
         Poll::Ready(Ok(()))
     }
 
-    fn queue<F: FnOnce(&mut Gathering<T>)>(&mut self, f: F) {
+    fn queue<F: FnOnce(&mut TxQueue<T>)>(&mut self, f: F) {
         if self.queue.blocked {
             // For the endpoint's timers; it finds no room.
             f(&mut self.queue);
             return;
         }
-        self.queue.begin_turn();
+        self.queue.begin_send_turn();
         f(&mut self.queue);
-        self.queue.send();
-        self.state = match (self.queue.blocked, self.queue.bytes >= TURN) {
+        self.queue.send_gathered();
+        self.state = match (self.queue.blocked, self.queue.bytes >= MAX_TURN_BYTES) {
             (true, _) => TxState::Blocked,
             (false, true) => TxState::OwesTurn,
             (false, false) => TxState::Open,
@@ -103,8 +103,8 @@ impl<T: Transmit> tx::Tx for Tx<T> {
     }
 }
 
-impl<T: Transmit> Gathering<T> {
-    fn begin_turn(&mut self) {
+impl<T: Transmit> TxQueue<T> {
+    fn begin_send_turn(&mut self) {
         self.bytes = 0;
         self.update_gso();
     }
@@ -116,7 +116,7 @@ impl<T: Transmit> Gathering<T> {
         self.joins = max_segments > 1;
     }
 
-    fn send(&mut self) {
+    fn send_gathered(&mut self) {
         if !self.outgoing.is_empty() {
             self.transmit.transmit(&mut self.outgoing);
             self.update_gso();
@@ -125,49 +125,50 @@ impl<T: Transmit> Gathering<T> {
     }
 
     /// Room for a datagram that begins a message, made by sending what is there.
-    fn make_room(&mut self) -> Result<(), Error> {
-        if !self.blocked && self.bytes < TURN && self.outgoing.is_full() {
-            self.send();
+    fn make_message_room(&mut self) -> Result<(), Error> {
+        if !self.blocked && self.bytes < MAX_TURN_BYTES && self.outgoing.is_buffer_full() {
+            self.send_gathered();
         }
         if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
     }
 
-    fn written(&mut self, len: usize) -> Result<Outcome, Error> {
+    fn record_written(&mut self, len: usize) -> Result<Outcome, Error> {
         self.bytes += len;
         if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
     }
 }
 
-impl<T: Transmit> Queue for Gathering<T> {
+impl<T: Transmit> Queue for TxQueue<T> {
     type Handle = Tuple;
 
     const SUPPORTS_ECN: bool = true;
 
     fn push<M: Message<Handle = Tuple>>(&mut self, mut message: M) -> Result<Outcome, Error> {
-        if let Some(open) = self.outgoing.open() {
+        if let Some(open) = self.outgoing.joinable_message() {
             let index = open.count;
             if message.can_gso(open.segment, index)
                 && message.path_handle().strict_eq(&open.path)
                 && message.ecn() == open.ecn
             {
-                let len = self.outgoing.join(|room| message.write_payload(PayloadBuffer::new(room), index))?;
-                return self.written(len);
+                let len = self.outgoing.join_message(|room| message.write_payload(PayloadBuffer::new(room), index))?;
+                return self.record_written(len);
             }
         }
-        self.make_room()?;
+        self.make_message_room()?;
         let (path, ecn) = (*message.path_handle(), message.ecn());
         let joinable = self.joins && message.can_gso(self.max_datagram, 0);
-        let len =
-            self.outgoing.begin(path, ecn, joinable, |room| message.write_payload(PayloadBuffer::new(room), 0))?;
-        self.written(len)
+        let len = self
+            .outgoing
+            .begin_message(path, ecn, joinable, |room| message.write_payload(PayloadBuffer::new(room), 0))?;
+        self.record_written(len)
     }
 
     /// Called between connections, which must not share a message.
     fn flush(&mut self) {
-        self.outgoing.close();
+        self.outgoing.close_message();
     }
 
     fn capacity(&self) -> usize {
-        if self.blocked || self.bytes >= TURN { 0 } else { usize::MAX }
+        if self.blocked || self.bytes >= MAX_TURN_BYTES { 0 } else { usize::MAX }
     }
 }

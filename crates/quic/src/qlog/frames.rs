@@ -1,8 +1,8 @@
 //! The frames of a decrypted packet as qlog has them (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
 //! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths stay. Pure.
 
-use super::json::{Array, Object};
-use crate::wire::frame::{AckRanges, Frame, FrameIter, kind};
+use super::json::{JsonArray, JsonObject};
+use crate::wire::frame::{AckRanges, FrameIter, WireFrame, kind};
 use std::time::Duration;
 
 /// ACK_FREQUENCY's values (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may set.
@@ -16,174 +16,184 @@ pub(super) struct AckFrequencyFrame {
 
 /// Writes the frames of `payload` to `frames`. Delays of ACK frames have a unit of `exponent` (RFC 9000 §18.2). Returns
 /// the ACK_FREQUENCY frame, if there is one.
-pub(super) fn write(frames: &mut Array<'_>, payload: &[u8], exponent: u8) -> Option<AckFrequencyFrame> {
+pub(super) fn write_frames(frames: &mut JsonArray<'_>, payload: &[u8], exponent: u8) -> Option<AckFrequencyFrame> {
     let (mut iter, mut at, mut ack_frequency) = (FrameIter::new(payload), 0, None);
     for frame in iter.by_ref() {
-        padding(frames, frame.range.start.saturating_sub(at));
+        write_padding(frames, frame.range.start.saturating_sub(at));
         at = frame.range.end;
-        frames.object(|object| one(object, &frame, exponent));
+        frames.push_object(|object| write_frame_object(object, &frame, exponent));
         if frame.kind == kind::ACK_FREQUENCY {
             ack_frequency =
-                frame.integers().map(|[sequence_number, threshold, delay, reordering_threshold]| AckFrequencyFrame {
-                    sequence_number,
-                    ack_eliciting_threshold: threshold,
-                    requested_max_ack_delay: Duration::from_micros(delay),
-                    reordering_threshold,
+                frame.leading_integers().map(|[sequence_number, threshold, delay, reordering_threshold]| {
+                    AckFrequencyFrame {
+                        sequence_number,
+                        ack_eliciting_threshold: threshold,
+                        requested_max_ack_delay: Duration::from_micros(delay),
+                        reordering_threshold,
+                    }
                 });
         }
     }
     let rest = payload.len().saturating_sub(at);
-    if iter.is_done() {
-        padding(frames, rest);
+    if iter.is_fully_parsed() {
+        write_padding(frames, rest);
     } else {
         // A frame that cannot be read, and what follows.
         let kind = payload.get(at..).and_then(|rest| rest.iter().find(|byte| **byte != 0));
-        frames.object(|object| {
-            object.word("frame_type", "unknown").number("frame_type_bytes", kind.copied().unwrap_or_default());
-            length(object, rest);
+        frames.push_object(|object| {
+            object.add_word("frame_type", "unknown").add_number("frame_type_bytes", kind.copied().unwrap_or_default());
+            write_length(object, rest);
         });
     }
     ack_frequency
 }
 
-fn padding(frames: &mut Array<'_>, bytes: usize) {
+fn write_padding(frames: &mut JsonArray<'_>, bytes: usize) {
     if bytes > 0 {
-        frames.object(|object| length(object.word("frame_type", "padding"), bytes));
+        frames.push_object(|object| write_length(object.add_word("frame_type", "padding"), bytes));
     }
 }
 
-fn length(object: &mut Object<'_>, bytes: usize) {
-    object.object("raw", |raw| _ = raw.number("length", bytes as u64));
+fn write_length(object: &mut JsonObject<'_>, bytes: usize) {
+    object.add_object("raw", |raw| _ = raw.add_number("length", bytes as u64));
 }
 
-fn one(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) {
-    if known(object, frame, exponent).is_none() {
+fn write_frame_object(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) {
+    if write_known_frame(object, frame, exponent).is_none() {
         // Without a member of another kind: its body was read before the first was written.
-        object.word("frame_type", "unknown").number("frame_type_bytes", frame.kind);
-        length(object, frame.range.len());
+        object.add_word("frame_type", "unknown").add_number("frame_type_bytes", frame.kind);
+        write_length(object, frame.range.len());
     }
 }
 
 /// Writes a frame that qlog has a form for; `None`, with nothing written, for others.
-fn known(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) -> Option<()> {
-    let first = || frame.integers().map(|[first]| first);
+fn write_known_frame(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -> Option<()> {
+    let first = || frame.leading_integers().map(|[first]| first);
     let kind_of = |bidirectional: u64| if frame.kind == bidirectional { "bidirectional" } else { "unidirectional" };
     match frame.kind {
-        0x01 => _ = object.word("frame_type", "ping"),
-        kind::ACK | kind::ACK_ECN => ack(object, frame, exponent)?,
+        0x01 => _ = object.add_word("frame_type", "ping"),
+        kind::ACK | kind::ACK_ECN => write_ack(object, frame, exponent)?,
         kind::RESET_STREAM => {
-            let [stream, code, size] = frame.integers()?;
-            object.word("frame_type", "reset_stream").number("stream_id", stream);
-            object.word("error", "unknown").number("error_code", code).number("final_size", size);
+            let [stream, code, size] = frame.leading_integers()?;
+            object.add_word("frame_type", "reset_stream").add_number("stream_id", stream);
+            object.add_word("error", "unknown").add_number("error_code", code).add_number("final_size", size);
         }
         kind::STOP_SENDING => {
-            let [stream, code] = frame.integers()?;
-            object.word("frame_type", "stop_sending").number("stream_id", stream);
-            object.word("error", "unknown").number("error_code", code);
+            let [stream, code] = frame.leading_integers()?;
+            object.add_word("frame_type", "stop_sending").add_number("stream_id", stream);
+            object.add_word("error", "unknown").add_number("error_code", code);
         }
         kind::CRYPTO => {
-            let [offset, bytes] = frame.integers()?;
-            object.word("frame_type", "crypto").number("offset", offset);
-            object.object("raw", |raw| {
-                raw.number("length", frame.range.len() as u64).number("payload_length", bytes);
+            let [offset, bytes] = frame.leading_integers()?;
+            object.add_word("frame_type", "crypto").add_number("offset", offset);
+            object.add_object("raw", |raw| {
+                raw.add_number("length", frame.range.len() as u64).add_number("payload_length", bytes);
             });
         }
         0x07 => {
             let bytes = first()?;
-            object.word("frame_type", "new_token").object("token", |token| {
-                token.word("type", "resumption").object("raw", |raw| _ = raw.number("length", bytes));
+            object.add_word("frame_type", "new_token").add_object("token", |token| {
+                token.add_word("type", "resumption").add_object("raw", |raw| _ = raw.add_number("length", bytes));
             });
         }
-        kind::STREAM..=kind::STREAM_LAST => stream(object, frame)?,
-        0x10 => _ = object.word("frame_type", "max_data").number("maximum", first()?),
+        kind::STREAM..=kind::STREAM_LAST => write_stream(object, frame)?,
+        0x10 => _ = object.add_word("frame_type", "max_data").add_number("maximum", first()?),
         kind::MAX_STREAM_DATA => {
-            let [stream, maximum] = frame.integers()?;
-            object.word("frame_type", "max_stream_data").number("stream_id", stream).number("maximum", maximum);
+            let [stream, maximum] = frame.leading_integers()?;
+            object
+                .add_word("frame_type", "max_stream_data")
+                .add_number("stream_id", stream)
+                .add_number("maximum", maximum);
         }
         kind::MAX_STREAMS | kind::MAX_STREAMS_UNI => {
-            object.word("frame_type", "max_streams").word("stream_type", kind_of(kind::MAX_STREAMS));
-            object.number("maximum", first()?);
+            object.add_word("frame_type", "max_streams").add_word("stream_type", kind_of(kind::MAX_STREAMS));
+            object.add_number("maximum", first()?);
         }
-        kind::DATA_BLOCKED => _ = object.word("frame_type", "data_blocked").number("limit", first()?),
+        kind::DATA_BLOCKED => _ = object.add_word("frame_type", "data_blocked").add_number("limit", first()?),
         kind::STREAM_DATA_BLOCKED => {
-            let [stream, limit] = frame.integers()?;
-            object.word("frame_type", "stream_data_blocked").number("stream_id", stream).number("limit", limit);
+            let [stream, limit] = frame.leading_integers()?;
+            object
+                .add_word("frame_type", "stream_data_blocked")
+                .add_number("stream_id", stream)
+                .add_number("limit", limit);
         }
         kind::STREAMS_BLOCKED | kind::STREAMS_BLOCKED_UNI => {
-            object.word("frame_type", "streams_blocked").word("stream_type", kind_of(kind::STREAMS_BLOCKED));
-            object.number("limit", first()?);
+            object.add_word("frame_type", "streams_blocked").add_word("stream_type", kind_of(kind::STREAMS_BLOCKED));
+            object.add_number("limit", first()?);
         }
-        kind::NEW_CONNECTION_ID => new_connection_id(object, frame)?,
-        0x19 => _ = object.word("frame_type", "retire_connection_id").number("sequence_number", first()?),
-        kind::PATH_CHALLENGE => _ = object.word("frame_type", "path_challenge"),
-        kind::PATH_RESPONSE => _ = object.word("frame_type", "path_response"),
-        kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => connection_close(object, frame)?,
-        kind::HANDSHAKE_DONE => _ = object.word("frame_type", "handshake_done"),
-        kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => length(object.word("frame_type", "datagram"), frame.range.len()),
+        kind::NEW_CONNECTION_ID => write_new_connection_id(object, frame)?,
+        0x19 => _ = object.add_word("frame_type", "retire_connection_id").add_number("sequence_number", first()?),
+        kind::PATH_CHALLENGE => _ = object.add_word("frame_type", "path_challenge"),
+        kind::PATH_RESPONSE => _ = object.add_word("frame_type", "path_response"),
+        kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => write_connection_close(object, frame)?,
+        kind::HANDSHAKE_DONE => _ = object.add_word("frame_type", "handshake_done"),
+        kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => {
+            write_length(object.add_word("frame_type", "datagram"), frame.range.len())
+        }
         _ => return None,
     }
     Some(())
 }
 
-fn ack(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) -> Option<()> {
-    let [_, delay, _] = frame.integers()?;
+fn write_ack(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -> Option<()> {
+    let [_, delay, _] = frame.leading_integers()?;
     let ranges = AckRanges::new(frame.body)?;
-    object.word("frame_type", "ack");
+    object.add_word("frame_type", "ack");
     let delay = delay.checked_shl(exponent.into()).filter(|micros| micros >> exponent.min(63) == delay);
     if let Some(delay) = delay {
-        object.millis("ack_delay", Duration::from_micros(delay));
+        object.add_millis("ack_delay", Duration::from_micros(delay));
     }
-    object.array("acked_ranges", |array| {
+    object.add_array("acked_ranges", |array| {
         // One that goes below 0 ends them: s2n-quic closes the connection for it.
-        ranges.map_while(Result::ok).for_each(|range| array.range(range.low, range.high));
+        ranges.map_while(Result::ok).for_each(|range| array.push_range(range.low, range.high));
     });
     if frame.kind == kind::ACK_ECN
-        && let Some([ect0, ect1, ce]) = frame.last_integers()
+        && let Some([ect0, ect1, ce]) = frame.ecn_counts()
     {
-        object.number("ect1", ect1).number("ect0", ect0).number("ce", ce);
+        object.add_number("ect1", ect1).add_number("ect0", ect0).add_number("ce", ce);
     }
     Some(())
 }
 
-fn stream(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
-    let [stream] = frame.integers()?;
+fn write_stream(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
+    let [stream] = frame.leading_integers()?;
     let offset = frame.stream_offset()?;
     let bytes = frame.stream_len()?;
-    object.word("frame_type", "stream").number("stream_id", stream).number("offset", offset);
-    object.flag("fin", frame.kind & 0x01 != 0).object("raw", |raw| {
-        raw.number("length", frame.range.len() as u64).number("payload_length", bytes as u64);
+    object.add_word("frame_type", "stream").add_number("stream_id", stream).add_number("offset", offset);
+    object.add_flag("fin", frame.kind & 0x01 != 0).add_object("raw", |raw| {
+        raw.add_number("length", frame.range.len() as u64).add_number("payload_length", bytes as u64);
     });
     Some(())
 }
 
 /// Without the stateless reset token, which would let its reader end the connection.
-fn new_connection_id(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
-    let [sequence_number, retire_prior_to] = frame.integers()?;
+fn write_new_connection_id(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
+    let [sequence_number, retire_prior_to] = frame.leading_integers()?;
     let end = frame.body.len().checked_sub(16)?;
     let integers = frame.integers_len(2)?;
     let id = frame.body.get(integers + 1..end)?;
-    object.word("frame_type", "new_connection_id").number("sequence_number", sequence_number);
-    object.number("retire_prior_to", retire_prior_to).number("connection_id_length", id.len() as u64);
-    object.hex("connection_id", id);
+    object.add_word("frame_type", "new_connection_id").add_number("sequence_number", sequence_number);
+    object.add_number("retire_prior_to", retire_prior_to).add_number("connection_id_length", id.len() as u64);
+    object.add_hex("connection_id", id);
     Some(())
 }
 
-fn connection_close(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
+fn write_connection_close(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
     let is_transport = frame.kind == kind::CONNECTION_CLOSE;
-    let [code] = frame.integers()?;
+    let [code] = frame.leading_integers()?;
     let reason = frame.body.get(frame.integers_len(if is_transport { 3 } else { 2 })?..)?;
-    object.word("frame_type", "connection_close");
-    object.word("error_space", if is_transport { "transport" } else { "application" });
-    error(object, "error", code, is_transport);
-    if let (true, Some([_, cause])) = (is_transport, frame.integers()) {
-        object.number("trigger_frame_type", cause);
+    object.add_word("frame_type", "connection_close");
+    object.add_word("error_space", if is_transport { "transport" } else { "application" });
+    write_error_code(object, "error", code, is_transport);
+    if let (true, Some([_, cause])) = (is_transport, frame.leading_integers()) {
+        object.add_number("trigger_frame_type", cause);
     }
-    object.text("reason", &String::from_utf8_lossy(reason));
+    object.add_text("reason", &String::from_utf8_lossy(reason));
     Some(())
 }
 
 /// Writes an error code, of the transport or of the application, by its name.
-pub(super) fn error(object: &mut Object<'_>, member: &str, code: u64, is_transport: bool) {
+pub(super) fn write_error_code(object: &mut JsonObject<'_>, member: &str, code: u64, is_transport: bool) {
     /// By their codes (RFC 9000 §20.1).
     const NAMES: [&str; 17] = [
         "no_error",
@@ -206,11 +216,11 @@ pub(super) fn error(object: &mut Object<'_>, member: &str, code: u64, is_transpo
     ];
     let name = usize::try_from(code).ok().filter(|_| is_transport).and_then(|code| NAMES.get(code));
     match name {
-        Some(name) => _ = object.word(member, name),
+        Some(name) => _ = object.add_word(member, name),
         None if is_transport && (0x100..0x200).contains(&code) => {
-            object.word(member, &format!("crypto_error_{code:#x}"));
+            object.add_word(member, &format!("crypto_error_{code:#x}"));
         }
-        None => _ = object.word(member, "unknown").number("error_code", code),
+        None => _ = object.add_word(member, "unknown").add_number("error_code", code),
     }
 }
 
@@ -222,7 +232,7 @@ mod tests {
 
     fn written(payload: &[u8]) -> Json {
         let mut out = Vec::new();
-        Object::new(&mut out).array("frames", |frames| _ = write(frames, payload, 3));
+        JsonObject::new(&mut out).add_array("frames", |frames| _ = write_frames(frames, payload, 3));
         serde_json::from_slice::<Json>(&out).unwrap()["frames"].take()
     }
 
@@ -310,7 +320,8 @@ mod tests {
         }
         let mut out = Vec::new();
         let mut ack_frequency = None;
-        Object::new(&mut out).array("", |frames| ack_frequency = write(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
+        JsonObject::new(&mut out)
+            .add_array("", |frames| ack_frequency = write_frames(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
         let expected = AckFrequencyFrame {
             sequence_number: 1,
             ack_eliciting_threshold: 9,

@@ -3,25 +3,25 @@
 use std::{io::Write as _, time::Duration};
 
 /// An object that is being written; complete once it is dropped.
-pub(super) struct Object<'a> {
+pub(super) struct JsonObject<'a> {
     out: &'a mut Vec<u8>,
     is_empty: bool,
 }
 
 /// An array that is being written; complete once it is dropped.
-pub(super) struct Array<'a> {
+pub(super) struct JsonArray<'a> {
     out: &'a mut Vec<u8>,
     is_empty: bool,
 }
 
-impl<'a> Object<'a> {
+impl<'a> JsonObject<'a> {
     /// Begins an object at the end of `out`.
     pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, is_empty: true }
     }
 
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    fn write_name(&mut self, name: &str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.is_empty) {
             self.out.push(b',');
         }
@@ -32,8 +32,8 @@ impl<'a> Object<'a> {
     }
 
     /// A text of litequic's own, which has no character that JSON escapes.
-    pub(super) fn word(&mut self, name: &str, word: &str) -> &mut Self {
-        let out = self.name(name);
+    pub(super) fn add_word(&mut self, name: &str, word: &str) -> &mut Self {
+        let out = self.write_name(name);
         out.push(b'"');
         out.extend_from_slice(word.as_bytes());
         out.push(b'"');
@@ -41,68 +41,68 @@ impl<'a> Object<'a> {
     }
 
     /// A text of any characters.
-    pub(super) fn text(&mut self, name: &str, text: &str) -> &mut Self {
+    pub(super) fn add_text(&mut self, name: &str, text: &str) -> &mut Self {
         // Writing a text to memory does not fail.
-        let _ = serde_json::to_writer(self.name(name), text);
+        let _ = serde_json::to_writer(self.write_name(name), text);
         self
     }
 
     /// A number.
-    pub(super) fn number(&mut self, name: &str, number: impl Into<u64>) -> &mut Self {
-        write(self.name(name), format_args!("{}", number.into()));
+    pub(super) fn add_number(&mut self, name: &str, number: impl Into<u64>) -> &mut Self {
+        write_formatted(self.write_name(name), format_args!("{}", number.into()));
         self
     }
 
     /// A time in milliseconds, with the microseconds behind the point.
-    pub(super) fn millis(&mut self, name: &str, time: Duration) -> &mut Self {
+    pub(super) fn add_millis(&mut self, name: &str, time: Duration) -> &mut Self {
         let micros = time.as_micros();
-        write(self.name(name), format_args!("{}.{:03}", micros / 1_000, micros % 1_000));
+        write_formatted(self.write_name(name), format_args!("{}.{:03}", micros / 1_000, micros % 1_000));
         self
     }
 
     /// True or false.
-    pub(super) fn flag(&mut self, name: &str, is_on: bool) -> &mut Self {
-        self.name(name).extend_from_slice(if is_on { b"true" } else { b"false" });
+    pub(super) fn add_flag(&mut self, name: &str, is_on: bool) -> &mut Self {
+        self.write_name(name).extend_from_slice(if is_on { b"true" } else { b"false" });
         self
     }
 
     /// Bytes, in hexadecimal.
-    pub(super) fn hex(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
-        let out = self.name(name);
+    pub(super) fn add_hex(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
+        let out = self.write_name(name);
         out.push(b'"');
         for byte in bytes {
-            write(out, format_args!("{byte:02x}"));
+            write_formatted(out, format_args!("{byte:02x}"));
         }
         out.push(b'"');
         self
     }
 
     /// An object.
-    pub(super) fn object(&mut self, name: &str, members: impl FnOnce(&mut Object<'_>)) -> &mut Self {
-        members(&mut Object::new(self.name(name)));
+    pub(super) fn add_object(&mut self, name: &str, members: impl FnOnce(&mut JsonObject<'_>)) -> &mut Self {
+        members(&mut JsonObject::new(self.write_name(name)));
         self
     }
 
     /// An array.
-    pub(super) fn array(&mut self, name: &str, items: impl FnOnce(&mut Array<'_>)) -> &mut Self {
-        items(&mut Array::new(self.name(name)));
+    pub(super) fn add_array(&mut self, name: &str, items: impl FnOnce(&mut JsonArray<'_>)) -> &mut Self {
+        items(&mut JsonArray::new(self.write_name(name)));
         self
     }
 }
 
-impl Drop for Object<'_> {
+impl Drop for JsonObject<'_> {
     fn drop(&mut self) {
         self.out.push(b'}');
     }
 }
 
-impl<'a> Array<'a> {
+impl<'a> JsonArray<'a> {
     fn new(out: &'a mut Vec<u8>) -> Self {
         out.push(b'[');
         Self { out, is_empty: true }
     }
 
-    fn next(&mut self) -> &mut Vec<u8> {
+    fn begin_item(&mut self) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.is_empty) {
             self.out.push(b',');
         }
@@ -110,35 +110,35 @@ impl<'a> Array<'a> {
     }
 
     /// An object.
-    pub(super) fn object(&mut self, members: impl FnOnce(&mut Object<'_>)) {
-        members(&mut Object::new(self.next()));
+    pub(super) fn push_object(&mut self, members: impl FnOnce(&mut JsonObject<'_>)) {
+        members(&mut JsonObject::new(self.begin_item()));
     }
 
     /// A text of litequic's own.
-    pub(super) fn word(&mut self, word: &str) {
-        let out = self.next();
+    pub(super) fn push_word(&mut self, word: &str) {
+        let out = self.begin_item();
         out.push(b'"');
         out.extend_from_slice(word.as_bytes());
         out.push(b'"');
     }
 
     /// One number, or two.
-    pub(super) fn range(&mut self, low: u64, high: u64) {
-        let out = self.next();
+    pub(super) fn push_range(&mut self, low: u64, high: u64) {
+        let out = self.begin_item();
         match low == high {
-            true => write(out, format_args!("[{low}]")),
-            false => write(out, format_args!("[{low},{high}]")),
+            true => write_formatted(out, format_args!("[{low}]")),
+            false => write_formatted(out, format_args!("[{low},{high}]")),
         }
     }
 }
 
-impl Drop for Array<'_> {
+impl Drop for JsonArray<'_> {
     fn drop(&mut self) {
         self.out.push(b']');
     }
 }
 
-fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+fn write_formatted(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // Writing to memory does not fail.
     let _ = out.write_fmt(text);
 }
@@ -150,19 +150,19 @@ mod tests {
     #[test]
     fn members_and_items_are_separated_and_texts_escaped() {
         let mut out = Vec::new();
-        Object::new(&mut out)
-            .word("a", "b")
-            .text("t", "\"\n\u{1}ü")
-            .number("n", 7_u32)
-            .millis("m", Duration::from_micros(1_002_003))
-            .flag("f", true)
-            .hex("h", &[0, 0xab])
-            .object("o", |_| {})
-            .array("r", |ranges| {
-                ranges.range(1, 1);
-                ranges.range(3, 9);
-                ranges.word("w");
-                ranges.object(|one| _ = one.flag("x", false));
+        JsonObject::new(&mut out)
+            .add_word("a", "b")
+            .add_text("t", "\"\n\u{1}ü")
+            .add_number("n", 7_u32)
+            .add_millis("m", Duration::from_micros(1_002_003))
+            .add_flag("f", true)
+            .add_hex("h", &[0, 0xab])
+            .add_object("o", |_| {})
+            .add_array("r", |ranges| {
+                ranges.push_range(1, 1);
+                ranges.push_range(3, 9);
+                ranges.push_word("w");
+                ranges.push_object(|one| _ = one.add_flag("x", false));
             });
         let expected = r#"{"a":"b","t":"\"\n\u0001ü","n":7,"m":1002.003,"f":true,"h":"00ab","o":{},"r":[[1],[3,9],"w",{"x":false}]}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -15,5 +15,5 @@ mod log;
 mod order;
 mod parameters;
 
-pub(super) use log::{ConnectionLog, LogMetrics, PacketKind};
+pub(super) use log::{ConnectionLog, LogMetrics, LoggedPacket};
 pub use order::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};

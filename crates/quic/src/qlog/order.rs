@@ -1,7 +1,7 @@
 //! An operator's order to log connections: which, how many, and the way of their lines from workers to the control
 //! thread. A reader that is too slow loses events, which are counted; no worker waits for it.
 
-use super::json::Object;
+use super::json::JsonObject;
 use litequic_base::network::Network;
 use litequic_telemetry::clients::{Selection, Selector};
 use std::{
@@ -20,16 +20,16 @@ pub const MAX_CONNECTIONS_LOGGED: usize = 8;
 pub const MAX_LOG_BYTES: usize = 64 << 20;
 
 /// Bytes of lines of an order that a worker holds at most until they are read.
-const MAX_HELD: usize = 256 << 10;
+const MAX_UNREAD_BYTES: usize = 256 << 10;
 /// Bytes of lines that wake the reader, which otherwise reads four times a second: a wake costs a system call.
-const ENOUGH: usize = 64 << 10;
+const WAKE_BYTES: usize = 64 << 10;
 /// A record's first byte (RFC 7464 §2.2).
 pub(super) const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// An order, shared by the control thread and the workers.
 #[derive(Debug)]
 pub struct LogOrder {
-    clients: Clients,
+    clients: LoggedClients,
     /// Connections that begin from now on, rather than those that are open.
     next: bool,
     /// Leaves clients' addresses out.
@@ -52,7 +52,7 @@ pub struct LogOrder {
 
 /// The clients whose connections are meant.
 #[derive(Debug, Clone, Copy)]
-enum Clients {
+enum LoggedClients {
     Address(SocketAddr),
     Network(Network),
 }
@@ -70,16 +70,16 @@ pub enum LogEnd {
 
 impl LogOrder {
     /// An order for the connection of the client at `address`.
-    pub fn of_address(address: SocketAddr, workers: usize) -> Self {
-        Self::new(Clients::Address(SocketAddr::new(address.ip().to_canonical(), address.port())), 1, workers)
+    pub fn for_address(address: SocketAddr, workers: usize) -> Self {
+        Self::new(LoggedClients::Address(SocketAddr::new(address.ip().to_canonical(), address.port())), 1, workers)
     }
 
     /// An order for `connections` connections of clients in `network`.
-    pub fn of_network(network: Network, connections: usize, workers: usize) -> Self {
-        Self::new(Clients::Network(network), connections.min(MAX_CONNECTIONS_LOGGED), workers)
+    pub fn for_network(network: Network, connections: usize, workers: usize) -> Self {
+        Self::new(LoggedClients::Network(network), connections.min(MAX_CONNECTIONS_LOGGED), workers)
     }
 
-    fn new(clients: Clients, places: usize, workers: usize) -> Self {
+    fn new(clients: LoggedClients, places: usize, workers: usize) -> Self {
         Self {
             clients,
             next: false,
@@ -97,53 +97,55 @@ impl LogOrder {
 
     /// Has the next connection logged that begins, instead of those that are open.
     #[must_use]
-    pub fn of_next(self) -> Self {
+    pub fn for_next(self) -> Self {
         Self { next: true, places: AtomicUsize::new(1), ..self }
     }
 
     /// Leaves clients' addresses out.
     #[must_use]
-    pub fn anonymous(self) -> Self {
+    pub fn without_addresses(self) -> Self {
         Self { anonymous: true, ..self }
     }
 
     /// The connections that are meant, among those of a list.
-    pub fn selection(&self) -> Selection {
+    pub fn client_selection(&self) -> Selection {
         let client = match self.clients {
-            Clients::Address(address) => Selector::Address(address),
-            Clients::Network(network) => Selector::Network(network),
+            LoggedClients::Address(address) => Selector::Address(address),
+            LoggedClients::Network(network) => Selector::Network(network),
         };
         Selection { client: Some(client), protocol: None }
     }
 
     /// Whether there is no place for another log.
-    pub fn is_full(&self) -> bool {
+    pub fn is_used_up(&self) -> bool {
         self.places.load(Relaxed) == 0
     }
 
     /// Whether connections are meant that begin from now on.
-    pub const fn is_of_next(&self) -> bool {
+    pub const fn is_for_next(&self) -> bool {
         self.next
     }
 
     /// Whether a connection of the client at `address` is meant.
-    pub(crate) fn selects(&self, address: SocketAddr) -> bool {
+    pub(crate) fn selects_client(&self, address: SocketAddr) -> bool {
         match self.clients {
-            Clients::Address(client) => client.port() == address.port() && client.ip() == address.ip().to_canonical(),
-            Clients::Network(network) => network.contains(address.ip()),
+            LoggedClients::Address(client) => {
+                client.port() == address.port() && client.ip() == address.ip().to_canonical()
+            }
+            LoggedClients::Network(network) => network.contains_address(address.ip()),
         }
     }
 
     /// Takes the place of another log, which begins now, and returns its number, from 1 on, and the time; `None` if
     /// there is none left.
-    pub(super) fn begin(&self) -> Option<(usize, Instant)> {
+    pub(super) fn begin_log(&self) -> Option<(usize, Instant)> {
         self.places.fetch_update(Relaxed, Relaxed, |places| places.checked_sub(1)).ok()?;
         let index = self.begun.fetch_add(1, Relaxed);
         Some((index + 1, *self.epochs.get(index)?.get_or_init(Instant::now)))
     }
 
     /// The log number `log` has ended, whose last `omitted` events were left out.
-    pub(super) fn end_one(&self, log: usize, omitted: u64) {
+    pub(super) fn end_one_log(&self, log: usize, omitted: u64) {
         if let Some(of_log) = self.omitted.get(log.wrapping_sub(1)) {
             of_log.store(omitted, Relaxed);
         }
@@ -152,7 +154,7 @@ impl LogOrder {
     }
 
     /// The order is over: its logs are dropped.
-    pub fn end(&self) {
+    pub fn end_order(&self) {
         self.is_over.store(true, Relaxed);
     }
 
@@ -162,33 +164,33 @@ impl LogOrder {
     }
 
     /// Logs that have begun.
-    pub fn logs(&self) -> usize {
+    pub fn begun_logs(&self) -> usize {
         self.begun.load(Relaxed)
     }
 
     /// Whether every log that was to begin has ended.
-    pub fn has_ended(&self) -> bool {
+    pub fn has_all_ended(&self) -> bool {
         let begun = self.begun.load(Relaxed);
         let waits = self.next && self.places.load(Relaxed) > 0;
         !waits && begun == self.ended.load(Relaxed)
     }
 
     /// Hands `lines` of `worker` over. Returns whether there was room for them.
-    pub fn push(&self, worker: usize, lines: &[u8]) -> bool {
+    pub fn hand_over_lines(&self, worker: usize, lines: &[u8]) -> bool {
         let Some(pipe) = self.pipes.get(worker) else { return false };
         let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.len() + lines.len() > MAX_HELD {
+        if held.len() + lines.len() > MAX_UNREAD_BYTES {
             return false;
         }
         let before = held.len();
         let needed = before + lines.len();
         if needed > held.capacity() {
             // By itself a vector might take twice as much as it may hold.
-            let capacity = held.capacity().saturating_mul(2).clamp(needed, MAX_HELD);
+            let capacity = held.capacity().saturating_mul(2).clamp(needed, MAX_UNREAD_BYTES);
             held.reserve_exact(capacity - before);
         }
         held.extend_from_slice(lines);
-        let is_enough = before < ENOUGH && held.len() >= ENOUGH;
+        let is_enough = before < WAKE_BYTES && held.len() >= WAKE_BYTES;
         drop(held);
         if is_enough {
             self.readable.notify_one();
@@ -197,7 +199,7 @@ impl LogOrder {
     }
 
     /// Takes the lines that every worker has handed over.
-    pub fn take(&self) -> Vec<u8> {
+    pub fn take_lines(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for pipe in &self.pipes {
             let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,20 +213,20 @@ impl LogOrder {
     }
 
     /// Waits until many lines were handed over, or a log has ended. Cancel safe.
-    pub async fn readable(&self) {
+    pub async fn wait_readable(&self) {
         self.readable.notified().await;
     }
 
     /// The last lines of all logs, which ended for `reason`.
     pub fn last_lines(&self, reason: LogEnd) -> Vec<u8> {
         let mut lines = Vec::new();
-        for ((log, epoch), omitted) in (1..=self.logs()).zip(&self.epochs).zip(&self.omitted) {
+        for ((log, epoch), omitted) in (1..=self.begun_logs()).zip(&self.epochs).zip(&self.omitted) {
             let (omitted, time) = (omitted.load(Relaxed), epoch.get().map_or(Duration::ZERO, Instant::elapsed));
             if omitted > 0 {
-                events_omitted(&mut lines, log, time, omitted);
+                write_omitted_count(&mut lines, log, time, omitted);
             }
-            event(&mut lines, log, time, "litequic:log_ended", |data| {
-                data.word("reason", reason.name());
+            write_event_record(&mut lines, log, time, "litequic:log_ended", |data| {
+                data.add_word("reason", reason.reason_name());
             });
         }
         lines
@@ -232,7 +234,7 @@ impl LogOrder {
 }
 
 impl LogEnd {
-    const fn name(self) -> &'static str {
+    const fn reason_name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
             Self::Time => "time",
@@ -242,15 +244,25 @@ impl LogEnd {
 }
 
 /// Writes that `count` events of the log number `log` were left out.
-pub(super) fn events_omitted(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
-    event(lines, log, time, "litequic:events_omitted", |data| _ = data.number("count", count));
+pub(super) fn write_omitted_count(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
+    write_event_record(lines, log, time, "litequic:events_omitted", |data| _ = data.add_number("count", count));
 }
 
 /// Writes an event of the log number `log` as a record at the end of `lines`.
-pub(super) fn event(lines: &mut Vec<u8>, log: usize, time: Duration, name: &str, data: impl FnOnce(&mut Object<'_>)) {
+pub(super) fn write_event_record(
+    lines: &mut Vec<u8>,
+    log: usize,
+    time: Duration,
+    name: &str,
+    data: impl FnOnce(&mut JsonObject<'_>),
+) {
     lines.push(RECORD_SEPARATOR);
     // `litequic ctl` reads the group, which is first.
-    Object::new(lines).word("group_id", &log.to_string()).millis("time", time).word("name", name).object("data", data);
+    JsonObject::new(lines)
+        .add_word("group_id", &log.to_string())
+        .add_millis("time", time)
+        .add_word("name", name)
+        .add_object("data", data);
     lines.push(b'\n');
 }
 
@@ -260,35 +272,38 @@ mod tests {
 
     #[test]
     fn an_order_has_so_many_places_and_ends_with_the_last_log() {
-        let order = LogOrder::of_network("192.0.2.0/24".parse().unwrap(), 20, 1);
-        let begun: Vec<usize> = std::iter::from_fn(|| order.begin()).map(|(log, _)| log).collect();
+        let order = LogOrder::for_network("192.0.2.0/24".parse().unwrap(), 20, 1);
+        let begun: Vec<usize> = std::iter::from_fn(|| order.begin_log()).map(|(log, _)| log).collect();
         assert_eq!(begun, [1, 2, 3, 4, 5, 6, 7, 8]);
-        (1..=7).for_each(|log| order.end_one(log, 0));
-        assert!(!order.has_ended());
-        order.end_one(8, 0);
-        assert!(order.has_ended());
+        (1..=7).for_each(|log| order.end_one_log(log, 0));
+        assert!(!order.has_all_ended());
+        order.end_one_log(8, 0);
+        assert!(order.has_all_ended());
         assert!(
-            order.selects("[::ffff:192.0.2.9]:1".parse().unwrap()) && !order.selects("192.0.3.9:1".parse().unwrap())
+            order.selects_client("[::ffff:192.0.2.9]:1".parse().unwrap())
+                && !order.selects_client("192.0.3.9:1".parse().unwrap())
         );
 
-        let next = LogOrder::of_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1).of_next();
-        assert!(next.selects("192.0.2.9:7".parse().unwrap()) && !next.selects("192.0.2.9:8".parse().unwrap()));
-        assert!(!next.has_ended());
-        let first = next.begin().map(|(log, _)| log);
-        assert_eq!((first, next.begin(), next.has_ended()), (Some(1), None, false));
-        next.end_one(1, 0);
-        assert!(next.has_ended());
+        let next = LogOrder::for_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1).for_next();
+        assert!(
+            next.selects_client("192.0.2.9:7".parse().unwrap()) && !next.selects_client("192.0.2.9:8".parse().unwrap())
+        );
+        assert!(!next.has_all_ended());
+        let first = next.begin_log().map(|(log, _)| log);
+        assert_eq!((first, next.begin_log(), next.has_all_ended()), (Some(1), None, false));
+        next.end_one_log(1, 0);
+        assert!(next.has_all_ended());
     }
 
     #[test]
     fn lines_beyond_256_kib_are_left_out_until_they_are_read() {
-        let order = LogOrder::of_network("192.0.2.0/24".parse().unwrap(), 1, 2);
+        let order = LogOrder::for_network("192.0.2.0/24".parse().unwrap(), 1, 2);
         let line = [b'x'; 1024];
-        assert_eq!((0..300).filter(|_| order.push(0, &line)).count(), 256);
-        assert_eq!(order.pipes[0].lock().unwrap().capacity(), MAX_HELD);
-        assert!(order.push(1, &line), "another worker has room");
-        assert!(!order.push(2, &line));
-        assert_eq!(order.take().len(), 257 * 1024);
-        assert!(order.push(0, &line));
+        assert_eq!((0..300).filter(|_| order.hand_over_lines(0, &line)).count(), 256);
+        assert_eq!(order.pipes[0].lock().unwrap().capacity(), MAX_UNREAD_BYTES);
+        assert!(order.hand_over_lines(1, &line), "another worker has room");
+        assert!(!order.hand_over_lines(2, &line));
+        assert_eq!(order.take_lines().len(), 257 * 1024);
+        assert!(order.hand_over_lines(0, &line));
     }
 }

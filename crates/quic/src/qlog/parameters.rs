@@ -1,11 +1,11 @@
 //! Transport parameters as qlog has them (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000 §18).
 //! Neither stateless reset tokens nor values of unknown parameters are written. Pure.
 
-use super::json::Object;
+use super::json::JsonObject;
 use crate::wire::parameters;
 
 /// Parameters whose value is an integer, by their IDs (RFC 9000 §18.2, RFC 9221 §3).
-const INTEGERS: [(u64, &str); 12] = [
+const NAMED_INTEGERS: [(u64, &str); 12] = [
     (0x01, "max_idle_timeout"),
     (0x03, "max_udp_payload_size"),
     (0x04, "initial_max_data"),
@@ -15,53 +15,53 @@ const INTEGERS: [(u64, &str); 12] = [
     (0x08, "initial_max_streams_bidi"),
     (0x09, "initial_max_streams_uni"),
     (0x0a, "ack_delay_exponent"),
-    (parameters::MAX_ACK_DELAY, "max_ack_delay"),
+    (parameters::MAX_ACK_DELAY_ID, "max_ack_delay"),
     (0x0e, "active_connection_id_limit"),
     (0x20, "max_datagram_frame_size"),
 ];
 /// Parameters whose value is a connection ID of this connection.
-const CONNECTION_IDS: [(u64, &str); 3] = [
+const ID_PARAMETERS: [(u64, &str); 3] = [
     (0x00, "original_destination_connection_id"),
     (0x0f, "initial_source_connection_id"),
     (0x10, "retry_source_connection_id"),
 ];
 /// Parameters that have no value: to be there is what they say.
-const FLAGS: [(u64, &str); 2] = [(0x0c, "disable_active_migration"), (0x2ab2, "grease_quic_bit")];
+const FLAG_PARAMETERS: [(u64, &str); 2] = [(0x0c, "disable_active_migration"), (0x2ab2, "grease_quic_bit")];
 /// Parameters with a stateless reset token: that token, and a preferred address.
-const SECRET: [u64; 2] = [0x02, 0x0d];
+const SECRET_PARAMETERS: [u64; 2] = [0x02, 0x0d];
 
 /// Writes the parameters in `encoded` to `members`, as far as they can be read.
-pub(super) fn write(members: &mut Object<'_>, mut encoded: &[u8]) {
+pub(super) fn write_parameters(members: &mut JsonObject<'_>, mut encoded: &[u8]) {
     let mut unknown = Vec::new();
-    while let Some((id, value)) = parameters::next(&mut encoded) {
+    while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
         let named = |table: &[(u64, &'static str)]| table.iter().find(|(known, _)| *known == id).map(|(_, name)| *name);
-        if let Some(name) = named(&INTEGERS) {
-            if let Some(number) = parameters::integer(value) {
-                members.number(name, number);
+        if let Some(name) = named(&NAMED_INTEGERS) {
+            if let Some(number) = parameters::parse_integer(value) {
+                members.add_number(name, number);
             }
-        } else if let Some(name) = named(&CONNECTION_IDS) {
-            members.hex(name, value);
-        } else if let Some(name) = named(&FLAGS) {
-            members.flag(name, true);
-        } else if !SECRET.contains(&id) {
+        } else if let Some(name) = named(&ID_PARAMETERS) {
+            members.add_hex(name, value);
+        } else if let Some(name) = named(&FLAG_PARAMETERS) {
+            members.add_flag(name, true);
+        } else if !SECRET_PARAMETERS.contains(&id) {
             unknown.push(id);
         }
     }
     if !unknown.is_empty() {
-        members.array("unknown_parameters", |array| {
-            unknown.into_iter().for_each(|id| array.object(|one| _ = one.number("id", id)));
+        members.add_array("unknown_parameters", |array| {
+            unknown.into_iter().for_each(|id| array.push_object(|one| _ = one.add_number("id", id)));
         });
     }
 }
 
 /// The unit of delays in ACK frames of the endpoint that sent `encoded`, as a power of two of microseconds.
-pub(super) fn ack_delay_exponent(mut encoded: &[u8]) -> u8 {
+pub(super) fn read_ack_delay_exponent(mut encoded: &[u8]) -> u8 {
     /// RFC 9000 §18.2
     const DEFAULT: u8 = 3;
     let mut exponent = DEFAULT;
-    while let Some((id, value)) = parameters::next(&mut encoded) {
+    while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
         if id == 0x0a {
-            exponent = parameters::integer(value).and_then(|value| u8::try_from(value).ok()).unwrap_or(DEFAULT);
+            exponent = parameters::parse_integer(value).and_then(|value| u8::try_from(value).ok()).unwrap_or(DEFAULT);
         }
     }
     exponent
@@ -75,7 +75,7 @@ mod tests {
 
     fn written(encoded: &[u8]) -> Json {
         let mut out = Vec::new();
-        write(&mut Object::new(&mut out), encoded);
+        write_parameters(&mut JsonObject::new(&mut out), encoded);
         serde_json::from_slice(&out).unwrap()
     }
 
@@ -103,13 +103,13 @@ mod tests {
                 "disable_active_migration": true, "ack_delay_exponent": 9, "unknown_parameters": [{ "id": 0x7f }],
             })
         );
-        assert_eq!((ack_delay_exponent(&encoded), ack_delay_exponent(&[])), (9, 3));
+        assert_eq!((read_ack_delay_exponent(&encoded), read_ack_delay_exponent(&[])), (9, 3));
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (written(&encoded), ack_delay_exponent(&encoded));
+            let _ = (written(&encoded), read_ack_delay_exponent(&encoded));
         }
     }
 }

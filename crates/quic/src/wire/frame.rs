@@ -63,7 +63,7 @@ pub mod kind {
 /// Bytes of a stateless reset token (RFC 9000 §19.15).
 const RESET_TOKEN_LEN: usize = 16;
 /// Bytes of a STREAM frame below which it costs more than its data are worth: the frame itself takes some ten.
-const SMALL_STREAM: usize = 16;
+const SMALL_STREAM_LEN: usize = 16;
 /// STREAM's flag for an offset (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
 /// STREAM's flag for a length (RFC 9000 §19.8).
@@ -71,7 +71,7 @@ const STREAM_LENGTH: u64 = 0x02;
 
 /// One frame, complete, but not checked further: s2n-quic rejects some that are accepted here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct WireFrame<'a> {
     /// The frame's type.
     pub kind: u64,
     /// Place of the frame in the payload, type included.
@@ -80,19 +80,19 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
-impl Frame<'_> {
+impl WireFrame<'_> {
     /// A MAX_STREAM_DATA frame: the stream's ID, and how many bytes may be sent on it in all.
     pub fn max_stream_data(&self) -> Option<(u64, u64)> {
         (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
-        let [stream, limit] = self.integers()?;
+        let [stream, limit] = self.leading_integers()?;
         Some((stream, limit))
     }
 
     /// The integers with which the frame's body begins.
-    pub fn integers<const N: usize>(&self) -> Option<[u64; N]> {
-        let (mut body, mut integers) = (Reader { bytes: self.body, at: 0 }, [0; N]);
+    pub fn leading_integers<const N: usize>(&self) -> Option<[u64; N]> {
+        let (mut body, mut integers) = (PayloadReader { bytes: self.body, at: 0 }, [0; N]);
         for integer in &mut integers {
-            *integer = body.varint()?;
+            *integer = body.next_varint()?;
         }
         Some(integers)
     }
@@ -110,7 +110,7 @@ impl Frame<'_> {
     pub fn is_control(&self) -> bool {
         match self.kind {
             kind::ACK | kind::ACK_ECN | kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => false,
-            kind::STREAM..=kind::STREAM_LAST => self.stream_len().is_some_and(|len| len < SMALL_STREAM),
+            kind::STREAM..=kind::STREAM_LAST => self.stream_len().is_some_and(|len| len < SMALL_STREAM_LEN),
             _ => true,
         }
     }
@@ -132,37 +132,37 @@ impl Frame<'_> {
     pub fn opens_request(&self) -> bool {
         matches!(self.kind, kind::STREAM..=kind::STREAM_LAST)
             && self.stream_type() == Some(0)
-            && (self.kind & STREAM_OFFSET == 0 || matches!(self.integers(), Some([_, 0])))
+            && (self.kind & STREAM_OFFSET == 0 || matches!(self.leading_integers(), Some([_, 0])))
     }
 
     /// The three integers with which the body of an ACK frame with ECN counts ends: ECT(0), ECT(1), CE (RFC 9000
     /// §19.3.2).
-    pub(crate) fn last_integers(&self) -> Option<[u64; 3]> {
-        let mut body = Reader { bytes: self.body, at: 0 };
-        body.varints(2)?;
-        let ranges = body.varint()?;
-        body.varints(ranges.checked_mul(2)?.checked_add(1)?)?;
-        Some([body.varint()?, body.varint()?, body.varint()?])
+    pub(crate) fn ecn_counts(&self) -> Option<[u64; 3]> {
+        let mut body = PayloadReader { bytes: self.body, at: 0 };
+        body.skip_varints(2)?;
+        let ranges = body.next_varint()?;
+        body.skip_varints(ranges.checked_mul(2)?.checked_add(1)?)?;
+        Some([body.next_varint()?, body.next_varint()?, body.next_varint()?])
     }
 
     /// Bytes of the first `count` integers of the frame's body.
     pub(crate) fn integers_len(&self, count: u64) -> Option<usize> {
-        let mut body = Reader { bytes: self.body, at: 0 };
-        body.varints(count)?;
+        let mut body = PayloadReader { bytes: self.body, at: 0 };
+        body.skip_varints(count)?;
         Some(body.at)
     }
 
     /// Offset of the data of a STREAM frame.
     pub(crate) fn stream_offset(&self) -> Option<u64> {
-        if self.kind & STREAM_OFFSET == 0 { Some(0) } else { self.integers().map(|[_, offset]| offset) }
+        if self.kind & STREAM_OFFSET == 0 { Some(0) } else { self.leading_integers().map(|[_, offset]| offset) }
     }
 
     /// Bytes of data in a STREAM frame.
     pub(crate) fn stream_len(&self) -> Option<usize> {
-        let mut body = Reader { bytes: self.body, at: 0 };
-        body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
+        let mut body = PayloadReader { bytes: self.body, at: 0 };
+        body.skip_varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
         if self.kind & STREAM_LENGTH != 0 {
-            body.varint()?;
+            body.next_varint()?;
         }
         self.body.len().checked_sub(body.at)
     }
@@ -170,13 +170,13 @@ impl Frame<'_> {
     /// The stream that a STOP_SENDING frame is about.
     pub fn stop_sending(&self) -> Option<u64> {
         (self.kind == kind::STOP_SENDING).then_some(())?;
-        self.integers().map(|[stream]| stream)
+        self.leading_integers().map(|[stream]| stream)
     }
 }
 
 /// Packet numbers in a row, of which `high` is the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
+pub struct NumberRange {
     /// The first number.
     pub low: u64,
     /// The last number, not below `low`.
@@ -191,7 +191,7 @@ pub struct BelowZero;
 /// by side. The iterator ends after an error.
 #[derive(Debug, Clone)]
 pub struct AckRanges<'a> {
-    ranges: Reader<'a>,
+    ranges: PayloadReader<'a>,
     left: u64,
     /// The largest number acknowledged; after a range, the lowest of that.
     largest: u64,
@@ -201,10 +201,10 @@ pub struct AckRanges<'a> {
 impl<'a> AckRanges<'a> {
     /// Reads the body of an ACK frame; `None` of anything that is too short for one.
     pub fn new(body: &'a [u8]) -> Option<Self> {
-        let mut ranges = Reader { bytes: body, at: 0 };
-        let largest = ranges.varint()?;
-        ranges.varint()?; // the delay
-        let left = ranges.varint()?.checked_add(1)?;
+        let mut ranges = PayloadReader { bytes: body, at: 0 };
+        let largest = ranges.next_varint()?;
+        ranges.next_varint()?; // the delay
+        let left = ranges.next_varint()?.checked_add(1)?;
         Some(Self { ranges, left, largest, first: true })
     }
 
@@ -213,25 +213,25 @@ impl<'a> AckRanges<'a> {
         self.largest
     }
 
-    fn range(&mut self) -> Option<Numbers> {
+    fn next_range(&mut self) -> Option<NumberRange> {
         let high = if std::mem::take(&mut self.first) {
             self.largest
         } else {
             // The gap is one less than the numbers in it.
-            self.largest.checked_sub(self.ranges.varint()?.checked_add(2)?)?
+            self.largest.checked_sub(self.ranges.next_varint()?.checked_add(2)?)?
         };
-        let low = high.checked_sub(self.ranges.varint()?)?;
+        let low = high.checked_sub(self.ranges.next_varint()?)?;
         self.largest = low;
-        Some(Numbers { low, high })
+        Some(NumberRange { low, high })
     }
 }
 
 impl Iterator for AckRanges<'_> {
-    type Item = Result<Numbers, BelowZero>;
+    type Item = Result<NumberRange, BelowZero>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let range = self.range();
+        let range = self.next_range();
         if range.is_none() {
             self.left = 0;
         }
@@ -242,50 +242,50 @@ impl Iterator for AckRanges<'_> {
 /// The frames of a payload, in their order. Ends early at a frame that is cut short or of a type that neither RFC 9000
 /// nor DATAGRAM (RFC 9221), ACK frequency (draft-ietf-quic-ack-frequency) or s2n-quic defines.
 #[derive(Debug, Clone)]
-pub struct FrameIter<'a>(Reader<'a>);
+pub struct FrameIter<'a>(PayloadReader<'a>);
 
 impl<'a> FrameIter<'a> {
     /// Iterates over the frames of a whole decrypted payload.
     pub fn new(payload: &'a [u8]) -> Self {
-        Self(Reader { bytes: payload, at: 0 })
+        Self(PayloadReader { bytes: payload, at: 0 })
     }
 
     /// True once all of the payload was parsed.
-    pub fn is_done(&self) -> bool {
+    pub fn is_fully_parsed(&self) -> bool {
         self.0.at == self.0.bytes.len()
     }
 }
 
 impl<'a> Iterator for FrameIter<'a> {
-    type Item = Frame<'a>;
+    type Item = WireFrame<'a>;
 
-    fn next(&mut self) -> Option<Frame<'a>> {
+    fn next(&mut self) -> Option<WireFrame<'a>> {
         let mut reader = self.0.clone();
         reader.skip_padding();
         self.0.at = reader.at;
         let start = reader.at;
-        let kind = reader.kind()?;
+        let kind = reader.read_type()?;
         let body = reader.at;
         reader.skip_body(kind)?;
         self.0.at = reader.at;
-        Some(Frame { kind, range: start..reader.at, body: reader.bytes.get(body..reader.at)? })
+        Some(WireFrame { kind, range: start..reader.at, body: reader.bytes.get(body..reader.at)? })
     }
 }
 
 #[derive(Debug, Clone)]
-struct Reader<'a> {
+struct PayloadReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl PayloadReader<'_> {
     fn skip_padding(&mut self) {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at += rest.iter().take_while(|&&byte| u64::from(byte) == kind::PADDING).count();
     }
 
     /// A variable-length integer (RFC 9000 §16).
-    fn varint(&mut self) -> Option<u64> {
+    fn next_varint(&mut self) -> Option<u64> {
         let (value, length) = match *self.bytes.get(self.at..)? {
             [a @ ..0x40, ..] => (a.into(), 1),
             [a @ ..0x80, b, ..] => (u16::from_be_bytes([a & 0x3f, b]).into(), 2),
@@ -298,7 +298,7 @@ impl Reader<'_> {
     }
 
     /// Moves past `count` integers, without reading them.
-    fn varints(&mut self, count: u64) -> Option<()> {
+    fn skip_varints(&mut self, count: u64) -> Option<()> {
         // Every one of them takes a byte at least: more than there are bytes run out here.
         for _ in 0..count {
             let first = *self.bytes.get(self.at)?;
@@ -307,15 +307,15 @@ impl Reader<'_> {
         (self.at <= self.bytes.len()).then_some(())
     }
 
-    fn skip(&mut self, length: u64) -> Option<()> {
+    fn skip_length(&mut self, length: u64) -> Option<()> {
         let end = self.at.checked_add(usize::try_from(length).ok()?)?;
         (end <= self.bytes.len()).then(|| self.at = end)
     }
 
     /// Moves past a length, and as many bytes.
     fn skip_counted(&mut self) -> Option<()> {
-        let length = self.varint()?;
-        self.skip(length)
+        let length = self.next_varint()?;
+        self.skip_length(length)
     }
 
     fn skip_rest(&mut self) {
@@ -323,14 +323,14 @@ impl Reader<'_> {
     }
 
     /// A frame's type, which must be encoded as short as it can be (RFC 9000 §12.4).
-    fn kind(&mut self) -> Option<u64> {
+    fn read_type(&mut self) -> Option<u64> {
         // All but a few.
         if let Some(kind) = self.bytes.get(self.at).filter(|first| **first < 0x40) {
             self.at += 1;
             return Some((*kind).into());
         }
         let start = self.at;
-        let kind = self.varint()?;
+        let kind = self.next_varint()?;
         let shortest = match kind {
             0..=0x3f => 1,
             0x40..=0x3fff => 2,
@@ -346,21 +346,21 @@ impl Reader<'_> {
             // PING, HANDSHAKE_DONE, IMMEDIATE_ACK
             0x01 | 0x1e | 0x1f => Some(()),
             kind::ACK | kind::ACK_ECN => {
-                self.varints(2)?; // the largest acknowledged, the delay
-                let ranges = self.varint()?;
+                self.skip_varints(2)?; // the largest acknowledged, the delay
+                let ranges = self.next_varint()?;
                 let counts = if kind == kind::ACK_ECN { 3 } else { 0 };
-                self.varints(ranges.checked_mul(2)?.checked_add(1 + counts)?)
+                self.skip_varints(ranges.checked_mul(2)?.checked_add(1 + counts)?)
             }
-            0x04 => self.varints(3), // RESET_STREAM
+            0x04 => self.skip_varints(3), // RESET_STREAM
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
-            kind::STOP_SENDING | kind::MAX_STREAM_DATA | 0x15 => self.varints(2),
+            kind::STOP_SENDING | kind::MAX_STREAM_DATA | 0x15 => self.skip_varints(2),
             // CRYPTO
-            0x06 | kind::APPLICATION_CLOSE => self.varint().and_then(|_| self.skip_counted()),
+            0x06 | kind::APPLICATION_CLOSE => self.next_varint().and_then(|_| self.skip_counted()),
             // NEW_TOKEN, DATAGRAM with a length
             0x07 | 0x31 => self.skip_counted(),
             // STREAM
             kind::STREAM..=kind::STREAM_LAST => {
-                self.varints(if kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
+                self.skip_varints(if kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
                 if kind & STREAM_LENGTH == 0 {
                     self.skip_rest();
                     return Some(());
@@ -368,23 +368,23 @@ impl Reader<'_> {
                 self.skip_counted()
             }
             // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
-            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.varints(1),
+            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.skip_varints(1),
             // NEW_CONNECTION_ID
             0x18 => {
-                self.varints(2)?;
+                self.skip_varints(2)?;
                 let length = *self.bytes.get(self.at)?;
-                self.skip(1 + u64::from(length) + RESET_TOKEN_LEN as u64)
+                self.skip_length(1 + u64::from(length) + RESET_TOKEN_LEN as u64)
             }
             // PATH_CHALLENGE, PATH_RESPONSE
-            0x1a | 0x1b => self.skip(8),
-            kind::CONNECTION_CLOSE => self.varints(2).and_then(|()| self.skip_counted()),
+            0x1a | 0x1b => self.skip_length(8),
+            kind::CONNECTION_CLOSE => self.skip_varints(2).and_then(|()| self.skip_counted()),
             // DATAGRAM without a length
             0x30 => {
                 self.skip_rest();
                 Some(())
             }
-            0xaf => self.varints(4),   // ACK_FREQUENCY
-            0xdc_0002 => self.skip(2), // s2n-quic's MTU_PROBING_COMPLETE
+            0xaf => self.skip_varints(4),     // ACK_FREQUENCY
+            0xdc_0002 => self.skip_length(2), // s2n-quic's MTU_PROBING_COMPLETE
             _ => None,
         }
     }

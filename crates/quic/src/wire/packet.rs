@@ -61,7 +61,7 @@ pub(crate) enum StreamFrame {
 
 impl PacketSummary {
     /// Resets the summary, and walks `payload`.
-    pub(crate) fn read(&mut self, payload: &[u8]) {
+    pub(crate) fn summarize_packet(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.blocked) = (0, 0, BlockedFrames::default());
         (self.is_latency_critical, self.opens_request) = (false, false);
         self.stream_frames.clear();
@@ -75,7 +75,7 @@ impl PacketSummary {
                 self.ack = frame.range;
                 continue;
             }
-            if let Some(violation) = violation::of(&frame) {
+            if let Some(violation) = violation::find_violation(&frame) {
                 self.violation = Some(violation);
                 break;
             }
@@ -99,9 +99,9 @@ impl PacketSummary {
                 self.stream_frames.push(StreamFrame::StopSending(stream));
             }
         }
-        self.is_complete = frames.is_done();
+        self.is_complete = frames.is_fully_parsed();
         if !self.is_complete && self.violation.is_none() {
-            self.violation = Some(violation::UNREADABLE);
+            self.violation = Some(violation::UNREADABLE_FRAME);
         }
     }
 
@@ -118,15 +118,15 @@ impl PacketSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::frame::Numbers;
+    use crate::wire::frame::NumberRange;
 
     const ACK: [u8; 5] = [0x02, 9, 0, 0, 2];
 
     fn read(payload: &[u8]) -> PacketSummary {
         let mut summary = PacketSummary::default();
         // What was known before is forgotten.
-        summary.read(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
-        summary.read(payload);
+        summary.summarize_packet(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
+        summary.summarize_packet(payload);
         summary
     }
 
@@ -207,7 +207,7 @@ mod tests {
             let summary = read(payload);
             summary.sole_ack(payload).map(|(range, ranges)| (range, ranges.collect::<Vec<_>>()))
         };
-        let expected = |range| Some((range, vec![Ok(Numbers { low: 7, high: 9 })]));
+        let expected = |range| Some((range, vec![Ok(NumberRange { low: 7, high: 9 })]));
         assert_eq!(found(&ACK), expected(0..5));
         assert_eq!(found(&[&[0, 1][..], &ACK, &[0, 0]].concat()), expected(2..7));
         assert_eq!(found(&[0x03, 9, 0, 0, 2, 1, 2, 3, 0x05, 4, 1]), expected(0..8));

@@ -4,11 +4,11 @@ use s2n_codec::DecoderBuffer;
 use s2n_quic_core::varint::VarInt;
 
 /// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
-pub(crate) const MAX_ACK_DELAY: u64 = 0x0b;
+pub(crate) const MAX_ACK_DELAY_ID: u64 = 0x0b;
 
 /// Takes the next parameter of `encoded`: its identifier and its value. `None` at the end, and at one that is
 /// malformed, which stays.
-pub(crate) fn next<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
+pub(crate) fn next_parameter<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     let (id, after) = DecoderBuffer::new(encoded).decode::<VarInt>().ok()?;
     let (length, after) = after.decode::<VarInt>().ok()?;
     let (value, rest) = after.into_less_safe_slice().split_at_checked(usize::try_from(length.as_u64()).ok()?)?;
@@ -17,17 +17,17 @@ pub(crate) fn next<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
 }
 
 /// The integer that `value` is; `None` if it is none, or something follows it.
-pub(crate) fn integer(value: &[u8]) -> Option<u64> {
+pub(crate) fn parse_integer(value: &[u8]) -> Option<u64> {
     let (number, nothing) = DecoderBuffer::new(value).decode::<VarInt>().ok()?;
     nothing.is_empty().then(|| number.as_u64())
 }
 
 /// The parameters of `encoded` but for those with the identifier `unwanted`.
-pub(crate) fn without(unwanted: u64, mut encoded: &[u8]) -> Vec<u8> {
+pub(crate) fn without_parameter(unwanted: u64, mut encoded: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(encoded.len());
     loop {
         let rest = encoded;
-        match next(&mut encoded) {
+        match next_parameter(&mut encoded) {
             Some((id, _)) if id == unwanted => {}
             Some(_) => kept.extend_from_slice(rest.get(..rest.len() - encoded.len()).unwrap_or_default()),
             None => break,
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn parameters_come_one_by_one_and_a_malformed_one_stays() {
         let mut encoded = &[0x0b, 1, 2, 0x40, 0x7f, 3, 1, 2, 3, 0x0c, 0, 0x04, 9, 1][..];
-        assert_eq!(next(&mut encoded), Some((0x0b, &[2][..])));
-        assert_eq!(next(&mut encoded), Some((0x7f, &[1, 2, 3][..])));
-        assert_eq!(next(&mut encoded), Some((0x0c, &[][..])));
-        assert_eq!((next(&mut encoded), encoded), (None, &[0x04, 9, 1][..]));
+        assert_eq!(next_parameter(&mut encoded), Some((0x0b, &[2][..])));
+        assert_eq!(next_parameter(&mut encoded), Some((0x7f, &[1, 2, 3][..])));
+        assert_eq!(next_parameter(&mut encoded), Some((0x0c, &[][..])));
+        assert_eq!((next_parameter(&mut encoded), encoded), (None, &[0x04, 9, 1][..]));
     }
 
     #[test]
@@ -59,7 +59,7 @@ mod tests {
         let table: [(&[u8], Option<u64>); 5] =
             [(&[], None), (&[9], Some(9)), (&[0x80, 0, 0x75, 0x30], Some(30_000)), (&[9, 9], None), (&[0x40], None)];
         for (value, expected) in table {
-            assert_eq!(integer(value), expected, "{value:?}");
+            assert_eq!(parse_integer(value), expected, "{value:?}");
         }
     }
 
@@ -69,7 +69,7 @@ mod tests {
         let default = parameters.max_ack_delay;
         parameters.max_ack_delay = Duration::from_millis(2).try_into().unwrap();
         parameters.max_idle_timeout = Duration::from_secs(7).try_into().unwrap();
-        let encoded = without(MAX_ACK_DELAY, &parameters.encode_to_vec());
+        let encoded = without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec());
         let (decoded, _) = DecoderBuffer::new(&encoded).decode::<ServerTransportParameters>().unwrap();
         parameters.max_ack_delay = default;
         assert_eq!(encoded, parameters.encode_to_vec());
@@ -79,12 +79,12 @@ mod tests {
     proptest! {
         #[test]
         fn without_one_that_is_not_there_nothing_changes(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
-            prop_assert_eq!(&without(u64::MAX, &encoded), &encoded);
-            let (mut rest, kept) = (&encoded[..], without(MAX_ACK_DELAY, &encoded));
+            prop_assert_eq!(&without_parameter(u64::MAX, &encoded), &encoded);
+            let (mut rest, kept) = (&encoded[..], without_parameter(MAX_ACK_DELAY_ID, &encoded));
             let mut kept = &kept[..];
-            while let Some(parameter) = next(&mut rest) {
-                if parameter.0 != MAX_ACK_DELAY {
-                    prop_assert_eq!(next(&mut kept), Some(parameter));
+            while let Some(parameter) = next_parameter(&mut rest) {
+                if parameter.0 != MAX_ACK_DELAY_ID {
+                    prop_assert_eq!(next_parameter(&mut kept), Some(parameter));
                 }
             }
             prop_assert_eq!(kept, rest);

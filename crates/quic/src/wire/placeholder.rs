@@ -6,31 +6,32 @@ use super::frame::FrameIter;
 use std::ops::{Range, RangeInclusive};
 
 /// DATAGRAM, the second with a length (RFC 9221 §4).
-const DATAGRAM: RangeInclusive<u64> = 0x30..=0x31;
+const DATAGRAM_TYPES: RangeInclusive<u64> = 0x30..=0x31;
 /// Bytes of an empty DATAGRAM frame: `31 00`.
-const DATAGRAM_LEN: usize = 2;
+const EMPTY_DATAGRAM_LEN: usize = 2;
 
 /// Empty DATAGRAM frames that stand for a frame.
-pub(crate) const DATAGRAMS: usize = 8;
+pub(crate) const PLACEHOLDER_DATAGRAMS: usize = 8;
 /// Bytes of a placeholder.
-pub(crate) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
+pub(crate) const PLACEHOLDER_LEN: usize = PLACEHOLDER_DATAGRAMS * EMPTY_DATAGRAM_LEN;
 
 /// A placeholder as s2n-quic writes it.
 #[cfg(test)]
-pub(crate) const PLACE: [u8; LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
+pub(crate) const PLACEHOLDER_BYTES: [u8; PLACEHOLDER_LEN] =
+    [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
 /// Puts `frame` where a placeholder stands in an unencrypted payload. False if there is no whole one, or nothing to put
 /// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
-pub(crate) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
+pub(crate) fn replace_placeholder(payload: &mut [u8], frame: Option<[u8; PLACEHOLDER_LEN]>) -> bool {
     let datagrams: Vec<Range<usize>> =
-        FrameIter::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
+        FrameIter::new(payload).filter(|frame| DATAGRAM_TYPES.contains(&frame.kind)).map(|frame| frame.range).collect();
     for range in &datagrams {
         if let Some(datagram) = payload.get_mut(range.clone()) {
             datagram.fill(0);
         }
     }
     let (Some(first), Some(last), Some(frame)) = (datagrams.first(), datagrams.last(), frame) else { return false };
-    let whole = datagrams.len() == DATAGRAMS && last.end - first.start == LEN;
+    let whole = datagrams.len() == PLACEHOLDER_DATAGRAMS && last.end - first.start == PLACEHOLDER_LEN;
     let place = payload.get_mut(first.start..last.end).filter(|_| whole);
     place.map(|place| place.copy_from_slice(&frame)).is_some()
 }
@@ -42,11 +43,11 @@ mod tests {
 
     const KIND: u64 = 0xaf;
     /// A frame of that kind, filled up with PADDING.
-    const FRAME: [u8; LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const FRAME: [u8; PLACEHOLDER_LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
         let mut frames = FrameIter::new(payload);
-        (frames.by_ref().map(|frame| frame.kind).collect(), frames.is_done())
+        (frames.by_ref().map(|frame| frame.kind).collect(), frames.is_fully_parsed())
     }
 
     #[test]
@@ -54,9 +55,9 @@ mod tests {
         let frame = Some(FRAME);
         // An ACK before, control frames before, stream data behind that looks like a placeholder.
         let before = [0x02, 9, 0, 0, 2, 0x1e, 0x10, 0x40, 0x64];
-        let behind = [&[0x08, 0][..], &PLACE].concat();
-        let mut payload = [&before[..], &PLACE, &behind].concat();
-        assert!(replace(&mut payload, frame));
+        let behind = [&[0x08, 0][..], &PLACEHOLDER_BYTES].concat();
+        let mut payload = [&before[..], &PLACEHOLDER_BYTES, &behind].concat();
+        assert!(replace_placeholder(&mut payload, frame));
         assert_eq!(payload, [&before[..], &FRAME, &behind].concat());
     }
 
@@ -64,22 +65,22 @@ mod tests {
     fn what_is_no_whole_placeholder_becomes_padding() {
         let frame = Some(FRAME);
         let table: &[(&str, Vec<u8>)] = &[
-            ("one too few", PLACE[2..].to_vec()),
-            ("one too many", [&PLACE[..], &[0x31, 0]].concat()),
-            ("in two pieces", [&PLACE[..6], &[1], &PLACE[6..]].concat()),
-            ("with something in it", [&PLACE[..14], &[0x31, 1, 7]].concat()),
-            ("the last without a length", [&PLACE[..14], &[0x30]].concat()),
+            ("one too few", PLACEHOLDER_BYTES[2..].to_vec()),
+            ("one too many", [&PLACEHOLDER_BYTES[..], &[0x31, 0]].concat()),
+            ("in two pieces", [&PLACEHOLDER_BYTES[..6], &[1], &PLACEHOLDER_BYTES[6..]].concat()),
+            ("with something in it", [&PLACEHOLDER_BYTES[..14], &[0x31, 1, 7]].concat()),
+            ("the last without a length", [&PLACEHOLDER_BYTES[..14], &[0x30]].concat()),
         ];
         for (what, place) in table {
             let mut payload = [&[0x1e][..], place].concat();
-            assert!(!replace(&mut payload, frame), "{what}");
-            assert!(kinds(&payload).0.iter().all(|kind| !DATAGRAM.contains(kind)), "{what}: {payload:x?}");
+            assert!(!replace_placeholder(&mut payload, frame), "{what}");
+            assert!(kinds(&payload).0.iter().all(|kind| !DATAGRAM_TYPES.contains(kind)), "{what}: {payload:x?}");
             assert_eq!(payload[0], 0x1e, "{what}");
         }
-        let mut payload = PLACE.to_vec();
-        assert!(!replace(&mut payload, None), "a frame that could not be encoded");
-        assert_eq!(payload, [0; LEN]);
-        assert!(!replace(&mut [0x01, 0x1e], frame), "no placeholder at all");
+        let mut payload = PLACEHOLDER_BYTES.to_vec();
+        assert!(!replace_placeholder(&mut payload, None), "a frame that could not be encoded");
+        assert_eq!(payload, [0; PLACEHOLDER_LEN]);
+        assert!(!replace_placeholder(&mut [0x01, 0x1e], frame), "no placeholder at all");
     }
 
     proptest! {
@@ -91,12 +92,12 @@ mod tests {
             ),
             behind in vec(select(vec![vec![0x0a, 0, 2, 0x31, 0], vec![0x31, 0], vec![0x31, 1, 9], vec![1]]), 0..5),
         ) {
-            let original = [&before.concat()[..], &PLACE, &behind.concat()].concat();
+            let original = [&before.concat()[..], &PLACEHOLDER_BYTES, &behind.concat()].concat();
             let mut payload = original.clone();
             let alone = !before.iter().chain(&behind).any(|frame| frame[0] == 0x31);
-            prop_assert_eq!(replace(&mut payload, Some(FRAME)), alone);
+            prop_assert_eq!(replace_placeholder(&mut payload, Some(FRAME)), alone);
             let (kinds, done) = kinds(&payload);
-            prop_assert!(done && !kinds.iter().any(|kind| DATAGRAM.contains(kind)));
+            prop_assert!(done && !kinds.iter().any(|kind| DATAGRAM_TYPES.contains(kind)));
             prop_assert_eq!(kinds.contains(&KIND), alone);
             let (at, others) = (before.concat().len(), [&before[..], &behind].concat());
             let kept = others.iter().filter(|frame| !matches!(frame[0], 0 | 0x31)).map(|frame| u64::from(frame[0]));
@@ -106,7 +107,7 @@ mod tests {
             );
             if alone {
                 prop_assert_eq!(&payload[..at], &original[..at]);
-                prop_assert_eq!(&payload[at + LEN..], &original[at + LEN..]);
+                prop_assert_eq!(&payload[at + PLACEHOLDER_LEN..], &original[at + PLACEHOLDER_LEN..]);
             }
         }
     }

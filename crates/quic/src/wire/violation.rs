@@ -1,12 +1,12 @@
 //! Rules of 1-RTT frames that s2n-quic 0.91 does not enforce on a client, or answers with PROTOCOL_VIOLATION where the
 //! RFC has a code of its own. Pure.
 
-use super::frame::{Frame, kind};
+use super::frame::{WireFrame, kind};
 use s2n_quic_core::{crypto::tls, transport::Error, varint::VarInt};
 use std::ops::RangeInclusive;
 
 /// A frame that is cut short, or of a type that neither an RFC nor an agreed extension defines (RFC 9000 §12.4).
-pub(super) const UNREADABLE: Error = Error::FRAME_ENCODING_ERROR.with_reason("malformed or unknown frame");
+pub(super) const UNREADABLE_FRAME: Error = Error::FRAME_ENCODING_ERROR.with_reason("malformed or unknown frame");
 
 /// Type of a unidirectional stream that the client opened (RFC 9000 §2.1).
 const CLIENT_UNI: u8 = 0x02;
@@ -15,11 +15,11 @@ const SERVER_UNI: u8 = 0x03;
 /// Streams that a connection can have of each type (RFC 9000 §4.6).
 const MAX_STREAMS: u64 = 1 << 60;
 /// Bytes of a connection ID that NEW_CONNECTION_ID may bring (RFC 9000 §19.15).
-const ID_LEN: RangeInclusive<u64> = 1..=20;
+const ISSUED_ID_LEN: RangeInclusive<u64> = 1..=20;
 
 /// The error with which `frame` from a client has to close its connection. Violations that s2n-quic detects are left to
 /// it.
-pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
+pub(super) fn find_violation(frame: &WireFrame<'_>) -> Option<Error> {
     let error = match frame.kind {
         // RFC 9000 §19.8, §19.4, §19.13
         kind::STREAM..=kind::STREAM_LAST | kind::RESET_STREAM | kind::STREAM_DATA_BLOCKED => {
@@ -34,25 +34,25 @@ pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
         // A KeyUpdate (RFC 9001 §6), or what else TLS has after the handshake: none of it is a client's to send unless
         // it is asked for (RFC 8446 §4.6), which litequic never does.
         kind::CRYPTO => {
-            frame.integers().filter(|[_, length]| *length > 0)?;
+            frame.leading_integers().filter(|[_, length]| *length > 0)?;
             Error::from(tls::Error::UNEXPECTED_MESSAGE.with_reason("TLS message after the handshake"))
         }
         // RFC 9000 §19.11, §19.14
         kind::MAX_STREAMS | kind::MAX_STREAMS_UNI | kind::STREAMS_BLOCKED | kind::STREAMS_BLOCKED_UNI => {
-            frame.integers().filter(|[streams]| *streams > MAX_STREAMS)?;
+            frame.leading_integers().filter(|[streams]| *streams > MAX_STREAMS)?;
             Error::FRAME_ENCODING_ERROR.with_reason("more streams than there can be")
         }
         // RFC 9000 §19.15
         kind::NEW_CONNECTION_ID => {
             // The length is one byte, not an integer; that is the same up to 63, and s2n-quic rejects more.
-            let [sequence, retire_prior_to, length] = frame.integers()?;
-            (retire_prior_to > sequence || !ID_LEN.contains(&length)).then_some(())?;
+            let [sequence, retire_prior_to, length] = frame.leading_integers()?;
+            (retire_prior_to > sequence || !ISSUED_ID_LEN.contains(&length)).then_some(())?;
             Error::FRAME_ENCODING_ERROR.with_reason("malformed connection ID")
         }
         // RFC 9221 §3: litequic does not advertise it.
         kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => Error::PROTOCOL_VIOLATION.with_reason("no datagrams offered"),
         // Nor these, which s2n-quic and litequic parse nevertheless.
-        kind::IMMEDIATE_ACK | kind::ACK_FREQUENCY | kind::MTU_PROBING_COMPLETE => UNREADABLE,
+        kind::IMMEDIATE_ACK | kind::ACK_FREQUENCY | kind::MTU_PROBING_COMPLETE => UNREADABLE_FRAME,
         _ => return None,
     };
     Some(error.with_frame_type(VarInt::new(frame.kind).unwrap_or_default()))
@@ -65,7 +65,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     fn code(frame: &[u8]) -> Option<u64> {
-        let error = FrameIter::new(frame).next().and_then(|frame| of(&frame));
+        let error = FrameIter::new(frame).next().and_then(|frame| find_violation(&frame));
         error.map(|error| error.code.as_u64())
     }
 
@@ -77,7 +77,7 @@ mod tests {
         #[test]
         fn no_frame_makes_it_panic(payload in vec(any::<u8>(), 0..60)) {
             for frame in FrameIter::new(&payload) {
-                let _ = of(&frame);
+                let _ = find_violation(&frame);
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::account_state::{AccountState, ConnectionPool, EvictionReason};
-use super::registry::{MemoryAccount, MemoryAccounts};
-use crate::fairness::{Source, Waited};
+use super::account_state::{ConnectionPool, EvictionReason, RegisteredConnection};
+use super::registry::{ConnectionEntry, ConnectionRegistry};
+use crate::fairness::{ClientSource, QueueOutcome};
 use std::{
     cmp::Reverse,
     net::IpAddr,
@@ -12,62 +12,62 @@ use std::{
 };
 
 /// The share of a pool that is left when idle connections begin to make room for new ones: a sixteenth, as in nginx.
-const SPARE: u32 = 16;
+const SPARE_DIVISOR: u32 = 16;
 /// The share of the pool of QUIC connections that is left when idle ones of a newcomer's own source make room: a
 /// thirty-second.
-const OWN_SPARE: u32 = 32;
+const OWN_SPARE_DIVISOR: u32 = 32;
 /// Connections that end gracefully beyond a pool's limit: a sixteenth of it. A newcomer does not wait for them.
-const LEAVING: u32 = 16;
+const LEAVING_DIVISOR: u32 = 16;
 /// Idle connections of a source that make room at once: an eighth of them, and 32 at most, as in nginx. The source is
 /// looked through once for all of them.
-const TOGETHER: usize = 32;
-const SHARE: usize = 8;
+const MAX_DRAINED_TOGETHER: usize = 32;
+const DRAINED_SHARE_DIVISOR: usize = 8;
 
-impl MemoryAccounts {
+impl ConnectionRegistry {
     /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own.
     /// From fifteen sixteenths of `most` on idle connections of the source that holds most end for it; once there are
     /// `most`, one does in any case, or else an idle one of the newcomer's own source. `None` if there is none such.
-    pub fn admit(
+    pub fn admit_connection(
         self: &Rc<Self>,
         pool: ConnectionPool,
         network: Option<(IpAddr, u8)>,
         most: u32,
-    ) -> Option<MemoryAccount> {
-        let id = self.number();
-        let source = Source::new(network, id);
-        let taken = || self.places.pool(pool).borrow().fair.taken();
-        self.places.pool(pool).borrow_mut().fair.set_limit(most);
-        if taken() >= most.saturating_sub(most / SPARE) {
-            self.drain(pool, &source, allowed_to_leave(most));
+    ) -> Option<ConnectionEntry> {
+        let id = self.take_connection_number();
+        let source = ClientSource::new(network, id);
+        let taken = || self.pools.pool_state(pool).borrow().fair.used_slot_count();
+        self.pools.pool_state(pool).borrow_mut().fair.set_slot_limit(most);
+        if taken() >= most.saturating_sub(most / SPARE_DIVISOR) {
+            self.drain_idle_connections(pool, &source, max_leaving(most));
         }
         // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room
         // before.
-        if pool == ConnectionPool::Quic && taken() > most.saturating_sub((most / OWN_SPARE).max(1)) {
+        if pool == ConnectionPool::Quic && taken() > most.saturating_sub((most / OWN_SPARE_DIVISOR).max(1)) {
             self.end_own_idle(pool, &source);
         }
-        if taken() >= most && !self.make_room(pool, &source) {
+        if taken() >= most && !self.evict_for_newcomer(pool, &source) {
             return None;
         }
-        self.hurry(pool, most);
-        let slot = self.places.pool(pool).borrow_mut().fair.take_beyond(source);
-        Some(self.begin(pool, id, source, slot))
+        self.evict_longest_leaving(pool, most);
+        let slot = self.pools.pool_state(pool).borrow_mut().fair.take_slot_beyond_limit(source);
+        Some(self.register_connection(pool, id, source, slot))
     }
 
     /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has
     /// not.
-    pub fn has_two(&self, pool: ConnectionPool, network: Option<(IpAddr, u8)>) -> bool {
-        self.places.pool(pool).borrow().fair.held_by(&Source::new(network, u64::MAX)) > 1
+    pub fn has_two_connections(&self, pool: ConnectionPool, network: Option<(IpAddr, u8)>) -> bool {
+        self.pools.pool_state(pool).borrow().fair.slots_held_by(&ClientSource::new(network, u64::MAX)) > 1
     }
 
     /// Whether a connection in `pool` is leaving: its descriptor is free soon.
-    pub fn is_leaving(&self, pool: ConnectionPool) -> bool {
-        !self.places.pool(pool).borrow().leaving.is_empty()
+    pub fn has_leaving_connection(&self, pool: ConnectionPool) -> bool {
+        !self.pools.pool_state(pool).borrow().leaving.is_empty()
     }
 
     /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least
     /// two more, the longest idle one, or else the one on which nothing moved for longest. If there is no such source,
     /// the longest idle one of the newcomer's own. Returns whether there is one.
-    pub fn make_room(&self, pool: ConnectionPool, newcomer: &Source) -> bool {
+    pub fn evict_for_newcomer(&self, pool: ConnectionPool, newcomer: &ClientSource) -> bool {
         let (now, open) = (Instant::now(), self.open.borrow());
         let rank = |id: u64| {
             let state = open.get(&id)?;
@@ -76,49 +76,53 @@ impl MemoryAccounts {
             let silent = idle.unwrap_or_else(|| Duration::from_secs(state.silent_for().into()));
             Some((idle.is_none(), Reverse(silent), id))
         };
-        let victim = self.places.pool(pool).borrow_mut().fair.giver(newcomer).filter_map(rank).min();
+        let victim =
+            self.pools.pool_state(pool).borrow_mut().fair.largest_source_connections(newcomer).filter_map(rank).min();
         let victim = match victim {
             Some((in_use, _, id)) => Some((id, if in_use { EvictionReason::Evicted } else { EvictionReason::Drained })),
-            None => self.own_idle(pool, newcomer, now).map(|id| (id, EvictionReason::Drained)),
+            None => self.find_own_idle(pool, newcomer, now).map(|id| (id, EvictionReason::Drained)),
         };
         let Some((id, end)) = victim else { return false };
         let Some(state) = open.get(&id) else { return false };
-        self.end(id, state, end);
+        self.end_connection(id, state, end);
         true
     }
 
     /// Ends the longest idle connection of the source of `newcomer`, if there is one.
-    fn end_own_idle(&self, pool: ConnectionPool, newcomer: &Source) {
-        let idle = self.own_idle(pool, newcomer, Instant::now());
+    fn end_own_idle(&self, pool: ConnectionPool, newcomer: &ClientSource) {
+        let idle = self.find_own_idle(pool, newcomer, Instant::now());
         let open = self.open.borrow();
         if let Some((id, state)) = idle.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end(id, state, EvictionReason::Drained);
+            self.end_connection(id, state, EvictionReason::Drained);
         }
     }
 
     /// The longest idle connection of the source of `newcomer`.
-    fn own_idle(&self, pool: ConnectionPool, newcomer: &Source, now: Instant) -> Option<u64> {
-        let none_own = &self.places.pool(pool).borrow().none_own;
-        if none_own.get().is_some_and(|(period, source)| period == self.clock.get() && source.is_like(newcomer)) {
+    fn find_own_idle(&self, pool: ConnectionPool, newcomer: &ClientSource, now: Instant) -> Option<u64> {
+        let none_own = &self.pools.pool_state(pool).borrow().none_own;
+        if none_own
+            .get()
+            .is_some_and(|(period, source)| period == self.period.get() && source.is_indistinct_from(newcomer))
+        {
             // A flood of one source would have all of them looked through each time.
             return None;
         }
         let open = self.open.borrow();
         let own = open.iter().filter(|(_, state)| {
-            state.pool == pool && state.slot.get().is_some() && state.source.get().is_like(newcomer)
+            state.pool == pool && state.slot.get().is_some() && state.source.get().is_indistinct_from(newcomer)
         });
         let idle = own.filter_map(|(id, state)| Some((state.idle_for(now)?, Reverse(*id)))).max();
         if idle.is_none() {
-            none_own.set(Some((self.clock.get(), *newcomer)));
+            none_own.set(Some((self.period.get(), *newcomer)));
         }
         idle.map(|(_, Reverse(id))| id)
     }
 
     /// Ends idle connections of the source that holds most, as long as it holds at least two more than `newcomer` and
     /// no more than `leaving` have not ended.
-    fn drain(&self, pool: ConnectionPool, newcomer: &Source, leaving: usize) {
-        let connections = self.places.pool(pool);
-        let period = Some(self.clock.get());
+    fn drain_idle_connections(&self, pool: ConnectionPool, newcomer: &ClientSource, leaving: usize) {
+        let connections = self.pools.pool_state(pool);
+        let period = Some(self.period.get());
         let left = leaving.saturating_sub(connections.borrow().leaving.len());
         if left == 0 || connections.borrow().none_idle.get() == period {
             return;
@@ -127,74 +131,74 @@ impl MemoryAccounts {
         let mut has_giver = false;
         let mut idle: Vec<(Reverse<Duration>, u64)> = {
             let mut pool = connections.borrow_mut();
-            let all = pool.fair.giver(newcomer).inspect(|_| has_giver = true);
+            let all = pool.fair.largest_source_connections(newcomer).inspect(|_| has_giver = true);
             all.filter_map(|id| Some((Reverse(open.get(&id)?.idle_for(now)?), id))).collect()
         };
         if idle.is_empty() && has_giver {
             connections.borrow().none_idle.set(period);
         }
         idle.sort_unstable();
-        let together = (idle.len() / SHARE).clamp(1, TOGETHER).min(left);
+        let together = (idle.len() / DRAINED_SHARE_DIVISOR).clamp(1, MAX_DRAINED_TOGETHER).min(left);
         for (_, id) in idle.into_iter().take(together) {
             let Some(state) = open.get(&id) else { continue };
             let gives = {
                 let mut pool = connections.borrow_mut();
-                let taker = pool.fair.branches(newcomer);
-                state.slot.get().is_some_and(|slot| pool.fair.excess(slot, &taker).is_some())
+                let taker = pool.fair.source_branches(newcomer);
+                state.slot.get().is_some_and(|slot| pool.fair.slot_excess(slot, &taker).is_some())
             };
             if gives {
-                self.end(id, state, EvictionReason::Drained);
+                self.end_connection(id, state, EvictionReason::Drained);
             }
         }
     }
 
     /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a
     /// newcomer needs the room.
-    fn hurry(&self, pool: ConnectionPool, most: u32) {
-        let allowed = allowed_to_leave(most);
+    fn evict_longest_leaving(&self, pool: ConnectionPool, most: u32) {
+        let allowed = max_leaving(most);
         loop {
-            let mut connections = self.places.pool(pool).borrow_mut();
-            let open = (connections.fair.taken() as usize).saturating_add(connections.leaving.len());
+            let mut connections = self.pools.pool_state(pool).borrow_mut();
+            let open = (connections.fair.used_slot_count() as usize).saturating_add(connections.leaving.len());
             let is_full = connections.leaving.len() > allowed && open >= (most as usize).saturating_add(allowed);
             let longest = if is_full { connections.leaving.pop_front() } else { None };
             drop(connections);
             let Some(id) = longest else { return };
             if let Some(state) = self.open.borrow().get(&id) {
-                self.end(id, state, EvictionReason::Evicted);
+                self.end_connection(id, state, EvictionReason::Evicted);
             }
         }
     }
 
     /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits
     /// for one, and the oldest one ends of the source that has most, if that has at least two more than the newcomer's.
-    pub(super) fn begin_handshake(&self, newcomer: &Rc<AccountState>, most: u32) {
+    pub(super) fn take_handshake_slot(&self, newcomer: &Rc<RegisteredConnection>, most: u32) {
         let source = newcomer.source.get();
         let oldest = {
-            let mut handshakes = self.places.handshakes.borrow_mut();
-            handshakes.set_limit(most);
-            if let Some(slot) = handshakes.take(source) {
+            let mut handshakes = self.pools.handshakes.borrow_mut();
+            handshakes.set_slot_limit(most);
+            if let Some(slot) = handshakes.take_slot(source) {
                 newcomer.handshake.set(Some(slot));
                 return;
             }
             // There are no more of them than connections, which have a limit.
-            let waited = handshakes.wait(source, Instant::now(), u32::MAX, Rc::clone(newcomer));
-            if let Waited::Queued(place, _) = waited {
-                newcomer.waits.set(Some(place));
+            let waited = handshakes.enqueue_request(source, Instant::now(), u32::MAX, Rc::clone(newcomer));
+            if let QueueOutcome::Queued(place, _) = waited {
+                newcomer.handshake_place.set(Some(place));
             }
-            handshakes.giver(&source).min()
+            handshakes.largest_source_connections(&source).min()
         };
         // After a reload there may be more slots.
-        self.places.grant_handshakes();
+        self.pools.grant_handshake_slots();
         let open = self.open.borrow();
         if let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end(id, state, EvictionReason::Evicted);
+            self.end_connection(id, state, EvictionReason::Evicted);
         }
     }
 }
 
 /// Connections that may be leaving a pool of `most`.
-fn allowed_to_leave(most: u32) -> usize {
-    (most / LEAVING).max(1) as usize
+fn max_leaving(most: u32) -> usize {
+    (most / LEAVING_DIVISOR).max(1) as usize
 }
 
 #[cfg(test)]
@@ -211,34 +215,34 @@ mod tests {
         Some(([192, 0, network, last].into(), 32))
     }
 
-    fn end(holder: &MemoryAccount) -> Option<EvictionReason> {
-        match holder.poll_end(&Context::from_waker(noop_waker_ref()), &mut None) {
+    fn end(holder: &ConnectionEntry) -> Option<EvictionReason> {
+        match holder.poll_eviction(&Context::from_waker(noop_waker_ref()), &mut None) {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
         }
     }
 
-    fn ends(holders: &[MemoryAccount]) -> Vec<usize> {
+    fn ends(holders: &[ConnectionEntry]) -> Vec<usize> {
         (0..holders.len()).filter(|&nth| end(&holders[nth]).is_some()).collect()
     }
 
     /// A registry whose connections were all used as long ago as the given number of seconds, in the order in which
     /// they were admitted.
-    struct Worker(Rc<MemoryAccounts>, u32);
+    struct Worker(Rc<ConnectionRegistry>, u32);
 
     impl Worker {
         fn new(most: u32) -> Self {
             Self(Rc::default(), most)
         }
 
-        fn admit(&self, network: Option<(IpAddr, u8)>) -> Option<MemoryAccount> {
-            self.0.admit(ConnectionPool::Quic, network, self.1)
+        fn admit(&self, network: Option<(IpAddr, u8)>) -> Option<ConnectionEntry> {
+            self.0.admit_connection(ConnectionPool::Quic, network, self.1)
         }
 
-        fn idle(&self, network: Option<(IpAddr, u8)>, count: usize) -> Vec<MemoryAccount> {
-            let idle: Vec<MemoryAccount> = (0..count).map(|_| self.admit(network).expect("room")).collect();
-            idle.iter().for_each(|holder| holder.ready());
-            idle.iter().for_each(|holder| holder.state.age(WHILE));
+        fn idle(&self, network: Option<(IpAddr, u8)>, count: usize) -> Vec<ConnectionEntry> {
+            let idle: Vec<ConnectionEntry> = (0..count).map(|_| self.admit(network).expect("room")).collect();
+            idle.iter().for_each(|holder| holder.mark_ready());
+            idle.iter().for_each(|holder| holder.state.backdate_last_use(WHILE));
             idle
         }
     }
@@ -246,11 +250,11 @@ mod tests {
     #[test]
     fn one_source_has_all_connections_and_what_is_in_use_is_not_closed_for_its_own() {
         let worker = Worker::new(32);
-        let held: Vec<MemoryAccount> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let held: Vec<ConnectionEntry> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none());
         assert!(ends(&held).is_empty());
-        assert!(worker.0.has_two(ConnectionPool::Quic, address(1, 1)));
-        assert!(!worker.0.has_two(ConnectionPool::Tls, address(1, 1)));
+        assert!(worker.0.has_two_connections(ConnectionPool::Quic, address(1, 1)));
+        assert!(!worker.0.has_two_connections(ConnectionPool::Tls, address(1, 1)));
     }
 
     #[test]
@@ -269,14 +273,17 @@ mod tests {
     #[test]
     fn if_none_is_idle_the_connection_on_which_nothing_moved_for_longest_is_closed() {
         let worker = Worker::new(8);
-        let held: Vec<MemoryAccount> = (0..8).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let held: Vec<ConnectionEntry> = (0..8).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         for holder in &held {
-            holder.ready();
-            holder.serving(1);
+            holder.mark_ready();
+            holder.set_open_requests(1);
         }
         for _ in 0..3 {
-            worker.0.tick();
-            held.iter().enumerate().filter(|(nth, _)| *nth != 5).for_each(|(_, holder)| holder.motion().sent(1));
+            worker.0.begin_period();
+            held.iter()
+                .enumerate()
+                .filter(|(nth, _)| *nth != 5)
+                .for_each(|(_, holder)| holder.traffic_counter().count_sent(1));
         }
         let _other = worker.admit(address(2, 1)).unwrap();
         assert_eq!((ends(&held), end(&held[5])), (vec![5], Some(EvictionReason::Evicted)));
@@ -285,11 +292,11 @@ mod tests {
     #[test]
     fn a_handshake_that_is_not_complete_counts_as_silent_since_it_began() {
         let worker = Worker::new(4);
-        let held: Vec<MemoryAccount> = (0..4).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
-        held[0].ready();
-        held[0].serving(1);
-        worker.0.tick();
-        held[0].motion().sent(1);
+        let held: Vec<ConnectionEntry> = (0..4).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        held[0].mark_ready();
+        held[0].set_open_requests(1);
+        worker.0.begin_period();
+        held[0].traffic_counter().count_sent(1);
         let _other = worker.admit(address(2, 1)).unwrap();
         assert_eq!(ends(&held), [1]);
     }
@@ -303,14 +310,14 @@ mod tests {
             assert!(ends(&held).is_empty());
             let _newest = worker.admit(network).unwrap();
             assert_eq!((ends(&held), end(&held[0])), (vec![0], Some(EvictionReason::Drained)));
-            held.iter().for_each(|holder| holder.serving(1));
+            held.iter().for_each(|holder| holder.set_open_requests(1));
             let newer = worker.admit(network);
             assert!(newer.is_none(), "{network:?}");
             // Until the next period they are not looked through again.
-            held.iter().for_each(|holder| holder.serving(0));
-            held.iter().for_each(|holder| holder.state.age(WHILE));
+            held.iter().for_each(|holder| holder.set_open_requests(0));
+            held.iter().for_each(|holder| holder.state.backdate_last_use(WHILE));
             assert!(worker.admit(network).is_none());
-            worker.0.tick();
+            worker.0.begin_period();
             assert!(worker.admit(network).is_some());
         }
     }
@@ -333,12 +340,12 @@ mod tests {
     #[test]
     fn a_connection_counts_for_the_client_that_its_header_names() {
         let worker = Worker::new(8);
-        let held: Vec<MemoryAccount> = (0..8).map(|_| worker.admit(None).unwrap()).collect();
+        let held: Vec<ConnectionEntry> = (0..8).map(|_| worker.admit(None).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none(), "each is a source of its own");
-        held.iter().for_each(|holder| holder.rename(address(2, 1)));
+        held.iter().for_each(|holder| holder.set_client_network(address(2, 1)));
         assert!(worker.admit(address(1, 1)).is_some());
         assert_eq!(ends(&held), [0]);
-        assert_eq!(held[1].source(), Source::new(address(2, 1), held[1].number()));
+        assert_eq!(held[1].client_source(), ClientSource::new(address(2, 1), held[1].connection_number()));
     }
 
     #[test]
@@ -346,24 +353,25 @@ mod tests {
         let worker = Worker::new(100);
         let begin = |network| {
             let holder = worker.admit(network).unwrap();
-            assert!(holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_ready());
+            assert!(holder.poll_handshake_slot(&Context::from_waker(noop_waker_ref()), 4).is_ready());
             holder
         };
-        let waits =
-            |holder: &MemoryAccount| holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_pending();
-        let flood: Vec<MemoryAccount> = (0..4).map(|_| begin(address(1, 1))).collect();
-        let own: Vec<MemoryAccount> = (0..2).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let waits = |holder: &ConnectionEntry| {
+            holder.poll_handshake_slot(&Context::from_waker(noop_waker_ref()), 4).is_pending()
+        };
+        let flood: Vec<ConnectionEntry> = (0..4).map(|_| begin(address(1, 1))).collect();
+        let own: Vec<ConnectionEntry> = (0..2).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(own.iter().all(waits), "its own source has most");
         let other = begin(address(2, 1));
         let ended: Vec<bool> = flood.iter().map(|holder| end(holder) == Some(EvictionReason::Evicted)).collect();
         assert_eq!(ended, [true, false, false, false], "the oldest makes room");
         assert!(own.iter().all(waits), "and not for its own source");
-        flood[1].ready();
+        flood[1].mark_ready();
         assert_eq!(own.iter().map(waits).collect::<Vec<_>>(), [false, true], "one is complete: the next begins");
         drop(own);
         drop((flood, other));
-        let handshakes = worker.0.places.handshakes.borrow();
-        assert_eq!((handshakes.taken(), handshakes.waiting()), (0, 0));
+        let handshakes = worker.0.pools.handshakes.borrow();
+        assert_eq!((handshakes.used_slot_count(), handshakes.waiting_requests()), (0, 0));
     }
 
     #[derive(Debug, Clone)]
@@ -391,14 +399,14 @@ mod tests {
         fn there_are_no_more_than_allowed_and_none_is_refused_while_another_source_has_two_more(
             most in 1_u32..40, actions in actions(),
         ) {
-            let (worker, mut held) = (Worker::new(most), Vec::<MemoryAccount>::new());
+            let (worker, mut held) = (Worker::new(most), Vec::<ConnectionEntry>::new());
             for action in actions {
                 match action {
                     Action::Admit(network, last) => {
                         let source = address(network, last);
                         let staying = || held.iter().filter(|holder| end(holder).is_none());
                         let of = |network: u8, last: Option<u8>| {
-                            staying().filter(|holder| match holder.source().network() {
+                            staying().filter(|holder| match holder.client_source().own_network() {
                                 Some((IpAddr::V4(address), _)) => {
                                     let [_, _, third, fourth] = address.octets();
                                     third == network && last.is_none_or(|last| last == fourth)
@@ -410,12 +418,12 @@ mod tests {
                             || (0..3).any(|other| of(network, Some(other)) >= of(network, Some(last)) + 2);
                         let is_full = staying().count() >= most as usize;
                         let idle = staying().any(|holder| {
-                            holder.source().network() == source && holder.state.idle_for(Instant::now()).is_some()
+                            holder.client_source().own_network() == source && holder.state.idle_for(Instant::now()).is_some()
                         });
                         match worker.admit(source) {
                             Some(holder) => {
                                 prop_assert!(!is_full || gives || idle);
-                                holder.ready();
+                                holder.mark_ready();
                                 held.push(holder);
                             }
                             // An idle one of its own may be overlooked until the next period.
@@ -423,19 +431,19 @@ mod tests {
                         }
                     }
                     Action::Drop(nth) if !held.is_empty() => drop(held.swap_remove(nth % held.len())),
-                    Action::Use(nth) if !held.is_empty() => held[nth % held.len()].serving(nth % 2),
-                    Action::Age => held.iter().for_each(|holder| holder.state.age(WHILE)),
-                    Action::Tick => worker.0.tick(),
+                    Action::Use(nth) if !held.is_empty() => held[nth % held.len()].set_open_requests(nth % 2),
+                    Action::Age => held.iter().for_each(|holder| holder.state.backdate_last_use(WHILE)),
+                    Action::Tick => worker.0.begin_period(),
                     _ => {}
                 }
                 // What is to end at once is gone by the next turn.
                 held.retain(|holder| !end(holder).is_some_and(|end| end == EvictionReason::Evicted));
                 prop_assert!(held.iter().filter(|holder| end(holder).is_none()).count() <= most as usize);
-                prop_assert!(held.len() <= most as usize + allowed_to_leave(most), "{} of {most}", held.len());
+                prop_assert!(held.len() <= most as usize + max_leaving(most), "{} of {most}", held.len());
             }
             drop(held);
-            let pool = worker.0.places.quic.borrow();
-            prop_assert_eq!((pool.fair.taken(), pool.leaving.len()), (0, 0));
+            let pool = worker.0.pools.quic.borrow();
+            prop_assert_eq!((pool.fair.used_slot_count(), pool.leaving.len()), (0, 0));
         }
     }
 }

@@ -8,6 +8,6 @@ mod places;
 mod registry;
 mod sent_rate;
 
-pub use account_state::{ConnectionPool, EvictionReason, Motion};
-pub use list::{CloseWalk, ListRows, ListWalk, OpenWalk, WorkerList};
-pub use registry::{MemoryAccount, MemoryAccounts};
+pub use account_state::{ConnectionPool, EvictionReason, TrafficCounter};
+pub use list::{CloseScan, ListRows, ListScan, OpenScan, WorkerList};
+pub use registry::{ConnectionEntry, ConnectionRegistry};

@@ -1,10 +1,10 @@
 //! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
 //! memory or because another client gets the place (admission.rs). Pure.
 
-use super::account_state::{AccountState, ConnectionPool, EvictionReason, Motion};
-use super::places::Places;
-use super::sent_rate::Looks;
-use crate::fairness::{Slot, Source, Victims};
+use super::account_state::{ConnectionPool, EvictionReason, RegisteredConnection, TrafficCounter};
+use super::places::ConnectionPools;
+use super::sent_rate::ScanTimes;
+use crate::fairness::{ClientSource, EvictionOrder, PoolSlot};
 use litequic_telemetry::clients::OpenConnection;
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -19,145 +19,151 @@ use std::{
 
 /// The part of the connections without a request that one look closes: a sixteenth, so that several looks free what is
 /// needed.
-const IDLE: usize = 16;
+const IDLE_CLOSE_DIVISOR: usize = 16;
 /// Connections that are closed at a look at most for what they hold.
-const HEAVIEST: usize = 64;
+const MAX_HEAVIEST_CLOSED: usize = 64;
 
 /// The connections of one worker.
 #[derive(Debug, Default)]
-pub struct MemoryAccounts {
-    pub(super) open: RefCell<BTreeMap<u64, Rc<AccountState>>>,
-    next: Cell<u64>,
+pub struct ConnectionRegistry {
+    pub(super) open: RefCell<BTreeMap<u64, Rc<RegisteredConnection>>>,
+    next_id: Cell<u64>,
     /// Counts the worker's periods, by which [`Motion`] is dated.
-    pub(super) clock: Rc<Cell<u32>>,
-    pub(super) places: Places,
+    pub(super) period: Rc<Cell<u32>>,
+    pub(super) pools: ConnectionPools,
     /// When its connections were looked through for a list.
-    pub(super) looks: Cell<Option<Looks>>,
+    pub(super) scan_times: Cell<Option<ScanTimes>>,
 }
 
 /// One connection. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct MemoryAccount {
-    pub(super) all: Rc<MemoryAccounts>,
+pub struct ConnectionEntry {
+    pub(super) registry: Rc<ConnectionRegistry>,
     id: u64,
-    pub(super) state: Rc<AccountState>,
+    pub(super) state: Rc<RegisteredConnection>,
 }
 
-const _: () = assert!(size_of::<MemoryAccount>() <= 24);
+const _: () = assert!(size_of::<ConnectionEntry>() <= 24);
 
-impl MemoryAccounts {
+impl ConnectionRegistry {
     /// Another period of the worker has begun: half a second, or less while memory is short.
-    pub fn tick(&self) {
-        self.clock.set(self.clock.get().wrapping_add(1));
+    pub fn begin_period(&self) {
+        self.period.set(self.period.get().wrapping_add(1));
     }
 
     /// Registers a connection of `network` in `pool`, which has room for it.
-    pub(super) fn begin(self: &Rc<Self>, pool: ConnectionPool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
-        let motion = Motion { clock: Rc::clone(&self.clock), moved: Rc::default() };
-        motion.note();
+    pub(super) fn register_connection(
+        self: &Rc<Self>,
+        pool: ConnectionPool,
+        id: u64,
+        source: ClientSource,
+        slot: PoolSlot,
+    ) -> ConnectionEntry {
+        let motion = TrafficCounter { period: Rc::clone(&self.period), cells: Rc::default() };
+        motion.mark_active();
         let since = Instant::now();
-        let state = Rc::new(AccountState {
+        let state = Rc::new(RegisteredConnection {
             pool,
             source: Cell::new(source),
             slot: Cell::new(Some(slot)),
             handshake: Cell::new(None),
-            waits: Cell::new(None),
+            handshake_place: Cell::new(None),
             ready: Cell::new(false),
             client: Cell::new(None),
             connection: OnceCell::new(),
-            since,
+            opened_at: since,
             rate: Cell::default(),
-            holds: RefCell::default(),
+            memory_counters: RefCell::default(),
             requests: Cell::new(0),
-            used: Cell::new(since),
-            motion,
-            end: Cell::new(None),
+            last_used: Cell::new(since),
+            traffic: motion,
+            eviction: Cell::new(None),
             waker: RefCell::new(None),
         });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
-        MemoryAccount { all: Rc::clone(self), id, state }
+        ConnectionEntry { registry: Rc::clone(self), id, state }
     }
 
     /// The client whose connection is the oldest of those that are open, and since when it is open.
-    pub fn oldest(&self) -> Option<(SocketAddr, Instant)> {
+    pub fn oldest_client(&self) -> Option<(SocketAddr, Instant)> {
         let open = self.open.borrow();
         let mut clients = open.values().filter(|state| state.ready.get());
-        clients.find_map(|state| Some((state.client.get()?, state.since)))
+        clients.find_map(|state| Some((state.client.get()?, state.opened_at)))
     }
 
     /// The number of the next connection.
-    pub(super) fn number(&self) -> u64 {
-        self.next.replace(self.next.get().wrapping_add(1))
+    pub(super) fn take_connection_number(&self) -> u64 {
+        self.next_id.replace(self.next_id.get().wrapping_add(1))
     }
 
     /// Closes a share of the connections without a request, each time one of the source that has most connections by
     /// then, and of these the one whose last request is the longest ago, a second at least. Returns how many.
-    pub fn end_idle(&self, now: Instant) -> usize {
+    pub fn end_idle_connections(&self, now: Instant) -> usize {
         let open = self.open.borrow();
-        let mut victims = Victims::default();
+        let mut victims = EvictionOrder::default();
         let mut idle = Vec::new();
         for (id, state) in &*open {
             match state.idle_for(now) {
-                Some(since) if state.end.get().is_none() => idle.push((Reverse(since), *id, state)),
-                _ => victims.hold(&state.source.get(), 1),
+                Some(since) if state.eviction.get().is_none() => idle.push((Reverse(since), *id, state)),
+                _ => victims.add_fixed_amount(&state.source.get(), 1),
             }
         }
         idle.sort_unstable_by_key(|(since, id, _)| (*since, *id));
-        let share = idle.len().div_ceil(IDLE);
-        idle.into_iter().for_each(|(_, id, state)| victims.add(&state.source.get(), 1, (id, state)));
-        victims.take(share).map(|(id, state)| self.end(id, state, EvictionReason::Idle)).count()
+        let share = idle.len().div_ceil(IDLE_CLOSE_DIVISOR);
+        idle.into_iter().for_each(|(_, id, state)| victims.add_claim(&state.source.get(), 1, (id, state)));
+        victims.take(share).map(|(id, state)| self.end_connection(id, state, EvictionReason::Idle)).count()
     }
 
     /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose
     /// connections hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they
     /// hold.
-    pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
+    pub fn end_heaviest_connections(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
-        let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(EvictionReason::is_at_once));
-        let mut heaviest: Vec<(u64, u64, &Rc<AccountState>)> =
-            held.map(|(id, state)| (state.held(), *id, state)).collect();
+        let held = open.iter().filter(|(_, state)| !state.eviction.get().is_some_and(EvictionReason::is_at_once));
+        let mut heaviest: Vec<(u64, u64, &Rc<RegisteredConnection>)> =
+            held.map(|(id, state)| (state.memory_bytes(), *id, state)).collect();
         heaviest.sort_by_key(|(bytes, ..)| Reverse(*bytes));
-        let mut victims = Victims::default();
+        let mut victims = EvictionOrder::default();
         for (bytes, id, state) in heaviest {
-            victims.add(&state.source.get(), bytes, (bytes, id, state));
+            victims.add_claim(&state.source.get(), bytes, (bytes, id, state));
         }
         let (mut ended, mut freed) = (0, 0_u64);
-        for (bytes_held, id, state) in victims.take(HEAVIEST) {
+        for (bytes_held, id, state) in victims.take(MAX_HEAVIEST_CLOSED) {
             if ended > 0 && freed >= bytes {
                 break;
             }
-            self.end(id, state, EvictionReason::Heaviest);
+            self.end_connection(id, state, EvictionReason::Heaviest);
             (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
         }
         (ended, freed)
     }
 
     /// Has the connection `id` end. Its slots are free from now on.
-    pub(super) fn end(&self, id: u64, state: &AccountState, end: EvictionReason) {
-        self.places.release(id, state, !end.is_at_once());
+    pub(super) fn end_connection(&self, id: u64, state: &RegisteredConnection, end: EvictionReason) {
+        self.pools.release_slots(id, state, !end.is_at_once());
         // One that is to end at once is not told to end later.
-        if !state.end.get().is_some_and(EvictionReason::is_at_once) {
-            state.end(end);
+        if !state.eviction.get().is_some_and(EvictionReason::is_at_once) {
+            state.begin_eviction(end);
         }
     }
 }
 
-impl MemoryAccount {
+impl ConnectionEntry {
     /// The number of the connection: no other open connection of the worker has it.
-    pub const fn number(&self) -> u64 {
+    pub const fn connection_number(&self) -> u64 {
         self.id
     }
 
     /// The client.
-    pub fn source(&self) -> Source {
+    pub fn client_source(&self) -> ClientSource {
         self.state.source.get()
     }
 
     /// The client is one of `network`: it was not known when the connection was accepted.
-    pub fn rename(&self, network: Option<(IpAddr, u8)>) {
-        let source = Source::new(network, self.id);
+    pub fn set_client_network(&self, network: Option<(IpAddr, u8)>) {
+        let source = ClientSource::new(network, self.id);
         self.state.source.set(source);
-        self.all.places.rename(&self.state, source);
+        self.registry.pools.move_to_source(&self.state, source);
     }
 
     /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest
@@ -166,69 +172,69 @@ impl MemoryAccount {
     /// # Cancel safety
     ///
     /// The place in the queue is kept until the connection ends.
-    pub async fn begin_handshake(&self, most: u32) {
-        poll_fn(|cx| self.poll_handshake(cx, most)).await;
+    pub async fn wait_for_handshake_slot(&self, most: u32) {
+        poll_fn(|cx| self.poll_handshake_slot(cx, most)).await;
     }
 
     /// Ready once a TLS handshake may begin, as [`Self::begin_handshake`]. The last task that polls is woken.
-    pub(super) fn poll_handshake(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
-        let AccountState { handshake, waits, waker, .. } = &*self.state;
+    pub(super) fn poll_handshake_slot(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
+        let RegisteredConnection { handshake, handshake_place: waits, waker, .. } = &*self.state;
         waker.replace(Some(cx.waker().clone()));
         if handshake.get().is_none() && waits.get().is_none() {
-            self.all.begin_handshake(&self.state, most);
+            self.registry.take_handshake_slot(&self.state, most);
         }
         if handshake.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// The connection is ready for requests: its handshake is over.
-    pub fn ready(&self) {
-        self.all.places.release_handshake(&self.state);
+    pub fn mark_ready(&self) {
+        self.registry.pools.release_handshake_slot(&self.state);
         self.state.ready.set(true);
-        self.state.used.set(Instant::now());
+        self.state.last_used.set(Instant::now());
     }
 
     /// Adds the bytes that `held` returns to what the connection holds.
-    pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
-        self.state.holds.borrow_mut().push(Box::new(held));
+    pub fn add_memory_counter(&self, held: impl Fn() -> u64 + 'static) {
+        self.state.memory_counters.borrow_mut().push(Box::new(held));
     }
 
     /// Sets the client's address.
-    pub fn serves(&self, address: SocketAddr) {
+    pub fn set_client_address(&self, address: SocketAddr) {
         self.state.client.set(Some(address));
     }
 
     /// Sets the connection that is reported of. To be called once.
-    pub fn represents(&self, connection: Weak<dyn OpenConnection>) {
+    pub fn set_open_connection(&self, connection: Weak<dyn OpenConnection>) {
         // One that is set already stays.
         let _ = self.state.connection.set(connection);
     }
 
     /// Sets the number of open requests.
-    pub fn serving(&self, requests: usize) {
+    pub fn set_open_requests(&self, requests: usize) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         let before = self.state.requests.replace(requests);
         if before > 0 && requests == 0 {
-            self.state.used.set(Instant::now());
+            self.state.last_used.set(Instant::now());
         }
         if before != requests {
-            self.state.motion.note();
+            self.state.traffic.mark_active();
         }
     }
 
     /// Where the connection's streams note that bytes have moved.
-    pub fn motion(&self) -> Motion {
-        self.state.motion.clone()
+    pub fn traffic_counter(&self) -> TrafficCounter {
+        self.state.traffic.clone()
     }
 
     /// Waits until it is to be closed for the first time. Cancel safe.
-    pub async fn ended(&self) -> EvictionReason {
+    pub async fn wait_for_eviction(&self) -> EvictionReason {
         let mut told = None;
-        poll_fn(|cx| self.poll_end(cx, &mut told)).await
+        poll_fn(|cx| self.poll_eviction(cx, &mut told)).await
     }
 
     /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
-    pub fn poll_end(&self, cx: &Context<'_>, told: &mut Option<EvictionReason>) -> Poll<EvictionReason> {
-        let end = self.state.end.get();
+    pub fn poll_eviction(&self, cx: &Context<'_>, told: &mut Option<EvictionReason>) -> Poll<EvictionReason> {
+        let end = self.state.eviction.get();
         if end != *told
             && let Some(end) = end
         {
@@ -240,10 +246,10 @@ impl MemoryAccount {
     }
 }
 
-impl Drop for MemoryAccount {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        self.all.places.release(self.id, &self.state, false);
-        self.all.open.borrow_mut().remove(&self.id);
+        self.registry.pools.release_slots(self.id, &self.state, false);
+        self.registry.open.borrow_mut().remove(&self.id);
     }
 }
 
@@ -251,7 +257,7 @@ impl Drop for MemoryAccount {
 mod tests {
     use super::*;
     use crate::connections::{
-        account_state::{CONNECTION, Moved, REQUEST, UNUSED},
+        account_state::{CONNECTION_OVERHEAD_BYTES, MIN_IDLE_TIME, REQUEST_OVERHEAD_BYTES, TrafficCells},
         sent_rate::SentRate,
     };
     use futures_util::task::noop_waker_ref;
@@ -262,30 +268,30 @@ mod tests {
     fn a_list_adds_64_bytes_to_a_connection_at_most() {
         let in_account = size_of::<OnceCell<Weak<dyn OpenConnection>>>() + size_of::<Cell<SentRate>>();
         // Without the counts it was a number, alone in its allocation of whole words, as this one is.
-        let of_counts = size_of::<Moved>() - size_of::<Cell<u32>>().next_multiple_of(size_of::<usize>());
+        let of_counts = size_of::<TrafficCells>() - size_of::<Cell<u32>>().next_multiple_of(size_of::<usize>());
         // Packets that were lost, or a descriptor; and the group and whether the session was resumed.
         let of_transport = size_of::<u64>().max(size_of::<Cell<Option<std::os::fd::RawFd>>>());
         let of_identity = size_of::<(Option<u16>, bool)>().next_multiple_of(size_of::<usize>());
         assert_eq!((in_account, of_counts, of_transport, of_identity), (32, 16, 8, 8));
-        assert_eq!((size_of::<AccountState>(), size_of::<Moved>()), (264, 24));
+        assert_eq!((size_of::<RegisteredConnection>(), size_of::<TrafficCells>()), (264, 24));
     }
 
     /// A connection that is a source of its own, ready for requests.
-    fn begin(all: &Rc<MemoryAccounts>) -> MemoryAccount {
-        let holder = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
-        holder.ready();
+    fn begin(all: &Rc<ConnectionRegistry>) -> ConnectionEntry {
+        let holder = all.admit_connection(ConnectionPool::Tls, None, u32::MAX).unwrap();
+        holder.mark_ready();
         holder
     }
 
     /// One that holds so many bytes.
-    fn holding(all: &Rc<MemoryAccounts>, bytes: u64) -> MemoryAccount {
+    fn holding(all: &Rc<ConnectionRegistry>, bytes: u64) -> ConnectionEntry {
         let holder = begin(all);
-        holder.holds(move || bytes);
+        holder.add_memory_counter(move || bytes);
         holder
     }
 
-    fn end(holder: &MemoryAccount) -> Option<EvictionReason> {
-        match holder.poll_end(&Context::from_waker(noop_waker_ref()), &mut None) {
+    fn end(holder: &ConnectionEntry) -> Option<EvictionReason> {
+        match holder.poll_eviction(&Context::from_waker(noop_waker_ref()), &mut None) {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
         }
@@ -293,36 +299,36 @@ mod tests {
 
     #[test]
     fn the_oldest_client_is_the_first_whose_connection_is_open() {
-        let all = Rc::<MemoryAccounts>::default();
-        assert_eq!(all.oldest(), None);
+        let all = Rc::<ConnectionRegistry>::default();
+        assert_eq!(all.oldest_client(), None);
         let _handshake = begin(&all);
         let clients: Vec<SocketAddr> = ["192.0.2.1:1", "192.0.2.2:2"].map(|client| client.parse().unwrap()).into();
         let holders = [begin(&all), begin(&all)];
-        holders.iter().zip(&clients).for_each(|(holder, client)| holder.serves(*client));
-        let begun = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
-        begun.serves(clients[0]);
+        holders.iter().zip(&clients).for_each(|(holder, client)| holder.set_client_address(*client));
+        let begun = all.admit_connection(ConnectionPool::Tls, None, u32::MAX).unwrap();
+        begun.set_client_address(clients[0]);
         let [first, second] = holders;
-        assert_eq!(all.oldest().unwrap().0, clients[0]);
+        assert_eq!(all.oldest_client().unwrap().0, clients[0]);
         drop(first);
-        assert_eq!(all.oldest().unwrap().0, clients[1]);
+        assert_eq!(all.oldest_client().unwrap().0, clients[1]);
         drop(second);
-        assert_eq!(all.oldest(), None);
+        assert_eq!(all.oldest_client(), None);
     }
 
     #[test]
     fn connections_without_a_request_end_the_longest_unused_first() {
-        let all = Rc::<MemoryAccounts>::default();
-        let holders: Vec<MemoryAccount> = (0..20).map(|_| begin(&all)).collect();
-        assert_eq!(all.end_idle(Instant::now()), 0, "they have just begun");
-        holders[0].serving(1);
-        holders[1].serving(2);
-        holders[1].serving(0);
-        let later = Instant::now() + UNUSED;
-        assert_eq!(all.end_idle(later), 2);
+        let all = Rc::<ConnectionRegistry>::default();
+        let holders: Vec<ConnectionEntry> = (0..20).map(|_| begin(&all)).collect();
+        assert_eq!(all.end_idle_connections(Instant::now()), 0, "they have just begun");
+        holders[0].set_open_requests(1);
+        holders[1].set_open_requests(2);
+        holders[1].set_open_requests(0);
+        let later = Instant::now() + MIN_IDLE_TIME;
+        assert_eq!(all.end_idle_connections(later), 2);
         let ended: Vec<usize> = (0..20).filter(|&nth| end(&holders[nth]).is_some()).collect();
         assert_eq!(ended, [2, 3]);
         let mut looks = 0;
-        while all.end_idle(later) > 0 {
+        while all.end_idle_connections(later) > 0 {
             looks += 1;
         }
         assert!(looks > 5, "{looks}");
@@ -334,20 +340,21 @@ mod tests {
 
     #[test]
     fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
-        let all = Rc::<MemoryAccounts>::default();
-        assert_eq!(all.end_heaviest(1), (0, 0));
+        let all = Rc::<ConnectionRegistry>::default();
+        assert_eq!(all.end_heaviest_connections(1), (0, 0));
         let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), begin(&all), begin(&all));
-        other.holds(|| 20_000);
-        requests.serving(3);
-        for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
+        other.add_memory_counter(|| 20_000);
+        requests.set_open_requests(3);
+        for (holder, bytes) in [(&requests, 3 * REQUEST_OVERHEAD_BYTES), (&other, 70_000), (&one, 60_000), (&light, 0)]
+        {
             assert_eq!(end(holder), None);
-            assert_eq!(all.end_heaviest(0), (1, CONNECTION + bytes));
+            assert_eq!(all.end_heaviest_connections(0), (1, CONNECTION_OVERHEAD_BYTES + bytes));
             assert_eq!(end(holder), Some(EvictionReason::Heaviest));
         }
-        assert_eq!(all.end_heaviest(0), (0, 0));
-        let many: Vec<MemoryAccount> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
-        assert_eq!(all.end_heaviest(100 * 1024), (3, 120 * 1024));
-        assert_eq!(all.end_heaviest(u64::MAX).0, HEAVIEST as u64);
+        assert_eq!(all.end_heaviest_connections(0), (0, 0));
+        let many: Vec<ConnectionEntry> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
+        assert_eq!(all.end_heaviest_connections(100 * 1024), (3, 120 * 1024));
+        assert_eq!(all.end_heaviest_connections(u64::MAX).0, MAX_HEAVIEST_CLOSED as u64);
         drop(many);
     }
 
@@ -357,40 +364,40 @@ mod tests {
 
     #[test]
     fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
-        let all = Rc::<MemoryAccounts>::default();
-        let admit = |network| all.admit(ConnectionPool::Quic, network, u32::MAX).unwrap();
+        let all = Rc::<ConnectionRegistry>::default();
+        let admit = |network| all.admit_connection(ConnectionPool::Quic, network, u32::MAX).unwrap();
         // The only one of its source is the longest unused.
         let single = admit(of(1));
-        single.ready();
-        single.holds(|| 1_000_000);
-        let many: Vec<MemoryAccount> = (0..15).map(|_| admit(of(2))).collect();
-        many.iter().for_each(MemoryAccount::ready);
-        many.iter().for_each(|holder| holder.holds(|| 300_000));
-        let later = Instant::now() + UNUSED;
+        single.mark_ready();
+        single.add_memory_counter(|| 1_000_000);
+        let many: Vec<ConnectionEntry> = (0..15).map(|_| admit(of(2))).collect();
+        many.iter().for_each(ConnectionEntry::mark_ready);
+        many.iter().for_each(|holder| holder.add_memory_counter(|| 300_000));
+        let later = Instant::now() + MIN_IDLE_TIME;
         for _ in 0..14 {
-            assert_eq!(all.end_idle(later), 1);
+            assert_eq!(all.end_idle_connections(later), 1);
         }
         assert_eq!(end(&single), None);
         assert_eq!(many.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 14);
         // 15 × 300,000 bytes until 1,000,000 are left.
         for _ in 0..12 {
-            assert_eq!(all.end_heaviest(0).0, 1);
+            assert_eq!(all.end_heaviest_connections(0).0, 1);
             assert_eq!(end(&single), None);
         }
-        assert_eq!(all.end_heaviest(0), (1, CONNECTION + 1_000_000));
+        assert_eq!(all.end_heaviest_connections(0), (1, CONNECTION_OVERHEAD_BYTES + 1_000_000));
         assert_eq!(end(&single), Some(EvictionReason::Heaviest));
     }
 
     #[test]
     fn who_was_told_of_one_reason_is_told_of_the_other() {
-        let all = Rc::<MemoryAccounts>::default();
+        let all = Rc::<ConnectionRegistry>::default();
         let (holder, mut told) = (holding(&all, 100_000), None);
         let cx = Context::from_waker(noop_waker_ref());
-        assert_eq!(all.end_idle(Instant::now() + UNUSED), 1);
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Idle));
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
-        assert_eq!(all.end_heaviest(1), (1, CONNECTION + 100_000));
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Heaviest));
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
+        assert_eq!(all.end_idle_connections(Instant::now() + MIN_IDLE_TIME), 1);
+        assert_eq!(holder.poll_eviction(&cx, &mut told), Poll::Ready(EvictionReason::Idle));
+        assert_eq!(holder.poll_eviction(&cx, &mut told), Poll::Pending);
+        assert_eq!(all.end_heaviest_connections(1), (1, CONNECTION_OVERHEAD_BYTES + 100_000));
+        assert_eq!(holder.poll_eviction(&cx, &mut told), Poll::Ready(EvictionReason::Heaviest));
+        assert_eq!(holder.poll_eviction(&cx, &mut told), Poll::Pending);
     }
 }

@@ -6,7 +6,7 @@ mod source;
 mod tree;
 mod victims;
 
-pub use fair::{Fair, Next, Place, Slot, Waited};
-pub use source::Source;
-pub use tree::{Branches, Excess};
-pub use victims::Victims;
+pub use fair::{FairPool, NextRequest, PoolSlot, QueueOutcome, QueuePlace};
+pub use source::ClientSource;
+pub use tree::{SlotExcess, SourceBranches};
+pub use victims::EvictionOrder;

@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 
 /// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that is routed on the internet.
-const IPV4_LEVELS: [u8; 1] = [24];
+const IPV4_PREFIXES: [u8; 1] = [24];
 /// Prefix lengths of the IPv6 networks above a source: a site gets a /48, a home a /56 (RFC 6177 §2).
-const IPV6_LEVELS: [u8; 2] = [48, 56];
+const IPV6_PREFIXES: [u8; 2] = [48, 56];
 /// Networks of one source at most: two above it and its own.
-pub(super) const NETWORKS: usize = 3;
+pub(super) const MAX_SOURCE_NETWORKS: usize = 3;
 
 /// A client of a pool: the networks of its address, from the widest to the source's own, and its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Source {
+pub struct ClientSource {
     /// The source's own network: the address and its prefix length. `None` if the connection is a source by itself.
     network: Option<(IpAddr, u8)>,
     connection: u64,
@@ -27,7 +27,7 @@ pub(super) enum SourceKey {
     Connection(u64),
 }
 
-impl Source {
+impl ClientSource {
     /// The client with the number `connection`, at an address of `network` (address and prefix length in bits). Without
     /// a network the connection is a source of its own: one of an exempt network, or every one if sources are not
     /// distinguished.
@@ -36,17 +36,17 @@ impl Source {
     }
 
     /// The source's own network: an address in it and its prefix length in bits.
-    pub const fn network(&self) -> Option<(IpAddr, u8)> {
+    pub const fn own_network(&self) -> Option<(IpAddr, u8)> {
         self.network
     }
 
     /// The number of the connection.
-    pub const fn connection(&self) -> u64 {
+    pub const fn source_connection(&self) -> u64 {
         self.connection
     }
 
     /// Whether both are one source: connections of one network, or one connection that is a source of its own.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn is_same_source(&self, other: &Self) -> bool {
         match (self.network, other.network) {
             (None, None) => self.connection == other.connection,
             (Some((one, prefix)), Some((other, other_prefix))) => {
@@ -62,17 +62,17 @@ impl Source {
     }
 
     /// Whether no network distinguishes the two: they are one source, or each is a source of its own.
-    pub fn is_like(&self, other: &Self) -> bool {
-        self.is_beside(other) || (self.network.is_none() && other.network.is_none())
+    pub fn is_indistinct_from(&self, other: &Self) -> bool {
+        self.is_same_source(other) || (self.network.is_none() && other.network.is_none())
     }
 
     /// The networks of the source from the widest to its own; the connection, if that is the source.
-    pub(super) fn levels(&self) -> [Option<SourceKey>; NETWORKS] {
-        let mut networks = [None; NETWORKS];
+    pub(super) fn network_keys(&self) -> [Option<SourceKey>; MAX_SOURCE_NETWORKS] {
+        let mut networks = [None; MAX_SOURCE_NETWORKS];
         match self.network {
             None => networks = [Some(SourceKey::Connection(self.connection)), None, None],
             Some((IpAddr::V4(address), own)) => {
-                let above = IPV4_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
+                let above = IPV4_PREFIXES.into_iter().filter(|level| *level < own).chain([own]);
                 let bits =
                     |prefix: u8| address.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
                 networks
@@ -81,7 +81,7 @@ impl Source {
                     .for_each(|(key, prefix)| *key = Some(SourceKey::Ipv4(bits(prefix), prefix)));
             }
             Some((IpAddr::V6(address), own)) => {
-                let above = IPV6_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
+                let above = IPV6_PREFIXES.into_iter().filter(|level| *level < own).chain([own]);
                 let bits = |prefix: u8| {
                     address.to_bits() & u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
                 };
@@ -95,9 +95,9 @@ impl Source {
     }
 
     /// The branches from the root of the tree down to the connection.
-    pub(super) fn path(&self) -> impl Iterator<Item = SourceKey> + use<> {
+    pub(super) fn branch_keys(&self) -> impl Iterator<Item = SourceKey> + use<> {
         let connection = self.network.map(|_| SourceKey::Connection(self.connection));
-        self.levels().into_iter().flatten().chain(connection)
+        self.network_keys().into_iter().flatten().chain(connection)
     }
 }
 
@@ -107,9 +107,10 @@ mod tests {
 
     #[test]
     fn connections_of_one_network_are_one_source_and_others_are_their_own() {
-        let of =
-            |address: &str, prefix: u8, connection| Source::new(Some((address.parse().unwrap(), prefix)), connection);
-        let own = |connection| Source::new(None, connection);
+        let of = |address: &str, prefix: u8, connection| {
+            ClientSource::new(Some((address.parse().unwrap(), prefix)), connection)
+        };
+        let own = |connection| ClientSource::new(None, connection);
         for (one, other, is_one) in [
             (own(1), own(1), true),
             (own(1), own(2), false),
@@ -123,11 +124,11 @@ mod tests {
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:1::2", 64, 1), true),
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:2::1", 64, 1), false),
         ] {
-            assert_eq!(one.is_beside(&other), is_one, "{one:?} {other:?}");
-            let own = |source: &Source| source.levels().into_iter().flatten().last();
+            assert_eq!(one.is_same_source(&other), is_one, "{one:?} {other:?}");
+            let own = |source: &ClientSource| source.network_keys().into_iter().flatten().last();
             assert_eq!(own(&one) == own(&other), is_one);
         }
-        assert!(own(1).is_like(&own(2)));
+        assert!(own(1).is_indistinct_from(&own(2)));
     }
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
                 SourceKey::Ipv6(bits, prefix) => format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits)),
                 SourceKey::Connection(number) => format!("#{number}"),
             };
-            Source::new(network, 7).path().map(key).collect::<Vec<_>>().join(" ")
+            ClientSource::new(network, 7).branch_keys().map(key).collect::<Vec<_>>().join(" ")
         };
         for (network, path) in [
             (None, "#7"),

@@ -2,7 +2,7 @@
 //! clients use and the requests of theirs that wait; the request that is next, and the one that is dropped from a full
 //! queue, are found from the root downwards. Pure.
 
-use super::source::{Source, SourceKey};
+use super::source::{ClientSource, SourceKey};
 use slab::Slab;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
@@ -13,18 +13,18 @@ use std::{
 const DEPTH: usize = 5;
 
 /// The number of a branch in [`Tree::nodes`].
-pub(super) type Id = usize;
+pub(super) type BranchId = usize;
 
 /// Branches by source. There are as many as slots in use and waiting requests have networks and connections: four each
 /// at most.
 #[derive(Debug)]
-pub(super) struct Tree<W> {
-    nodes: Slab<Node<W>>,
-    root: Id,
+pub(super) struct SourceTree<W> {
+    nodes: Slab<BranchNode<W>>,
+    root: BranchId,
     /// Keys are addresses that clients choose: the hash has a random seed.
-    children: HashMap<(Id, SourceKey), Id, RandomState>,
+    children: HashMap<(BranchId, SourceKey), BranchId, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
-    last: u64,
+    last_number: u64,
     /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request
     /// waits.
     sheds: bool,
@@ -34,22 +34,22 @@ pub(super) struct Tree<W> {
 
 /// A network, a connection, or the root.
 #[derive(Debug)]
-struct Node<W> {
-    parent: Id,
+struct BranchNode<W> {
+    parent: BranchId,
     key: Option<SourceKey>,
-    counts: Counts,
+    counts: BranchCounts,
     /// Children with a waiting request; the one whose turn it is first.
-    needy: BTreeSet<(u32, u64, Id)>,
+    by_turn: BTreeSet<(u32, u64, BranchId)>,
     /// Children with a waiting request, while requests are lost; the one with the longest queue last.
-    queues: BTreeSet<(u32, u64, Id)>,
+    by_queue: BTreeSet<(u32, u64, BranchId)>,
     /// Children that use a slot; the one that uses most last. Empty unless the tree is ranked.
-    heaviest: BTreeSet<(u32, Id)>,
+    by_slots: BTreeSet<(u32, BranchId)>,
     /// The requests that wait, of a connection, by their numbers.
     queue: BTreeMap<u64, W>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
+struct BranchCounts {
     /// Slots in use.
     held: u32,
     /// Requests that wait.
@@ -62,11 +62,11 @@ struct Counts {
 
 /// The branches of one client, from the root to its connection; those that hold and wait for nothing do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Branches([Option<Id>; DEPTH]);
+pub struct SourceBranches([Option<BranchId>; DEPTH]);
 
 /// By how much the holder of a slot holds more than another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Excess {
+pub struct SlotExcess {
     /// The slots that each branch of the holder uses, from the root down: the larger, the more it holds.
     held: [u32; DEPTH],
     /// Whether the two are connections of one source, or connections that are sources of their own.
@@ -76,7 +76,7 @@ pub struct Excess {
     pub ratio: u32,
 }
 
-impl Excess {
+impl SlotExcess {
     /// The excess of a source that holds `ratio` slots over one that holds none.
     pub const fn between_sources(ratio: u32) -> Self {
         Self { held: [ratio; DEPTH], between_connections: false, ratio }
@@ -85,7 +85,7 @@ impl Excess {
 
 /// A change of counts on the way from a connection to the root.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum CountChange {
     Hold,
     Release,
     /// The request with this number begins to wait.
@@ -96,71 +96,71 @@ enum Change {
     Grant(u64),
 }
 
-impl<W> Tree<W> {
+impl<W> SourceTree<W> {
     /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and
     /// each of its changes costs more.
     pub(super) fn new(ranked: bool, last: u64) -> Self {
         let mut nodes = Slab::new();
-        let root = nodes.insert(Node::new(Id::MAX, None));
-        Self { nodes, root, children: HashMap::default(), last, sheds: false, ranked }
+        let root = nodes.insert(BranchNode::new(BranchId::MAX, None));
+        Self { nodes, root, children: HashMap::default(), last_number: last, sheds: false, ranked }
     }
 
     /// Requests that wait.
-    pub(super) fn waiting(&self) -> u32 {
+    pub(super) fn waiting_count(&self) -> u32 {
         self.nodes.get(self.root).map_or(0, |root| root.counts.waiting)
     }
 
     /// Counts a slot of `source`. Returns the connection's branch, for [`Tree::release`].
-    pub(super) fn hold(&mut self, source: &Source) -> Id {
-        let leaf = self.grow(source);
-        self.change(leaf, Change::Hold);
+    pub(super) fn count_slot(&mut self, source: &ClientSource) -> BranchId {
+        let leaf = self.ensure_branch(source);
+        self.apply_change(leaf, CountChange::Hold);
         leaf
     }
 
     /// A slot of the connection `leaf` is no longer used.
-    pub(super) fn release(&mut self, leaf: Id) {
-        self.change(leaf, Change::Release);
+    pub(super) fn uncount_slot(&mut self, leaf: BranchId) {
+        self.apply_change(leaf, CountChange::Release);
     }
 
     /// Adds a request of `source` to the queue. Returns its connection's branch and its number.
-    pub(super) fn wait(&mut self, source: &Source, request: W) -> (Id, u64) {
-        let leaf = self.grow(source);
-        let number = self.number();
+    pub(super) fn add_request(&mut self, source: &ClientSource, request: W) -> (BranchId, u64) {
+        let leaf = self.ensure_branch(source);
+        let number = self.advance_number();
         if let Some(node) = self.nodes.get_mut(leaf) {
             node.queue.insert(number, request);
         }
-        self.change(leaf, Change::Wait(number));
+        self.apply_change(leaf, CountChange::Wait(number));
         (leaf, number)
     }
 
     /// Removes a request that waits; `None` if it does no longer.
-    pub(super) fn leave(&mut self, leaf: Id, number: u64) -> Option<W> {
+    pub(super) fn remove_request(&mut self, leaf: BranchId, number: u64) -> Option<W> {
         let request = self.nodes.get_mut(leaf)?.queue.remove(&number)?;
-        self.change(leaf, Change::Leave);
+        self.apply_change(leaf, CountChange::Leave);
         Some(request)
     }
 
     /// Gives a slot to the request that is next: on each level to the branch that holds least, of equal ones to the one
     /// whose last turn is the longest ago, and there to the oldest request. Returns its connection's branch.
-    pub(super) fn grant(&mut self) -> Option<(Id, W)> {
+    pub(super) fn grant_next(&mut self) -> Option<(BranchId, W)> {
         let leaf = self.next_leaf()?;
         let (_, request) = self.nodes.get_mut(leaf)?.queue.pop_first()?;
-        let turn = self.number();
-        self.change(leaf, Change::Grant(turn));
+        let turn = self.advance_number();
+        self.apply_change(leaf, CountChange::Grant(turn));
         Some((leaf, request))
     }
 
     /// The number of the newest request or turn.
-    pub(super) const fn last(&self) -> u64 {
-        self.last
+    pub(super) const fn last_number(&self) -> u64 {
+        self.last_number
     }
 
     /// The request that is next, then the one that would be next in each other network, and their connections'
     /// branches.
-    pub(super) fn peek(&self) -> impl Iterator<Item = (Id, &W)> {
-        let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.needy);
+    pub(super) fn next_by_network(&self) -> impl Iterator<Item = (BranchId, &W)> {
+        let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.by_turn);
         networks.filter_map(|(_, _, network)| {
-            let leaf = self.descend_from(*network, |node| node.needy.first());
+            let leaf = self.descend_from(*network, |node| node.by_turn.first());
             let (_, request) = self.nodes.get(leaf)?.queue.first_key_value()?;
             Some((leaf, request))
         })
@@ -168,18 +168,18 @@ impl<W> Tree<W> {
 
     /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest.
     /// Returns its number.
-    pub(super) fn shed(&mut self) -> Option<(u64, W)> {
+    pub(super) fn shed_newest(&mut self) -> Option<(u64, W)> {
         self.order_queues();
-        let leaf = self.descend(|node| node.queues.last())?;
+        let leaf = self.descend_from_root(|node| node.by_queue.last())?;
         let (number, request) = self.nodes.get_mut(leaf)?.queue.pop_last()?;
-        self.change(leaf, Change::Leave);
+        self.apply_change(leaf, CountChange::Leave);
         Some((number, request))
     }
 
     /// The branches of `source`.
-    pub(super) fn branches(&self, source: &Source) -> Branches {
-        let (mut branches, mut at) = (Branches([None; DEPTH]), Some(self.root));
-        let mut path = source.path();
+    pub(super) fn find_branches(&self, source: &ClientSource) -> SourceBranches {
+        let (mut branches, mut at) = (SourceBranches([None; DEPTH]), Some(self.root));
+        let mut path = source.branch_keys();
         for branch in &mut branches.0 {
             *branch = at;
             at = at.and_then(|parent| self.children.get(&(parent, path.next()?)).copied());
@@ -188,14 +188,14 @@ impl<W> Tree<W> {
     }
 
     /// The branches of the connection `leaf`.
-    pub(super) fn branches_of(&self, leaf: Id) -> Branches {
+    pub(super) fn branches_to_leaf(&self, leaf: BranchId) -> SourceBranches {
         let mut up = [None; DEPTH];
         let mut at = Some(leaf);
         for id in &mut up {
             *id = at;
-            at = at.and_then(|id| self.nodes.get(id)).map(|node| node.parent).filter(|parent| *parent != Id::MAX);
+            at = at.and_then(|id| self.nodes.get(id)).map(|node| node.parent).filter(|parent| *parent != BranchId::MAX);
         }
-        let mut branches = Branches([None; DEPTH]);
+        let mut branches = SourceBranches([None; DEPTH]);
         branches.0.iter_mut().zip(up.into_iter().rev().flatten()).for_each(|(branch, id)| *branch = Some(id));
         branches
     }
@@ -203,9 +203,10 @@ impl<W> Tree<W> {
     /// By how much the holder of a slot of the connection `leaf` holds more than the client with the branches `other`.
     /// `None` unless the holder's branch, where the two part, holds at least two slots more: below that, the transfer
     /// of a slot makes nothing more even.
-    pub(super) fn excess(&self, leaf: Id, other: &Branches) -> Option<Excess> {
-        let holder = self.branches_of(leaf);
-        let held = |branch: Option<Id>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
+    pub(super) fn leaf_excess(&self, leaf: BranchId, other: &SourceBranches) -> Option<SlotExcess> {
+        let holder = self.branches_to_leaf(leaf);
+        let held =
+            |branch: Option<BranchId>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
         let (of_holder, of_other) = holder.0.iter().zip(&other.0).find(|(holder, other)| holder != other)?;
         let (of_holder_held, of_other_held) = (held(*of_holder), held(*of_other));
         if of_holder_held < of_other_held.saturating_add(2) {
@@ -213,29 +214,30 @@ impl<W> Tree<W> {
         }
         let ratio = of_holder_held / of_other_held.saturating_add(1);
         let is_connection =
-            |id: Id| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(SourceKey::Connection(_))));
+            |id: BranchId| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(SourceKey::Connection(_))));
         // A client that holds nothing has no branch here; it is a connection if the holder's branch is one.
         let between_connections = of_holder.is_some_and(is_connection) && of_other.is_none_or(is_connection);
-        Some(Excess { held: holder.0.map(held), between_connections, ratio })
+        Some(SlotExcess { held: holder.0.map(held), between_connections, ratio })
     }
 
     /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection
     /// that is a source of its own counts as itself on both.
-    pub(super) fn held(&self, source: &Source) -> (u32, u32) {
-        let branches = self.branches(source);
-        let held = |branch: Option<Id>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
-        let own = source.path().count().saturating_sub(1).max(1);
+    pub(super) fn slots_held(&self, source: &ClientSource) -> (u32, u32) {
+        let branches = self.find_branches(source);
+        let held =
+            |branch: Option<BranchId>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
+        let own = source.branch_keys().count().saturating_sub(1).max(1);
         (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
     }
 
     /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None`
     /// if there is none, or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of
     /// its source.
-    pub(super) fn giver(&self, taker: &Source) -> Option<Id> {
+    pub(super) fn largest_source(&self, taker: &ClientSource) -> Option<BranchId> {
         let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
-        for key in taker.path() {
+        for key in taker.branch_keys() {
             let own = self.children.get(&(at, key)).and_then(|id| Some((*id, self.nodes.get(*id)?)));
-            let &(most, heaviest) = node.heaviest.last()?;
+            let &(most, heaviest) = node.by_slots.last()?;
             if most >= own.map_or(0, |(_, node)| node.counts.held).saturating_add(2) {
                 return Some(self.heaviest_source(heaviest));
             }
@@ -246,17 +248,17 @@ impl<W> Tree<W> {
 
     /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not
     /// ranked.
-    pub(super) fn has_larger_network(&self, taker: &Source) -> bool {
-        let (own, _) = self.held(taker);
-        let most = self.nodes.get(self.root).and_then(|root| root.heaviest.last());
+    pub(super) fn has_larger_network(&self, taker: &ClientSource) -> bool {
+        let (own, _) = self.slots_held(taker);
+        let most = self.nodes.get(self.root).and_then(|root| root.by_slots.last());
         most.is_some_and(|(most, _)| *most >= own.saturating_add(2))
     }
 
     /// The source with most slots of those in `network`, which may be one itself.
-    fn heaviest_source(&self, network: Id) -> Id {
+    fn heaviest_source(&self, network: BranchId) -> BranchId {
         let mut at = network;
-        while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.heaviest.last()).copied()
-            && self.connection(child).is_none()
+        while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.by_slots.last()).copied()
+            && self.connection_of_branch(child).is_none()
         {
             at = child;
         }
@@ -264,12 +266,14 @@ impl<W> Tree<W> {
     }
 
     /// The numbers of the connections of `source` that use a slot.
-    pub(super) fn connections(&self, source: Id) -> impl Iterator<Item = u64> {
-        let below = self.nodes.get(source).into_iter().flat_map(|node| &node.heaviest);
-        self.connection(source).into_iter().chain(below.filter_map(|(_, child)| self.connection(*child)))
+    pub(super) fn connections_of_source(&self, source: BranchId) -> impl Iterator<Item = u64> {
+        let below = self.nodes.get(source).into_iter().flat_map(|node| &node.by_slots);
+        self.connection_of_branch(source)
+            .into_iter()
+            .chain(below.filter_map(|(_, child)| self.connection_of_branch(*child)))
     }
 
-    fn connection(&self, id: Id) -> Option<u64> {
+    fn connection_of_branch(&self, id: BranchId) -> Option<u64> {
         match self.nodes.get(id)?.key {
             Some(SourceKey::Connection(number)) => Some(number),
             _ => None,
@@ -286,29 +290,33 @@ impl<W> Tree<W> {
         if std::mem::replace(&mut self.sheds, true) {
             return;
         }
-        let queues: Vec<_> = self.nodes.iter().map(|(id, node)| (node.parent, node.counts.queue(id))).collect();
+        let queues: Vec<_> = self.nodes.iter().map(|(id, node)| (node.parent, node.counts.queue_rank(id))).collect();
         for (parent, queue) in queues {
             if let Some(parent) = self.nodes.get_mut(parent) {
-                parent.queues.extend(queue);
+                parent.by_queue.extend(queue);
             }
         }
     }
 
-    fn number(&mut self) -> u64 {
-        self.last = self.last.wrapping_add(1);
-        self.last
+    fn advance_number(&mut self) -> u64 {
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
     }
 
-    fn next_leaf(&self) -> Option<Id> {
-        self.descend(|node| node.needy.first())
+    fn next_leaf(&self) -> Option<BranchId> {
+        self.descend_from_root(|node| node.by_turn.first())
     }
 
     /// The connection that is reached from the root by `choose`.
-    fn descend(&self, choose: impl Fn(&Node<W>) -> Option<&(u32, u64, Id)>) -> Option<Id> {
+    fn descend_from_root(&self, choose: impl Fn(&BranchNode<W>) -> Option<&(u32, u64, BranchId)>) -> Option<BranchId> {
         Some(self.descend_from(self.root, choose)).filter(|leaf| *leaf != self.root)
     }
 
-    fn descend_from(&self, branch: Id, choose: impl Fn(&Node<W>) -> Option<&(u32, u64, Id)>) -> Id {
+    fn descend_from(
+        &self,
+        branch: BranchId,
+        choose: impl Fn(&BranchNode<W>) -> Option<&(u32, u64, BranchId)>,
+    ) -> BranchId {
         let mut at = branch;
         while let Some((_, _, child)) = self.nodes.get(at).and_then(&choose) {
             at = *child;
@@ -317,20 +325,20 @@ impl<W> Tree<W> {
     }
 
     /// The branch of the connection of `source`, with those above it.
-    fn grow(&mut self, source: &Source) -> Id {
-        source.path().fold(self.root, |parent, key| match self.children.entry((parent, key)) {
+    fn ensure_branch(&mut self, source: &ClientSource) -> BranchId {
+        source.branch_keys().fold(self.root, |parent, key| match self.children.entry((parent, key)) {
             Entry::Occupied(child) => *child.get(),
-            Entry::Vacant(vacant) => *vacant.insert(self.nodes.insert(Node::new(parent, Some(key)))),
+            Entry::Vacant(vacant) => *vacant.insert(self.nodes.insert(BranchNode::new(parent, Some(key)))),
         })
     }
 
     /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are
     /// removed.
-    fn change(&mut self, leaf: Id, change: Change) {
+    fn apply_change(&mut self, leaf: BranchId, change: CountChange) {
         let (mut at, sheds) = (leaf, self.sheds);
         while let Some(node) = self.nodes.get_mut(at) {
             let before = node.counts;
-            node.counts = before.after(change);
+            node.counts = before.counts_after(change);
             let (after, parent, key) = (node.counts, node.parent, node.key);
             let ranked = self.ranked;
             let Some(above) = self.nodes.get_mut(parent) else {
@@ -338,12 +346,12 @@ impl<W> Tree<W> {
                 self.sheds &= after.waiting > 0;
                 return;
             };
-            replace(&mut above.needy, before.turn(at), after.turn(at));
+            replace_in_set(&mut above.by_turn, before.turn_rank(at), after.turn_rank(at));
             if sheds {
-                replace(&mut above.queues, before.queue(at), after.queue(at));
+                replace_in_set(&mut above.by_queue, before.queue_rank(at), after.queue_rank(at));
             }
             if ranked {
-                replace(&mut above.heaviest, before.rank(at), after.rank(at));
+                replace_in_set(&mut above.by_slots, before.slot_rank(at), after.slot_rank(at));
             }
             if let Some(key) = key.filter(|_| after.held == 0 && after.waiting == 0) {
                 self.nodes.try_remove(at);
@@ -354,21 +362,21 @@ impl<W> Tree<W> {
     }
 }
 
-impl<W> Node<W> {
-    fn new(parent: Id, key: Option<SourceKey>) -> Self {
+impl<W> BranchNode<W> {
+    fn new(parent: BranchId, key: Option<SourceKey>) -> Self {
         Self {
             parent,
             key,
-            counts: Counts::default(),
-            needy: BTreeSet::new(),
-            queues: BTreeSet::new(),
-            heaviest: BTreeSet::new(),
+            counts: BranchCounts::default(),
+            by_turn: BTreeSet::new(),
+            by_queue: BTreeSet::new(),
+            by_slots: BTreeSet::new(),
             queue: BTreeMap::new(),
         }
     }
 }
 
-fn replace<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
+fn replace_in_set<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
     if before == after {
         return;
     }
@@ -378,33 +386,33 @@ fn replace<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Optio
     set.extend(after);
 }
 
-impl Counts {
+impl BranchCounts {
     /// The place of the branch `id` among those whose turn it is, if a request waits in it.
-    fn turn(self, id: Id) -> Option<(u32, u64, Id)> {
+    fn turn_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
         (self.waiting > 0).then_some((self.held, self.turn, id))
     }
 
     /// The place of the branch `id` by the length of its queue.
-    fn queue(self, id: Id) -> Option<(u32, u64, Id)> {
+    fn queue_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
         (self.waiting > 0).then_some((self.waiting, self.newest, id))
     }
 
     /// The place of the branch `id` by the slots that it uses.
-    fn rank(self, id: Id) -> Option<(u32, Id)> {
+    fn slot_rank(self, id: BranchId) -> Option<(u32, BranchId)> {
         (self.held > 0).then_some((self.held, id))
     }
 
-    fn after(self, change: Change) -> Self {
+    fn counts_after(self, change: CountChange) -> Self {
         let Self { held, waiting, turn, newest } = self;
         match change {
-            Change::Hold => Self { held: held.saturating_add(1), ..self },
-            Change::Release => Self { held: held.saturating_sub(1), ..self },
-            Change::Wait(number) => {
+            CountChange::Hold => Self { held: held.saturating_add(1), ..self },
+            CountChange::Release => Self { held: held.saturating_sub(1), ..self },
+            CountChange::Wait(number) => {
                 let turn = if waiting == 0 { number } else { turn };
                 Self { waiting: waiting.saturating_add(1), turn, newest: number, ..self }
             }
-            Change::Leave => Self { waiting: waiting.saturating_sub(1), newest, ..self },
-            Change::Grant(turn) => {
+            CountChange::Leave => Self { waiting: waiting.saturating_sub(1), newest, ..self },
+            CountChange::Grant(turn) => {
                 Self { held: held.saturating_add(1), waiting: waiting.saturating_sub(1), turn, newest }
             }
         }

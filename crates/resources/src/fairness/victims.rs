@@ -1,7 +1,7 @@
 //! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in
 //! memory, and connections of several pools. Pure.
 
-use super::source::{NETWORKS, Source, SourceKey};
+use super::source::{ClientSource, MAX_SOURCE_NETWORKS, SourceKey};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, VecDeque},
@@ -12,73 +12,73 @@ use std::{
 /// each level the network with the largest sum is chosen, the widest first, and in a source the claim that was added
 /// first.
 #[derive(Debug)]
-pub struct Victims<T> {
+pub struct EvictionOrder<T> {
     /// What each network holds, and each connection that is a source of its own. Clients choose their addresses: the
     /// hash has a random seed.
     totals: HashMap<SourceKey, u64, RandomState>,
     numbers: HashMap<SourceKey, usize, RandomState>,
-    sources: Vec<Claims<T>>,
+    sources: Vec<SourceClaims<T>>,
     /// Sources that have a claim left, with what they held when it was last looked at: it only becomes less.
-    order: BinaryHeap<(Levels, Reverse<usize>)>,
+    order: BinaryHeap<(LevelTotals, Reverse<usize>)>,
 }
 
 /// What the networks of a source hold, from the widest down.
-type Levels = [u64; NETWORKS];
+type LevelTotals = [u64; MAX_SOURCE_NETWORKS];
 
 /// The claims of one source that may be given up.
 #[derive(Debug)]
-struct Claims<T> {
-    levels: [Option<SourceKey>; NETWORKS],
+struct SourceClaims<T> {
+    levels: [Option<SourceKey>; MAX_SOURCE_NETWORKS],
     left: VecDeque<(u64, T)>,
 }
 
-impl<T> Default for Victims<T> {
+impl<T> Default for EvictionOrder<T> {
     fn default() -> Self {
         Self { totals: HashMap::default(), numbers: HashMap::default(), sources: Vec::new(), order: BinaryHeap::new() }
     }
 }
 
-impl<T> Victims<T> {
+impl<T> EvictionOrder<T> {
     /// Counts `amount` for `source`, which cannot be given up.
-    pub fn hold(&mut self, source: &Source, amount: u64) {
-        for key in source.levels().into_iter().flatten() {
+    pub fn add_fixed_amount(&mut self, source: &ClientSource, amount: u64) {
+        for key in source.network_keys().into_iter().flatten() {
             let total = self.totals.entry(key).or_default();
             *total = total.saturating_add(amount);
         }
     }
 
     /// Counts `amount` for `source`, which is given up by giving up `claim`.
-    pub fn add(&mut self, source: &Source, amount: u64, claim: T) {
-        self.hold(source, amount);
-        let levels = source.levels();
+    pub fn add_claim(&mut self, source: &ClientSource, amount: u64, claim: T) {
+        self.add_fixed_amount(source, amount);
+        let levels = source.network_keys();
         let Some(own) = levels.into_iter().flatten().last() else { return };
         let sources = &mut self.sources;
         let number = *self.numbers.entry(own).or_insert_with(|| {
-            sources.push(Claims { levels, left: VecDeque::new() });
+            sources.push(SourceClaims { levels, left: VecDeque::new() });
             sources.len().saturating_sub(1)
         });
         if let Some(claims) = sources.get_mut(number) {
             claims.left.push_back((amount, claim));
             if claims.left.len() == 1 {
                 // More than it can hold: what it does is found out when it is next.
-                self.order.push(([u64::MAX; NETWORKS], Reverse(number)));
+                self.order.push(([u64::MAX; MAX_SOURCE_NETWORKS], Reverse(number)));
             }
         }
     }
 
-    fn held(&self, levels: &[Option<SourceKey>; NETWORKS]) -> Levels {
+    fn network_totals(&self, levels: &[Option<SourceKey>; MAX_SOURCE_NETWORKS]) -> LevelTotals {
         levels.map(|key| key.and_then(|key| self.totals.get(&key)).copied().unwrap_or(0))
     }
 }
 
-impl<T> Iterator for Victims<T> {
+impl<T> Iterator for EvictionOrder<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
         loop {
             let (before, Reverse(number)) = self.order.pop()?;
             let levels = self.sources.get(number)?.levels;
-            let held = self.held(&levels);
+            let held = self.network_totals(&levels);
             if held < before {
                 self.order.push((held, Reverse(number)));
                 continue;
@@ -103,24 +103,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn source(network: u8, host: u8, connection: u64) -> Source {
-        Source::new(Some(([192, 0, network, host].into(), 32)), connection)
+    fn source(network: u8, host: u8, connection: u64) -> ClientSource {
+        ClientSource::new(Some(([192, 0, network, host].into(), 32)), connection)
     }
 
     #[test]
     fn the_first_claim_of_the_source_that_holds_most_is_given_up_until_another_holds_more() {
-        let mut victims = Victims::default();
+        let mut victims = EvictionOrder::default();
         for (name, claimant, amount) in [
             ("one large claim", source(1, 1, 1), 50),
             ("first of many", source(2, 1, 2), 30),
             ("second of many", source(2, 1, 3), 30),
             ("third of many", source(2, 1, 4), 30),
-            ("its own source", Source::new(None, 5), 40),
-            ("another that is", Source::new(None, 6), 5),
+            ("its own source", ClientSource::new(None, 5), 40),
+            ("another that is", ClientSource::new(None, 6), 5),
         ] {
-            victims.add(&claimant, amount, name);
+            victims.add_claim(&claimant, amount, name);
         }
-        victims.hold(&source(1, 2, 7), 1);
+        victims.add_fixed_amount(&source(1, 2, 7), 1);
         let order: Vec<&str> = victims.collect();
         assert_eq!(
             order,
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_network_that_is_split_over_many_sources_counts_as_one() {
-        let mut victims = Victims::default();
-        (0..100).for_each(|host| victims.add(&source(1, host, host.into()), 1, "split"));
-        (0..40).for_each(|nth| victims.add(&source(2, 1, 100 + nth), 1, "whole"));
+        let mut victims = EvictionOrder::default();
+        (0..100).for_each(|host| victims.add_claim(&source(1, host, host.into()), 1, "split"));
+        (0..40).for_each(|nth| victims.add_claim(&source(2, 1, 100 + nth), 1, "whole"));
         assert!(victims.by_ref().take(60).all(|name| name == "split"));
         let even: Vec<&str> = victims.take(40).collect();
         assert_eq!(even.iter().filter(|name| **name == "split").count(), 20);
@@ -150,9 +150,9 @@ mod tests {
         fn none_is_given_up_of_a_source_that_holds_less_than_another_with_a_claim(
             claims in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..100), 0..40),
         ) {
-            let (mut victims, mut left) = (Victims::default(), Vec::new());
+            let (mut victims, mut left) = (EvictionOrder::default(), Vec::new());
             for (nth, (network, host, amount)) in (0_u64..).zip(claims) {
-                victims.add(&source(network, host, nth), amount, nth);
+                victims.add_claim(&source(network, host, nth), amount, nth);
                 left.push((nth, network, host, amount));
             }
             let sum = |left: &[(u64, u8, u8, u64)], of: &dyn Fn(u8, u8) -> bool| -> u64 {

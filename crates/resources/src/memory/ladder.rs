@@ -1,10 +1,10 @@
 //! The steps, by the share of its limit that memory has reached. Pure.
 
-use super::usage::Reading;
+use super::usage::MemoryReading;
 
 /// The measures for want of memory. Each step does what those below it do, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum MemoryStep {
     /// Nothing.
     #[default]
     Normal,
@@ -18,13 +18,14 @@ pub enum Step {
 }
 
 /// Per cent of the limit from which on a step is in force.
-const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::Refuse, 85)];
+const STEP_THRESHOLDS: [(MemoryStep, u64); 3] =
+    [(MemoryStep::Close, 95), (MemoryStep::Shrink, 90), (MemoryStep::Refuse, 85)];
 /// Per cent of the limit below which, less than where it begins, a step is left: so that no step flaps.
-const HYSTERESIS: u64 = 5;
+const HYSTERESIS_PERCENT: u64 = 5;
 
-impl Step {
+impl MemoryStep {
     /// Whether a new connection of a client is rejected, of which `has_some` says whether it has some already.
-    pub fn refuses(self, has_some: impl FnOnce() -> bool) -> bool {
+    pub fn refuses_connection(self, has_some: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Normal => false,
             // A client that holds memory just below the last step would keep all others out.
@@ -34,7 +35,7 @@ impl Step {
     }
 
     /// The name in the log and on the status page.
-    pub fn name(self) -> &'static str {
+    pub fn step_name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
             Self::Refuse => "refuse connections",
@@ -45,19 +46,19 @@ impl Step {
 }
 
 /// Bytes that are used beyond what the last step is left at.
-pub(super) fn excess(Reading { used, limit }: Reading) -> u64 {
-    let (_, per_cent) = STEPS[0];
-    used.saturating_sub(limit / 100 * (per_cent - HYSTERESIS))
+pub(super) fn bytes_over_last_step(MemoryReading { used, limit }: MemoryReading) -> u64 {
+    let (_, per_cent) = STEP_THRESHOLDS[0];
+    used.saturating_sub(limit / 100 * (per_cent - HYSTERESIS_PERCENT))
 }
 
 /// Bytes that may be used more before the first step is in force.
-pub(super) fn left(Reading { used, limit }: Reading) -> u64 {
-    let [.., (_, per_cent)] = STEPS;
+pub(super) fn bytes_before_first_step(MemoryReading { used, limit }: MemoryReading) -> u64 {
+    let [.., (_, per_cent)] = STEP_THRESHOLDS;
     (limit / 100 * per_cent).saturating_sub(used)
 }
 
 /// The step by its number in the metric.
-impl From<u64> for Step {
+impl From<u64> for MemoryStep {
     fn from(step: u64) -> Self {
         match step {
             0 => Self::Normal,
@@ -68,34 +69,34 @@ impl From<u64> for Step {
     }
 }
 
-impl From<Step> for u64 {
-    fn from(step: Step) -> Self {
+impl From<MemoryStep> for u64 {
+    fn from(step: MemoryStep) -> Self {
         step as Self
     }
 }
 
 /// The state of the ladder.
 #[derive(Debug, Default)]
-pub struct Ladder(Step);
+pub struct StepTracker(MemoryStep);
 
-impl Ladder {
+impl StepTracker {
     /// The step in force.
-    pub fn step(&self) -> Step {
+    pub fn step_in_force(&self) -> MemoryStep {
         self.0
     }
 
     /// Memory is as in `reading`; without one it is not short. Returns the step in force from now on.
-    pub fn look(&mut self, reading: Option<Reading>) -> Step {
+    pub fn update_step(&mut self, reading: Option<MemoryReading>) -> MemoryStep {
         let at = |per_cent: u64| {
-            reading.is_some_and(|Reading { used, limit }| {
+            reading.is_some_and(|MemoryReading { used, limit }| {
                 limit > 0 && u128::from(used) * 100 >= u128::from(limit) * u128::from(per_cent)
             })
         };
-        let holds = |&&(step, per_cent): &&(Step, u64)| {
-            let threshold = if step <= self.0 { per_cent - HYSTERESIS } else { per_cent };
+        let holds = |&&(step, per_cent): &&(MemoryStep, u64)| {
+            let threshold = if step <= self.0 { per_cent - HYSTERESIS_PERCENT } else { per_cent };
             at(threshold)
         };
-        self.0 = STEPS.iter().find(holds).map_or(Step::Normal, |(step, _)| *step);
+        self.0 = STEP_THRESHOLDS.iter().find(holds).map_or(MemoryStep::Normal, |(step, _)| *step);
         self.0
     }
 }
@@ -105,27 +106,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn look(ladder: &mut Ladder, used: u64) -> Step {
-        ladder.look(Some(Reading { used, limit: 1_000 }))
+    fn look(ladder: &mut StepTracker, used: u64) -> MemoryStep {
+        ladder.update_step(Some(MemoryReading { used, limit: 1_000 }))
     }
 
     #[test]
     fn a_step_is_taken_at_its_threshold_and_left_below_it() {
-        let mut ladder = Ladder::default();
+        let mut ladder = StepTracker::default();
         for (used, step) in [
-            (0, Step::Normal),
-            (849, Step::Normal),
-            (850, Step::Refuse),
-            (800, Step::Refuse),
-            (899, Step::Refuse),
-            (900, Step::Shrink),
-            (850, Step::Shrink),
-            (849, Step::Refuse),
-            (799, Step::Normal),
-            (1_200, Step::Close),
-            (900, Step::Close),
-            (899, Step::Shrink),
-            (10, Step::Normal),
+            (0, MemoryStep::Normal),
+            (849, MemoryStep::Normal),
+            (850, MemoryStep::Refuse),
+            (800, MemoryStep::Refuse),
+            (899, MemoryStep::Refuse),
+            (900, MemoryStep::Shrink),
+            (850, MemoryStep::Shrink),
+            (849, MemoryStep::Refuse),
+            (799, MemoryStep::Normal),
+            (1_200, MemoryStep::Close),
+            (900, MemoryStep::Close),
+            (899, MemoryStep::Shrink),
+            (10, MemoryStep::Normal),
         ] {
             assert_eq!(look(&mut ladder, used), step, "{used}");
         }
@@ -133,19 +134,21 @@ mod tests {
 
     #[test]
     fn who_has_connections_is_refused_before_who_has_none() {
-        let refused =
-            |has: bool| [Step::Normal, Step::Refuse, Step::Shrink, Step::Close].map(|step| step.refuses(|| has));
+        let refused = |has: bool| {
+            [MemoryStep::Normal, MemoryStep::Refuse, MemoryStep::Shrink, MemoryStep::Close]
+                .map(|step| step.refuses_connection(|| has))
+        };
         assert_eq!(refused(true), [false, true, true, true]);
         assert_eq!(refused(false), [false, false, false, true]);
     }
 
     #[test]
     fn without_a_limit_nothing_is_short() {
-        let mut ladder = Ladder::default();
+        let mut ladder = StepTracker::default();
         look(&mut ladder, 990);
-        assert_eq!(ladder.look(None), Step::Normal);
-        assert_eq!(ladder.look(Some(Reading { used: u64::MAX, limit: 0 })), Step::Normal);
-        assert_eq!(ladder.look(Some(Reading { used: u64::MAX, limit: u64::MAX })), Step::Close);
+        assert_eq!(ladder.update_step(None), MemoryStep::Normal);
+        assert_eq!(ladder.update_step(Some(MemoryReading { used: u64::MAX, limit: 0 })), MemoryStep::Normal);
+        assert_eq!(ladder.update_step(Some(MemoryReading { used: u64::MAX, limit: u64::MAX })), MemoryStep::Close);
     }
 
     proptest! {
@@ -153,8 +156,8 @@ mod tests {
         fn usage_that_swings_by_less_than_the_hysteresis_changes_the_step_once(
             middle in 0_u64..1_000, swings in prop::collection::vec(-20_i64..20, 1..100),
         ) {
-            let mut ladder = Ladder::default();
-            let mut steps: Vec<Step> =
+            let mut ladder = StepTracker::default();
+            let mut steps: Vec<MemoryStep> =
                 swings.iter().map(|swing| look(&mut ladder, middle.saturating_add_signed(*swing))).collect();
             prop_assert!(steps.is_sorted());
             steps.dedup();

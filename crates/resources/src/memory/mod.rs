@@ -6,6 +6,6 @@ mod ladder;
 mod pressure;
 mod usage;
 
-pub use ladder::{Ladder, Step};
-pub use pressure::{Awake, MEASURE_INTERVAL, MemoryGauge, Pressure};
-pub use usage::{Limit, Reading, Usage, installed};
+pub use ladder::{MemoryStep, StepTracker};
+pub use pressure::{AwakeWorker, MEASURE_INTERVAL, MemoryGauge, MemoryPressure};
+pub use usage::{MemoryReading, MemoryUsage, ProcessMemoryLimit, installed_memory};

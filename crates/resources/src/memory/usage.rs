@@ -16,16 +16,16 @@ const NO_LIMIT: u64 = 1 << 62;
 /// Nested groups that are read, from the process' own outwards.
 const MAX_DEPTH: usize = 16;
 /// Below this share of a limit, in per cent, the droppable pages are not read: that costs more.
-const WORTH: u64 = 80;
+const MIN_STAT_PERCENT: u64 = 80;
 /// A group that is full, but of whose limit the process itself has less than this part, would not be relieved by
 /// closing connections.
-const PART: u64 = 4;
+const OWN_SHARE_DIVISOR: u64 = 4;
 /// Bytes of such a file that are read at most; `memory.stat` has some 2 KiB.
-const MOST: u64 = 16 * 1024;
+const MAX_KERNEL_FILE_BYTES: u64 = 16 * 1024;
 
 /// The limit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum ProcessMemoryLimit {
     /// The limits of its memory cgroup and of those that it is in.
     Cgroup,
     /// The cgroups' limits, and this number of bytes in RAM without the pages of files.
@@ -37,56 +37,56 @@ pub enum Limit {
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Reading {
+pub struct MemoryReading {
     pub used: u64,
     pub limit: u64,
 }
 
-impl Reading {
-    fn per_mille(self) -> u128 {
+impl MemoryReading {
+    fn used_per_mille(self) -> u128 {
         (u128::from(self.used) * 1_000).checked_div(self.limit.into()).unwrap_or(0)
     }
 }
 
 /// Where it is read. The files stay open: as files run out memory often does, too.
 #[derive(Debug)]
-pub struct Usage {
+pub struct MemoryUsage {
     statm: Option<File>,
     /// The process' group, and those that it is in, as far as they are limited or may be.
-    groups: Vec<Group>,
+    groups: Vec<MemoryCgroup>,
     page: u64,
 }
 
 /// A memory cgroup.
 #[derive(Debug)]
-struct Group {
+struct MemoryCgroup {
     directory: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     limits: Vec<File>,
     used: File,
     stat: Option<File>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
 
-impl Usage {
+impl MemoryUsage {
     /// Reads the files of `/proc/self`, as they are now.
-    pub fn of_this_process() -> Self {
-        Self::under(Path::new(ROOT))
+    pub fn open_own_files() -> Self {
+        Self::open_files_under(Path::new(ROOT))
     }
 
     /// The directory of the process' memory cgroup, where it has one.
-    pub fn group(&self) -> Option<&Path> {
+    pub fn cgroup_directory(&self) -> Option<&Path> {
         self.groups.first().map(|group| &*group.directory)
     }
 
-    fn under(root: &Path) -> Self {
+    fn open_files_under(root: &Path) -> Self {
         let statm = File::open(root.join("proc/self/statm")).ok();
-        Self { statm, groups: groups(root), page: rustix::param::page_size() as u64 }
+        Self { statm, groups: find_memory_cgroups(root), page: rustix::param::page_size() as u64 }
     }
 
     /// The usage of the limit that is nearest: the `configured` one, or that of a group of whose limit the process has
@@ -95,39 +95,42 @@ impl Usage {
     /// # Errors
     ///
     /// The process' usage cannot be read, or a group's.
-    pub fn read(&self, configured: Limit) -> io::Result<Option<Reading>> {
-        if configured == Limit::None || (configured == Limit::Cgroup && self.groups.is_empty()) {
+    pub fn read_nearest(&self, configured: ProcessMemoryLimit) -> io::Result<Option<MemoryReading>> {
+        if configured == ProcessMemoryLimit::None
+            || (configured == ProcessMemoryLimit::Cgroup && self.groups.is_empty())
+        {
             return Ok(None);
         }
-        let own = self.anonymous()?;
+        let own = self.anonymous_bytes()?;
         let mut nearest = match configured {
-            Limit::Bytes(limit) => Some(Reading { used: own, limit }),
-            Limit::Cgroup | Limit::None => None,
+            ProcessMemoryLimit::Bytes(limit) => Some(MemoryReading { used: own, limit }),
+            ProcessMemoryLimit::Cgroup | ProcessMemoryLimit::None => None,
         };
         for group in &self.groups {
-            let reading = group.read()?.filter(|reading| own >= reading.limit / PART);
-            nearest = nearest.into_iter().chain(reading).max_by_key(|reading| reading.per_mille());
+            let reading = group.read_cgroup()?.filter(|reading| own >= reading.limit / OWN_SHARE_DIVISOR);
+            nearest = nearest.into_iter().chain(reading).max_by_key(|reading| reading.used_per_mille());
         }
         Ok(nearest)
     }
 
     /// The least of what is `configured` and of what the groups have, in bytes, however much of it is used. `None`
     /// without one.
-    pub fn limit(&self, configured: Limit) -> Option<u64> {
+    pub fn smallest_limit(&self, configured: ProcessMemoryLimit) -> Option<u64> {
         let own = match configured {
-            Limit::None => return None,
-            Limit::Bytes(limit) => Some(limit),
-            Limit::Cgroup => None,
+            ProcessMemoryLimit::None => return None,
+            ProcessMemoryLimit::Bytes(limit) => Some(limit),
+            ProcessMemoryLimit::Cgroup => None,
         };
         // One that cannot be read is skipped.
-        let of_groups = self.groups.iter().filter_map(|group| group.read().ok().flatten()).map(|reading| reading.limit);
+        let of_groups =
+            self.groups.iter().filter_map(|group| group.read_cgroup().ok().flatten()).map(|reading| reading.limit);
         of_groups.chain(own).min()
     }
 
     /// Bytes in RAM that no file has: the kernel can drop the pages of the program itself. By `/proc/self/statm`
     /// (proc_pid_statm(5)): pages in RAM, its second number, less those of files, its third.
-    fn anonymous(&self) -> io::Result<u64> {
-        let statm = text(self.statm.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
+    fn anonymous_bytes(&self) -> io::Result<u64> {
+        let statm = read_kernel_file(self.statm.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
         let mut numbers = statm.split_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
         let (Some(resident), Some(files)) = (numbers.next(), numbers.next()) else {
             return Err(io::ErrorKind::InvalidData.into());
@@ -136,13 +139,13 @@ impl Usage {
     }
 }
 
-impl Group {
+impl MemoryCgroup {
     /// `None` if it has no such files, as the root has none.
-    fn open(directory: &Path, version: Version) -> Option<Self> {
+    fn open_cgroup(directory: &Path, version: CgroupVersion) -> Option<Self> {
         let (limits, used): (&[&str], _) = match version {
-            Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes"),
+            CgroupVersion::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes"),
             // Beyond `memory.high` the kernel slows the process down.
-            Version::Two => (&["memory.max", "memory.high"], "memory.current"),
+            CgroupVersion::Two => (&["memory.max", "memory.high"], "memory.current"),
         };
         let open = |name: &str| File::open(directory.join(name)).ok();
         let limits: Vec<File> = limits.iter().filter_map(|name| open(name)).collect();
@@ -151,66 +154,68 @@ impl Group {
     }
 
     /// `None` where there is no limit.
-    fn read(&self) -> io::Result<Option<Reading>> {
-        let number = |file: &File| text(file).map(|text| text.trim().parse::<u64>().ok());
+    fn read_cgroup(&self) -> io::Result<Option<MemoryReading>> {
+        let number = |file: &File| read_kernel_file(file).map(|text| text.trim().parse::<u64>().ok());
         let mut nearest = None;
         for limit in &self.limits {
             nearest = nearest.into_iter().chain(number(limit)?.filter(|limit| *limit < NO_LIMIT)).min();
         }
         let Some(limit) = nearest else { return Ok(None) };
         let used = number(&self.used)?.ok_or(io::ErrorKind::InvalidData)?;
-        let reading = Reading { used, limit };
-        if reading.per_mille() < u128::from(WORTH) * 10 {
+        let reading = MemoryReading { used, limit };
+        if reading.used_per_mille() < u128::from(MIN_STAT_PERCENT) * 10 {
             return Ok(Some(reading));
         }
         // The kernel drops pages of files before it kills anything.
         let droppable: &[&str] = match self.version {
-            Version::One => &["total_inactive_file", "total_active_file"],
-            Version::Two => &["inactive_file", "active_file", "slab_reclaimable"],
+            CgroupVersion::One => &["total_inactive_file", "total_active_file"],
+            CgroupVersion::Two => &["inactive_file", "active_file", "slab_reclaimable"],
         };
-        let stat = self.stat.as_ref().map_or_else(|| Ok(String::new()), text)?;
-        let droppable = droppable.iter().filter_map(|name| figure::<u64>(&stat, name)).fold(0, u64::saturating_add);
-        Ok(Some(Reading { used: used.saturating_sub(droppable), limit }))
+        let stat = self.stat.as_ref().map_or_else(|| Ok(String::new()), read_kernel_file)?;
+        let droppable =
+            droppable.iter().filter_map(|name| memory_stat_value::<u64>(&stat, name)).fold(0, u64::saturating_add);
+        Ok(Some(MemoryReading { used: used.saturating_sub(droppable), limit }))
     }
 }
 
 /// Bytes of memory that the machine has; `None` where `/proc/meminfo` cannot be read.
-pub fn installed() -> Option<u64> {
+pub fn installed_memory() -> Option<u64> {
     let text = fs::read_to_string(Path::new(ROOT).join("proc/meminfo")).ok()?;
-    total(&text)
+    parse_total_memory(&text)
 }
 
 /// The first line of `/proc/meminfo` (proc_meminfo(5)): kibibytes.
-fn total(meminfo: &str) -> Option<u64> {
+fn parse_total_memory(meminfo: &str) -> Option<u64> {
     let words = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     words.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1_024)
 }
 
 /// All of a file of the kernel's, from its beginning.
-fn text(mut file: &File) -> io::Result<String> {
+fn read_kernel_file(mut file: &File) -> io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
-    file.take(MOST).read_to_string(&mut text)?;
+    file.take(MAX_KERNEL_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
 /// A line of `memory.stat`.
-fn figure<T: FromStr>(stat: &str, name: &str) -> Option<T> {
+fn memory_stat_value<T: FromStr>(stat: &str, name: &str) -> Option<T> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// The process' memory cgroups, its own first.
-fn groups(root: &Path) -> Vec<Group> {
+fn find_memory_cgroups(root: &Path) -> Vec<MemoryCgroup> {
     let read = |name: &str| fs::read(root.join(name)).unwrap_or_default();
     let cgroups = ProcessCGroups::from_buf_read(&*read("proc/self/cgroup"));
     let mounts = MountInfos::from_buf_read(&*read("proc/self/mountinfo"));
     let (Ok(ProcessCGroups(cgroups)), Ok(MountInfos(mounts))) = (cgroups, mounts) else { return Vec::new() };
     let is_first = |group: &&ProcessCGroup| group.controllers.iter().any(|controller| controller == "memory");
-    let first = cgroups.iter().find(is_first).map(|group| (group, Version::One));
+    let first = cgroups.iter().find(is_first).map(|group| (group, CgroupVersion::One));
     // Where version 1 has the controller, version 2 has not.
-    let found = first.or_else(|| cgroups.iter().find(|group| group.hierarchy == 0).map(|group| (group, Version::Two)));
+    let found =
+        first.or_else(|| cgroups.iter().find(|group| group.hierarchy == 0).map(|group| (group, CgroupVersion::Two)));
     let Some((group, version)) = found else { return Vec::new() };
-    let Some(mount) = mounts.iter().find(|mount| has_memory(mount, version)) else { return Vec::new() };
+    let Some(mount) = mounts.iter().find(|mount| has_memory_controller(mount, version)) else { return Vec::new() };
     let mounted = root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point));
     // The mount may show a part of the hierarchy: a container's own.
     let path = Path::new(&group.pathname);
@@ -219,13 +224,13 @@ fn groups(root: &Path) -> Vec<Group> {
     // With a namespace of its own a group may be outside of what is mounted.
     let own = if own.starts_with(&mounted) && own.is_dir() { own } else { mounted.clone() };
     let directories = own.ancestors().take_while(|directory| directory.starts_with(&mounted)).take(MAX_DEPTH);
-    directories.filter_map(|directory| Group::open(directory, version)).collect()
+    directories.filter_map(|directory| MemoryCgroup::open_cgroup(directory, version)).collect()
 }
 
-fn has_memory(mount: &MountInfo, version: Version) -> bool {
+fn has_memory_controller(mount: &MountInfo, version: CgroupVersion) -> bool {
     match version {
-        Version::One => mount.fs_type == "cgroup" && mount.super_options.contains_key("memory"),
-        Version::Two => mount.fs_type == "cgroup2",
+        CgroupVersion::One => mount.fs_type == "cgroup" && mount.super_options.contains_key("memory"),
+        CgroupVersion::Two => mount.fs_type == "cgroup2",
     }
 }
 
@@ -249,13 +254,13 @@ mod tests {
             Self(root)
         }
 
-        fn read(&self, configured: Limit) -> Option<(u64, u64)> {
-            let usage = Usage { page: 4_096, ..Usage::under(&self.0) };
-            usage.read(configured).unwrap().map(|found| (found.used, found.limit))
+        fn read(&self, configured: ProcessMemoryLimit) -> Option<(u64, u64)> {
+            let usage = MemoryUsage { page: 4_096, ..MemoryUsage::open_files_under(&self.0) };
+            usage.read_nearest(configured).unwrap().map(|found| (found.used, found.limit))
         }
 
-        fn limit(&self, configured: Limit) -> Option<u64> {
-            Usage::under(&self.0).limit(configured)
+        fn limit(&self, configured: ProcessMemoryLimit) -> Option<u64> {
+            MemoryUsage::open_files_under(&self.0).smallest_limit(configured)
         }
     }
 
@@ -286,7 +291,7 @@ mod tests {
                 ),
             ],
         );
-        assert_eq!(machine.read(Limit::Cgroup), Some((100_000_000, 134_217_728)));
+        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((100_000_000, 134_217_728)));
     }
 
     #[test]
@@ -301,10 +306,14 @@ mod tests {
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
             ],
         );
-        assert_eq!(machine.read(Limit::Cgroup), None);
-        assert_eq!(machine.read(Limit::Bytes(50_000_000)), Some((4_096_000, 50_000_000)), "the one that is configured");
-        assert_eq!(machine.read(Limit::None), None);
-        assert_eq!(machine.limit(Limit::Cgroup), None);
+        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), None);
+        assert_eq!(
+            machine.read(ProcessMemoryLimit::Bytes(50_000_000)),
+            Some((4_096_000, 50_000_000)),
+            "the one that is configured"
+        );
+        assert_eq!(machine.read(ProcessMemoryLimit::None), None);
+        assert_eq!(machine.limit(ProcessMemoryLimit::Cgroup), None);
     }
 
     #[test]
@@ -328,13 +337,13 @@ mod tests {
                 ("sys/fs/cgroup/kubepods/memory.current", "500000000\n"),
             ],
         );
-        assert_eq!(machine.read(Limit::Cgroup), Some((80_000_000, 90_000_000)));
-        assert_eq!(machine.read(Limit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
-        assert_eq!(machine.read(Limit::None), None);
-        assert_eq!(machine.limit(Limit::Cgroup), Some(90_000_000));
-        assert_eq!(machine.limit(Limit::Bytes(95_000_000)), Some(90_000_000));
-        assert_eq!(machine.limit(Limit::Bytes(82_000_000)), Some(82_000_000));
-        assert_eq!(machine.limit(Limit::None), None);
+        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((80_000_000, 90_000_000)));
+        assert_eq!(machine.read(ProcessMemoryLimit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
+        assert_eq!(machine.read(ProcessMemoryLimit::None), None);
+        assert_eq!(machine.limit(ProcessMemoryLimit::Cgroup), Some(90_000_000));
+        assert_eq!(machine.limit(ProcessMemoryLimit::Bytes(95_000_000)), Some(90_000_000));
+        assert_eq!(machine.limit(ProcessMemoryLimit::Bytes(82_000_000)), Some(82_000_000));
+        assert_eq!(machine.limit(ProcessMemoryLimit::None), None);
     }
 
     #[test]
@@ -349,7 +358,7 @@ mod tests {
                     ("sys/fs/cgroup/memory.current", "10\n"),
                 ],
             );
-            assert_eq!(machine.read(Limit::Cgroup), Some((10, 1_000)), "{path}");
+            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((10, 1_000)), "{path}");
         }
     }
 
@@ -370,7 +379,7 @@ mod tests {
             ),
         ] {
             let machine = Machine::new(name, files);
-            assert_eq!(machine.read(Limit::Cgroup), None, "{name}");
+            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), None, "{name}");
         }
     }
 
@@ -387,7 +396,7 @@ mod tests {
                     ("sys/fs/cgroup/memory.current", "99000000\n"),
                 ],
             );
-            assert_eq!(machine.read(Limit::Cgroup), limit);
+            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), limit);
         }
     }
 
@@ -402,27 +411,31 @@ mod tests {
                 ("sys/fs/cgroup/memory.current", "some\n"),
             ],
         );
-        let usage = Usage::under(&machine.0);
-        assert!(usage.read(Limit::Cgroup).is_err());
-        assert_eq!(usage.read(Limit::None).unwrap(), None);
+        let usage = MemoryUsage::open_files_under(&machine.0);
+        assert!(usage.read_nearest(ProcessMemoryLimit::Cgroup).is_err());
+        assert_eq!(usage.read_nearest(ProcessMemoryLimit::None).unwrap(), None);
         fs::write(machine.0.join("sys/fs/cgroup/memory.current"), "10\n").unwrap();
-        assert_eq!(usage.read(Limit::Cgroup).unwrap(), Some(Reading { used: 10, limit: 1_000 }), "a file stays open");
+        assert_eq!(
+            usage.read_nearest(ProcessMemoryLimit::Cgroup).unwrap(),
+            Some(MemoryReading { used: 10, limit: 1_000 }),
+            "a file stays open"
+        );
     }
 
     #[test]
     fn this_machine_says_what_this_process_uses() {
         const HELD: usize = 8 << 20;
         let held = std::hint::black_box(vec![1_u8; HELD]);
-        let usage = Usage::of_this_process();
-        let reading = usage.read(Limit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
+        let usage = MemoryUsage::open_own_files();
+        let reading = usage.read_nearest(ProcessMemoryLimit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
         assert!(reading.used >= HELD as u64, "{reading:?}");
         drop(held);
     }
 
     #[test]
     fn the_machines_memory_is_the_total() {
-        assert_eq!(total("MemTotal:       24683864 kB\nMemFree:  1 kB\n"), Some(24_683_864 * 1_024));
-        assert_eq!(total("MemFree: 1 kB\n"), None);
-        assert!(installed().unwrap() > 64 << 20);
+        assert_eq!(parse_total_memory("MemTotal:       24683864 kB\nMemFree:  1 kB\n"), Some(24_683_864 * 1_024));
+        assert_eq!(parse_total_memory("MemFree: 1 kB\n"), None);
+        assert!(installed_memory().unwrap() > 64 << 20);
     }
 }

@@ -15,4 +15,4 @@
 mod budget;
 pub mod path;
 
-pub use budget::{Budget, BufferLease, INITIAL, TRAIN, TRAIN_BYTES};
+pub use budget::{BufferLease, FIRST_SHARE_BYTES, SendBudget, TRAIN, TRAIN_BYTES};

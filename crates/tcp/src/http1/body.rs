@@ -1,7 +1,7 @@
 //! A request's body as hyper delivers it.
 
-use super::{Http1Requests, expectation::Gate};
-use crate::{body::Incoming, linger::Discarding};
+use super::{PipelineState, expectation::BodyGate};
+use crate::{body::IncomingBody, linger::BodyDiscard};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::BodyError;
@@ -13,48 +13,52 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-pub(super) struct Http1Received {
+pub(super) struct Http1IncomingBody {
     incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
-    pipeline: Rc<Http1Requests>,
+    pipeline: Rc<PipelineState>,
     /// Closed while the client waits for 100 (Continue).
-    gate: Option<Gate>,
+    gate: Option<BodyGate>,
 }
 
-impl Http1Received {
+impl Http1IncomingBody {
     /// The body, which is not read before `gate` is open.
-    pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Http1Requests>, gate: Option<Gate>) -> Self {
+    pub(super) const fn new(
+        incoming: hyper::body::Incoming,
+        pipeline: Rc<PipelineState>,
+        gate: Option<BodyGate>,
+    ) -> Self {
         Self { incoming, pipeline, gate }
     }
 }
 
-impl Incoming for Http1Received {
-    fn has_more(&self) -> bool {
-        !self.pipeline.is_drained()
+impl IncomingBody for Http1IncomingBody {
+    fn has_more_data(&self) -> bool {
+        !self.pipeline.is_input_drained()
     }
 
     fn is_held_back(&self) -> bool {
         self.gate.is_some()
     }
 
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_may_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(gate) = &self.gate {
-            ready!(gate.poll_open(cx));
+            ready!(gate.poll_gate_open(cx));
             self.gate = None;
         }
         Poll::Ready(())
     }
 
     /// The guard discards it.
-    fn discard(self, _: Discarding) {}
+    fn discard_rest(self, _: BodyDiscard) {}
 }
 
-impl Body for Http1Received {
+impl Body for Http1IncomingBody {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.incoming).poll_frame(cx).map_err(|error| cause(&error))
+        Pin::new(&mut self.incoming).poll_frame(cx).map_err(|error| hyper_body_error(&error))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -67,7 +71,7 @@ impl Body for Http1Received {
 }
 
 /// The cause of hyper's error: the guard's, or that the client is gone.
-fn cause(error: &hyper::Error) -> BodyError {
+fn hyper_body_error(error: &hyper::Error) -> BodyError {
     let mut source = error.source();
     while let Some(inner) = source {
         if inner.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {

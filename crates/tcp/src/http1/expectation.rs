@@ -2,7 +2,7 @@
 //! sent. hyper sends it when the body is polled for the first time, unless it has the final response by then.
 
 use http::{StatusCode, Version, header, request};
-use litequic_exchange::{Fields, Interim, InterimQueue};
+use litequic_exchange::{Fields, InterimReceiver, InterimSender};
 use std::{
     cell::Cell,
     rc::Rc,
@@ -11,19 +11,19 @@ use std::{
 
 /// The expectation of a request: none by default.
 #[derive(Debug, Default)]
-pub(super) struct Expectation(Option<(Interim, Rc<Cell<bool>>)>);
+pub(super) struct ContinueExpectation(Option<(InterimSender, Rc<Cell<bool>>)>);
 
 /// Holds back the body of a request with an expectation.
 #[derive(Debug)]
-pub(super) struct Gate {
-    queue: InterimQueue,
+pub(super) struct BodyGate {
+    queue: InterimReceiver,
     continued: Rc<Cell<bool>>,
 }
 
-impl Expectation {
+impl ContinueExpectation {
     /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the
     /// client does not wait: bytes of the body `came` already.
-    pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<Gate>) {
+    pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<BodyGate>) {
         let expects = parts.version == Version::HTTP_11
             && parts
                 .headers
@@ -32,32 +32,32 @@ impl Expectation {
         if !expects || came {
             return (Self::default(), None);
         }
-        let (interim, queue) = Interim::continue_channel();
+        let (interim, queue) = InterimSender::open_continue_channel();
         let continued = Rc::new(Cell::new(false));
-        (Self(Some((interim, Rc::clone(&continued)))), Some(Gate { queue, continued }))
+        (Self(Some((interim, Rc::clone(&continued)))), Some(BodyGate { queue, continued }))
     }
 
     /// The handler's end of the channel of interim responses.
-    pub(super) fn interim(&self) -> Interim {
+    pub(super) fn interim_sender(&self) -> InterimSender {
         self.0.as_ref().map(|(interim, _)| interim.clone()).unwrap_or_default()
     }
 
     /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send
     /// its body or not, so that the connection cannot serve another request. The body is read from now on, should it
     /// come.
-    pub(super) fn end(self) -> bool {
+    pub(super) fn finish_expectation(self) -> bool {
         let Some((interim, continued)) = self.0 else { return false };
         if !continued.get() {
-            interim.send(StatusCode::CONTINUE, Fields::new());
+            interim.send_interim(StatusCode::CONTINUE, Fields::new());
         }
         !continued.get()
     }
 }
 
-impl Gate {
+impl BodyGate {
     /// Ready once the body may be read.
-    pub(super) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.queue.poll_next(cx).map(|_| self.continued.set(true))
+    pub(super) fn poll_gate_open(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.queue.poll_interim(cx).map(|_| self.continued.set(true))
     }
 }
 
@@ -75,25 +75,25 @@ mod tests {
     fn a_body_is_held_back_until_its_client_may_send_it() {
         let waker = noop_waker();
         let mut cx = Context::from_waker(&waker);
-        let (expectation, gate) = Expectation::new(&parts(Version::HTTP_11, "100-Continue"), false);
-        let (interim, gate) = (expectation.interim(), gate.unwrap());
+        let (expectation, gate) = ContinueExpectation::new(&parts(Version::HTTP_11, "100-Continue"), false);
+        let (interim, gate) = (expectation.interim_sender(), gate.unwrap());
         // More than a channel holds.
         for _ in 0..20 {
-            assert!(interim.send(StatusCode::EARLY_HINTS, Fields::new()));
+            assert!(interim.send_interim(StatusCode::EARLY_HINTS, Fields::new()));
         }
-        assert!(gate.poll_open(&mut cx).is_pending());
-        interim.send(StatusCode::CONTINUE, Fields::new());
-        assert!(gate.poll_open(&mut cx).is_ready());
-        assert!(!expectation.end(), "the client has its 100");
+        assert!(gate.poll_gate_open(&mut cx).is_pending());
+        interim.send_interim(StatusCode::CONTINUE, Fields::new());
+        assert!(gate.poll_gate_open(&mut cx).is_ready());
+        assert!(!expectation.finish_expectation(), "the client has its 100");
     }
 
     #[test]
     fn a_final_response_ends_the_wait() {
         let waker = noop_waker();
         let mut cx = Context::from_waker(&waker);
-        let (expectation, gate) = Expectation::new(&parts(Version::HTTP_11, "100-continue"), false);
-        assert!(expectation.end());
-        assert!(gate.unwrap().poll_open(&mut cx).is_ready());
+        let (expectation, gate) = ContinueExpectation::new(&parts(Version::HTTP_11, "100-continue"), false);
+        assert!(expectation.finish_expectation());
+        assert!(gate.unwrap().poll_gate_open(&mut cx).is_ready());
     }
 
     #[test]
@@ -103,8 +103,8 @@ mod tests {
             (Version::HTTP_11, "100", false),
             (Version::HTTP_11, "100-continue", true),
         ] {
-            let (expectation, gate) = Expectation::new(&parts(version, expect), came);
-            assert!(gate.is_none() && !expectation.end(), "{version:?} {expect} {came}");
+            let (expectation, gate) = ContinueExpectation::new(&parts(version, expect), came);
+            assert!(gate.is_none() && !expectation.finish_expectation(), "{version:?} {expect} {came}");
         }
     }
 }

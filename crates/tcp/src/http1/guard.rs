@@ -1,16 +1,16 @@
 //! A filter for a connection's bytes to hyper: only valid ones are passed on (`requests`). In place of a rejected
 //! request hyper reads one of litequic's own, so that its answer is sent after those of the requests before it.
 
-use super::requests::{CheckedRequest, Requests};
+use super::requests::{CheckedBytes, RequestScanner};
 use crate::{
     io::ClientSocket,
-    life::TcpLife,
-    linger::{Discarding, Lingering},
+    life::TcpLifecycle,
+    linger::{BodyDiscard, LingerLimits},
     refusal::Refusal,
 };
 use bytes::{Buf, Bytes, BytesMut};
-use litequic_base::rate::Bucket;
-use litequic_exchange::{ClientDeadline, IdleTimer, MinimumRate, http1::SMALL, terms::FieldLimits};
+use litequic_base::rate::TokenBucket;
+use litequic_exchange::{ClientDeadline, IdleTimer, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -24,22 +24,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The request that hyper reads in place of a rejected one: it calls the service in any case, which recognizes it by
 /// its number.
-const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+const STAND_IN_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
 /// How long a client may continue to send once it was answered and the connection closed, when it has sent a complete
 /// request or nothing is to be discarded: a few round trips.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen
 /// meanwhile.
-const AHEAD: usize = 16 * 1024;
+const MAX_READ_AHEAD: usize = 16 * 1024;
 
 /// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with the code that serves
 /// them.
 #[derive(Debug, Default)]
-pub struct Http1Requests {
+pub struct PipelineState {
     /// The course of the connection.
-    life: Rc<TcpLife>,
+    lifecycle: Rc<TcpLifecycle>,
     /// The number of requests before a rejected one, and the answer to that.
     refusal: Cell<Option<(u64, Refusal)>>,
     /// How many requests hyper has read.
@@ -49,7 +49,7 @@ pub struct Http1Requests {
     /// The waker of the task that reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
     /// The last request of whose body bytes came.
-    body_of: Cell<u64>,
+    last_body: Cell<u64>,
     /// All that came was read.
     drained: Cell<bool>,
     /// The client sent too many pieces with next to nothing in them.
@@ -58,26 +58,26 @@ pub struct Http1Requests {
     large_trailers: Cell<bool>,
 }
 
-impl Http1Requests {
+impl PipelineState {
     /// The state of a connection with the course `life`.
-    pub(super) fn of(life: Rc<TcpLife>) -> Self {
-        Self { life, ..Self::default() }
+    pub(super) fn with_lifecycle(life: Rc<TcpLifecycle>) -> Self {
+        Self { lifecycle: life, ..Self::default() }
     }
 
     /// hyper has read one more request. Returns its answer if it stands in for a rejected one.
-    pub(super) fn read(&self) -> Option<Refusal> {
+    pub(super) fn count_read_request(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
 
     /// Whether bytes came of the body of the request that hyper has delivered and [`read`](Self::read) has not counted
     /// yet.
-    pub(super) fn has_body_come(&self) -> bool {
-        self.body_of.get() > self.read.get()
+    pub(super) fn has_body_arrived(&self) -> bool {
+        self.last_body.get() > self.read.get()
     }
 
     /// Whether there is nothing more to be read.
-    pub(super) fn is_drained(&self) -> bool {
+    pub(super) fn is_input_drained(&self) -> bool {
         self.drained.get()
     }
 
@@ -92,7 +92,7 @@ impl Http1Requests {
     }
 
     /// One more request was answered.
-    pub(super) fn answered(&self) {
+    pub(super) fn count_answered(&self) {
         self.answered.set(self.answered.get().saturating_add(1));
         if let Some(waiting) = self.waiting.take() {
             waiting.wake();
@@ -104,7 +104,7 @@ impl Http1Requests {
 #[derive(Debug)]
 pub struct RequestGuardStream<S> {
     stream: S,
-    requests: Requests,
+    requests: RequestScanner,
     /// Received, and not passed on yet.
     held: BytesMut,
     /// How many of `held` may be passed on.
@@ -112,42 +112,42 @@ pub struct RequestGuardStream<S> {
     /// Bytes of litequic's own, to be read before anything else.
     stand_in: Bytes,
     /// The deadline for the rest of a head, while no request before it is being served.
-    patience: ClientDeadline,
-    pipeline: Rc<Http1Requests>,
+    deadline: ClientDeadline,
+    pipeline: Rc<PipelineState>,
     /// The limit of what is discarded of a request that is answered before it has ended.
-    lingering: Option<Lingering>,
+    lingering: Option<LingerLimits>,
     /// Once litequic's side is closed: how long the client may continue.
-    closed: Option<Closed>,
+    closed: Option<LingerState>,
     /// The bytes are no longer HTTP.
     released: bool,
-    pieces: Pieces,
+    pieces: PieceLimit,
 }
 
 /// Counts pieces of bodies, and of tunnels, with next to nothing in them.
 #[derive(Debug)]
-struct Pieces {
-    bucket: Bucket,
+struct PieceLimit {
+    bucket: TokenBucket,
     /// The last one was short.
     short: bool,
 }
 
-impl Pieces {
+impl PieceLimit {
     /// `read` bytes came at once, and `chunks` with next to nothing in them. Of what came at once that is short only
     /// counts what follows its like: of a client that sends much, each write may end in a short record. False once
     /// there were too many.
-    fn admit(&mut self, read: usize, chunks: u32) -> bool {
-        let short = (read as u64) < SMALL;
+    fn admit_piece(&mut self, read: usize, chunks: u32) -> bool {
+        let short = (read as u64) < SMALL_CHUNK;
         let again = std::mem::replace(&mut self.short, short) && short;
         let small = chunks.max(u32::from(again));
-        small == 0 || self.bucket.take(small, Instant::now())
+        small == 0 || self.bucket.take_tokens(small, Instant::now())
     }
 }
 
 /// The rest of the client's bytes.
 #[derive(Debug)]
-enum Closed {
+enum LingerState {
     /// The rest of its request.
-    Request(Discarding),
+    Request(BodyDiscard),
     /// Anything.
     Soon(IdleTimer),
 }
@@ -155,29 +155,29 @@ enum Closed {
 impl<S> RequestGuardStream<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
     /// More than `small` pieces a second with next to nothing in them are an error.
-    pub fn new(stream: S, bounds: FieldLimits, patience: Duration, small: u32, pipeline: Rc<Http1Requests>) -> Self {
+    pub fn new(stream: S, bounds: FieldLimits, patience: Duration, small: u32, pipeline: Rc<PipelineState>) -> Self {
         Self {
             stream,
-            requests: Requests::new(bounds),
+            requests: RequestScanner::new(bounds),
             held: BytesMut::new(),
             passed: 0,
             stand_in: Bytes::new(),
-            patience: ClientDeadline::new(MinimumRate::any(patience)),
+            deadline: ClientDeadline::new(MinimumRate::without_rate(patience)),
             pipeline,
             lingering: None,
             closed: None,
             released: false,
-            pieces: Pieces { bucket: Bucket::new(small), short: false },
+            pieces: PieceLimit { bucket: TokenBucket::new(small), short: false },
         }
     }
 
     /// The limit of what is discarded of a request that is answered before it has ended.
-    pub(super) fn lingering(self, lingering: Lingering) -> Self {
+    pub(super) fn with_linger_limits(self, lingering: LingerLimits) -> Self {
         Self { lingering: Some(lingering), ..self }
     }
 
     /// Passes everything on from now on, `ahead` first, as the client has switched protocols.
-    pub(super) fn release(&mut self, ahead: &[u8]) {
+    pub(super) fn release_to_tunnel(&mut self, ahead: &[u8]) {
         let held = std::mem::take(&mut self.held);
         self.held.extend_from_slice(ahead);
         self.held.extend_from_slice(&held);
@@ -186,9 +186,9 @@ impl<S> RequestGuardStream<S> {
     }
 
     /// Counts received bytes of a body.
-    fn count(&mut self, read: usize) -> io::Result<()> {
-        let chunks = self.requests.take_small();
-        if self.pieces.admit(read, chunks) {
+    fn count_piece(&mut self, read: usize) -> io::Result<()> {
+        let chunks = self.requests.take_small_chunk_count();
+        if self.pieces.admit_piece(read, chunks) {
             return Ok(());
         }
         self.pipeline.flooded.set(true);
@@ -196,25 +196,25 @@ impl<S> RequestGuardStream<S> {
     }
 
     /// The error of a body that is malformed.
-    fn malformed(&self) -> io::Error {
+    fn malformed_error(&self) -> io::Error {
         self.pipeline.large_trailers.set(self.requests.has_large_trailers());
         io::ErrorKind::InvalidData.into()
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
+    fn refuse_request(&mut self, refusal: Refusal) {
         self.held.clear();
-        self.pipeline.refusal.set(Some((self.requests.passed(), refusal)));
-        self.stand_in = Bytes::from_static(STAND_IN);
+        self.pipeline.refusal.set(Some((self.requests.accepted_heads(), refusal)));
+        self.stand_in = Bytes::from_static(STAND_IN_REQUEST);
     }
 
     /// Checks the held bytes. Malformed bodies are an error.
-    fn check(&mut self) -> io::Result<()> {
-        let checked = self.requests.check(&self.held);
-        self.pipeline.body_of.set(self.requests.body_of());
+    fn check_held(&mut self) -> io::Result<()> {
+        let checked = self.requests.scan_bytes(&self.held);
+        self.pipeline.last_body.set(self.requests.last_body_number());
         match checked {
-            CheckedRequest::Pass(passed) => self.passed = passed,
-            CheckedRequest::Refused(refusal) => self.refuse(refusal),
-            CheckedRequest::Malformed => return Err(self.malformed()),
+            CheckedBytes::Pass(passed) => self.passed = passed,
+            CheckedBytes::Refused(refusal) => self.refuse_request(refusal),
+            CheckedBytes::Malformed => return Err(self.malformed_error()),
         }
         Ok(())
     }
@@ -237,19 +237,19 @@ enum NextRead {
 }
 
 impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
-    fn next(&mut self) -> io::Result<NextRead> {
+    fn next_read(&mut self) -> io::Result<NextRead> {
         if self.stand_in.is_empty() && self.passed == 0 && !self.released {
-            if let Some(number) = self.requests.waits_for() {
+            if let Some(number) = self.requests.awaited_switch() {
                 if self.pipeline.answered.get() < number {
                     return Ok(NextRead::Answer);
                 }
-                self.requests.go_on();
+                self.requests.resume_after_switch();
             }
             if self.pipeline.refusal.get().is_some() {
                 return Ok(NextRead::Nothing);
             }
             if !self.held.is_empty() {
-                self.check()?;
+                self.check_held()?;
             }
         }
         Ok(match () {
@@ -261,18 +261,18 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     }
 
     /// Reads valid bytes from the stream into `out`. False: there were none, and what is next may be something else.
-    fn poll_stream(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+    fn poll_valid_bytes(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = out.filled().len();
         let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
         self.pipeline.drained.set(pending);
         if pending {
             // A head that comes while a request before it is being served is not late: litequic could not serve it yet.
-            if !self.requests.in_head() || self.pipeline.life.is_serving() {
-                self.patience.rest(0);
+            if !self.requests.in_head() || self.pipeline.lifecycle.is_serving() {
+                self.deadline.on_progress(0);
                 return Poll::Pending;
             }
-            ready!(self.patience.poll_wait(cx));
-            self.refuse(Refusal::too_slow());
+            ready!(self.deadline.poll_wait(cx));
+            self.refuse_request(Refusal::request_timeout());
             return Poll::Ready(Ok(false));
         }
         let came = out.filled().get(before..).unwrap_or_default();
@@ -286,33 +286,33 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         }
         // Most often all of it is valid, and passed on from where it was read.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
-        let checked = self.requests.check(came);
-        self.pipeline.body_of.set(self.requests.body_of());
+        let checked = self.requests.scan_bytes(came);
+        self.pipeline.last_body.set(self.requests.last_body_number());
         let passed = match checked {
-            CheckedRequest::Pass(passed) => passed,
-            CheckedRequest::Refused(refusal) => {
+            CheckedBytes::Pass(passed) => passed,
+            CheckedBytes::Refused(refusal) => {
                 out.set_filled(before);
-                self.refuse(refusal);
+                self.refuse_request(refusal);
                 return Poll::Ready(Ok(false));
             }
-            CheckedRequest::Malformed => return Poll::Ready(Err(self.malformed())),
+            CheckedBytes::Malformed => return Poll::Ready(Err(self.malformed_error())),
         };
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));
         if was_in_body {
-            self.count(read)?;
+            self.count_piece(read)?;
         }
         if passed > 0 {
-            self.patience.rest(0);
+            self.deadline.on_progress(0);
         }
         Poll::Ready(Ok(passed > 0))
     }
 
     /// Reads the bytes behind a request to switch protocols and keeps them; ready at the client's end.
-    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper expects a wake from a reader that has nothing.
         self.pipeline.waiting.replace(Some(cx.waker().clone()));
-        while self.held.len() < AHEAD {
+        while self.held.len() < MAX_READ_AHEAD {
             let mut buffer = [0; 1024];
             let mut came = ReadBuf::new(&mut buffer);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut came))?;
@@ -332,7 +332,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     where
         S: ClientSocket,
     {
-        self.stream.end();
+        self.stream.end_writes();
         poll_fn(|cx| self.poll_linger(cx)).await;
     }
 
@@ -342,8 +342,9 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
             Some(closed) => closed,
             None => {
                 let lingering = self.lingering.as_ref().filter(|_| self.requests.in_request());
-                let soon = || Closed::Soon(IdleTimer::new(LINGER));
-                self.closed.insert(lingering.and_then(Lingering::begin).map_or_else(soon, Closed::Request))
+                let soon = || LingerState::Soon(IdleTimer::new(LINGER_TIMEOUT));
+                self.closed
+                    .insert(lingering.and_then(LingerLimits::begin_discard).map_or_else(soon, LingerState::Request))
             }
         };
         let mut buffer = [0; 16 * 1024];
@@ -352,12 +353,12 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
             let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
             let came = out.filled().len();
             let goes_on = match (read, &mut *closed) {
-                (Poll::Pending, Closed::Request(discarding)) => return discarding.poll_over(cx),
-                (Poll::Pending, Closed::Soon(timer)) => return timer.poll_expired(cx),
+                (Poll::Pending, LingerState::Request(discarding)) => return discarding.poll_discard_timeout(cx),
+                (Poll::Pending, LingerState::Soon(timer)) => return timer.poll_expired(cx),
                 (Poll::Ready(Err(_)), _) => false,
                 (Poll::Ready(Ok(())), _) if came == 0 => false,
-                (Poll::Ready(Ok(())), Closed::Request(discarding)) => discarding.took(came as u64),
-                (Poll::Ready(Ok(())), Closed::Soon(timer)) => timer.poll_expired(cx).is_pending(),
+                (Poll::Ready(Ok(())), LingerState::Request(discarding)) => discarding.count_discarded(came as u64),
+                (Poll::Ready(Ok(())), LingerState::Soon(timer)) => timer.poll_expired(cx).is_pending(),
             };
             if !goes_on {
                 return Poll::Ready(());
@@ -370,7 +371,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
-            match this.next()? {
+            match this.next_read()? {
                 NextRead::StandIn => {
                     let count = this.stand_in.len().min(out.remaining());
                     out.put_slice(&this.stand_in.split_to(count));
@@ -378,7 +379,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
                 }
                 NextRead::Held => {
                     // Valid bytes end a head, if one was awaited; the next one has its own time.
-                    this.patience.rest(0);
+                    this.deadline.on_progress(0);
                     let count = this.passed.min(out.remaining());
                     out.put_slice(this.held.get(..count).unwrap_or_default());
                     this.held.advance(count);
@@ -388,12 +389,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
                 NextRead::Anything => {
                     let before = out.filled().len();
                     ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
-                    return Poll::Ready(this.count(out.filled().len().saturating_sub(before)));
+                    return Poll::Ready(this.count_piece(out.filled().len().saturating_sub(before)));
                 }
-                NextRead::Answer => return this.poll_ahead(cx),
+                NextRead::Answer => return this.poll_read_ahead(cx),
                 NextRead::Nothing => return Poll::Pending,
                 NextRead::Stream => {
-                    if ready!(this.poll_stream(cx, out))? {
+                    if ready!(this.poll_valid_bytes(cx, out))? {
                         return Poll::Ready(Ok(()));
                     }
                 }

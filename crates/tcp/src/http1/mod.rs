@@ -7,5 +7,5 @@ mod head;
 mod requests;
 mod serve;
 
-pub use guard::{Http1Requests, RequestGuardStream};
-pub(super) use serve::serve;
+pub use guard::{PipelineState, RequestGuardStream};
+pub(super) use serve::serve_http1;

@@ -1,10 +1,10 @@
 //! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be passed on. Pure.
 
-use super::head::{self, Framing};
+use super::head::{self, RequestFraming};
 use crate::refusal::{Refusal, RefusalLimit};
 use litequic_exchange::{
     LastAuthority,
-    http1::{ChunkLimits, Chunks},
+    http1::{ChunkDecoder, ChunkLimits},
     terms::FieldLimits,
 };
 
@@ -13,7 +13,7 @@ const MAX_EXTENSION: usize = 256;
 
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum CheckedRequest {
+pub(super) enum CheckedBytes {
     /// The number of valid bytes at the beginning; the rest is to be passed again, with what follows.
     Pass(usize),
     /// Nothing more is to be read: this is not a valid request, and gets this answer.
@@ -23,13 +23,13 @@ pub(super) enum CheckedRequest {
 }
 
 #[derive(Debug, Clone)]
-enum At {
+enum ParseState {
     /// Before a request's head, or in it: `seen` bytes of it were looked at.
     Head {
         seen: usize,
     },
     Length(u64),
-    Chunks(Chunks),
+    Chunks(ChunkDecoder),
     /// Behind a request to switch protocols: nothing is passed on before its answer.
     Switch,
     /// In an invalid body.
@@ -40,19 +40,19 @@ enum At {
 
 /// The state of the connection.
 #[derive(Debug, Clone)]
-pub(super) struct Requests {
-    at: At,
+pub(super) struct RequestScanner {
+    state: ParseState,
     bounds: FieldLimits,
     /// The authority of the last request.
     authority: LastAuthority,
     /// Bytes of a head to wait for before it is found too large.
-    most: usize,
+    max_head_bytes: usize,
     /// An empty line was skipped (RFC 9112 §2.2).
     skipped: bool,
     /// Heads that were accepted.
     count: u64,
     /// The number of the last request of whose body bytes came.
-    body_of: u64,
+    last_body: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
     /// The invalid body has trailers that are too large.
@@ -60,19 +60,19 @@ pub(super) struct Requests {
 }
 
 /// What a request line may have beyond the fields' bytes: a method and a version.
-const REQUEST_LINE: usize = 64;
+const MAX_REQUEST_LINE_EXTRA: usize = 64;
 
-impl Requests {
+impl RequestScanner {
     pub(super) fn new(bounds: FieldLimits) -> Self {
-        let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
+        let most = bounds.bytes.saturating_mul(2).saturating_add(MAX_REQUEST_LINE_EXTRA);
         Self {
-            at: At::Head { seen: 0 },
+            state: ParseState::Head { seen: 0 },
             bounds,
             authority: LastAuthority::default(),
-            most,
+            max_head_bytes: most,
             skipped: false,
             count: 0,
-            body_of: 0,
+            last_body: 0,
             small: 0,
             has_large_trailers: false,
         }
@@ -80,16 +80,16 @@ impl Requests {
 
     /// Whether a head has begun and not ended.
     pub(super) fn in_head(&self) -> bool {
-        matches!(self.at, At::Head { seen } if seen > 0)
+        matches!(self.state, ParseState::Head { seen } if seen > 0)
     }
 
     /// Whether a body has begun and not ended.
     pub(super) fn in_body(&self) -> bool {
-        matches!(self.at, At::Length(_) | At::Chunks(_))
+        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_))
     }
 
     /// How many chunks with next to nothing in them have passed since the last call.
-    pub(super) fn take_small(&mut self) -> u32 {
+    pub(super) fn take_small_chunk_count(&mut self) -> u32 {
         std::mem::take(&mut self.small)
     }
 
@@ -100,65 +100,65 @@ impl Requests {
 
     /// Whether a request has begun that has not ended, or was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
-        matches!(self.at, At::Length(_) | At::Chunks(_) | At::Broken | At::Over)
+        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_) | ParseState::Broken | ParseState::Over)
     }
 
     /// How many heads were accepted.
-    pub(super) fn passed(&self) -> u64 {
+    pub(super) fn accepted_heads(&self) -> u64 {
         self.count
     }
 
     /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
-    pub(super) fn body_of(&self) -> u64 {
-        self.body_of
+    pub(super) fn last_body_number(&self) -> u64 {
+        self.last_body
     }
 
     /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
-    pub(super) fn waits_for(&self) -> Option<u64> {
-        matches!(self.at, At::Switch).then_some(self.count)
+    pub(super) fn awaited_switch(&self) -> Option<u64> {
+        matches!(self.state, ParseState::Switch).then_some(self.count)
     }
 
     /// Continues after a request to switch that was answered, and not with a switch: what follows are requests.
-    pub(super) fn go_on(&mut self) {
-        self.at = At::Head { seen: 0 };
+    pub(super) fn resume_after_switch(&mut self) {
+        self.state = ParseState::Head { seen: 0 };
     }
 
     /// Checks `bytes`: those kept so far, and those behind them.
-    pub(super) fn check(&mut self, bytes: &[u8]) -> CheckedRequest {
+    pub(super) fn scan_bytes(&mut self, bytes: &[u8]) -> CheckedBytes {
         let mut passed = 0_usize;
         loop {
             let rest = bytes.get(passed..).unwrap_or_default();
             if rest.is_empty() {
-                return CheckedRequest::Pass(passed);
+                return CheckedBytes::Pass(passed);
             }
-            let taken = match &mut self.at {
-                At::Over | At::Switch => return CheckedRequest::Pass(passed),
-                At::Broken => return CheckedRequest::Malformed,
-                At::Length(left) => {
-                    self.body_of = self.count;
+            let taken = match &mut self.state {
+                ParseState::Over | ParseState::Switch => return CheckedBytes::Pass(passed),
+                ParseState::Broken => return CheckedBytes::Malformed,
+                ParseState::Length(left) => {
+                    self.last_body = self.count;
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left = left.saturating_sub(taken as u64);
                     if *left == 0 {
-                        self.at = At::Head { seen: 0 };
+                        self.state = ParseState::Head { seen: 0 };
                     }
                     taken
                 }
-                At::Chunks(chunks) => {
-                    self.body_of = self.count;
-                    let Some(taken) = chunks.advance(rest) else {
-                        self.has_large_trailers = chunks.is_too_large();
-                        self.at = At::Broken;
+                ParseState::Chunks(chunks) => {
+                    self.last_body = self.count;
+                    let Some(taken) = chunks.take_body_bytes(rest) else {
+                        self.has_large_trailers = chunks.are_trailers_too_large();
+                        self.state = ParseState::Broken;
                         // What stands before it is read before it.
-                        return if passed > 0 { CheckedRequest::Pass(passed) } else { CheckedRequest::Malformed };
+                        return if passed > 0 { CheckedBytes::Pass(passed) } else { CheckedBytes::Malformed };
                     };
-                    self.small = self.small.saturating_add(chunks.take_small());
+                    self.small = self.small.saturating_add(chunks.take_small_chunks());
                     if chunks.is_done() {
-                        self.at = At::Head { seen: 0 };
+                        self.state = ParseState::Head { seen: 0 };
                     }
                     taken
                 }
-                At::Head { seen } => match self.skipped {
-                    false if rest == b"\r" => return CheckedRequest::Pass(passed),
+                ParseState::Head { seen } => match self.skipped {
+                    false if rest == b"\r" => return CheckedBytes::Pass(passed),
                     false if rest.starts_with(b"\r\n") => {
                         self.skipped = true;
                         2
@@ -166,17 +166,17 @@ impl Requests {
                     _ => {
                         let from = *seen;
                         *seen = rest.len();
-                        match self.head(rest, from) {
+                        match self.check_head(rest, from) {
                             Ok(Some(taken)) => taken,
-                            Ok(None) => return CheckedRequest::Pass(passed),
+                            Ok(None) => return CheckedBytes::Pass(passed),
                             // What stands before it is answered before it.
                             Err(_) if passed > 0 => {
-                                self.at = At::Head { seen: 0 };
-                                return CheckedRequest::Pass(passed);
+                                self.state = ParseState::Head { seen: 0 };
+                                return CheckedBytes::Pass(passed);
                             }
                             Err(refusal) => {
-                                self.at = At::Over;
-                                return CheckedRequest::Refused(refusal);
+                                self.state = ParseState::Over;
+                                return CheckedBytes::Refused(refusal);
                             }
                         }
                     }
@@ -187,7 +187,7 @@ impl Requests {
     }
 
     /// A head's length, once it is complete and valid; `from` is what was checked before.
-    fn head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
+    fn check_head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
         // The empty line may have begun before.
         let start = from.saturating_sub(3);
         let fresh = rest.get(start..).unwrap_or_default();
@@ -196,31 +196,31 @@ impl Requests {
         if end.is_none() && head::has_bare_lf_within(fresh) {
             return Err(head::BARE_LF);
         }
-        if whole.len() > self.most {
+        if whole.len() > self.max_head_bytes {
             let first = whole.iter().position(|byte| *byte == b'\n').unwrap_or(whole.len());
             return Err(if first > self.bounds.bytes {
                 Refusal::uri_too_long()
             } else {
-                Refusal::too_large(RefusalLimit::HeaderBytes)
+                Refusal::fields_too_large(RefusalLimit::HeaderBytes)
             });
         }
         // Not text at all: TLS on a plain port, for example. Such a client does not wait for the end of a head.
         if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
-            return Err(Refusal::bad("not HTTP/1.1"));
+            return Err(Refusal::bad_request("not HTTP/1.1"));
         }
         if end.is_none() {
             return Ok(None);
         }
-        self.at = match head::check(whole, &self.bounds, &self.authority)? {
-            Framing::Length(0) => At::Head { seen: 0 },
-            Framing::Length(length) => At::Length(length),
-            Framing::Chunked => At::Chunks(Chunks::new(ChunkLimits {
+        self.state = match head::check_request_head(whole, &self.bounds, &self.authority)? {
+            RequestFraming::Length(0) => ParseState::Head { seen: 0 },
+            RequestFraming::Length(length) => ParseState::Length(length),
+            RequestFraming::Chunked => ParseState::Chunks(ChunkDecoder::new(ChunkLimits {
                 extension: MAX_EXTENSION,
                 extensions: usize::MAX,
                 trailers: self.bounds.bytes,
                 is_response: false,
             })),
-            Framing::Switch => At::Switch,
+            RequestFraming::Switch => ParseState::Switch,
         };
         self.skipped = false;
         self.count = self.count.saturating_add(1);
@@ -237,15 +237,15 @@ mod tests {
     const BOUNDS: FieldLimits = FieldLimits { bytes: 350, fields: 5 };
 
     /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
-    fn read(text: &str, step: usize) -> (String, Option<CheckedRequest>) {
-        let mut requests = Requests::new(BOUNDS);
+    fn read(text: &str, step: usize) -> (String, Option<CheckedBytes>) {
+        let mut requests = RequestScanner::new(BOUNDS);
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in text.as_bytes().chunks(step) {
             held.extend_from_slice(piece);
             loop {
-                match requests.check(&held) {
-                    CheckedRequest::Pass(0) => break,
-                    CheckedRequest::Pass(count) => passed.extend(held.drain(..count)),
+                match requests.scan_bytes(&held) {
+                    CheckedBytes::Pass(0) => break,
+                    CheckedBytes::Pass(count) => passed.extend(held.drain(..count)),
                     end => return (String::from_utf8(passed).unwrap(), Some(end)),
                 }
             }
@@ -281,7 +281,7 @@ mod tests {
                 let (passed, end) = read(&format!("{GET}{text}"), step);
                 assert!(passed == GET || passed == format!("{GET}\r\n"), "{text:?} by {step}: {passed:?}");
                 assert!(
-                    matches!(end, Some(CheckedRequest::Refused(refusal)) if refusal.status == status),
+                    matches!(end, Some(CheckedBytes::Refused(refusal)) if refusal.status == status),
                     "{text:?} {end:?}"
                 );
             }
@@ -294,14 +294,17 @@ mod tests {
         for step in [1, 7, 1000] {
             assert_eq!(read(&format!("{GET}{switch}{GET}"), step), (format!("{GET}{switch}"), None));
         }
-        let mut requests = Requests::new(BOUNDS);
+        let mut requests = RequestScanner::new(BOUNDS);
         assert_eq!(
-            requests.check(format!("{GET}{switch}\n").as_bytes()),
-            CheckedRequest::Pass(GET.len() + switch.len())
+            requests.scan_bytes(format!("{GET}{switch}\n").as_bytes()),
+            CheckedBytes::Pass(GET.len() + switch.len())
         );
-        assert_eq!(requests.waits_for(), Some(2));
-        requests.go_on();
-        assert_eq!((requests.waits_for(), requests.check(GET.as_bytes())), (None, CheckedRequest::Pass(GET.len())));
+        assert_eq!(requests.awaited_switch(), Some(2));
+        requests.resume_after_switch();
+        assert_eq!(
+            (requests.awaited_switch(), requests.scan_bytes(GET.as_bytes())),
+            (None, CheckedBytes::Pass(GET.len()))
+        );
     }
 
     #[test]
@@ -310,7 +313,7 @@ mod tests {
         for step in [1, 1000] {
             let (passed, end) = read(&format!("{head}5\nhello"), step);
             assert!(passed.starts_with(head), "{passed:?}");
-            assert_eq!(end, Some(CheckedRequest::Malformed));
+            assert_eq!(end, Some(CheckedBytes::Malformed));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The streams of a connection: each request that h2 accepts gets a task.
 
 use super::{stream, tasks::StreamTasks};
-use crate::{connection::Connection, phase::TcpEvent, share::SharedPiece};
+use crate::{connection::TcpConnection, phase::TcpEvent, share::QueuedPiece};
 use h2::{Reason, server};
 use litequic_exchange::Handler;
 use litequic_resources::receive::ReceiveAccount;
@@ -21,16 +21,16 @@ use tokio::{
 
 /// Fields of requests that were accepted and not checked yet: no more are accepted before their tasks have begun, which
 /// reject those with too many.
-const FIELDS: u64 = 2048;
+const MAX_UNCHECKED_FIELDS: u64 = 2048;
 /// A request without fields counts for as many: its task.
-const REQUEST: u64 = 32;
+const REQUEST_COST: u64 = 32;
 
 /// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection whose streams are accepted.
-pub(super) struct Accepting<S> {
-    pub(super) h2: server::Connection<S, SharedPiece>,
+pub(super) struct Http2StreamAcceptor<S> {
+    pub(super) h2: server::Connection<S, QueuedPiece>,
     /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
     pub(super) heads: Rc<Cell<u32>>,
     /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
@@ -39,35 +39,35 @@ pub(super) struct Accepting<S> {
     pub(super) tasks: Rc<StreamTasks>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
     /// Reads and writes, and begins a task for each stream. Ready when the connection has ended.
-    pub(super) fn poll<H: Handler>(
+    pub(super) fn poll_connection<H: Handler>(
         &mut self,
-        connection: &Rc<Connection<H>>,
+        connection: &Rc<TcpConnection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
         let priorities = connection.priorities.get();
         if let Some(priorities) = priorities {
             priorities.on_run(connection.writes.queue_limit.get());
         }
-        if let Poll::Ready(ended) = self.poll_accept(connection, cx) {
+        if let Poll::Ready(ended) = self.poll_accept_requests(connection, cx) {
             return Poll::Ready(ended);
         }
         if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
             // Once sockets were looked at: those that were sent before may have more at hand then.
             let _ = pin!(yield_now()).poll(cx);
         }
-        if self.account.poll_over(cx).is_ready() && !connection.life.is_closed() {
-            connection.metrics().shared.limit_receive_held.increment();
-            connection.life.on(TcpEvent::Excessive);
+        if self.account.poll_over_budget(cx).is_ready() && !connection.lifecycle.is_closed() {
+            connection.tcp_metrics().shared.limit_receive_held.increment();
+            connection.lifecycle.on_event(TcpEvent::Excessive);
         }
         Poll::Pending
     }
 
     /// Accepts each stream that has come.
-    fn poll_accept<H: Handler>(
+    fn poll_accept_requests<H: Handler>(
         &mut self,
-        connection: &Rc<Connection<H>>,
+        connection: &Rc<TcpConnection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
         loop {
@@ -75,20 +75,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
                 Poll::Ready(Some((request, respond))) => {
                     self.heads.set(self.heads.get().saturating_sub(1));
                     let stream = respond.stream_id().as_u32();
-                    connection.writes.open(stream);
+                    connection.writes.open_stream(stream);
                     if let Some(priorities) = connection.priorities.get() {
-                        priorities.opened(stream);
+                        priorities.on_stream_opened(stream);
                     }
-                    let count = REQUEST.saturating_add(request.headers().len() as u64);
+                    let count = REQUEST_COST.saturating_add(request.headers().len() as u64);
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
                     self.fields.set(self.fields.get().saturating_add(count));
                     // Boxed where it runs: a task of its size would be copied several times on its way to the runtime.
-                    self.tasks.spawn(async move {
+                    self.tasks.spawn_task(async move {
                         fields.set(fields.get().saturating_sub(count));
-                        Box::pin(stream::serve(connection, request, respond, account, tasks)).await;
+                        Box::pin(stream::serve_stream(connection, request, respond, account, tasks)).await;
                     });
-                    if self.fields.get() > FIELDS {
+                    if self.fields.get() > MAX_UNCHECKED_FIELDS {
                         // This task runs again behind those that were spawned.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -103,9 +103,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
     }
 
     /// Ends the connection at once, with the reason.
-    pub(super) async fn close(&mut self, reason: Reason) {
+    pub(super) async fn close_with_reason(&mut self, reason: Reason) {
         self.h2.abrupt_shutdown(reason);
         // A client that does not read it gets none.
-        let _ = timeout(LAST_WORDS, poll_fn(|cx| self.h2.poll_closed(cx))).await;
+        let _ = timeout(GOAWAY_TIMEOUT, poll_fn(|cx| self.h2.poll_closed(cx))).await;
     }
 }

@@ -1,13 +1,13 @@
 //! A request's body as h2 delivers it.
 
 use super::tasks::StreamTasks;
-use crate::{body::Incoming, linger::Discarding};
+use crate::{body::IncomingBody, linger::BodyDiscard};
 use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::BodyError;
-use litequic_resources::receive::{ReceiveAccount, Taken};
+use litequic_resources::receive::{ReceiveAccount, UploadDetector};
 use std::{
     pin::Pin,
     rc::Weak,
@@ -15,38 +15,38 @@ use std::{
 };
 
 /// The body on a stream, which h2 does not reset before this is dropped.
-pub(super) struct Http2Received {
+pub(super) struct Http2IncomingBody {
     stream: RecvStream,
     /// Bytes that are still to come, if the length was announced: h2 resets a stream of another one.
     left: Option<u64>,
     data_ended: bool,
-    taken: Taken,
+    taken: UploadDetector,
     tasks: Weak<StreamTasks>,
 }
 
-impl Http2Received {
+impl Http2IncomingBody {
     /// The body behind `head` on `stream`.
     pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<StreamTasks>) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        Self { stream, left, data_ended: false, taken: Taken::new(account), tasks }
+        Self { stream, left, data_ended: false, taken: UploadDetector::new(account), tasks }
     }
 }
 
-impl Incoming for Http2Received {
+impl IncomingBody for Http2IncomingBody {
     /// h2 delivers all that has arrived.
-    fn has_more(&self) -> bool {
+    fn has_more_data(&self) -> bool {
         false
     }
 
-    fn discard(self, discarding: Discarding) {
+    fn discard_rest(self, discarding: BodyDiscard) {
         // Without tasks the connection has ended.
         if let Some(tasks) = self.tasks.upgrade() {
-            tasks.spawn(discarding.discard(self));
+            tasks.spawn_task(discarding.discard_remaining(self));
         }
     }
 }
 
-impl Body for Http2Received {
+impl Body for Http2IncomingBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -57,7 +57,7 @@ impl Body for Http2Received {
                     let bytes = data.len() as u64;
                     // An error means that the stream is gone.
                     let _ = self.stream.flow_control().release_capacity(data.len());
-                    self.taken.add(bytes);
+                    self.taken.count_body_bytes(bytes);
                     self.left = self.left.map(|left| left.saturating_sub(bytes));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }

@@ -11,5 +11,5 @@ mod tasks;
 mod tunnel;
 mod window;
 
-pub use super::frames::{Flood, Frames};
-pub(super) use serve::serve;
+pub use super::frames::{FrameCounter, FrameFlood};
+pub(super) use serve::serve_http2;

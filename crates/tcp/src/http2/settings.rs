@@ -9,9 +9,9 @@ use std::{
 use tokio::io::AsyncWrite;
 
 /// Bytes of a frame's header (RFC 9113 §4.1).
-const HEADER: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 /// The type of a SETTINGS frame (RFC 9113 §6.5).
-const SETTINGS: u8 = 4;
+const SETTINGS_TYPE: u8 = 4;
 /// SETTINGS_NO_RFC7540_PRIORITIES with the value 1.
 const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
 
@@ -28,7 +28,7 @@ pub(super) struct FirstSettings {
 impl FirstSettings {
     /// Writes to `stream` what replaces the frame at the beginning of `slices`. Ready with the number of bytes of
     /// `slices` that are written by that: 0 if these do not begin with a whole SETTINGS frame. Then all is done.
-    pub(super) fn poll_write<S: AsyncWrite + Unpin>(
+    pub(super) fn poll_write_frame<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         slices: &[IoSlice<'_>],
@@ -36,7 +36,7 @@ impl FirstSettings {
     ) -> Poll<io::Result<usize>> {
         if self.frame.is_empty() {
             let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
-            let Some((frame, length)) = with_setting(first) else { return Poll::Ready(Ok(0)) };
+            let Some((frame, length)) = add_setting(first) else { return Poll::Ready(Ok(0)) };
             (self.frame, self.length) = (frame, length);
         }
         while let Some(left @ [_, ..]) = self.frame.get(self.written..) {
@@ -52,18 +52,18 @@ impl FirstSettings {
 
 /// Returns the SETTINGS frame at the beginning of `bytes` with [`NO_RFC7540_PRIORITIES`], and the length of the one
 /// that it replaces. None if there is no whole one.
-fn with_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let (header, rest) = bytes.split_at_checked(HEADER)?;
+fn add_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let (header, rest) = bytes.split_at_checked(FRAME_HEADER_LEN)?;
     // A flag would make it an acknowledgement.
-    let [high, middle, low, SETTINGS, 0, stream @ ..] = header else { return None };
+    let [high, middle, low, SETTINGS_TYPE, 0, stream @ ..] = header else { return None };
     let length = u32::from_be_bytes([0, *high, *middle, *low]);
     let payload = rest.get(..usize::try_from(length).ok()?)?;
     let [0, high, middle, low] = length.checked_add(u32::try_from(NO_RFC7540_PRIORITIES.len()).ok()?)?.to_be_bytes()
     else {
         return None;
     };
-    let frame = [&[high, middle, low, SETTINGS, 0], stream, payload, &NO_RFC7540_PRIORITIES].concat();
-    Some((frame, HEADER + payload.len()))
+    let frame = [&[high, middle, low, SETTINGS_TYPE, 0], stream, payload, &NO_RFC7540_PRIORITIES].concat();
+    Some((frame, FRAME_HEADER_LEN + payload.len()))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         let mut first = FirstSettings::default();
         let mut read = [0; REPLACED.len()];
         let (written, came) =
-            tokio::join!(poll_fn(|cx| first.poll_write(&mut ours, &slices, cx)), theirs.read_exact(&mut read));
+            tokio::join!(poll_fn(|cx| first.poll_write_frame(&mut ours, &slices, cx)), theirs.read_exact(&mut read));
         assert_eq!((written.unwrap(), came.unwrap(), read), (FRAME.len(), REPLACED.len(), REPLACED));
     }
 
@@ -94,7 +94,8 @@ mod tests {
         for bytes in [&[][..], &FRAME[..14], &acknowledgement, b"HTTP/1.1 400 Bad Request\r\n"] {
             let (mut ours, _theirs) = duplex(100);
             let mut first = FirstSettings::default();
-            let written = first.poll_write(&mut ours, &[IoSlice::new(bytes)], &mut Context::from_waker(Waker::noop()));
+            let written =
+                first.poll_write_frame(&mut ours, &[IoSlice::new(bytes)], &mut Context::from_waker(Waker::noop()));
             assert!(matches!(written, Poll::Ready(Ok(0))), "{bytes:?}");
         }
     }

@@ -1,17 +1,17 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{body::Http2Received, tasks::StreamTasks, tunnel::Connected, window::poll_capacity};
+use super::{body::Http2IncomingBody, tasks::StreamTasks, tunnel::Http2TunnelStream, window::poll_send_capacity};
 use crate::{
-    answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, priorities::ResponseTurn,
-    share::SharedPiece, tunnel::TunnelHandoff, writes::Writes,
+    answer::RequestAnswer, body::TcpResponseBody, connection::TcpConnection, io::WriteTimeout,
+    priorities::ResponseTurn, share::QueuedPiece, tunnel::TunnelHandoff, writes::ConnectionWrites,
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response};
 use http_body::{Body as _, Frame};
-use litequic_exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause};
-use litequic_resources::{connections::Motion, receive::ReceiveAccount, send::INITIAL};
+use litequic_exchange::{ClientDeadline, Handler, InterimSender, MinimumRate, TimeoutCause};
+use litequic_resources::{connections::TrafficCounter, receive::ReceiveAccount, send::FIRST_SHARE_BYTES};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -23,10 +23,10 @@ use std::{
 };
 
 /// Serves the request on a stream. Dropped before its end, it cancels the exchange and resets the stream.
-pub(super) async fn serve<H: Handler>(
-    connection: Rc<Connection<H>>,
+pub(super) async fn serve_stream<H: Handler>(
+    connection: Rc<TcpConnection<H>>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<SharedPiece>,
+    mut respond: SendResponse<QueuedPiece>,
     account: ReceiveAccount,
     tasks: Weak<StreamTasks>,
 ) {
@@ -36,11 +36,11 @@ pub(super) async fn serve<H: Handler>(
     let (body, tunnel) = match stream {
         stream if head.method == Method::CONNECT => (None, Some((stream, account))),
         stream if stream.is_end_stream() => (None, None),
-        stream => (Some(Http2Received::new(stream, &head.headers, account, tasks)), None),
+        stream => (Some(Http2IncomingBody::new(stream, &head.headers, account, tasks)), None),
     };
-    let (interim, queue) = Interim::channel();
+    let (interim, queue) = InterimSender::open_channel();
     let answer = {
-        let mut answer = pin!(connection.answer(Ok((head, body)), interim, id));
+        let mut answer = pin!(connection.answer_tcp_request(Ok((head, body)), interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, maybe before this task began.
             if respond.poll_reset(cx).is_ready() {
@@ -48,16 +48,16 @@ pub(super) async fn serve<H: Handler>(
             }
             let answer = answer.as_mut().poll(cx);
             // Interim responses of the origin are sent before its final one.
-            while let Poll::Ready((status, fields)) = queue.poll_next(cx) {
+            while let Poll::Ready((status, fields)) = queue.poll_interim(cx) {
                 // They are advisory, and h2 queues them without a limit. 100 comes once.
                 if connection.writes.is_blocked() && status != StatusCode::CONTINUE {
-                    connection.metrics().limit_interim.increment();
+                    connection.tcp_metrics().limit_interim.increment();
                     continue;
                 }
                 let mut interim = Response::new(());
                 (*interim.status_mut(), *interim.headers_mut()) = (status, fields.into());
                 if respond.send_informational(interim).is_ok() {
-                    connection.writes.begin_interim(id, status);
+                    connection.writes.queue_interim_head(id, status);
                 }
             }
             answer.map(Some)
@@ -66,41 +66,44 @@ pub(super) async fn serve<H: Handler>(
     };
     match (answer, tunnel) {
         (None, _) => {}
-        (Some(Ok(Answer::Response(response))), _) => send(&connection, response, &mut respond, id).await,
-        (Some(Ok(Answer::Tunnel(head, handoff))), Some((stream, account))) => {
-            join(&connection, head, handoff, &mut respond, stream, account).await;
+        (Some(Ok(RequestAnswer::Response(response))), _) => {
+            send_http2_response(&connection, response, &mut respond, id).await
         }
-        (Some(Ok(Answer::Tunnel(..)) | Err(_)), _) => respond.send_reset(Reason::INTERNAL_ERROR),
+        (Some(Ok(RequestAnswer::Tunnel(head, handoff))), Some((stream, account))) => {
+            join_tunnel(&connection, head, handoff, &mut respond, stream, account).await;
+        }
+        (Some(Ok(RequestAnswer::Tunnel(..)) | Err(_)), _) => respond.send_reset(Reason::INTERNAL_ERROR),
     }
 }
 
 /// Sends the answer that the protocol is switched, which is 200 here, and joins the tunnel with the client's bytes.
-async fn join<H: Handler>(
-    connection: &Connection<H>,
+async fn join_tunnel<H: Handler>(
+    connection: &TcpConnection<H>,
     mut head: response::Parts,
     handoff: TunnelHandoff<H>,
-    respond: &mut SendResponse<SharedPiece>,
+    respond: &mut SendResponse<QueuedPiece>,
     stream: RecvStream,
     account: ReceiveAccount,
 ) {
     head.status = StatusCode::OK;
-    handoff.open.begin(head.status);
+    handoff.request.begin_response_head(head.status);
     // An error means that the client has gone before the answer.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
-        let (pace, metrics) = (MinimumRate::any(connection.terms.timeouts.send), Arc::clone(connection.metrics()));
+        let (pace, metrics) =
+            (MinimumRate::without_rate(connection.terms.timeouts.send), Arc::clone(connection.tcp_metrics()));
         // A tunnel that stalls ends alone: its connection continues.
-        let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
-        let stream = Connected::new(send, stream, account);
+        let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
+        let stream = Http2TunnelStream::new(send, stream, account);
         // The connection's own stream counts its bytes.
-        handoff.join(WriteTimeout::new(stream, pace, writes, Motion::default(), metrics)).await;
+        handoff.join_until_end(WriteTimeout::new(stream, pace, writes, TrafficCounter::default(), metrics)).await;
     }
 }
 
 /// Sends a response on the stream `id`.
-async fn send<H: Handler>(
-    connection: &Connection<H>,
+async fn send_http2_response<H: Handler>(
+    connection: &TcpConnection<H>,
     response: Response<TcpResponseBody<H>>,
-    respond: &mut SendResponse<SharedPiece>,
+    respond: &mut SendResponse<QueuedPiece>,
     id: u32,
 ) {
     let (mut head, body) = response.into_parts();
@@ -113,103 +116,107 @@ async fn send<H: Handler>(
         Ok(_) => return,
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
-    let turn = connection.priorities.get().zip(body.priority()).map(|(priorities, own)| priorities.turn(id, own));
-    let mut sending = Sending {
+    let turn = connection
+        .priorities
+        .get()
+        .zip(body.body_priority())
+        .map(|(priorities, own)| priorities.response_turn(id, own));
+    let mut sending = BodySender {
         connection,
         body,
         stream,
         piece: None,
         ahead: None,
         turn,
-        patience: ClientDeadline::new(connection.terms.download_pace()),
+        deadline: ClientDeadline::new(connection.terms.minimum_download_rate()),
     };
-    poll_fn(|cx| sending.poll(cx)).await;
+    poll_fn(|cx| sending.poll_sending(cx)).await;
 }
 
 /// Sends a response's body and its trailers.
-struct Sending<'a, H> {
-    connection: &'a Connection<H>,
+struct BodySender<'a, H> {
+    connection: &'a TcpConnection<H>,
     body: TcpResponseBody<H>,
-    stream: SendStream<SharedPiece>,
+    stream: SendStream<QueuedPiece>,
     /// The next piece, and whether it is the last one.
-    piece: Option<(SharedPiece, bool)>,
+    piece: Option<(QueuedPiece, bool)>,
     /// What was read behind it while it waits for its turn, if it has to.
-    ahead: Option<Box<Ahead>>,
+    ahead: Option<Box<PiecesAhead>>,
     /// The place in the order of the connection, if it has one.
     turn: Option<ResponseTurn>,
-    patience: ClientDeadline,
+    deadline: ClientDeadline,
 }
 
 /// What was read of a response that waits for its turn: a first share, as over HTTP/3, so that most responses free
 /// their origin's connection.
 #[derive(Default)]
-struct Ahead {
-    pieces: VecDeque<(SharedPiece, bool)>,
+struct PiecesAhead {
+    pieces: VecDeque<(QueuedPiece, bool)>,
     bytes: usize,
     /// What comes behind the pieces.
-    end: Option<End>,
+    end: Option<ResponseEnding>,
 }
 
 /// The end of a response behind its last piece.
-enum End {
+enum ResponseEnding {
     Trailers(HeaderMap),
     Nothing,
     Failure,
 }
 
 /// How far a body was sent.
-enum Sent {
+enum SendProgress {
     /// The client has no room for more.
-    ForClient,
+    WaitsForClient,
     /// Another response is before it.
-    ForTurn,
+    WaitsForTurn,
     /// The origin has delivered no more.
-    ForOrigin,
+    WaitsForOrigin,
     /// Everything was sent, or the response failed.
     All,
 }
 
-impl<H: Handler> Sending<'_, H> {
+impl<H: Handler> BodySender<'_, H> {
     /// Ready when nothing more is to be sent: all was passed to h2, the stream was reset, or its client is too slow.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let waits = match self.send(cx) {
-            Sent::All => return Poll::Ready(()),
-            Sent::ForClient => true,
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let waits = match self.send_pieces(cx) {
+            SendProgress::All => return Poll::Ready(()),
+            SendProgress::WaitsForClient => true,
             // Neither is the client's time.
-            Sent::ForOrigin | Sent::ForTurn => false,
+            SendProgress::WaitsForOrigin | SendProgress::WaitsForTurn => false,
         };
         if self.stream.poll_reset(cx).is_ready() {
             return Poll::Ready(());
         }
-        let moved = self.body.take_moved();
+        let moved = self.body.take_client_progress();
         if moved.is_some() || !waits {
-            self.patience.rest(moved.unwrap_or(0));
+            self.deadline.on_progress(moved.unwrap_or(0));
         }
         if !waits {
             return Poll::Pending;
         }
-        let mut late = ready!(self.patience.poll_wait(cx));
+        let mut late = ready!(self.deadline.poll_wait(cx));
         // All streams of a slow connection are slow, and the connection has a timeout of its own.
         while late == TimeoutCause::Slow && self.connection.writes.is_blocked() {
-            self.patience.forgive();
-            late = ready!(self.patience.poll_wait(cx));
+            self.deadline.reset_wait();
+            late = ready!(self.deadline.poll_wait(cx));
         }
         match late {
-            TimeoutCause::Idle => self.connection.metrics().shared.timeout_send.increment(),
-            TimeoutCause::Slow => self.connection.metrics().shared.limit_download_rate.increment(),
+            TimeoutCause::Idle => self.connection.tcp_metrics().shared.timeout_send.increment(),
+            TimeoutCause::Slow => self.connection.tcp_metrics().shared.limit_download_rate.increment(),
         }
-        self.body.stall();
+        self.body.stall_response();
         Poll::Ready(())
     }
 
-    fn send(&mut self, cx: &mut Context<'_>) -> Sent {
+    fn send_pieces(&mut self, cx: &mut Context<'_>) -> SendProgress {
         loop {
             if let Some((piece, is_last)) = self.piece.take() {
-                match self.hand_over(piece, is_last, cx) {
+                match self.hand_over_piece(piece, is_last, cx) {
                     ControlFlow::Continue(()) => {}
-                    ControlFlow::Break(Sent::ForTurn) => {
-                        self.read_ahead(cx);
-                        return Sent::ForTurn;
+                    ControlFlow::Break(SendProgress::WaitsForTurn) => {
+                        self.read_first_share(cx);
+                        return SendProgress::WaitsForTurn;
                     }
                     ControlFlow::Break(sent) => return sent,
                 }
@@ -218,51 +225,53 @@ impl<H: Handler> Sending<'_, H> {
             if let Some(ahead) = &mut self.ahead {
                 if let Some((piece, is_last)) = ahead.pieces.pop_front() {
                     ahead.bytes = ahead.bytes.saturating_sub(piece.remaining());
-                    self.next_is(piece, is_last);
+                    self.set_next_piece(piece, is_last);
                     continue;
                 }
                 if let Some(end) = ahead.end.take() {
-                    return self.end(end);
+                    return self.end_response(end);
                 }
             }
-            if self.body.poll_room(cx).is_pending() {
-                return Sent::ForClient;
+            if self.body.poll_may_read_more(cx).is_pending() {
+                return SendProgress::WaitsForClient;
             }
             match self.body.poll_piece(cx) {
                 // An error follows what was sent before it: h2 discards what it has queued at a reset, the header too.
-                Poll::Pending if self.body.has_failed() => return Sent::ForClient,
-                Poll::Pending => return Sent::ForOrigin,
+                Poll::Pending if self.body.has_failed() => return SendProgress::WaitsForClient,
+                Poll::Pending => return SendProgress::WaitsForOrigin,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) => {
                         let is_last = self.body.is_end_stream();
-                        self.next_is(piece, is_last);
+                        self.set_next_piece(piece, is_last);
                     }
-                    Err(frame) => return self.end(End::Trailers(frame.into_trailers().unwrap_or_default())),
+                    Err(frame) => {
+                        return self.end_response(ResponseEnding::Trailers(frame.into_trailers().unwrap_or_default()));
+                    }
                 },
-                Poll::Ready(Some(Err(_))) => return self.end(End::Failure),
-                Poll::Ready(None) => return self.end(End::Nothing),
+                Poll::Ready(Some(Err(_))) => return self.end_response(ResponseEnding::Failure),
+                Poll::Ready(None) => return self.end_response(ResponseEnding::Nothing),
             }
         }
     }
 
     /// Ends the response behind its last piece.
-    fn end(&mut self, end: End) -> Sent {
+    fn end_response(&mut self, end: ResponseEnding) -> SendProgress {
         match end {
-            End::Trailers(trailers) => {
+            ResponseEnding::Trailers(trailers) => {
                 self.stream.reserve_capacity(0);
                 // An error means that the stream is gone.
                 let _ = self.stream.send_trailers(trailers);
             }
-            End::Failure => self.stream.send_reset(Reason::INTERNAL_ERROR),
-            End::Nothing => {
+            ResponseEnding::Failure => self.stream.send_reset(Reason::INTERNAL_ERROR),
+            ResponseEnding::Nothing => {
                 // An error means that the stream is gone.
-                let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
+                let _ = self.stream.send_data(QueuedPiece::without_budget(Bytes::new()), true);
             }
         }
-        Sent::All
+        SendProgress::All
     }
 
-    fn next_is(&mut self, piece: SharedPiece, is_last: bool) {
+    fn set_next_piece(&mut self, piece: QueuedPiece, is_last: bool) {
         if piece.has_remaining() {
             // What is reserved is taken from the connection's window, so no more than is sure to be used.
             self.stream.reserve_capacity(1);
@@ -271,31 +280,36 @@ impl<H: Handler> Sending<'_, H> {
     }
 
     /// Hands over to h2 as much of a piece as the client's window and the order allow.
-    fn hand_over(&mut self, mut piece: SharedPiece, is_last: bool, cx: &mut Context<'_>) -> ControlFlow<Sent> {
+    fn hand_over_piece(
+        &mut self,
+        mut piece: QueuedPiece,
+        is_last: bool,
+        cx: &mut Context<'_>,
+    ) -> ControlFlow<SendProgress> {
         let length = piece.remaining();
         if length > 0 {
-            match poll_capacity(&mut self.stream, cx) {
+            match poll_send_capacity(&mut self.stream, cx) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return ControlFlow::Break(Sent::All),
+                Poll::Ready(Err(_)) => return ControlFlow::Break(SendProgress::All),
                 Poll::Pending => {
                     if let Some(turn) = &self.turn {
-                        turn.leave();
+                        turn.leave_response_order();
                     }
                     self.piece = Some((piece, is_last));
-                    return ControlFlow::Break(Sent::ForClient);
+                    return ControlFlow::Break(SendProgress::WaitsForClient);
                 }
             }
         }
         let Some(turn) = self.turn.as_ref().filter(|_| length > 0) else {
             return if self.stream.send_data(piece, is_last).is_err() || is_last {
-                ControlFlow::Break(Sent::All)
+                ControlFlow::Break(SendProgress::All)
             } else {
                 ControlFlow::Continue(())
             };
         };
-        let Poll::Ready(granted) = turn.poll(length as u64, cx) else {
+        let Poll::Ready(granted) = turn.poll_turn_bytes(length as u64, cx) else {
             self.piece = Some((piece, is_last));
-            return ControlFlow::Break(Sent::ForTurn);
+            return ControlFlow::Break(SendProgress::WaitsForTurn);
         };
         let mut bytes = usize::try_from(granted).unwrap_or(usize::MAX).min(length);
         if !turn.is_alone_or_short(granted, is_last && bytes == length) {
@@ -306,31 +320,31 @@ impl<H: Handler> Sending<'_, H> {
         let is_end = is_last && bytes == length;
         let mut sent = if bytes == length { None } else { Some(piece.split_to(bytes)) };
         let part = sent.as_mut().unwrap_or(&mut piece);
-        part.handed_over(turn.hand_over(bytes as u64, is_end));
+        part.set_turn(turn.count_handed_over(bytes as u64, is_end));
         match sent {
             Some(part) => {
                 if self.stream.send_data(part, false).is_err() {
-                    return ControlFlow::Break(Sent::All);
+                    return ControlFlow::Break(SendProgress::All);
                 }
-                self.next_is(piece, is_last);
+                self.set_next_piece(piece, is_last);
                 ControlFlow::Continue(())
             }
-            None if self.stream.send_data(piece, is_last).is_err() || is_last => ControlFlow::Break(Sent::All),
+            None if self.stream.send_data(piece, is_last).is_err() || is_last => ControlFlow::Break(SendProgress::All),
             None => ControlFlow::Continue(()),
         }
     }
 
     /// Reads the response's first share while it waits for its turn.
-    fn read_ahead(&mut self, cx: &mut Context<'_>) {
+    fn read_first_share(&mut self, cx: &mut Context<'_>) {
         if self.piece.as_ref().is_some_and(|(_, is_last)| *is_last) {
             return;
         }
         let ahead = self.ahead.get_or_insert_default();
         let mut is_whole = ahead.end.is_some() || ahead.pieces.back().is_some_and(|(_, is_last)| *is_last);
         while !is_whole
-            && (ahead.bytes as u64) < INITIAL
+            && (ahead.bytes as u64) < FIRST_SHARE_BYTES
             && !self.body.has_failed()
-            && self.body.poll_room(cx).is_ready()
+            && self.body.poll_may_read_more(cx).is_ready()
             && let Poll::Ready(next) = self.body.poll_piece(cx)
         {
             match next.map(|next| next.map(Frame::into_data)) {
@@ -340,9 +354,11 @@ impl<H: Handler> Sending<'_, H> {
                     ahead.pieces.push_back((piece, is_whole));
                     continue;
                 }
-                Some(Ok(Err(frame))) => ahead.end = Some(End::Trailers(frame.into_trailers().unwrap_or_default())),
-                Some(Err(_)) => ahead.end = Some(End::Failure),
-                None => ahead.end = Some(End::Nothing),
+                Some(Ok(Err(frame))) => {
+                    ahead.end = Some(ResponseEnding::Trailers(frame.into_trailers().unwrap_or_default()))
+                }
+                Some(Err(_)) => ahead.end = Some(ResponseEnding::Failure),
+                None => ahead.end = Some(ResponseEnding::Nothing),
             }
             is_whole = true;
         }

@@ -1,6 +1,6 @@
 //! The tasks of a connection's streams.
 
-use litequic_base::lifecycle::pass_panic_on;
+use litequic_base::lifecycle::propagate_panic;
 use std::cell::RefCell;
 use tokio::task::JoinSet;
 
@@ -9,20 +9,20 @@ use tokio::task::JoinSet;
 pub(super) struct StreamTasks(RefCell<JoinSet<()>>);
 
 impl StreamTasks {
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        self.reap();
+    pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + 'static) {
+        self.reap_ended();
         self.0.borrow_mut().spawn_local(task);
     }
 
-    fn reap(&self) {
+    fn reap_ended(&self) {
         while let Some(ended) = self.0.borrow_mut().try_join_next() {
-            pass_panic_on(ended);
+            propagate_panic(ended);
         }
     }
 
     /// Ends what still runs.
-    pub(super) fn end(&self) {
-        self.reap();
+    pub(super) fn abort_tasks(&self) {
+        self.reap_ended();
         self.0.borrow_mut().abort_all();
     }
 }

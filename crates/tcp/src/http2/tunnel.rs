@@ -1,7 +1,7 @@
 //! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
 
-use super::window::poll_capacity;
-use crate::{io::ClientSocket, share::SharedPiece};
+use super::window::poll_send_capacity;
+use crate::{io::ClientSocket, share::QueuedPiece};
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
 use litequic_resources::receive::ReceiveAccount;
@@ -13,25 +13,25 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5), as h2 does with what is dropped.
-pub(super) struct Connected {
-    send: SendStream<SharedPiece>,
+pub(super) struct Http2TunnelStream {
+    send: SendStream<QueuedPiece>,
     receive: RecvStream,
     /// Received, and not read yet.
     ahead: Bytes,
     account: ReceiveAccount,
 }
 
-impl Connected {
-    pub(super) const fn new(send: SendStream<SharedPiece>, receive: RecvStream, account: ReceiveAccount) -> Self {
+impl Http2TunnelStream {
+    pub(super) const fn new(send: SendStream<QueuedPiece>, receive: RecvStream, account: ReceiveAccount) -> Self {
         Self { send, receive, ahead: Bytes::new(), account }
     }
 }
 
-impl AsyncRead for Connected {
+impl AsyncRead for Http2TunnelStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.ahead.is_empty() {
             match ready!(self.receive.poll_data(cx)) {
-                Some(data) => self.ahead = data.map_err(|error| reset(&error))?,
+                Some(data) => self.ahead = data.map_err(|error| reset_error(&error))?,
                 None => return Poll::Ready(Ok(())),
             }
         }
@@ -40,18 +40,18 @@ impl AsyncRead for Connected {
         self.ahead.advance(bytes);
         // An error means that the stream is gone.
         let _ = self.receive.flow_control().release_capacity(bytes);
-        self.account.taken(bytes as u64);
+        self.account.count_taken(bytes as u64);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Connected {
+impl AsyncWrite for Http2TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         // What is reserved is taken from the connection's window, so no more than is sure to be used.
         self.send.reserve_capacity(1);
-        ready!(poll_capacity(&mut self.send, cx))?;
-        let piece = SharedPiece::uncounted(Bytes::copy_from_slice(bytes));
-        self.send.send_data(piece, false).map_err(|error| reset(&error))?;
+        ready!(poll_send_capacity(&mut self.send, cx))?;
+        let piece = QueuedPiece::without_budget(Bytes::copy_from_slice(bytes));
+        self.send.send_data(piece, false).map_err(|error| reset_error(&error))?;
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -60,21 +60,21 @@ impl AsyncWrite for Connected {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = self.send.send_data(SharedPiece::uncounted(Bytes::new()), true);
-        Poll::Ready(sent.map_err(|error| reset(&error)))
+        let sent = self.send.send_data(QueuedPiece::without_budget(Bytes::new()), true);
+        Poll::Ready(sent.map_err(|error| reset_error(&error)))
     }
 }
 
 /// h2 has what is written at once; the connection's own writes are accounted elsewhere.
-impl ClientSocket for Connected {
-    fn unsent(&mut self) -> u64 {
+impl ClientSocket for Http2TunnelStream {
+    fn unsent_bytes(&mut self) -> u64 {
         0
     }
 
-    fn end(&self) {}
+    fn end_writes(&self) {}
 }
 
 /// The client has reset the stream, or is gone.
-pub(super) fn reset(error: &h2::Error) -> io::Error {
+pub(super) fn reset_error(error: &h2::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
 }

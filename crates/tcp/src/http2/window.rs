@@ -1,6 +1,6 @@
 //! The room for more on a stream: what its client's windows allow (RFC 9113 §5.2), and h2 buffers.
 
-use crate::share::SharedPiece;
+use crate::share::QueuedPiece;
 use h2::SendStream;
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 /// # Errors
 ///
 /// The stream is gone.
-pub(super) fn poll_capacity(stream: &mut SendStream<SharedPiece>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+pub(super) fn poll_send_capacity(stream: &mut SendStream<QueuedPiece>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while stream.capacity() == 0 {
         match ready!(stream.poll_capacity(cx)) {
             Some(Ok(_)) => {}

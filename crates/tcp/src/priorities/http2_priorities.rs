@@ -4,13 +4,13 @@
 use super::order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
     frames::PriorityUpdate,
-    metrics::Metrics,
-    writes::{OpenResponse, Writes},
+    metrics::TcpMetrics,
+    writes::{ConnectionWrites, OpenResponse},
 };
 use litequic_exchange::{
     Fields,
-    priority::{self, Parameters, Priority, PrioritySignals, Update},
-    priority_parameters,
+    priority::{self, Priority, PriorityParameters, PrioritySignals, UpdateOutcome},
+    read_priority_field,
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -21,47 +21,47 @@ pub(crate) struct Http2Priorities {
     short: Rc<TurnState>,
     signals: RefCell<PrioritySignals>,
     max_streams: usize,
-    metrics: Arc<Metrics>,
+    metrics: Arc<TcpMetrics>,
 }
 
 impl Http2Priorities {
     /// The priorities of a connection whose client may have `max_streams` streams open.
-    pub(crate) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
+    pub(crate) fn new(max_streams: u32, metrics: Arc<TcpMetrics>) -> Rc<Self> {
         let max_streams = max_streams as usize;
         let signals = RefCell::new(PrioritySignals::new(max_streams));
         let order = ResponseOrder::new();
-        let short = order.short();
+        let short = order.short_state();
         Rc::new(Self { order, short, signals, max_streams, metrics })
     }
 
     /// The stream `id` has come.
-    pub(crate) fn opened(&self, id: u32) {
+    pub(crate) fn on_stream_opened(&self, id: u32) {
         if let Some(priority) = self.signals.borrow_mut().take_early_in_sequence(id.into()) {
-            self.order.set_priority(id.into(), priority);
+            self.order.override_priority(id.into(), priority);
         }
     }
 
     /// The request on the stream `id` has come with `fields`. Returns its priority.
-    pub(crate) fn request(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
-        let field = priority_parameters(fields);
+    pub(crate) fn assign_request_priority(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
+        let field = read_priority_field(fields);
         if field.is_some() {
             self.metrics.shared.priority_requests.increment();
         }
-        let priority = self.signals.borrow_mut().request(field, is_tunnel);
-        self.order.priority(id.into(), priority)
+        let priority = self.signals.borrow_mut().request_priority(field, is_tunnel);
+        self.order.effective_priority(id.into(), priority)
     }
 
     /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they
     /// change it (RFC 9218 §8).
-    pub(crate) fn response(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
-        let field = priority_parameters(fields).filter(|field| *field != Parameters::default())?;
-        let priority = field.or(self.order.priority(id.into(), priority));
-        self.order.set_priority(id.into(), priority);
+    pub(crate) fn merge_response_priority(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
+        let field = read_priority_field(fields).filter(|field| *field != PriorityParameters::default())?;
+        let priority = field.or_priority(self.order.effective_priority(id.into(), priority));
+        self.order.override_priority(id.into(), priority);
         Some(priority)
     }
 
     /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
-    pub(crate) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
+    pub(crate) fn response_turn(&self, id: u32, priority: Priority) -> ResponseTurn {
         ResponseTurn::new(&self.short, id.into(), priority)
     }
 
@@ -70,44 +70,50 @@ impl Http2Priorities {
     /// # Errors
     ///
     /// The client violates RFC 9218 §7.1, which ends the connection with PROTOCOL_ERROR.
-    pub(crate) fn update<R: OpenResponse>(&self, update: &PriorityUpdate, writes: &Writes<R>) -> Result<(), ()> {
+    pub(crate) fn apply_priority_update<R: OpenResponse>(
+        &self,
+        update: &PriorityUpdate,
+        writes: &ConnectionWrites<R>,
+    ) -> Result<(), ()> {
         let PriorityUpdate { stream, value } = update;
         // A server's stream is idle, as litequic pushes nothing.
         if stream.is_multiple_of(2) {
             return Err(());
         }
-        let is_idle = *stream > writes.newest();
-        let field = priority::parse(value);
+        let is_idle = *stream > writes.newest_stream();
+        let field = priority::parse_priority(value);
         let next_stream = u64::from(*stream) + u64::from(!is_idle);
-        let outcome = self.signals.borrow_mut().update(u64::from(*stream), field, next_stream);
+        let outcome = self.signals.borrow_mut().on_priority_update(u64::from(*stream), field, next_stream);
         let metrics = &self.metrics.shared;
         match outcome {
-            Update::Known(priority) if writes.is_open(*stream) => {
-                self.order.set_priority(u64::from(*stream), priority);
+            UpdateOutcome::Known(priority) if writes.is_stream_open(*stream) => {
+                self.order.override_priority(u64::from(*stream), priority);
                 metrics.priority_updates_applied.increment();
             }
-            Update::Known(_) => metrics.priority_updates_late.increment(),
-            Update::Early(_) if self.signals.borrow().early() + writes.open_streams() > self.max_streams => {
+            UpdateOutcome::Known(_) => metrics.priority_updates_late.increment(),
+            UpdateOutcome::Early(_)
+                if self.signals.borrow().early_count() + writes.open_stream_count() > self.max_streams =>
+            {
                 return Err(());
             }
-            Update::Early(_) => metrics.priority_updates_early.increment(),
-            Update::Dropped => return Err(()),
-            Update::Invalid => metrics.priority_updates_invalid.increment(),
+            UpdateOutcome::Early(_) => metrics.priority_updates_early.increment(),
+            UpdateOutcome::Dropped => return Err(()),
+            UpdateOutcome::Invalid => metrics.priority_updates_invalid.increment(),
         }
         Ok(())
     }
 
     /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
     /// response is incremental remains.
-    pub(crate) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
-        if stream > writes.newest() || writes.is_open(stream) {
-            self.order.set_urgency(stream.into(), urgency, 2 * self.max_streams);
+    pub(crate) fn apply_weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &ConnectionWrites<R>) {
+        if stream > writes.newest_stream() || writes.is_stream_open(stream) {
+            self.order.override_urgency(stream.into(), urgency, 2 * self.max_streams);
         }
     }
 
     /// A stream is no longer open.
-    pub(crate) fn forget(&self, id: u32) {
-        self.order.forget(id.into());
+    pub(crate) fn forget_stream(&self, id: u32) {
+        self.order.forget_overrides(id.into());
     }
 
     /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.

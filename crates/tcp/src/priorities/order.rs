@@ -18,9 +18,9 @@ use std::{
 
 /// Bytes that h2 has of a connection's responses while they compete: four frames of its streams. The connection's task
 /// writes them at once if the kernel accepts them, and wakes those that have more.
-const MOST: u64 = 64 * 1024;
+const MAX_QUEUED_BYTES: u64 = 64 * 1024;
 /// Bytes of a frame that h2 sends (RFC 9113 §4.2: what a client accepts at least).
-const FRAME: u64 = 16 * 1024;
+const FRAME_BYTES: u64 = 16 * 1024;
 
 /// The order of one connection's responses.
 pub(super) struct ResponseOrder {
@@ -73,7 +73,7 @@ pub(crate) struct TurnState {
     /// Bytes that h2 has and TLS has not accepted.
     unsent: Cell<u64>,
     granted: Cell<u64>,
-    in_order: Cell<bool>,
+    is_in_order: Cell<bool>,
     /// The list that it is in, by [`ResponseOrder::list`]; 0 for none.
     list: Cell<u64>,
     /// Nothing more is handed over.
@@ -90,7 +90,7 @@ impl ResponseOrder {
             urgencies: RefCell::default(),
             open: Cell::new(0),
             held: Cell::new(0),
-            horizon: Cell::new(MOST),
+            horizon: Cell::new(MAX_QUEUED_BYTES),
             unsent: Cell::new(0),
             stuck: Cell::new(0),
             reserved: Cell::new(0),
@@ -104,12 +104,12 @@ impl ResponseOrder {
 
     /// Returns the state that all responses share which nothing has competed with: whole ones, or their ends, of no
     /// more than a frame.
-    pub(super) fn short(self: &Rc<Self>) -> Rc<TurnState> {
+    pub(super) fn short_state(self: &Rc<Self>) -> Rc<TurnState> {
         TurnState::new(self, 0, Priority::DEFAULT)
     }
 
     /// Returns the priority of a stream whose request has `priority`.
-    pub(super) fn priority(&self, id: u64, priority: Priority) -> Priority {
+    pub(super) fn effective_priority(&self, id: u64, priority: Priority) -> Priority {
         if let Some(updated) = self.updated.borrow().get(&id) {
             return *updated;
         }
@@ -119,8 +119,8 @@ impl ResponseOrder {
 
     /// Sets the urgency of a stream that is open or to come. Beyond `most` streams those of all are forgotten: some
     /// never come.
-    pub(super) fn set_urgency(&self, id: u64, urgency: u8, most: usize) {
-        self.order.borrow_mut().set_urgency(id, urgency);
+    pub(super) fn override_urgency(&self, id: u64, urgency: u8, most: usize) {
+        self.order.borrow_mut().change_urgency(id, urgency);
         if let Some(updated) = self.updated.borrow_mut().get_mut(&id) {
             updated.urgency = urgency;
             return;
@@ -134,14 +134,14 @@ impl ResponseOrder {
 
     /// Sets the priority of an open stream, whatever its request had. Returns whether it was set to another before, or
     /// to none.
-    pub(super) fn set_priority(&self, id: u64, priority: Priority) -> bool {
-        self.order.borrow_mut().set_priority(id, priority);
+    pub(super) fn override_priority(&self, id: u64, priority: Priority) -> bool {
+        self.order.borrow_mut().change_priority(id, priority);
         self.urgencies.borrow_mut().remove(&id);
         self.updated.borrow_mut().insert(id, priority) != Some(priority)
     }
 
     /// A stream is no longer open.
-    pub(super) fn forget(&self, id: u64) {
+    pub(super) fn forget_overrides(&self, id: u64) {
         let updated = &mut *self.updated.borrow_mut();
         if !updated.is_empty() {
             updated.remove(&id);
@@ -155,9 +155,9 @@ impl ResponseOrder {
     /// The connection's task runs, for whose path no more than `limit` bytes are to be queued: grants the room that was
     /// due when it last ran. What it wakes runs before it does again.
     pub(super) fn on_run(&self, limit: u64) {
-        self.horizon.set(limit.clamp(FRAME, MOST));
+        self.horizon.set(limit.clamp(FRAME_BYTES, MAX_QUEUED_BYTES));
         if self.is_due.take() && self.held.get() > 0 {
-            self.grant(None);
+            self.grant_room(None);
         }
     }
 
@@ -168,7 +168,7 @@ impl ResponseOrder {
             self.stuck.set(self.unsent.get());
             if self.listed.take() > 0 {
                 self.list.update(|list| list + 1);
-                self.order.borrow_mut().clear_list();
+                self.order.borrow_mut().clear_send_list();
             }
             self.is_due.set(self.held.get() > 0);
         }
@@ -176,18 +176,18 @@ impl ResponseOrder {
     }
 
     /// Bytes that may be handed over, of all responses.
-    fn free(&self) -> u64 {
+    fn free_room(&self) -> u64 {
         self.horizon.get().saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
     }
 
-    fn sent(&self, bytes: u64) {
+    fn on_bytes_sent(&self, bytes: u64) {
         let unsent = self.unsent.get().saturating_sub(bytes);
         self.unsent.set(unsent);
         self.stuck.update(|stuck| stuck.min(unsent));
     }
 
     /// Bytes of a response were handed over, or TLS has accepted some: others may have room.
-    fn look(&self) {
+    fn schedule_grant(&self) {
         if self.held.get() > 0 && self.unsent.get() - self.stuck.get() + self.reserved.get() <= self.grant_at.get() {
             self.is_due.set(true);
         }
@@ -195,12 +195,12 @@ impl ResponseOrder {
 
     /// Grants the room that is free, and wakes the responses that have got some, up to `own`, which looks by itself:
     /// it may have more at hand soon.
-    fn grant(&self, own: Option<&Rc<TurnState>>) {
+    fn grant_room(&self, own: Option<&Rc<TurnState>>) {
         loop {
             let next = {
                 let mut order = self.order.borrow_mut();
-                let next = order.next(self.free(), self.horizon.get(), Instant::now);
-                self.held.set(order.waiting());
+                let next = order.next_turn(self.free_room(), self.horizon.get(), Instant::now);
+                self.held.set(order.waiting_streams());
                 next
             };
             match next {
@@ -221,11 +221,11 @@ impl ResponseOrder {
         }
     }
 
-    fn remove(&self, id: u64) {
+    fn remove_response(&self, id: u64) {
         let removed = {
             let mut order = self.order.borrow_mut();
-            let removed = order.remove(id);
-            self.held.set(order.waiting());
+            let removed = order.remove_stream(id);
+            self.held.set(order.waiting_streams());
             removed
         };
         drop(removed);
@@ -238,38 +238,38 @@ impl ResponseTurn {
         let order = &short.order;
         order.open.update(|open| open + 1);
         if let Some(alone) = order.alone.take().filter(|alone| alone.unsent.get() > 0) {
-            alone.enter_list();
+            alone.enter_h2_list();
         }
         Self { short: Rc::clone(short), id, priority, state: OnceCell::new() }
     }
 
     /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.
-    pub(crate) fn poll(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
-        let order = self.order();
+    pub(crate) fn poll_turn_bytes(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
+        let order = self.response_order();
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
         // On a slow path what one response has in h2 would last for too long.
-        if order.open.get() < 2 && order.held.get() == 0 && order.horizon.get() == MOST {
+        if order.open.get() < 2 && order.held.get() == 0 && order.horizon.get() == MAX_QUEUED_BYTES {
             return Poll::Ready(ready);
         }
         // Others that were granted room look first: what they have beside it counts.
         let is_next = order.reserved.get() == 0;
         if is_next && order.held.get() == 0 {
-            let free = order.free();
-            if free > 0 && free >= ready.min(order.horizon.get() / 2) && self.may_hand_over() {
+            let free = order.free_room();
+            if free > 0 && free >= ready.min(order.horizon.get() / 2) && self.delays_none() {
                 return Poll::Ready(free.min(ready));
             }
         }
-        let state = self.state();
-        state.enter();
+        let state = self.turn_state();
+        state.enter_order();
         {
             let mut waiting = order.order.borrow_mut();
-            waiting.wait(state.id, ready, Instant::now);
-            order.held.set(waiting.waiting());
+            waiting.wait_for_turn(state.id, ready, Instant::now);
+            order.held.set(waiting.waiting_streams());
         }
         if is_next {
-            order.grant(Some(state));
+            order.grant_room(Some(state));
         } else {
             order.is_due.set(true);
         }
@@ -285,79 +285,79 @@ impl ResponseTurn {
     /// Whether `bytes` that may be handed over, all that the response has to its end, need no look at its client's
     /// window.
     pub(crate) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
-        self.order().open.get() < 2 || is_end && bytes <= FRAME
+        self.response_order().open.get() < 2 || is_end && bytes <= FRAME_BYTES
     }
 
     /// The response has nothing that it could hand over: it waits no more.
-    pub(crate) fn leave(&self) {
-        let Some(state) = self.state.get().filter(|state| state.in_order.get()) else { return };
-        let order = self.order();
+    pub(crate) fn leave_response_order(&self) {
+        let Some(state) = self.state.get().filter(|state| state.is_in_order.get()) else { return };
+        let order = self.response_order();
         {
             let mut waiting = order.order.borrow_mut();
-            waiting.leave(state.id);
-            order.held.set(waiting.waiting());
+            waiting.stop_waiting(state.id);
+            order.held.set(waiting.waiting_streams());
         }
         order.reserved.update(|reserved| reserved.saturating_sub(state.granted.take()));
         // The connection's task may not run.
         if order.held.get() > 0 {
-            order.grant(None);
+            order.grant_room(None);
         }
     }
 
     /// h2 gets `bytes` of the response, and no more after them if that `is_end`. Returns whom to report what of them
     /// was sent.
-    pub(crate) fn hand_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
-        let order = self.order();
+    pub(crate) fn count_handed_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
+        let order = self.response_order();
         order.unsent.update(|unsent| unsent + bytes);
-        if is_end && bytes <= FRAME && !self.is_in_order() {
+        if is_end && bytes <= FRAME_BYTES && !self.is_in_order() {
             return Rc::clone(&self.short);
         }
-        let state = self.state();
+        let state = self.turn_state();
         state.unsent.update(|unsent| unsent + bytes);
-        if !state.in_order.get() && order.open.get() < 2 {
+        if !state.is_in_order.get() && order.open.get() < 2 {
             order.alone.set(Some(Rc::clone(state)));
         } else {
-            state.enter_list();
+            state.enter_h2_list();
         }
         // What it was granted may have been more than it had.
-        order.look();
+        order.schedule_grant();
         Rc::clone(state)
     }
 
     /// Whether more bytes of the response delay none that precede it.
-    fn may_hand_over(&self) -> bool {
-        if self.order().listed.get() == 0 {
+    fn delays_none(&self) -> bool {
+        if self.response_order().listed.get() == 0 {
             return true;
         }
-        self.state().enter();
-        self.order().order.borrow().may_hand_over(self.id)
+        self.turn_state().enter_order();
+        self.response_order().order.borrow().may_send_more(self.id)
     }
 
     fn is_in_order(&self) -> bool {
-        self.state.get().is_some_and(|state| state.in_order.get())
+        self.state.get().is_some_and(|state| state.is_in_order.get())
     }
 
-    fn state(&self) -> &Rc<TurnState> {
+    fn turn_state(&self) -> &Rc<TurnState> {
         self.state.get_or_init(|| TurnState::new(&self.short.order, self.id, self.priority))
     }
 
-    fn order(&self) -> &ResponseOrder {
+    fn response_order(&self) -> &ResponseOrder {
         &self.short.order
     }
 }
 
 impl Drop for ResponseTurn {
     fn drop(&mut self) {
-        let order = self.order();
+        let order = self.response_order();
         order.open.update(|open| open - 1);
         let Some(state) = self.state.get() else { return };
         state.ended.set(true);
         // Not to keep it in memory.
         drop(order.alone.take());
-        self.leave();
-        if state.in_order.get() && state.unsent.get() == 0 {
-            state.in_order.set(false);
-            order.remove(state.id);
+        self.leave_response_order();
+        if state.is_in_order.get() && state.unsent.get() == 0 {
+            state.is_in_order.set(false);
+            order.remove_response(state.id);
         }
     }
 }
@@ -370,7 +370,7 @@ impl TurnState {
             priority,
             unsent: Cell::new(0),
             granted: Cell::new(0),
-            in_order: Cell::new(false),
+            is_in_order: Cell::new(false),
             list: Cell::new(0),
             ended: Cell::new(false),
             waiting: Cell::new(None),
@@ -378,20 +378,20 @@ impl TurnState {
     }
 
     /// TLS has accepted `bytes` more, or h2 has discarded them.
-    pub(crate) fn sent(&self, bytes: u64) {
+    pub(crate) fn report_sent(&self, bytes: u64) {
         let order = &*self.order;
         self.unsent.update(|unsent| unsent.saturating_sub(bytes));
-        order.sent(bytes);
-        if self.unsent.get() > 0 || !self.in_order.get() {
-            return order.look();
+        order.on_bytes_sent(bytes);
+        if self.unsent.get() > 0 || !self.is_in_order.get() {
+            return order.schedule_grant();
         }
         if self.list.take() == order.list.get() {
             order.listed.update(|listed| listed.saturating_sub(1));
-            order.order.borrow_mut().leave_list(self.id);
+            order.order.borrow_mut().leave_send_list(self.id);
         }
         if self.ended.get() {
-            self.in_order.set(false);
-            order.remove(self.id);
+            self.is_in_order.set(false);
+            order.remove_response(self.id);
         }
         // Those that must not overtake its bytes may have waited for that.
         order.is_due.set(order.held.get() > 0);
@@ -407,19 +407,19 @@ impl TurnState {
     }
 
     /// h2 has bytes of the response.
-    fn enter_list(self: &Rc<Self>) {
+    fn enter_h2_list(self: &Rc<Self>) {
         if self.list.get() != self.order.list.get() {
-            self.enter();
+            self.enter_order();
             self.list.set(self.order.list.get());
             self.order.listed.update(|listed| listed + 1);
-            self.order.order.borrow_mut().enter_list(self.id);
+            self.order.order.borrow_mut().enter_send_list(self.id);
         }
     }
 
-    fn enter(self: &Rc<Self>) {
-        if !self.in_order.replace(true) {
-            let priority = self.order.priority(self.id, self.priority);
-            self.order.order.borrow_mut().insert(self.id, Rc::clone(self), priority, self.unsent.get() > 0);
+    fn enter_order(self: &Rc<Self>) {
+        if !self.is_in_order.replace(true) {
+            let priority = self.order.effective_priority(self.id, self.priority);
+            self.order.order.borrow_mut().add_stream(self.id, Rc::clone(self), priority, self.unsent.get() > 0);
         }
     }
 }

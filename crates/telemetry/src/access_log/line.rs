@@ -1,7 +1,7 @@
 //! A line of the access log: which fields a request has, and how they are escaped so that no value ends the line.
 
 use litequic_config::AccessField;
-use litequic_exchange::{Facts, RequestText};
+use litequic_exchange::{RecordedFacts, RequestText};
 use std::{
     fmt::Write as _,
     net::SocketAddr,
@@ -13,7 +13,7 @@ pub(super) const MAX_VALUE: usize = 2048;
 
 /// How a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum LineStyle {
     /// An object a line.
     Json,
     /// `key=value`, blanks between.
@@ -22,44 +22,44 @@ pub(super) enum Style {
 
 /// A line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
 /// without a quote in a value, so that no value ends its line, or its place in it.
-pub(super) struct LogLine<'a> {
-    style: Style,
+pub(super) struct AccessLine<'a> {
+    style: LineStyle,
     text: &'a mut String,
     first: bool,
 }
 
-impl<'a> LogLine<'a> {
+impl<'a> AccessLine<'a> {
     /// Appends to `text` a line of what `write` puts into it.
-    pub(super) fn append(style: Style, text: &'a mut String, write: impl FnOnce(&mut Self)) {
-        if style == Style::Json {
+    pub(super) fn append_access_line(style: LineStyle, text: &'a mut String, write: impl FnOnce(&mut Self)) {
+        if style == LineStyle::Json {
             text.push('{');
         }
         let mut line = Self { style, text, first: true };
         write(&mut line);
-        line.text.push_str(if style == Style::Json { "}\n" } else { "\n" });
+        line.text.push_str(if style == LineStyle::Json { "}\n" } else { "\n" });
     }
 
-    fn key(&mut self, key: &str) {
+    fn write_key(&mut self, key: &str) {
         match (self.style, std::mem::take(&mut self.first)) {
-            (Style::Json, true) => self.text.push('"'),
-            (Style::Json, false) => self.text.push_str(",\""),
-            (Style::Logfmt, true) => {}
-            (Style::Logfmt, false) => self.text.push(' '),
+            (LineStyle::Json, true) => self.text.push('"'),
+            (LineStyle::Json, false) => self.text.push_str(",\""),
+            (LineStyle::Logfmt, true) => {}
+            (LineStyle::Logfmt, false) => self.text.push(' '),
         }
         self.text.push_str(key);
-        self.text.push_str(if self.style == Style::Json { "\":" } else { "=" });
+        self.text.push_str(if self.style == LineStyle::Json { "\":" } else { "=" });
     }
 
     /// A text from any source; left out if empty.
-    pub(super) fn text(&mut self, key: &str, value: &[u8]) {
+    pub(super) fn write_text(&mut self, key: &str, value: &[u8]) {
         if value.is_empty() {
             return;
         }
-        self.key(key);
+        self.write_key(key);
         let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
         let is_whole = value.len() <= MAX_VALUE;
         let value = value.get(..MAX_VALUE).unwrap_or(value);
-        if self.style == Style::Logfmt && is_whole && value.iter().all(is_bare) {
+        if self.style == LineStyle::Logfmt && is_whole && value.iter().all(is_bare) {
             self.text.extend(value.iter().map(|byte| char::from(*byte)));
             return;
         }
@@ -81,101 +81,103 @@ impl<'a> LogLine<'a> {
     }
 
     /// A number.
-    pub(super) fn number(&mut self, key: &str, value: u64) {
-        self.key(key);
+    pub(super) fn write_number(&mut self, key: &str, value: u64) {
+        self.write_key(key);
         let _ = write!(self.text, "{value}");
     }
 
     /// A time span, in seconds to the microsecond.
-    pub(super) fn seconds(&mut self, key: &str, value: Duration) {
-        self.key(key);
+    pub(super) fn write_seconds(&mut self, key: &str, value: Duration) {
+        self.write_key(key);
         let _ = write!(self.text, "{}.{:06}", value.as_secs(), value.subsec_micros());
     }
 
     /// A point of time in UTC, to the millisecond, as RFC 3339 writes it.
-    pub(super) fn time(&mut self, key: &str, value: SystemTime) {
-        self.key(key);
-        let quote = if self.style == Style::Json { "\"" } else { "" };
+    pub(super) fn write_time(&mut self, key: &str, value: SystemTime) {
+        self.write_key(key);
+        let quote = if self.style == LineStyle::Json { "\"" } else { "" };
         let _ = write!(self.text, "{quote}{}{quote}", humantime::format_rfc3339_millis(value));
     }
 
     /// A value that displays as printable ASCII without blanks.
-    pub(super) fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
-        self.key(key);
-        let quote = if self.style == Style::Json { "\"" } else { "" };
+    pub(super) fn write_plain(&mut self, key: &str, value: impl std::fmt::Display) {
+        self.write_key(key);
+        let quote = if self.style == LineStyle::Json { "\"" } else { "" };
         let _ = write!(self.text, "{quote}{value}{quote}");
     }
 }
 
 /// The fields of a request.
-pub(super) fn write(line: &mut LogLine<'_>, field: AccessField, facts: &Facts) {
-    let key = field.name();
+pub(super) fn write_access_field(line: &mut AccessLine<'_>, field: AccessField, facts: &RecordedFacts) {
+    let key = field.log_key();
     // The query may be confidential (a token), so it is a field of its own.
-    let target = |n| facts.text(RequestText::Path).splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
+    let target = |n| facts.request_text(RequestText::Path).splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
     let address = |address: SocketAddr| address.to_string();
     match field {
-        AccessField::Time => line.time(key, facts.began),
-        AccessField::RequestId => line.text(key, facts.text(RequestText::RequestId)),
-        AccessField::Client => line.plain(key, facts.behind.unwrap_or(facts.client.address.ip())),
-        AccessField::Peer => line.plain(key, facts.client.address.ip()),
-        AccessField::ClientPort => line.text(key, address(facts.client.address).as_bytes()),
-        AccessField::Local => line.text(key, address(facts.client.local).as_bytes()),
-        AccessField::Protocol => line.plain(key, facts.client.protocol.name()),
-        AccessField::Tls => line.plain(key, facts.client.identity.tls.name()),
-        AccessField::ServerName => line.text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes()),
-        AccessField::Method => line.text(key, facts.text(RequestText::Method)),
-        AccessField::Host => line.text(key, facts.text(RequestText::Host)),
-        AccessField::Path => line.text(key, target(0)),
-        AccessField::Query => line.text(key, target(1)),
-        AccessField::UserAgent => line.text(key, facts.text(RequestText::UserAgent)),
-        AccessField::Referer => line.text(key, facts.text(RequestText::Referer)),
+        AccessField::Time => line.write_time(key, facts.began),
+        AccessField::RequestId => line.write_text(key, facts.request_text(RequestText::RequestId)),
+        AccessField::Client => line.write_plain(key, facts.proxied_client.unwrap_or(facts.client.address.ip())),
+        AccessField::Peer => line.write_plain(key, facts.client.address.ip()),
+        AccessField::ClientPort => line.write_text(key, address(facts.client.address).as_bytes()),
+        AccessField::Local => line.write_text(key, address(facts.client.local).as_bytes()),
+        AccessField::Protocol => line.write_plain(key, facts.client.protocol.protocol_name()),
+        AccessField::Tls => line.write_plain(key, facts.client.identity.tls.tls_version_name()),
+        AccessField::ServerName => {
+            line.write_text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes())
+        }
+        AccessField::Method => line.write_text(key, facts.request_text(RequestText::Method)),
+        AccessField::Host => line.write_text(key, facts.request_text(RequestText::Host)),
+        AccessField::Path => line.write_text(key, target(0)),
+        AccessField::Query => line.write_text(key, target(1)),
+        AccessField::UserAgent => line.write_text(key, facts.request_text(RequestText::UserAgent)),
+        AccessField::Referer => line.write_text(key, facts.request_text(RequestText::Referer)),
         AccessField::TraceId => {
-            if let Some(trace_id) = facts.trace_id() {
-                line.text(key, &trace_id.digits());
+            if let Some(trace_id) = facts.request_trace_id() {
+                line.write_text(key, &trace_id.digits());
             }
         }
         AccessField::SpanId => {
             if let Some(trace) = &facts.trace {
-                line.text(key, &trace.span_id.digits());
+                line.write_text(key, &trace.span_id.digits());
             }
         }
-        AccessField::Route => line.text(key, facts.route.as_deref().unwrap_or_default().as_bytes()),
-        AccessField::Origin => line.text(key, facts.origin.as_deref().unwrap_or_default().as_bytes()),
-        AccessField::Server => line.text(key, facts.server.as_deref().unwrap_or_default().as_bytes()),
+        AccessField::Route => line.write_text(key, facts.route.as_deref().unwrap_or_default().as_bytes()),
+        AccessField::Origin => line.write_text(key, facts.origin.as_deref().unwrap_or_default().as_bytes()),
+        AccessField::Server => line.write_text(key, facts.server.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Status => {
             if let Some(status) = facts.status {
-                line.number(key, status.as_u16().into());
+                line.write_number(key, status.as_u16().into());
             }
         }
-        AccessField::BytesIn => line.number(key, facts.received),
-        AccessField::BytesOut => line.number(key, facts.sent),
-        AccessField::Duration => line.seconds(key, facts.started.elapsed()),
+        AccessField::BytesIn => line.write_number(key, facts.received),
+        AccessField::BytesOut => line.write_number(key, facts.sent),
+        AccessField::Duration => line.write_seconds(key, facts.started.elapsed()),
         AccessField::FirstByte => {
             if let Some(duration) = facts.first_byte {
-                line.seconds(key, duration);
+                line.write_seconds(key, duration);
             }
         }
         AccessField::OriginTime => {
             if let Some(duration) = facts.origin_time {
-                line.seconds(key, duration);
+                line.write_seconds(key, duration);
             }
         }
         AccessField::AuthTime => {
             if let Some(duration) = facts.auth_time {
-                line.seconds(key, duration);
+                line.write_seconds(key, duration);
             }
         }
         AccessField::Urgency => {
             if let Some(priority) = facts.priority {
-                line.number(key, priority.urgency.into());
+                line.write_number(key, priority.urgency.into());
             }
         }
         AccessField::Incremental => {
             if let Some(priority) = facts.priority {
-                line.number(key, priority.incremental.into());
+                line.write_number(key, priority.incremental.into());
             }
         }
-        AccessField::End => line.plain(key, facts.end.word()),
-        AccessField::Error => line.text(key, facts.error.unwrap_or_default().as_bytes()),
+        AccessField::End => line.write_plain(key, facts.end.as_word()),
+        AccessField::Error => line.write_text(key, facts.error.unwrap_or_default().as_bytes()),
     }
 }

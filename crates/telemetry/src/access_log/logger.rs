@@ -1,14 +1,14 @@
 //! The process's access log, and a worker's part of it.
 
 use super::{
-    line::{self, Style},
-    metrics::{Metrics, WriterMetrics},
-    writer::{Leaving, LineBuffer, LogTarget, Sink, Writing},
+    line::{self, LineStyle},
+    metrics::{AccessLogMetrics, WriterMetrics},
+    writer::{AccessLogWriter, LeavingWriter, LineBuffer, LineSink, LogTarget},
 };
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
 use litequic_config::{self as config, AccessField, AccessFormat, AccessTarget, Fraction};
-use litequic_exchange::{Facts, Listener, Records};
+use litequic_exchange::{RecordListener, RecordedFacts, RequestRecorder};
 use std::{
     cell::RefCell,
     io,
@@ -19,7 +19,7 @@ use std::{
 /// Lines cannot be written: the operator's fault.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write access_log.path = \"{path}\": {source}")]
-pub struct OpenError {
+pub struct AccessLogError {
     /// The path.
     path: AccessTarget,
     /// The system's reason.
@@ -29,33 +29,33 @@ pub struct OpenError {
 /// The process' access log. What is in force is read without a lock, written by the control thread.
 #[derive(Debug)]
 pub struct AccessLogger {
-    now: InForce,
-    writers: Mutex<Writers>,
+    now: CurrentLogSetting,
+    writers: Mutex<AccessLogWriters>,
     metrics: Arc<WriterMetrics>,
 }
 
 /// How lines are formatted and where they go, if there are any.
-type InForce = Arc<ArcSwapOption<Setting>>;
+type CurrentLogSetting = Arc<ArcSwapOption<AccessLogSetting>>;
 
 #[derive(Debug)]
-struct Setting {
+struct AccessLogSetting {
     fields: Vec<AccessField>,
     sample: Fraction,
-    style: Style,
-    sink: Sink,
+    style: LineStyle,
+    sink: LineSink,
 }
 
 /// The writers.
 #[derive(Debug, Default)]
-struct Writers {
-    now: Option<(AccessTarget, Writing)>,
+struct AccessLogWriters {
+    now: Option<(AccessTarget, AccessLogWriter)>,
     /// Writers of earlier configurations, until workers have sent them all they had.
-    leaving: Vec<Leaving>,
+    leaving: Vec<LeavingWriter>,
 }
 
 /// Where lines will go. Without a writer, where they go now, or nowhere.
 #[derive(Debug)]
-pub struct Opened(Option<Writing>);
+pub struct OpenedAccessLog(Option<AccessLogWriter>);
 
 impl AccessLogger {
     /// Starts the access log that `config` describes.
@@ -63,10 +63,13 @@ impl AccessLogger {
     /// # Errors
     ///
     /// [`OpenError`]
-    pub async fn start(config: &config::AccessLog, metrics: Arc<WriterMetrics>) -> Result<Arc<Self>, OpenError> {
+    pub async fn start_access_log(
+        config: &config::AccessLog,
+        metrics: Arc<WriterMetrics>,
+    ) -> Result<Arc<Self>, AccessLogError> {
         let log = Self { now: Arc::default(), writers: Mutex::default(), metrics };
-        let opened = log.open(config).await?;
-        log.follow(config, opened);
+        let opened = log.open_target(config).await?;
+        log.apply_access_log(config, opened);
         Ok(Arc::new(log))
     }
 
@@ -76,26 +79,26 @@ impl AccessLogger {
     /// # Errors
     ///
     /// [`OpenError`]
-    pub async fn open(&self, config: &config::AccessLog) -> Result<Opened, OpenError> {
-        let Some(path) = &config.path else { return Ok(Opened(None)) };
-        if self.writers().now.as_ref().is_some_and(|(now, _)| now == path) {
-            return Ok(Opened(None));
+    pub async fn open_target(&self, config: &config::AccessLog) -> Result<OpenedAccessLog, AccessLogError> {
+        let Some(path) = &config.path else { return Ok(OpenedAccessLog(None)) };
+        if self.lock_writers().now.as_ref().is_some_and(|(now, _)| now == path) {
+            return Ok(OpenedAccessLog(None));
         }
         let target = match path {
             AccessTarget::Stderr => LogTarget::Stderr,
             AccessTarget::Stdout => LogTarget::Stdout,
             AccessTarget::File(path) => LogTarget::File(path.clone()),
         };
-        match Writing::start(target, Arc::clone(&self.metrics)).await {
-            Ok(log) => Ok(Opened(Some(log))),
-            Err(source) => Err(OpenError { path: path.clone(), source }),
+        match AccessLogWriter::start_writer(target, Arc::clone(&self.metrics)).await {
+            Ok(log) => Ok(OpenedAccessLog(Some(log))),
+            Err(source) => Err(AccessLogError { path: path.clone(), source }),
         }
     }
 
     /// Has workers follow `config`, whose target was `opened`. They do from their next request on, or within half a
     /// second; what they have formatted by then goes to the former target.
-    pub fn follow(&self, config: &config::AccessLog, Opened(opened): Opened) {
-        let mut writers = self.writers();
+    pub fn apply_access_log(&self, config: &config::AccessLog, OpenedAccessLog(opened): OpenedAccessLog) {
+        let mut writers = self.lock_writers();
         writers.leaving.retain_mut(|leaving| !leaving.has_ended());
         let next = match (opened, &config.path) {
             (Some(log), Some(path)) => Some((path.clone(), log)),
@@ -103,81 +106,82 @@ impl AccessLogger {
             (None, Some(_)) => writers.now.take(),
         };
         if let Some((_, log)) = std::mem::replace(&mut writers.now, next) {
-            writers.leaving.push(log.leave());
+            writers.leaving.push(log.into_leaving());
         }
-        let setting = writers.now.as_ref().map(|(_, log)| Setting {
+        let setting = writers.now.as_ref().map(|(_, log)| AccessLogSetting {
             fields: config.fields.clone(),
             sample: config.sample,
             style: match config.format {
-                AccessFormat::Json => Style::Json,
-                AccessFormat::Logfmt => Style::Logfmt,
+                AccessFormat::Json => LineStyle::Json,
+                AccessFormat::Logfmt => LineStyle::Logfmt,
             },
-            sink: log.sink().clone(),
+            sink: log.line_sink().clone(),
         });
         self.now.store(setting.map(Arc::new));
     }
 
     /// Reopens the file by its name: after a rotation.
-    pub fn reopen(&self) {
+    pub fn reopen_access_log(&self) {
         if let Some(setting) = &*self.now.load() {
-            setting.sink.reopen();
+            setting.sink.reopen_file();
         }
     }
 
     /// Waits until all lines are written that ended workers sent; two seconds at most.
-    pub async fn finish(&self) {
-        let Writers { now, leaving } = std::mem::take(&mut *self.writers());
+    pub async fn finish_access_log(&self) {
+        let AccessLogWriters { now, leaving } = std::mem::take(&mut *self.lock_writers());
         let now = async {
             if let Some((_, log)) = now {
-                log.finish().await;
+                log.finish_writer().await;
             }
         };
-        tokio::join!(now, join_all(leaving.into_iter().map(Leaving::finish)));
+        tokio::join!(now, join_all(leaving.into_iter().map(LeavingWriter::wait_for_writer_end)));
     }
 
     /// One worker's part of it, which counts in `metrics`.
-    pub fn of_worker(&self, metrics: Arc<Metrics>) -> OfWorker {
-        OfWorker { now: Arc::clone(&self.now), metrics }
+    pub fn worker_access_log(&self, metrics: Arc<AccessLogMetrics>) -> WorkerAccessLog {
+        WorkerAccessLog { now: Arc::clone(&self.now), metrics }
     }
 
-    fn writers(&self) -> std::sync::MutexGuard<'_, Writers> {
+    fn lock_writers(&self) -> std::sync::MutexGuard<'_, AccessLogWriters> {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A worker's part before its thread began.
-pub struct OfWorker {
-    now: InForce,
-    metrics: Arc<Metrics>,
+pub struct WorkerAccessLog {
+    now: CurrentLogSetting,
+    metrics: Arc<AccessLogMetrics>,
 }
 
-impl OfWorker {
+impl WorkerAccessLog {
     /// On the worker's thread.
-    pub fn records(self) -> (Records, Flusher) {
-        let pen = Pen { now: Cache::new(self.now), metrics: self.metrics, lines: None };
+    pub fn into_records(self) -> (RequestRecorder, AccessLogFlusher) {
+        let pen = LineFormatter { now: Cache::new(self.now), metrics: self.metrics, lines: None };
         let pen = Rc::new(RefCell::new(pen));
-        (Records::for_listener(Recorder(Rc::clone(&pen))), Flusher(pen))
+        (RequestRecorder::with_listener(RequestLogger(Rc::clone(&pen))), AccessLogFlusher(pen))
     }
 }
 
 /// Formats one worker's lines.
-struct Pen {
-    now: Cache<InForce, Option<Arc<Setting>>>,
-    metrics: Arc<Metrics>,
+struct LineFormatter {
+    now: Cache<CurrentLogSetting, Option<Arc<AccessLogSetting>>>,
+    metrics: Arc<AccessLogMetrics>,
     /// By the setting beside them.
-    lines: Option<(Arc<Setting>, LineBuffer)>,
+    lines: Option<(Arc<AccessLogSetting>, LineBuffer)>,
 }
 
-impl Pen {
+impl LineFormatter {
     /// By the setting in force. Lines of the former one are sent first.
-    fn follow(&mut self) -> Option<&mut (Arc<Setting>, LineBuffer)> {
+    fn follow_log_setting(&mut self) -> Option<&mut (Arc<AccessLogSetting>, LineBuffer)> {
         let now = self.now.load();
         let follows = match (now, &self.lines) {
             (Some(now), Some((before, _))) => Arc::ptr_eq(now, before),
             (now, lines) => now.is_none() && lines.is_none(),
         };
         if !follows {
-            let lines = |setting: &Arc<Setting>| setting.sink.lines(setting.style, Arc::clone(&self.metrics));
+            let lines =
+                |setting: &Arc<AccessLogSetting>| setting.sink.line_buffer(setting.style, Arc::clone(&self.metrics));
             self.lines = now.as_ref().map(|setting| (Arc::clone(setting), lines(setting)));
         }
         self.lines.as_mut()
@@ -185,30 +189,32 @@ impl Pen {
 }
 
 /// Notified of requests.
-struct Recorder(Rc<RefCell<Pen>>);
+struct RequestLogger(Rc<RefCell<LineFormatter>>);
 
 /// Sends lines that would otherwise wait for more.
-pub struct Flusher(Rc<RefCell<Pen>>);
+pub struct AccessLogFlusher(Rc<RefCell<LineFormatter>>);
 
-impl Flusher {
+impl AccessLogFlusher {
     /// To be called periodically.
-    pub fn flush(&self) {
-        if let Some((_, lines)) = self.0.borrow_mut().follow() {
-            lines.flush();
+    pub fn flush_lines(&self) {
+        if let Some((_, lines)) = self.0.borrow_mut().follow_log_setting() {
+            lines.send_lines();
         }
     }
 }
 
-impl Listener for Recorder {
-    fn wants(&self) -> bool {
+impl RecordListener for RequestLogger {
+    fn wants_record(&self) -> bool {
         let mut pen = self.0.borrow_mut();
-        let sample = pen.follow().map(|(setting, _)| setting.sample);
+        let sample = pen.follow_log_setting().map(|(setting, _)| setting.sample);
         sample.is_some_and(|sample| sample == Fraction::ALL || rand::random_range(0..Fraction::ALL.0) < sample.0)
     }
 
-    fn ended(&self, facts: &Facts) {
-        if let Some((setting, lines)) = self.0.borrow_mut().follow() {
-            lines.add(|line| setting.fields.iter().for_each(|field| line::write(line, *field, facts)));
+    fn on_request_ended(&self, facts: &RecordedFacts) {
+        if let Some((setting, lines)) = self.0.borrow_mut().follow_log_setting() {
+            lines.append_line(|line| {
+                setting.fields.iter().for_each(|field| line::write_access_field(line, *field, facts))
+            });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 metrics! {
     /// On one worker.
-    pub struct Metrics {
+    pub struct AccessLogMetrics {
         Counter("access_log_lines", "Lines of the access log by their fate.") {
             queued [result: "queued"] "Lines of the [access log](../operating.md#access-log) that were queued for its writer.",
             dropped [result: "dropped"] "Lines that were dropped because the queue was full: the disk, or the reader, is too slow.",

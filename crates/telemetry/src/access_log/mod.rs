@@ -6,5 +6,5 @@ mod logger;
 mod metrics;
 mod writer;
 
-pub use logger::{AccessLogger, Flusher, OfWorker, OpenError, Opened};
-pub use metrics::{Metrics, WriterMetrics};
+pub use logger::{AccessLogError, AccessLogFlusher, AccessLogger, OpenedAccessLog, WorkerAccessLog};
+pub use metrics::{AccessLogMetrics, WriterMetrics};

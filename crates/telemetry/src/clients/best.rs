@@ -4,40 +4,40 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// The values with the largest keys, of which there may be a limited number.
 #[derive(Debug)]
-pub struct Best<T> {
+pub struct TopN<T> {
     limit: usize,
     /// The smallest of them is on top.
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    heap: BinaryHeap<Reverse<RankedValue<T>>>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct RankedValue<T> {
     /// A key, and behind it what decides between values with the same one: the smaller is first.
     key: (u64, Reverse<(usize, u64)>),
     value: T,
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for RankedValue<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for RankedValue<T> {}
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for RankedValue<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for RankedValue<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
 }
 
-impl<T> Best<T> {
+impl<T> TopN<T> {
     /// A list of at most `limit` values.
     pub const fn new(limit: usize) -> Self {
         Self { limit, heap: BinaryHeap::new() }
@@ -45,7 +45,7 @@ impl<T> Best<T> {
 
     /// Adds the value that `value` makes, unless there are enough with larger keys. Of values with the same key those
     /// with the smaller `order` are first.
-    pub fn add(&mut self, key: u64, order: (usize, u64), value: impl FnOnce() -> T) {
+    pub fn offer_value(&mut self, key: u64, order: (usize, u64), value: impl FnOnce() -> T) {
         let key = (key, Reverse(order));
         if self.heap.len() >= self.limit {
             if self.heap.peek().is_none_or(|Reverse(least)| least.key >= key) {
@@ -53,12 +53,12 @@ impl<T> Best<T> {
             }
             self.heap.pop();
         }
-        self.heap.push(Reverse(Entry { key, value: value() }));
+        self.heap.push(Reverse(RankedValue { key, value: value() }));
     }
 
     /// The values, the one with the largest key first.
     pub fn into_sorted(self) -> Vec<T> {
-        self.heap.into_sorted_vec().into_iter().map(|Reverse(Entry { value, .. })| value).collect()
+        self.heap.into_sorted_vec().into_iter().map(|Reverse(RankedValue { value, .. })| value).collect()
     }
 }
 
@@ -70,9 +70,9 @@ mod tests {
     proptest! {
         #[test]
         fn they_are_the_first_of_the_sorted_list(keys in prop::collection::vec(0..20_u64, 0..60), limit in 0..20_usize) {
-            let mut best = Best::new(limit);
+            let mut best = TopN::new(limit);
             for (nth, key) in keys.iter().enumerate() {
-                best.add(*key, (nth % 2, nth as u64), || (*key, nth));
+                best.offer_value(*key, (nth % 2, nth as u64), || (*key, nth));
             }
             let mut all: Vec<(u64, usize)> = keys.iter().copied().zip(0..).collect();
             all.sort_by_key(|(key, nth)| (Reverse(*key), nth % 2, *nth));

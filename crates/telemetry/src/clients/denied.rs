@@ -17,12 +17,12 @@ use std::{
 /// Networks at most: a list for an incident, at 100 bytes each. A longer one belongs into a packet filter.
 pub const MAX_DENIED: usize = 1_024;
 /// The longest time for which a network is denied: what is longer belongs into the configuration.
-pub const MAX_DENIAL: Duration = Duration::from_hours(30 * 24);
+pub const MAX_DENIAL_TIME: Duration = Duration::from_hours(30 * 24);
 
 /// The networks that are denied now, shared by all threads. While there are none, a question costs a load.
 #[derive(Debug, Default)]
 pub struct DenyList {
-    current: ArcSwap<Denied>,
+    current: ArcSwap<DeniedNetworks>,
     /// Held while `current` is replaced, which follows from what it was.
     changing: Mutex<()>,
     /// Networks in `current`.
@@ -53,24 +53,24 @@ pub enum DenyError {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Denied {
+struct DeniedNetworks {
     until: HashMap<Network, Instant>,
     /// Lengths of the prefixes of IPv4 and of IPv6 networks in `until`: a question costs a look-up for each.
     prefixes: [Vec<u8>; 2],
 }
 
-impl Denied {
+impl DeniedNetworks {
     /// The network on the list that denies `address` at `now`.
-    fn network(&self, address: IpAddr, now: Instant) -> Option<Network> {
+    fn denying_network(&self, address: IpAddr, now: Instant) -> Option<Network> {
         let address = address.to_canonical();
         let [ipv4, ipv6] = &self.prefixes;
         let prefixes = if address.is_ipv4() { ipv4 } else { ipv6 };
-        let mut networks = prefixes.iter().map(|prefix| Network::of(address, *prefix));
+        let mut networks = prefixes.iter().map(|prefix| Network::from_address(address, *prefix));
         networks.find(|network| self.until.get(network).is_some_and(|until| *until > now))
     }
 
     /// The list with what `change` changes, and without what is over at `now`.
-    fn changed(&self, now: Instant, change: impl FnOnce(&mut HashMap<Network, Instant>)) -> Self {
+    fn with_change(&self, now: Instant, change: impl FnOnce(&mut HashMap<Network, Instant>)) -> Self {
         let mut until = self.until.clone();
         until.retain(|_, until| *until > now);
         change(&mut until);
@@ -88,11 +88,11 @@ impl Denied {
 
 impl DenyList {
     /// A list with these networks, of which no more are taken than it may have.
-    pub fn of(networks: impl IntoIterator<Item = DeniedNetwork>, now: Instant) -> Self {
+    pub fn from_networks(networks: impl IntoIterator<Item = DeniedNetwork>, now: Instant) -> Self {
         let list = Self::default();
         for DeniedNetwork { network, left } in networks.into_iter().take(MAX_DENIED) {
             // It has room for so many.
-            let _ = list.deny(network, left, now);
+            let _ = list.add_denial(network, left, now);
         }
         list
     }
@@ -103,8 +103,8 @@ impl DenyList {
     }
 
     /// Whether the clients at `address` are denied at `now`, which is not asked for while none is.
-    pub fn denies(&self, address: IpAddr, now: impl FnOnce() -> Instant) -> bool {
-        !self.is_empty() && self.current.load().network(address, now()).is_some()
+    pub fn is_client_denied(&self, address: IpAddr, now: impl FnOnce() -> Instant) -> bool {
+        !self.is_empty() && self.current.load().denying_network(address, now()).is_some()
     }
 
     /// Denies `network` for `time`, [`MAX_DENIAL`] at most, from `now` on: one that is denied already for that time
@@ -113,17 +113,17 @@ impl DenyList {
     /// # Errors
     ///
     /// [`DenyError::Full`].
-    pub fn deny(&self, network: Network, time: Duration, now: Instant) -> Result<(), DenyError> {
-        let _changing = self.changing();
+    pub fn add_denial(&self, network: Network, time: Duration, now: Instant) -> Result<(), DenyError> {
+        let _changing = self.lock_changes();
         let current = self.current.load();
         let others = current.until.iter().filter(|(other, until)| **other != network && **until > now).count();
         if others >= MAX_DENIED {
             return Err(DenyError::Full);
         }
-        let next = current.changed(now, |until| {
-            until.insert(network, now + time.min(MAX_DENIAL));
+        let next = current.with_change(now, |until| {
+            until.insert(network, now + time.min(MAX_DENIAL_TIME));
         });
-        self.replace(next);
+        self.replace_current(next);
         Ok(())
     }
 
@@ -132,38 +132,40 @@ impl DenyList {
     /// # Errors
     ///
     /// [`DenyError::NotDenied`] and [`DenyError::PartOf`].
-    pub fn allow(&self, network: Network, now: Instant) -> Result<usize, DenyError> {
-        let _changing = self.changing();
+    pub fn remove_denials(&self, network: Network, now: Instant) -> Result<usize, DenyError> {
+        let _changing = self.lock_changes();
         let current = self.current.load();
-        let allowed = |other: &Network, until: &Instant| *until > now && network.has(other);
+        let allowed = |other: &Network, until: &Instant| *until > now && network.contains_network(other);
         let count = current.until.iter().filter(|(other, until)| allowed(other, until)).count();
         if count == 0 {
-            let wider = current.until.iter().find(|(other, until)| **until > now && other.has(&network));
+            let wider = current.until.iter().find(|(other, until)| **until > now && other.contains_network(&network));
             return Err(wider.map_or(DenyError::NotDenied(network), |(wider, _)| DenyError::PartOf(network, *wider)));
         }
-        self.replace(current.changed(now, |until| until.retain(|other, _| !network.has(other))));
+        self.replace_current(
+            current.with_change(now, |until| until.retain(|other, _| !network.contains_network(other))),
+        );
         Ok(count)
     }
 
     /// Removes the networks whose time is over at `now`, and returns them.
-    pub fn expire(&self, now: Instant) -> Vec<Network> {
-        let _changing = self.changing();
+    pub fn remove_expired(&self, now: Instant) -> Vec<Network> {
+        let _changing = self.lock_changes();
         let current = self.current.load();
         let over: Vec<Network> =
             current.until.iter().filter(|(_, until)| **until <= now).map(|(network, _)| *network).collect();
         if !over.is_empty() {
-            self.replace(current.changed(now, |_| {}));
+            self.replace_current(current.with_change(now, |_| {}));
         }
         over
     }
 
     /// When the next network is allowed again; `None` if none is denied.
-    pub fn next_end(&self) -> Option<Instant> {
+    pub fn next_denial_end(&self) -> Option<Instant> {
         self.current.load().until.values().min().copied()
     }
 
     /// The networks that are denied at `now`, those for longest first.
-    pub fn list(&self, now: Instant) -> Vec<DeniedNetwork> {
+    pub fn denied_networks(&self, now: Instant) -> Vec<DeniedNetwork> {
         let current = self.current.load();
         let denied = current.until.iter().filter(|(_, until)| **until > now);
         let mut list: Vec<DeniedNetwork> = denied
@@ -173,13 +175,13 @@ impl DenyList {
         list
     }
 
-    fn replace(&self, next: Denied) {
+    fn replace_current(&self, next: DeniedNetworks) {
         let count = next.until.len();
         self.current.store(next.into());
         self.count.store(count, Relaxed);
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
+    fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -196,15 +198,15 @@ mod tests {
     }
 
     fn denies(list: &DenyList, address: &str, now: Instant) -> bool {
-        list.denies(address.parse().unwrap(), || now)
+        list.is_client_denied(address.parse().unwrap(), || now)
     }
 
     #[test]
     fn a_network_is_denied_until_its_time_is_over_or_it_is_allowed() {
         let (list, now) = (DenyList::default(), Instant::now());
-        assert!(!list.denies([192, 0, 2, 1].into(), || panic!("no time is read while none is denied")));
-        list.deny(network("192.0.2.0/24"), HOUR, now).unwrap();
-        list.deny(network("2001:db8::/32"), 2 * HOUR, now).unwrap();
+        assert!(!list.is_client_denied([192, 0, 2, 1].into(), || panic!("no time is read while none is denied")));
+        list.add_denial(network("192.0.2.0/24"), HOUR, now).unwrap();
+        list.add_denial(network("2001:db8::/32"), 2 * HOUR, now).unwrap();
         for (address, expected) in [
             ("192.0.2.9", true),
             ("::ffff:192.0.2.9", true),
@@ -216,47 +218,47 @@ mod tests {
         }
         let (almost, over) = (now + HOUR - Duration::from_millis(1), now + HOUR);
         assert_eq!((denies(&list, "192.0.2.9", almost), denies(&list, "192.0.2.9", over)), (true, false));
-        assert_eq!((list.next_end(), list.expire(almost)), (Some(over), vec![]));
-        assert_eq!(list.expire(over), [network("192.0.2.0/24")]);
+        assert_eq!((list.next_denial_end(), list.remove_expired(almost)), (Some(over), vec![]));
+        assert_eq!(list.remove_expired(over), [network("192.0.2.0/24")]);
         let left = DeniedNetwork { network: network("2001:db8::/32"), left: HOUR };
-        assert_eq!((list.list(over), list.expire(over)), (vec![left], vec![]));
+        assert_eq!((list.denied_networks(over), list.remove_expired(over)), (vec![left], vec![]));
         // A second order replaces the first one's time.
-        list.deny(network("2001:db8::/32"), HOUR / 2, over).unwrap();
-        assert_eq!(list.list(over), [DeniedNetwork { left: HOUR / 2, ..left }]);
-        assert_eq!(list.allow(network("2001:db8::/32"), over), Ok(1));
-        assert_eq!((list.next_end(), denies(&list, "2001:db8::1", over)), (None, false));
-        list.deny(network("192.0.2.1"), Duration::MAX, now).unwrap();
-        assert_eq!(list.list(now)[0].left, MAX_DENIAL);
+        list.add_denial(network("2001:db8::/32"), HOUR / 2, over).unwrap();
+        assert_eq!(list.denied_networks(over), [DeniedNetwork { left: HOUR / 2, ..left }]);
+        assert_eq!(list.remove_denials(network("2001:db8::/32"), over), Ok(1));
+        assert_eq!((list.next_denial_end(), denies(&list, "2001:db8::1", over)), (None, false));
+        list.add_denial(network("192.0.2.1"), Duration::MAX, now).unwrap();
+        assert_eq!(list.denied_networks(now)[0].left, MAX_DENIAL_TIME);
     }
 
     #[test]
     fn what_is_allowed_is_a_network_on_the_list_or_several() {
         let (list, now) = (DenyList::default(), Instant::now());
         for text in ["10.0.0.0/8", "192.0.2.1", "192.0.2.128/25", "2001:db8::1"] {
-            list.deny(network(text), HOUR, now).unwrap();
+            list.add_denial(network(text), HOUR, now).unwrap();
         }
         let (one, wide) = (network("10.1.2.3"), network("10.0.0.0/8"));
-        assert_eq!(list.allow(one, now), Err(DenyError::PartOf(one, wide)));
+        assert_eq!(list.remove_denials(one, now), Err(DenyError::PartOf(one, wide)));
         let other = network("192.0.2.2");
-        assert_eq!(list.allow(other, now), Err(DenyError::NotDenied(other)));
-        assert_eq!(list.allow(network("192.0.2.0/24"), now), Ok(2));
-        assert_eq!(list.allow(network("0.0.0.0/0"), now), Ok(1));
-        assert_eq!(list.list(now).len(), 1);
+        assert_eq!(list.remove_denials(other, now), Err(DenyError::NotDenied(other)));
+        assert_eq!(list.remove_denials(network("192.0.2.0/24"), now), Ok(2));
+        assert_eq!(list.remove_denials(network("0.0.0.0/0"), now), Ok(1));
+        assert_eq!(list.denied_networks(now).len(), 1);
     }
 
     #[test]
     fn the_list_takes_1024_networks_and_one_more_once_another_is_over() {
         let (list, now) = (DenyList::default(), Instant::now());
-        let nth = |nth: u32| Network::of(IpAddr::V4(nth.into()), 32);
+        let nth = |nth: u32| Network::from_address(IpAddr::V4(nth.into()), 32);
         for index in 0..1_024 {
-            list.deny(nth(index), if index == 7 { HOUR } else { 2 * HOUR }, now).unwrap();
+            list.add_denial(nth(index), if index == 7 { HOUR } else { 2 * HOUR }, now).unwrap();
         }
-        assert_eq!(list.deny(nth(1_024), HOUR, now), Err(DenyError::Full));
+        assert_eq!(list.add_denial(nth(1_024), HOUR, now), Err(DenyError::Full));
         // One that is on it is no further one.
-        list.deny(nth(8), HOUR * 3, now).unwrap();
-        list.deny(nth(1_024), HOUR, now + HOUR).unwrap();
-        assert_eq!(list.list(now + HOUR).len(), 1_024);
-        assert_eq!(DenyList::of(list.list(now + HOUR), now).list(now).len(), 1_024);
+        list.add_denial(nth(8), HOUR * 3, now).unwrap();
+        list.add_denial(nth(1_024), HOUR, now + HOUR).unwrap();
+        assert_eq!(list.denied_networks(now + HOUR).len(), 1_024);
+        assert_eq!(DenyList::from_networks(list.denied_networks(now + HOUR), now).denied_networks(now).len(), 1_024);
     }
 
     proptest! {
@@ -270,15 +272,15 @@ mod tests {
             let (list, now) = (DenyList::default(), Instant::now());
             let mut oracle: Vec<(Network, u64)> = Vec::new();
             for (address, prefix, seconds) in &networks {
-                let network = Network::of(*address, *prefix);
+                let network = Network::from_address(*address, *prefix);
                 oracle.retain(|(other, _)| *other != network);
                 oracle.push((network, *seconds));
-                list.deny(network, Duration::from_secs(*seconds), now).unwrap();
+                list.add_denial(network, Duration::from_secs(*seconds), now).unwrap();
             }
             // An address that is likely to be near one of the networks.
             let address = if networks.is_empty() || at % 2 == 0 { address } else { nth.get(&networks).0 };
-            let expected = oracle.iter().any(|(network, seconds)| *seconds > at && network.contains(address));
-            prop_assert_eq!(list.denies(address, || now + Duration::from_secs(at)), expected);
+            let expected = oracle.iter().any(|(network, seconds)| *seconds > at && network.contains_address(address));
+            prop_assert_eq!(list.is_client_denied(address, || now + Duration::from_secs(at)), expected);
         }
     }
 }

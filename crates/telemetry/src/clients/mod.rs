@@ -9,9 +9,9 @@ mod report;
 mod selector;
 mod sort;
 
-pub use best::Best;
-pub use denied::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL, MAX_DENIED};
+pub use best::TopN;
+pub use denied::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL_TIME, MAX_DENIED};
 pub use query::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection};
-pub use report::{ClientReport, Description, OpenConnection, TransportReport};
+pub use report::{ClientReport, ConnectionDescription, OpenConnection, TransportReport};
 pub use selector::{ConnectionName, Selector, SelectorError};
-pub use sort::Sort;
+pub use sort::ListOrder;

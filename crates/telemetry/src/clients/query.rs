@@ -1,7 +1,7 @@
 //! What an operator asks for: some of the connections, in an order.
 
 use super::selector::{ConnectionName, Selector};
-use super::sort::Sort;
+use super::sort::ListOrder;
 use std::net::SocketAddr;
 
 /// Rows of a list without a limit of its own: a screen.
@@ -27,32 +27,32 @@ pub struct ListQuery {
     /// Connections that the list is made of.
     pub selection: Selection,
     /// What the first rows have most of.
-    pub sort: Sort,
+    pub sort: ListOrder,
     /// Rows at most.
     pub limit: usize,
 }
 
 impl Default for ListQuery {
     fn default() -> Self {
-        Self { selection: Selection::default(), sort: Sort::default(), limit: DEFAULT_LIMIT }
+        Self { selection: Selection::default(), sort: ListOrder::default(), limit: DEFAULT_LIMIT }
     }
 }
 
 impl Selection {
     /// Whether the connection `name` of a client at `address` is meant.
-    pub fn selects(&self, name: ConnectionName, address: SocketAddr, protocol: &str) -> bool {
-        self.client.is_none_or(|client| client.selects(name, address))
+    pub fn selects_connection(&self, name: ConnectionName, address: SocketAddr, protocol: &str) -> bool {
+        self.client.is_none_or(|client| client.matches_connection(name, address))
             && self.protocol.is_none_or(|wanted| wanted == protocol)
     }
 
     /// Whether a connection that is in its handshake, with a client at `address`, is meant: nothing else is known of
     /// it.
     pub fn selects_handshake(&self, name: ConnectionName, address: SocketAddr) -> bool {
-        self.protocol.is_none() && self.client.is_some_and(|client| client.selects(name, address))
+        self.protocol.is_none() && self.client.is_some_and(|client| client.matches_connection(name, address))
     }
 
     /// The name of an HTTP version by that name, or by `h3`, `h2` or `h1`.
-    pub fn protocol(text: &str) -> Option<&'static str> {
+    pub fn parse_http_version(text: &str) -> Option<&'static str> {
         let is_named = |(name, short): &&(&str, &str)| text.eq_ignore_ascii_case(name) || text == *short;
         PROTOCOLS.iter().find(is_named).map(|(name, _)| *name)
     }
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn every_order_has_a_name_and_no_other_text_is_one() {
-        for sort in Sort::ALL {
-            assert_eq!(sort.name().parse(), Ok(sort));
+        for sort in ListOrder::ALL {
+            assert_eq!(sort.order_name().parse(), Ok(sort));
         }
-        let error = "loud".parse::<Sort>().unwrap_err();
+        let error = "loud".parse::<ListOrder>().unwrap_err();
         assert_eq!(error, "not one of sent-rate, sent, received, open, since, rtt, loss, held");
     }
 
@@ -76,7 +76,7 @@ mod tests {
         for (text, name) in
             [("h3", Some("HTTP/3")), ("HTTP/2", Some("HTTP/2")), ("http/1.1", Some("HTTP/1.1")), ("spdy", None)]
         {
-            assert_eq!(Selection::protocol(text), name, "{text}");
+            assert_eq!(Selection::parse_http_version(text), name, "{text}");
         }
     }
 
@@ -84,11 +84,11 @@ mod tests {
     fn all_connections_are_selected_unless_a_client_or_a_protocol_is_named() {
         let (name, client) = (ConnectionName { worker: 0, number: 1 }, "192.0.2.1:5".parse().unwrap());
         let all = Selection::default();
-        assert!(all.selects(name, client, "HTTP/3"));
+        assert!(all.selects_connection(name, client, "HTTP/3"));
         assert!(!all.selects_handshake(name, client), "it is of no client yet");
         let of_client = Selection { client: Some("192.0.2.0/24".parse().unwrap()), ..all };
-        assert!(of_client.selects(name, client, "HTTP/2") && of_client.selects_handshake(name, client));
+        assert!(of_client.selects_connection(name, client, "HTTP/2") && of_client.selects_handshake(name, client));
         let both = Selection { protocol: Some("HTTP/3"), ..of_client };
-        assert!(!both.selects(name, client, "HTTP/2") && !both.selects_handshake(name, client));
+        assert!(!both.selects_connection(name, client, "HTTP/2") && !both.selects_handshake(name, client));
     }
 }

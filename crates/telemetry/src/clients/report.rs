@@ -1,25 +1,25 @@
 //! What is reported of an open connection.
 
-use super::{selector::ConnectionName, sort::Sort};
+use super::{selector::ConnectionName, sort::ListOrder};
 use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// An open connection of a client, as its front end knows it.
 pub trait OpenConnection {
     /// The client's address; an IPv4-mapped IPv6 address as IPv4.
-    fn address(&self) -> SocketAddr;
+    fn remote_address(&self) -> SocketAddr;
 
     /// The name of the HTTP version.
-    fn protocol(&self) -> &'static str;
+    fn http_version(&self) -> &'static str;
 
     /// What the transport knows of the path.
-    fn transport(&self) -> TransportReport;
+    fn path_report(&self) -> TransportReport;
 
     /// What does not change, and what is counted by requests.
-    fn describe(&self) -> Description;
+    fn describe_connection(&self) -> ConnectionDescription;
 
     /// The handle of a connection over QUIC; `None` over TCP.
-    fn quic(&self) -> Option<&Handle> {
+    fn quic_handle(&self) -> Option<&Handle> {
         None
     }
 }
@@ -44,7 +44,7 @@ pub struct TransportReport {
 
 /// What a front end knows of a connection beside its client and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
+pub struct ConnectionDescription {
     /// The local address of the connection.
     pub local: SocketAddr,
     /// The name in the TLS handshake.
@@ -87,7 +87,7 @@ pub struct ClientReport {
     /// The transport's part.
     pub transport: TransportReport,
     /// The front end's part.
-    pub description: Description,
+    pub description: ConnectionDescription,
 }
 
 impl TransportReport {
@@ -98,25 +98,25 @@ impl TransportReport {
     }
 
     /// The value for `sort`, if it is one of a transport; 0 where it is unknown.
-    pub fn key(&self, sort: Sort) -> u64 {
+    pub fn transport_sort_value(&self, sort: ListOrder) -> u64 {
         match sort {
-            Sort::Rtt => self.rtt.map_or(0, |rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
-            Sort::Loss => self.lost_per_million().unwrap_or(0),
+            ListOrder::Rtt => self.rtt.map_or(0, |rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
+            ListOrder::Loss => self.lost_per_million().unwrap_or(0),
             _ => 0,
         }
     }
 }
 
-impl Sort {
+impl ListOrder {
     /// The value of a connection.
-    pub fn key(self, report: &ClientReport) -> u64 {
+    pub fn report_sort_value(self, report: &ClientReport) -> u64 {
         match self {
             Self::SentRate => report.sent_rate,
             Self::Sent => report.sent,
             Self::Received => report.received,
             Self::Open => report.open.into(),
             Self::Since => u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX),
-            Self::Rtt | Self::Loss => report.transport.key(self),
+            Self::Rtt | Self::Loss => report.transport.transport_sort_value(self),
             Self::Held => report.held,
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(report(Some(2_000), Some(4)).lost_per_million(), Some(2_000));
         assert_eq!(report(Some(0), Some(0)).lost_per_million(), None);
         assert_eq!(report(None, Some(1)).lost_per_million(), None);
-        assert_eq!(report(Some(10), Some(1)).key(Sort::Loss), 100_000);
-        assert_eq!(report(Some(10), Some(1)).key(Sort::Held), 0);
+        assert_eq!(report(Some(10), Some(1)).transport_sort_value(ListOrder::Loss), 100_000);
+        assert_eq!(report(Some(10), Some(1)).transport_sort_value(ListOrder::Held), 0);
     }
 }

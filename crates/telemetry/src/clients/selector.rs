@@ -34,10 +34,10 @@ pub struct SelectorError(String);
 
 impl Selector {
     /// Whether the connection `name` of a client at `address` is meant.
-    pub fn selects(&self, name: ConnectionName, address: SocketAddr) -> bool {
+    pub fn matches_connection(&self, name: ConnectionName, address: SocketAddr) -> bool {
         match self {
             Self::Address(client) => client.port() == address.port() && client.ip() == address.ip().to_canonical(),
-            Self::Network(network) => network.contains(address.ip()),
+            Self::Network(network) => network.contains_address(address.ip()),
             Self::Connection(connection) => *connection == name,
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         ] {
             let selector: Selector = text.parse().unwrap();
             assert_eq!(selector.to_string(), shown);
-            assert_eq!(selector.selects(name, client.parse().unwrap()), selected, "{text} {client}");
+            assert_eq!(selector.matches_connection(name, client.parse().unwrap()), selected, "{text} {client}");
         }
         for (text, error) in [
             ("192.0.2.1/24", "the network has bits beyond its prefix: 192.0.2.0/24?"),

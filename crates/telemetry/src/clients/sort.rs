@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 /// The value by which a list is sorted, the largest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sort {
+pub enum ListOrder {
     /// Bytes sent in the last second or so.
     #[default]
     SentRate,
@@ -24,13 +24,13 @@ pub enum Sort {
     Held,
 }
 
-impl Sort {
+impl ListOrder {
     /// Every order.
     pub const ALL: [Self; 8] =
         [Self::SentRate, Self::Sent, Self::Received, Self::Open, Self::Since, Self::Rtt, Self::Loss, Self::Held];
 
     /// The name, as an operator writes it.
-    pub const fn name(self) -> &'static str {
+    pub const fn order_name(self) -> &'static str {
         match self {
             Self::SentRate => "sent-rate",
             Self::Sent => "sent",
@@ -49,18 +49,18 @@ impl Sort {
     }
 }
 
-impl fmt::Display for Sort {
+impl fmt::Display for ListOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.order_name())
     }
 }
 
-impl FromStr for Sort {
+impl FromStr for ListOrder {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|sort| sort.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|sort| sort.order_name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::order_name).join(", ");
             format!("not one of {names}")
         })
     }

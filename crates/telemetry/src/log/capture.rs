@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// The lines of the events that `events` logs. None if there are none: their level is not logged, or there is no log.
-pub(super) fn capture(events: impl FnOnce()) -> Option<Vec<u8>> {
+pub(super) fn capture_events(events: impl FnOnce()) -> Option<Vec<u8>> {
     CAPTURED.set(Some(Vec::new()));
     events();
     CAPTURED.take().filter(|lines| !lines.is_empty())
@@ -21,6 +21,6 @@ pub(super) fn is_capturing() -> bool {
 }
 
 /// Adds `line` to what is captured. False if nothing is.
-pub(super) fn add(line: &[u8]) -> bool {
+pub(super) fn capture_line(line: &[u8]) -> bool {
     CAPTURED.with_borrow_mut(|captured| captured.as_mut().map(|lines| lines.extend_from_slice(line)).is_some())
 }

@@ -16,15 +16,15 @@ use tracing_subscriber::{
 };
 
 /// How the fields begin that tracing-log adds to a record of the `log` crate.
-const RECORD: &str = "log.";
+const RECORD_PREFIX: &str = "log.";
 /// The target of such a record.
 pub(super) const RECORD_TARGET: &str = "log.target";
 
 /// Time, level, fields and target of an event, on one level, as log collectors expect.
 #[derive(Debug)]
-pub(super) struct Json;
+pub(super) struct JsonFormat;
 
-impl<S, N> FormatEvent<S, N> for Json
+impl<S, N> FormatEvent<S, N> for JsonFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -34,32 +34,32 @@ where
         writer.write_str("{\"timestamp\":\"")?;
         SystemTime.format_time(&mut writer)?;
         write!(writer, "\",\"level\":\"{}\"", metadata.level())?;
-        let mut fields = Fields { writer, target: false, result: Ok(()) };
+        let mut fields = JsonFields { writer, target: false, result: Ok(()) };
         event.record(&mut fields);
         fields.result?;
         if !fields.target {
-            fields.text("target", format_args!("{}", metadata.target()))?;
+            fields.write_text_member("target", format_args!("{}", metadata.target()))?;
         }
         fields.writer.write_str("}\n")
     }
 }
 
 /// Writes fields as members of an object.
-struct Fields<'a> {
+struct JsonFields<'a> {
     writer: Writer<'a>,
     /// The target is among the fields that were written.
     target: bool,
     result: fmt::Result,
 }
 
-impl Fields<'_> {
-    fn field(&mut self, field: &Field, write: impl FnOnce(&mut Self, &str) -> fmt::Result) {
+impl JsonFields<'_> {
+    fn write_member(&mut self, field: &Field, write: impl FnOnce(&mut Self, &str) -> fmt::Result) {
         let name = match field.name() {
             RECORD_TARGET => {
                 self.target = true;
                 "target"
             }
-            name if name.starts_with(RECORD) => return,
+            name if name.starts_with(RECORD_PREFIX) => return,
             name => name,
         };
         if self.result.is_ok() {
@@ -67,60 +67,60 @@ impl Fields<'_> {
         }
     }
 
-    fn text(&mut self, name: &str, text: fmt::Arguments<'_>) -> fmt::Result {
+    fn write_text_member(&mut self, name: &str, text: fmt::Arguments<'_>) -> fmt::Result {
         self.writer.write_char(',')?;
-        self.string(format_args!("{name}"))?;
+        self.write_json_string(format_args!("{name}"))?;
         self.writer.write_char(':')?;
-        self.string(text)
+        self.write_json_string(text)
     }
 
-    fn literal(&mut self, name: &str, literal: fmt::Arguments<'_>) -> fmt::Result {
+    fn write_literal_member(&mut self, name: &str, literal: fmt::Arguments<'_>) -> fmt::Result {
         self.writer.write_char(',')?;
-        self.string(format_args!("{name}"))?;
+        self.write_json_string(format_args!("{name}"))?;
         self.writer.write_char(':')?;
         self.writer.write_fmt(literal)
     }
 
     /// Escapes `text` as it is formatted.
-    fn string(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
-        serde_json::to_writer(Adapter(&mut self.writer), &text).map_err(|_| fmt::Error)
+    fn write_json_string(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
+        serde_json::to_writer(ByteAdapter(&mut self.writer), &text).map_err(|_| fmt::Error)
     }
 }
 
-impl Visit for Fields<'_> {
+impl Visit for JsonFields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.field(field, |fields, name| fields.text(name, format_args!("{value:?}")));
+        self.write_member(field, |fields, name| fields.write_text_member(name, format_args!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field, |fields, name| fields.text(name, format_args!("{value}")));
+        self.write_member(field, |fields, name| fields.write_text_member(name, format_args!("{value}")));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.field(field, |fields, name| fields.literal(name, format_args!("{value}")));
+        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.field(field, |fields, name| fields.literal(name, format_args!("{value}")));
+        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.field(field, |fields, name| fields.literal(name, format_args!("{value}")));
+        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.field(field, |fields, name| match value.is_finite() {
-            true => fields.literal(name, format_args!("{value:?}")),
+        self.write_member(field, |fields, name| match value.is_finite() {
+            true => fields.write_literal_member(name, format_args!("{value:?}")),
             // JSON has no such numbers.
-            false => fields.literal(name, format_args!("null")),
+            false => fields.write_literal_member(name, format_args!("null")),
         });
     }
 }
 
 /// tracing's writer of text as a writer of bytes.
-struct Adapter<'a, 'w>(&'a mut Writer<'w>);
+struct ByteAdapter<'a, 'w>(&'a mut Writer<'w>);
 
-impl io::Write for Adapter<'_, '_> {
+impl io::Write for ByteAdapter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // serde_json writes whole characters.
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;

@@ -1,10 +1,10 @@
 //! The layer that limits how many lines one place may log (limits.rs), and writes their summaries.
 
 use super::{
-    Metrics,
-    capture::{capture, is_capturing},
+    LogLineMetrics,
+    capture::{capture_events, is_capturing},
     json::RECORD_TARGET,
-    limits::{LineKey, LineLimits, Summary, Verdict},
+    limits::{LineKey, LineLimits, LineVerdict, SuppressionSummary},
 };
 use litequic_base::log_writer::LineSender;
 use std::{
@@ -30,31 +30,31 @@ const MAX_TEXT: usize = 256;
 
 /// Lines by place, over all threads.
 #[derive(Debug, Default)]
-pub(super) struct Limiter {
-    limits: Mutex<LineLimits<Identifier, Box<Description>>>,
+pub(super) struct LineLimiter {
+    limits: Mutex<LineLimits<Identifier, Box<LineDescription>>>,
     /// The writer, whose thread writes summaries in time.
     writer: OnceLock<LineSender>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<LogLineMetrics>,
     /// Targets whose lines are not limited.
     unlimited: &'static [&'static str],
 }
 
 /// The first line that was suppressed, shortened.
 #[derive(Debug)]
-struct Description {
+struct LineDescription {
     metadata: &'static Metadata<'static>,
     message: String,
     /// Values of [`ORIGIN`], [`SERVER`] and [`RECORD_TARGET`], as far as the line has them.
     values: [Option<String>; 3],
 }
 
-impl Limiter {
-    pub(super) fn new(metrics: Arc<Metrics>, unlimited: &'static [&'static str]) -> Self {
+impl LineLimiter {
+    pub(super) fn new(metrics: Arc<LogLineMetrics>, unlimited: &'static [&'static str]) -> Self {
         Self { metrics, unlimited, ..Self::default() }
     }
 
     /// Summaries are written by the thread of `writer`.
-    pub(super) fn report_to(&self, writer: LineSender) {
+    pub(super) fn set_summary_writer(&self, writer: LineSender) {
         let _ = self.writer.set(writer);
     }
 
@@ -62,11 +62,11 @@ impl Limiter {
     pub(super) fn summarize(&self, all: bool, log: impl FnMut(Vec<u8>)) -> Option<Instant> {
         let now = Instant::now();
         let (summaries, next) = {
-            let mut limits = self.limits();
-            (limits.summaries(now, all), limits.next())
+            let mut limits = self.lock_limits();
+            (limits.take_summaries(now, all), limits.next_summary_time())
         };
         // Not under the lock: formatting may log.
-        summaries.into_iter().filter_map(render).for_each(log);
+        summaries.into_iter().filter_map(render_summary).for_each(log);
         next
     }
 
@@ -76,32 +76,32 @@ impl Limiter {
         if *metadata.level() > Level::INFO || self.unlimited.contains(&metadata.target()) || is_capturing() {
             return true;
         }
-        let key = LineKey { place: metadata.callsite(), values: values(event) };
-        let verdict = self.limits().count(key, Instant::now());
-        if let Verdict::First(key) = &verdict {
-            let description = Description::of(event);
-            let mut limits = self.limits();
-            limits.describe(key, Box::new(description));
-            if let (Some(writer), Some(next)) = (self.writer.get(), limits.next()) {
-                writer.call_at(next);
+        let key = LineKey { place: metadata.callsite(), values: hash_values(event) };
+        let verdict = self.lock_limits().count_line(key, Instant::now());
+        if let LineVerdict::FirstSuppressed(key) = &verdict {
+            let description = LineDescription::describe_event(event);
+            let mut limits = self.lock_limits();
+            limits.describe_suppressed(key, Box::new(description));
+            if let (Some(writer), Some(next)) = (self.writer.get(), limits.next_summary_time()) {
+                writer.schedule_alarm(next);
             }
         }
-        let logged = verdict == Verdict::Log;
+        let logged = verdict == LineVerdict::Log;
         if !logged {
             self.metrics.suppressed.fetch_add(1, Relaxed);
         }
         logged
     }
 
-    fn limits(&self) -> MutexGuard<'_, LineLimits<Identifier, Box<Description>>> {
+    fn lock_limits(&self) -> MutexGuard<'_, LineLimits<Identifier, Box<LineDescription>>> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The limiter as a layer.
-pub(super) struct LineLimit(pub(super) Arc<Limiter>);
+pub(super) struct LineLimitLayer(pub(super) Arc<LineLimiter>);
 
-impl<S: Subscriber> Layer<S> for LineLimit {
+impl<S: Subscriber> Layer<S> for LineLimitLayer {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         self.0.is_logged(event)
     }
@@ -109,19 +109,19 @@ impl<S: Subscriber> Layer<S> for LineLimit {
 
 /// A hash of the values by which the lines of one place are told apart: a library's records have one place for each
 /// level (tracing-log), and their targets.
-fn values(event: &Event<'_>) -> Option<u64> {
+fn hash_values(event: &Event<'_>) -> Option<u64> {
     let counts = |name: &str| [ORIGIN, SERVER, RECORD_TARGET].contains(&name);
     event.metadata().fields().iter().any(|field| counts(field.name())).then(|| {
-        let mut hash = Values(DefaultHasher::new());
+        let mut hash = ValueHasher(DefaultHasher::new());
         event.record(&mut hash);
         hash.0.finish()
     })
 }
 
 /// Hashes values without storing them.
-struct Values(DefaultHasher);
+struct ValueHasher(DefaultHasher);
 
-impl Visit for Values {
+impl Visit for ValueHasher {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if [ORIGIN, SERVER, RECORD_TARGET].contains(&field.name()) {
             field.name().hash(&mut self.0);
@@ -131,22 +131,22 @@ impl Visit for Values {
     }
 }
 
-impl Write for Values {
+impl Write for ValueHasher {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write(text.as_bytes());
         Ok(())
     }
 }
 
-impl Description {
-    fn of(event: &Event<'_>) -> Self {
+impl LineDescription {
+    fn describe_event(event: &Event<'_>) -> Self {
         let mut description = Self { metadata: event.metadata(), message: String::new(), values: Default::default() };
         event.record(&mut description);
         description
     }
 }
 
-impl Visit for Description {
+impl Visit for LineDescription {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let [origin, server, target] = &mut self.values;
         let text = match field.name() {
@@ -157,7 +157,7 @@ impl Visit for Description {
             _ => return,
         };
         // An error says that the text is cut.
-        let _ = write!(Bounded(text), "{value:?}");
+        let _ = write!(BoundedText(text), "{value:?}");
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -166,9 +166,9 @@ impl Visit for Description {
 }
 
 /// Takes [`MAX_TEXT`] bytes.
-struct Bounded<'a>(&'a mut String);
+struct BoundedText<'a>(&'a mut String);
 
-impl Write for Bounded<'_> {
+impl Write for BoundedText<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = MAX_TEXT.saturating_sub(self.0.len());
         let cut = text.floor_char_boundary(room);
@@ -179,13 +179,13 @@ impl Write for Bounded<'_> {
 
 /// The line of `summary`: an event of the place whose lines it sums up, with the same level and target. None if the
 /// level is not logged any more.
-fn render(summary: Summary<Box<Description>>) -> Option<Vec<u8>> {
-    let Summary { lines, time, description } = summary;
-    let Description { metadata, message, values } = *description;
+fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<Vec<u8>> {
+    let SuppressionSummary { lines, time, description } = summary;
+    let LineDescription { metadata, message, values } = *description;
     let fields = metadata.fields();
     let message_field = fields.field("message")?;
     let seconds = time.max(Duration::from_secs(1)).as_secs();
-    let text = format!("{} more in the last {seconds} s: {message}", grouped(lines));
+    let text = format!("{} more in the last {seconds} s: {message}", group_thousands(lines));
     // Fields without a value are not recorded, whatever their name.
     let field = |name| fields.field(name).unwrap_or_else(|| message_field.clone());
     let [origin, server, target] = [ORIGIN, SERVER, RECORD_TARGET].map(field);
@@ -198,7 +198,7 @@ fn render(summary: Summary<Box<Description>>) -> Option<Vec<u8>> {
     ];
     let values = fields.value_set(&values);
     let event = Event::new(metadata, &values);
-    capture(|| {
+    capture_events(|| {
         get_default(|subscriber| {
             if subscriber.enabled(metadata) {
                 subscriber.event(&event);
@@ -212,7 +212,7 @@ fn as_value(text: &String) -> &dyn Value {
 }
 
 /// `number` with its thousands separated.
-fn grouped(number: u64) -> String {
+fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {

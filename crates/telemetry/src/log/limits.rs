@@ -10,7 +10,7 @@ use std::{
 
 /// Lines of one key in a window: enough to see what happens, and to list what litequic logs at a start (addresses);
 /// below 100 KB of usual lines in ten seconds.
-const BURST: u32 = 100;
+const MAX_LINES: u32 = 100;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Keys that are known at once: some 100 places in the sources, and the servers that fail at the same time. Beyond,
@@ -28,11 +28,11 @@ pub(super) struct LineKey<P> {
 #[derive(Debug)]
 pub(super) struct LineLimits<P, D> {
     /// `None` as a key: the lines of places that found no room.
-    counts: HashMap<Option<LineKey<P>>, Count<D>>,
+    counts: HashMap<Option<LineKey<P>>, LineCount<D>>,
 }
 
 #[derive(Debug)]
-struct Count<D> {
+struct LineCount<D> {
     /// The window's beginning.
     since: Instant,
     logged: u32,
@@ -43,17 +43,17 @@ struct Count<D> {
 
 /// Whether a line is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict<K> {
+pub(super) enum LineVerdict<K> {
     Log,
     /// The first of its window that is not: to be described by [`LineLimits::describe`], and [`LineLimits::next`] has
     /// changed.
-    First(K),
+    FirstSuppressed(K),
     Suppress,
 }
 
 /// Lines that were suppressed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Summary<D> {
+pub(super) struct SuppressionSummary<D> {
     pub(super) lines: u64,
     /// Time since the beginning of their window.
     pub(super) time: Duration,
@@ -68,49 +68,49 @@ impl<P, D> Default for LineLimits<P, D> {
 
 impl<P: Clone + Eq + Hash, D> LineLimits<P, D> {
     /// Counts a line of `key` at `now`.
-    pub(super) fn count(&mut self, key: LineKey<P>, now: Instant) -> Verdict<Option<LineKey<P>>> {
-        let key = self.slot(key, now);
-        let new = || Count { since: now, logged: 0, suppressed: 0, description: None };
+    pub(super) fn count_line(&mut self, key: LineKey<P>, now: Instant) -> LineVerdict<Option<LineKey<P>>> {
+        let key = self.counted_key(key, now);
+        let new = || LineCount { since: now, logged: 0, suppressed: 0, description: None };
         let count = self.counts.entry(key.clone()).or_insert_with(new);
         if count.suppressed == 0 && now >= count.since + WINDOW {
             *count = new();
         }
-        if count.logged < BURST {
+        if count.logged < MAX_LINES {
             count.logged += 1;
-            return Verdict::Log;
+            return LineVerdict::Log;
         }
         count.suppressed += 1;
-        if count.suppressed == 1 { Verdict::First(key) } else { Verdict::Suppress }
+        if count.suppressed == 1 { LineVerdict::FirstSuppressed(key) } else { LineVerdict::Suppress }
     }
 
     /// Sets what the summary of `key` says. Without a description there is none.
-    pub(super) fn describe(&mut self, key: &Option<LineKey<P>>, description: D) {
+    pub(super) fn describe_suppressed(&mut self, key: &Option<LineKey<P>>, description: D) {
         if let Some(count) = self.counts.get_mut(key) {
             count.description = Some(description);
         }
     }
 
     /// The earliest end of a window with suppressed lines; `None` while nothing is suppressed.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn next_summary_time(&self) -> Option<Instant> {
         let suppressing = self.counts.values().filter(|count| count.suppressed > 0);
         suppressing.map(|count| count.since + WINDOW).min()
     }
 
     /// The summaries of windows that are over at `now`, or of all. Their lines are logged again up to the burst.
-    pub(super) fn summaries(&mut self, now: Instant, all: bool) -> Vec<Summary<D>> {
-        let due = |count: &Count<D>| count.suppressed > 0 && (all || now >= count.since + WINDOW);
+    pub(super) fn take_summaries(&mut self, now: Instant, all: bool) -> Vec<SuppressionSummary<D>> {
+        let due = |count: &LineCount<D>| count.suppressed > 0 && (all || now >= count.since + WINDOW);
         let counts = self.counts.values_mut().filter(|count| due(count));
         let summaries = counts.filter_map(|count| {
-            let ended = Count { since: now, logged: 0, suppressed: 0, description: None };
-            let Count { since, suppressed, description, .. } = std::mem::replace(count, ended);
+            let ended = LineCount { since: now, logged: 0, suppressed: 0, description: None };
+            let LineCount { since, suppressed, description, .. } = std::mem::replace(count, ended);
             let time = now.saturating_duration_since(since);
-            description.map(|description| Summary { lines: suppressed, time, description })
+            description.map(|description| SuppressionSummary { lines: suppressed, time, description })
         });
         summaries.collect()
     }
 
     /// The key under which lines of `key` are counted: itself, if there is room, or else its place, or else none.
-    fn slot(&mut self, key: LineKey<P>, now: Instant) -> Option<LineKey<P>> {
+    fn counted_key(&mut self, key: LineKey<P>, now: Instant) -> Option<LineKey<P>> {
         let place = LineKey { place: key.place.clone(), values: None };
         for key in [key, place].map(Some) {
             if self.counts.contains_key(&key) {
@@ -140,62 +140,62 @@ mod tests {
 
     /// How many of `lines` lines are logged.
     fn logged(limits: &mut Table, key: &LineKey<u32>, lines: u32, now: Instant) -> u32 {
-        (0..lines).map(|_| u32::from(limits.count(key.clone(), now) == Verdict::Log)).sum()
+        (0..lines).map(|_| u32::from(limits.count_line(key.clone(), now) == LineVerdict::Log)).sum()
     }
 
     #[test]
     fn a_burst_is_logged_the_rest_is_summed_up_and_the_next_window_begins() {
         let (mut limits, start) = (Table::default(), Instant::now());
-        assert_eq!(logged(&mut limits, &key(1, 1), BURST, start), BURST);
-        assert_eq!(limits.next(), None, "no timer while nothing is suppressed");
-        let first = limits.count(key(1, 1), start + Duration::from_secs(3));
-        let Verdict::First(at) = first else { panic!("{first:?}") };
-        limits.describe(&at, "a");
-        assert_eq!(limits.count(key(1, 1), start + Duration::from_secs(4)), Verdict::Suppress);
-        assert_eq!(limits.next(), Some(start + WINDOW));
-        assert_eq!(limits.summaries(start + WINDOW - Duration::from_millis(1), false), []);
-        let expected = Summary { lines: 2, time: WINDOW, description: "a" };
-        assert_eq!(limits.summaries(start + WINDOW, false), [expected]);
-        assert_eq!(limits.next(), None);
-        assert_eq!(logged(&mut limits, &key(1, 1), BURST + 1, start + WINDOW), BURST);
+        assert_eq!(logged(&mut limits, &key(1, 1), MAX_LINES, start), MAX_LINES);
+        assert_eq!(limits.next_summary_time(), None, "no timer while nothing is suppressed");
+        let first = limits.count_line(key(1, 1), start + Duration::from_secs(3));
+        let LineVerdict::FirstSuppressed(at) = first else { panic!("{first:?}") };
+        limits.describe_suppressed(&at, "a");
+        assert_eq!(limits.count_line(key(1, 1), start + Duration::from_secs(4)), LineVerdict::Suppress);
+        assert_eq!(limits.next_summary_time(), Some(start + WINDOW));
+        assert_eq!(limits.take_summaries(start + WINDOW - Duration::from_millis(1), false), []);
+        let expected = SuppressionSummary { lines: 2, time: WINDOW, description: "a" };
+        assert_eq!(limits.take_summaries(start + WINDOW, false), [expected]);
+        assert_eq!(limits.next_summary_time(), None);
+        assert_eq!(logged(&mut limits, &key(1, 1), MAX_LINES + 1, start + WINDOW), MAX_LINES);
     }
 
     #[test]
     fn one_servers_flood_hides_no_line_of_another_nor_of_another_place() {
         let (mut limits, now) = (Table::default(), Instant::now());
-        logged(&mut limits, &key(1, 1), 10 * BURST, now);
-        assert_eq!(limits.count(key(1, 2), now), Verdict::Log);
-        assert_eq!(limits.count(key(2, 1), now), Verdict::Log);
+        logged(&mut limits, &key(1, 1), 10 * MAX_LINES, now);
+        assert_eq!(limits.count_line(key(1, 2), now), LineVerdict::Log);
+        assert_eq!(limits.count_line(key(2, 1), now), LineVerdict::Log);
     }
 
     #[test]
     fn a_window_that_is_over_begins_anew_without_a_summary() {
         let (mut limits, now) = (Table::default(), Instant::now());
-        assert_eq!(logged(&mut limits, &key(1, 1), BURST, now), BURST);
-        assert_eq!(logged(&mut limits, &key(1, 1), BURST, now + WINDOW), BURST);
-        assert_eq!(limits.summaries(now + 2 * WINDOW, true), []);
+        assert_eq!(logged(&mut limits, &key(1, 1), MAX_LINES, now), MAX_LINES);
+        assert_eq!(logged(&mut limits, &key(1, 1), MAX_LINES, now + WINDOW), MAX_LINES);
+        assert_eq!(limits.take_summaries(now + 2 * WINDOW, true), []);
     }
 
     #[test]
     fn the_end_sums_up_what_no_window_has() {
         let (mut limits, now) = (Table::default(), Instant::now());
-        logged(&mut limits, &key(1, 1), BURST + 5, now);
-        limits.describe(&Some(key(1, 1)), "a");
+        logged(&mut limits, &key(1, 1), MAX_LINES + 5, now);
+        limits.describe_suppressed(&Some(key(1, 1)), "a");
         let time = Duration::from_secs(2);
-        assert_eq!(limits.summaries(now + time, true), [Summary { lines: 5, time, description: "a" }]);
+        assert_eq!(limits.take_summaries(now + time, true), [SuppressionSummary { lines: 5, time, description: "a" }]);
     }
 
     #[test]
     fn a_table_that_is_full_counts_by_place_and_forgets_what_is_over() {
         let (mut limits, now) = (Table::default(), Instant::now());
-        assert_eq!(limits.count(LineKey { place: 1, values: None }, now), Verdict::Log);
+        assert_eq!(limits.count_line(LineKey { place: 1, values: None }, now), LineVerdict::Log);
         for values in 0..10 * MAX_KEYS as u64 {
-            limits.count(key(1, values), now);
-            limits.count(key(2, values), now);
+            limits.count_line(key(1, values), now);
+            limits.count_line(key(2, values), now);
         }
         assert_eq!(limits.counts.len(), MAX_KEYS + 1, "and one for all that found no room");
-        assert_eq!(limits.count(key(1, u64::MAX), now), Verdict::Suppress);
-        assert_eq!(limits.count(key(1, u64::MAX), now + WINDOW), Verdict::Log);
+        assert_eq!(limits.count_line(key(1, u64::MAX), now), LineVerdict::Suppress);
+        assert_eq!(limits.count_line(key(1, u64::MAX), now + WINDOW), LineVerdict::Log);
         assert!(limits.counts.len() < 10);
     }
 
@@ -207,19 +207,19 @@ mod tests {
             let (mut lines, mut passed, mut summed) = (0, 0, 0);
             for (place, count, millis) in steps {
                 now += Duration::from_millis(millis);
-                summed += limits.summaries(now, false).iter().map(|summary| summary.lines).sum::<u64>();
-                prop_assert!(limits.next().is_none_or(|next| next > now));
+                summed += limits.take_summaries(now, false).iter().map(|summary| summary.lines).sum::<u64>();
+                prop_assert!(limits.next_summary_time().is_none_or(|next| next > now));
                 for _ in 0..count {
                     lines += 1;
-                    match limits.count(key(place, 0), now) {
-                        Verdict::Log => passed += 1,
-                        Verdict::First(at) => limits.describe(&at, "a"),
-                        Verdict::Suppress => {}
+                    match limits.count_line(key(place, 0), now) {
+                        LineVerdict::Log => passed += 1,
+                        LineVerdict::FirstSuppressed(at) => limits.describe_suppressed(&at, "a"),
+                        LineVerdict::Suppress => {}
                     }
                 }
-                prop_assert!(limits.counts.values().all(|count| count.logged <= BURST));
+                prop_assert!(limits.counts.values().all(|count| count.logged <= MAX_LINES));
             }
-            summed += limits.summaries(now, true).iter().map(|summary| summary.lines).sum::<u64>();
+            summed += limits.take_summaries(now, true).iter().map(|summary| summary.lines).sum::<u64>();
             prop_assert_eq!(passed + summed, lines);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 metrics! {
     /// Lines of the log, of all threads.
-    pub struct Metrics {
+    pub struct LogLineMetrics {
         AtomicU64("log_lines", "Lines of the error log by their fate.") {
             queued [result: "queued"] "Lines of the [error log](../operating.md#error-log) that were queued for its writer.",
             suppressed [result: "suppressed"]

@@ -11,6 +11,6 @@ mod metrics;
 mod setup;
 mod terminal;
 
-pub use lines::{finish, wake, wake_later, write_in_panic, write_reason};
-pub use metrics::Metrics;
-pub use setup::{Format, Handle, LogError, VARIABLE, init};
+pub use lines::{defer_log_wakes, finish_log, wake_log_writer, write_end_reason, write_panic_lines};
+pub use metrics::LogLineMetrics;
+pub use setup::{LogError, LogHandle, LogOutputFormat, VARIABLE, init_log};

@@ -2,12 +2,12 @@
 
 use super::{
     json,
-    limiter::{Limiter, LineLimit},
-    lines::{LOG, Lines, LogOutput, Reports},
-    metrics::Metrics,
-    terminal::Terminal,
+    limiter::{LineLimitLayer, LineLimiter},
+    lines::{LOG, LogLineSender, LogOutput, LogWriterEvents},
+    metrics::LogLineMetrics,
+    terminal::TerminalFormat,
 };
-use litequic_base::log_writer::{LogTarget, queue};
+use litequic_base::log_writer::{LogTarget, line_queue};
 use std::{
     io::{self, IsTerminal},
     sync::Arc,
@@ -28,14 +28,14 @@ pub const VARIABLE: &str = "RUST_LOG";
 
 /// The least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
 /// nothing: s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
-const LIBRARIES: Level = Level::WARN;
+const LIBRARY_LEVEL: Level = Level::WARN;
 
 /// Bytes of lines that wait for the writer: some thousand lines, for a reader that stops for a while.
-const MAX_WAITING: usize = 1 << 20;
+const MAX_LOG_QUEUE_BYTES: usize = 1 << 20;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum LogOutputFormat {
     /// [`Format::Human`] on a terminal, [`Format::Json`] otherwise.
     Auto,
     /// For people.
@@ -65,87 +65,94 @@ pub enum LogError {
 /// # Errors
 ///
 /// [`LogError`] when [`VARIABLE`] cannot be read as a filter, when there is a log already, or no thread for it.
-pub fn init(
+pub fn init_log(
     level: Level,
-    format: Format,
+    format: LogOutputFormat,
     unlimited: &'static [&'static str],
     written: fn(),
-) -> Result<Handle, LogError> {
+) -> Result<LogHandle, LogError> {
     let terminal = io::stderr().is_terminal();
     let json = match format {
-        Format::Auto => !terminal,
-        Format::Human => false,
-        Format::Json => true,
+        LogOutputFormat::Auto => !terminal,
+        LogOutputFormat::Human => false,
+        LogOutputFormat::Json => true,
     };
     let extra = std::env::var(VARIABLE).unwrap_or_default();
-    let metrics = Arc::<Metrics>::default();
-    let limiter = Arc::new(Limiter::new(Arc::clone(&metrics), unlimited));
-    let (sender, receiver) = queue(MAX_WAITING);
-    let lines = Lines { sender: sender.clone(), metrics: Arc::clone(&metrics) };
+    let metrics = Arc::<LogLineMetrics>::default();
+    let limiter = Arc::new(LineLimiter::new(Arc::clone(&metrics), unlimited));
+    let (sender, receiver) = line_queue(MAX_LOG_QUEUE_BYTES);
+    let lines = LogLineSender { sender: sender.clone(), metrics: Arc::clone(&metrics) };
     let style = match (json, terminal) {
-        (true, _) => Style::Json,
-        (false, true) => Style::Terminal(Terminal::local()),
-        (false, false) => Style::Text,
+        (true, _) => LogLineStyle::Json,
+        (false, true) => LogLineStyle::Terminal(TerminalFormat::with_local_zone()),
+        (false, false) => LogLineStyle::Text,
     };
-    let (subscriber, filter) = subscriber(filter(level, &extra)?, &limiter, style, lines.clone());
+    let (subscriber, filter) = build_subscriber(event_filter(level, &extra)?, &limiter, style, lines.clone());
     subscriber.try_init()?;
-    limiter.report_to(sender);
+    limiter.set_summary_writer(sender);
     // The only place that sets it, behind try_init, which succeeds once.
     let _ = LOG.set(LogOutput { lines: lines.clone(), limiter: Arc::clone(&limiter) });
-    receiver.write_to(LogTarget::Stderr, "log", Reports { lines, limiter, written }).map_err(LogError::Thread)?;
-    Ok(Handle { filter, extra, metrics })
+    receiver
+        .spawn_writer(LogTarget::Stderr, "log", LogWriterEvents { lines, limiter, written })
+        .map_err(LogError::Thread)?;
+    Ok(LogHandle { filter, extra, metrics })
 }
 
 /// Changes the log's level at run time.
 #[derive(Debug, Clone)]
-pub struct Handle {
+pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
     /// The value of [`VARIABLE`] at the start.
     extra: String,
-    metrics: Arc<Metrics>,
+    metrics: Arc<LogLineMetrics>,
 }
 
-impl Handle {
+impl LogHandle {
     /// The counts of the log's lines.
-    pub fn metrics(&self) -> Arc<Metrics> {
+    pub fn log_metrics(&self) -> Arc<LogLineMetrics> {
         Arc::clone(&self.metrics)
     }
 
     /// Writes events of `level` and above from now on.
     pub fn set_level(&self, level: Level) {
         // A valid filter stays valid, and the log exists as long as the process.
-        if let Ok(filter) = filter(level, &self.extra) {
+        if let Ok(filter) = event_filter(level, &self.extra) {
             let _ = self.filter.reload(filter);
         }
     }
 }
 
-fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
+fn event_filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
     // At the level `error` the libraries are not to be louder than litequic.
-    EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARIES)))
+    EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARY_LEVEL)))
 }
 
-type Reloadable = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
+type ReloadableSubscriber = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
 
 /// How lines look.
 #[derive(Debug)]
-enum Style {
+enum LogLineStyle {
     Json,
     /// For people, in a file or a pipe: without colours.
     Text,
-    Terminal(Terminal),
+    Terminal(TerminalFormat),
 }
 
-fn subscriber<W>(filter: EnvFilter, limiter: &Arc<Limiter>, style: Style, writer: W) -> Reloadable
+fn build_subscriber<W>(
+    filter: EnvFilter,
+    limiter: &Arc<LineLimiter>,
+    style: LogLineStyle,
+    writer: W,
+) -> ReloadableSubscriber
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let (filter, handle) = reload::Layer::new(filter);
-    let registry = tracing_subscriber::registry().with(filter).with(LineLimit(Arc::clone(limiter)));
+    let registry = tracing_subscriber::registry().with(filter).with(LineLimitLayer(Arc::clone(limiter)));
     let subscriber: Box<dyn Subscriber + Send + Sync> = match style {
-        Style::Json => Box::new(registry.with(layer().event_format(json::Json).with_writer(writer))),
-        Style::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),
-        Style::Terminal(terminal) => {
+        LogLineStyle::Json => Box::new(registry.with(layer().event_format(json::JsonFormat).with_writer(writer))),
+        LogLineStyle::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),
+        LogLineStyle::Terminal(terminal) => {
             // The library respects NO_COLOR.
             let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             Box::new(registry.with(layer().event_format(terminal).with_ansi(colours).with_writer(writer)))
@@ -172,11 +179,12 @@ mod tests {
         }
     }
 
-    fn logged(level: Level, extra: &str, style: Style, events: impl FnOnce()) -> String {
+    fn logged(level: Level, extra: &str, style: LogLineStyle, events: impl FnOnce()) -> String {
         let limiter = Arc::default();
         let memory = Memory::default();
         let writer = memory.clone();
-        let (subscriber, _) = subscriber(filter(level, extra).unwrap(), &limiter, style, move || writer.clone());
+        let (subscriber, _) =
+            build_subscriber(event_filter(level, extra).unwrap(), &limiter, style, move || writer.clone());
         tracing::subscriber::with_default(subscriber, events);
         let bytes = memory.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -191,7 +199,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_json_object_with_its_time_and_fields() {
-        let text = logged(Level::INFO, "", Style::Json, || tracing::info!(workers = 2, "ready"));
+        let text = logged(Level::INFO, "", LogLineStyle::Json, || tracing::info!(workers = 2, "ready"));
         assert_eq!(text.lines().count(), 1);
         let event: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(event["message"], "ready");
@@ -202,7 +210,7 @@ mod tests {
 
     #[test]
     fn people_read_a_line_without_colours_in_a_file() {
-        let text = logged(Level::INFO, "", Style::Text, || tracing::info!(workers = 2, "ready"));
+        let text = logged(Level::INFO, "", LogLineStyle::Text, || tracing::info!(workers = 2, "ready"));
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(humantime::parse_rfc3339(time).is_ok(), "{text}");
         assert_eq!(rest, format!(" INFO {}: ready workers=2\n", module_path!()));
@@ -210,7 +218,7 @@ mod tests {
 
     #[test]
     fn people_at_a_terminal_read_the_time_of_day_and_the_module_of_details_alone() {
-        let terminal = Style::Terminal(Terminal::new(jiff::tz::TimeZone::UTC));
+        let terminal = LogLineStyle::Terminal(TerminalFormat::new(jiff::tz::TimeZone::UTC));
         let text = logged(Level::DEBUG, "", terminal, || {
             tracing::info!(workers = 2, "ready");
             tracing::error!("it failed");
@@ -245,7 +253,7 @@ mod tests {
             (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a fault"]),
         ];
         for (level, extra, expected) in cases {
-            let text = logged(level, extra, Style::Json, tell);
+            let text = logged(level, extra, LogLineStyle::Json, tell);
             let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
             let messages: Vec<_> = events.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
             assert_eq!(messages, expected, "{level} {extra}");
@@ -257,9 +265,13 @@ mod tests {
         let memory = Memory::default();
         let writer = memory.clone();
         let extra = "rustls=info";
-        let (subscriber, filter) =
-            subscriber(filter(Level::INFO, extra).unwrap(), &Arc::default(), Style::Json, move || writer.clone());
-        let handle = Handle { filter, extra: extra.into(), metrics: Arc::default() };
+        let (subscriber, filter) = build_subscriber(
+            event_filter(Level::INFO, extra).unwrap(),
+            &Arc::default(),
+            LogLineStyle::Json,
+            move || writer.clone(),
+        );
+        let handle = LogHandle { filter, extra: extra.into(), metrics: Arc::default() };
         tracing::subscriber::with_default(subscriber, || {
             for level in [Level::WARN, Level::DEBUG] {
                 handle.set_level(level);
@@ -281,11 +293,13 @@ mod tests {
 
     /// The summaries of all that `limiter` has suppressed, and the lines that `events` logs.
     fn summed_up(events: impl Fn()) -> (Vec<String>, String) {
-        let (limiter, mut summaries) = (Arc::new(Limiter::new(Arc::default(), &["operator"])), Vec::new());
+        let (limiter, mut summaries) = (Arc::new(LineLimiter::new(Arc::default(), &["operator"])), Vec::new());
         let memory = Memory::default();
         let (lines, writer) = (memory.clone(), memory.clone());
         let (subscriber, _) =
-            subscriber(filter(Level::DEBUG, "").unwrap(), &limiter, Style::Json, move || Capturing(writer.clone()));
+            build_subscriber(event_filter(Level::DEBUG, "").unwrap(), &limiter, LogLineStyle::Json, move || {
+                Capturing(writer.clone())
+            });
         tracing::subscriber::with_default(subscriber, || {
             events();
             limiter.summarize(true, |line| summaries.push(String::from_utf8(line).unwrap()));
@@ -299,7 +313,7 @@ mod tests {
 
     impl Write for Capturing {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if capture::add(bytes) { Ok(bytes.len()) } else { self.0.write(bytes) }
+            if capture::capture_line(bytes) { Ok(bytes.len()) } else { self.0.write(bytes) }
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
@@ -334,7 +348,7 @@ mod tests {
 
     #[test]
     fn values_are_json_of_their_kind() {
-        let text = logged(Level::INFO, "", Style::Json, || {
+        let text = logged(Level::INFO, "", LogLineStyle::Json, || {
             tracing::info!(a = -1, b = true, c = 0.5, d = f64::NAN, e = ?Some("\n\u{1}\u{e9}"), "\"quoted\"\n");
         });
         let event: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -348,6 +362,6 @@ mod tests {
 
     #[test]
     fn a_filter_that_makes_no_sense_is_refused() {
-        assert!(filter(Level::INFO, "rustls=loud").is_err());
+        assert!(event_filter(Level::INFO, "rustls=loud").is_err());
     }
 }

@@ -15,14 +15,14 @@ use tracing_subscriber::{
 
 /// The format of a terminal's lines.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct TerminalFormat {
     /// For `info` and what is more severe.
     short: Format<Full, TimeOfDay>,
     /// For `debug` and `trace`.
     long: Format<Full, TimeOfDay>,
 }
 
-impl Terminal {
+impl TerminalFormat {
     /// With times in `zone`.
     pub(super) fn new(zone: TimeZone) -> Self {
         let long = format().with_timer(TimeOfDay(zone));
@@ -30,12 +30,12 @@ impl Terminal {
     }
 
     /// With times in the zone that `TZ` or `/etc/localtime` names; in UTC if neither does.
-    pub(super) fn local() -> Self {
+    pub(super) fn with_local_zone() -> Self {
         Self::new(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Terminal
+impl<S, N> FormatEvent<S, N> for TerminalFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -51,7 +51,7 @@ where
 struct TimeOfDay(TimeZone);
 
 impl TimeOfDay {
-    fn write(&self, time: SystemTime, writer: &mut impl fmt::Write) -> fmt::Result {
+    fn write_time_of_day(&self, time: SystemTime, writer: &mut impl fmt::Write) -> fmt::Result {
         // A clock beyond the years that jiff knows.
         let time = Timestamp::try_from(time).map_err(|_| fmt::Error)?;
         write!(writer, "{}", self.0.to_datetime(time).strftime("%H:%M:%S%.3f"))
@@ -60,7 +60,7 @@ impl TimeOfDay {
 
 impl FormatTime for TimeOfDay {
     fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        self.write(SystemTime::now(), writer)
+        self.write_time_of_day(SystemTime::now(), writer)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         ] {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(millis);
             let mut text = String::new();
-            TimeOfDay(zone.clone()).write(time, &mut text).unwrap();
+            TimeOfDay(zone.clone()).write_time_of_day(time, &mut text).unwrap();
             assert_eq!(text, expected, "{zone:?}");
         }
     }
@@ -91,6 +91,6 @@ mod tests {
     #[test]
     fn a_clock_that_is_far_off_is_an_error_and_no_panic() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 50);
-        assert!(TimeOfDay(TimeZone::UTC).write(time, &mut String::new()).is_err());
+        assert!(TimeOfDay(TimeZone::UTC).write_time_of_day(time, &mut String::new()).is_err());
     }
 }

@@ -11,7 +11,7 @@ const BOOLEAN: u32 = 2;
 const INTEGER: u32 = 3;
 
 /// Lengths below this are one byte.
-const SHORT: usize = 0x80;
+const LONG_LENGTH: usize = 0x80;
 /// Bytes of a [`AttributeKey`] that are not the key's: four tags, and four lengths.
 pub(super) const AROUND: usize = 8;
 
@@ -32,14 +32,14 @@ pub(super) use key;
 impl<const N: usize> AttributeKey<N> {
     /// `key` has [`AROUND`] bytes fewer than the array.
     pub(super) const fn new(key: &[u8]) -> Self {
-        assert!(N < SHORT && key.len() + AROUND == N);
+        assert!(N < LONG_LENGTH && key.len() + AROUND == N);
         let mut written = [0; N];
         let (front, rest) = written.split_at_mut(AROUND / 2);
         front.copy_from_slice(&[
             pb::small_tag(ATTRIBUTES, pb::BYTES),
             0,
             pb::small_tag(KEY, pb::BYTES),
-            short(key.len()),
+            short_length(key.len()),
         ]);
         let (middle, end) = rest.split_at_mut(key.len());
         middle.copy_from_slice(key);
@@ -51,76 +51,76 @@ impl<const N: usize> AttributeKey<N> {
     const WRITTEN: usize = N - AROUND + 3;
 
     /// With `value` bytes of a value with a short length, which begin with `tag`.
-    fn begun(&self, value: usize, tag: u8) -> [u8; N] {
+    fn with_value_length(&self, value: usize, tag: u8) -> [u8; N] {
         let mut written = self.0;
         if let [_, total, .., length, first, _] = written.as_mut_slice() {
-            (*total, *length, *first) = (short(Self::WRITTEN + 1 + value), short(value), tag);
+            (*total, *length, *first) = (short_length(Self::WRITTEN + 1 + value), short_length(value), tag);
         }
         written
     }
 
     /// The key with its tag and length, and the value's tag.
-    fn key(&self) -> &[u8] {
+    fn key_bytes(&self) -> &[u8] {
         self.0.get(2..N - 3).unwrap_or_default()
     }
 }
 
 /// A length below [`SHORT`].
 #[expect(clippy::cast_possible_truncation, reason = "it is below 128")]
-const fn short(length: usize) -> u8 {
+const fn short_length(length: usize) -> u8 {
     length as u8
 }
 
 /// Appends an attribute with a string. `value` is UTF-8.
-pub(super) fn text<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: &[u8]) {
-    if AttributeKey::<N>::WRITTEN + 3 + value.len() >= SHORT {
-        return joined(out, key.key(), &[value]);
+pub(super) fn append_text<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: &[u8]) {
+    if AttributeKey::<N>::WRITTEN + 3 + value.len() >= LONG_LENGTH {
+        return append_joined_text(out, key.key_bytes(), &[value]);
     }
-    let mut begun = key.begun(2 + value.len(), pb::small_tag(STRING, pb::BYTES));
+    let mut begun = key.with_value_length(2 + value.len(), pb::small_tag(STRING, pb::BYTES));
     if let [.., length] = begun.as_mut_slice() {
-        *length = short(value.len());
+        *length = short_length(value.len());
     }
     out.extend_from_slice(&begun);
     out.extend_from_slice(value);
 }
 
 /// Appends an attribute with a string that is `parts` one after the other, in UTF-8.
-pub(super) fn text_of<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, parts: &[&[u8]]) {
-    joined(out, key.key(), parts);
+pub(super) fn append_text_parts<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, parts: &[&[u8]]) {
+    append_joined_text(out, key.key_bytes(), parts);
 }
 
-fn joined(out: &mut Vec<u8>, key: &[u8], parts: &[&[u8]]) {
+fn append_joined_text(out: &mut Vec<u8>, key: &[u8], parts: &[&[u8]]) {
     let any = pb::field_length(parts.iter().map(|part| part.len()).sum());
-    pb::head(out, ATTRIBUTES, key.len() + pb::varint_length(any as u64) + any);
+    pb::write_field_head(out, ATTRIBUTES, key.len() + pb::varint_length(any as u64) + any);
     out.extend_from_slice(key);
-    pb::varint(out, any as u64);
-    pb::joined(out, STRING, parts);
+    pb::write_varint(out, any as u64);
+    pb::write_joined_field(out, STRING, parts);
 }
 
 /// Appends an attribute with an integer.
-pub(super) fn number<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: u64) {
-    varint(out, key, INTEGER, value);
+pub(super) fn append_number<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: u64) {
+    append_varint_attribute(out, key, INTEGER, value);
 }
 
 /// Appends an attribute with a boolean.
-pub(super) fn boolean<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: bool) {
-    varint(out, key, BOOLEAN, value.into());
+pub(super) fn append_boolean<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: bool) {
+    append_varint_attribute(out, key, BOOLEAN, value.into());
 }
 
-fn varint<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, field: u32, value: u64) {
-    let begun = key.begun(1 + pb::varint_length(value), pb::small_tag(field, pb::VARINT));
+fn append_varint_attribute<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, field: u32, value: u64) {
+    let begun = key.with_value_length(1 + pb::varint_length(value), pb::small_tag(field, pb::VARINT));
     // A number has no length.
     out.extend_from_slice(begun.split_last().map_or(&[][..], |(_, begun)| begun));
-    pb::varint(out, value);
+    pb::write_varint(out, value);
 }
 
 /// Appends a `KeyValue` of the resource, as a field with the number `field`.
-pub(super) fn of_resource(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
+pub(super) fn append_resource_attribute(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
     let any = pb::field_length(value.len());
-    pb::head(out, field, pb::field_length(key.len()) + pb::field_length(any));
-    pb::bytes(out, KEY, key.as_bytes());
-    pb::head(out, VALUE, any);
-    pb::bytes(out, STRING, value.as_bytes());
+    pb::write_field_head(out, field, pb::field_length(key.len()) + pb::field_length(any));
+    pb::write_bytes_field(out, KEY, key.as_bytes());
+    pb::write_field_head(out, VALUE, any);
+    pb::write_bytes_field(out, STRING, value.as_bytes());
 }
 
 #[cfg(test)]
@@ -142,11 +142,11 @@ mod tests {
         #[test]
         fn others_read_what_is_written(number_: u64, is: bool, short in "[a-zä]{0,90}", long in "[a-zä]{80,300}") {
             let mut out = Vec::new();
-            text(&mut out, key!("a"), short.as_bytes());
-            text(&mut out, key!("http.request.method_original"), long.as_bytes());
-            text_of(&mut out, key!("url.full"), &[short.as_bytes(), long.as_bytes()]);
-            number(&mut out, key!("http.response.body.size"), number_);
-            boolean(&mut out, key!("b"), is);
+            append_text(&mut out, key!("a"), short.as_bytes());
+            append_text(&mut out, key!("http.request.method_original"), long.as_bytes());
+            append_text_parts(&mut out, key!("url.full"), &[short.as_bytes(), long.as_bytes()]);
+            append_number(&mut out, key!("http.response.body.size"), number_);
+            append_boolean(&mut out, key!("b"), is);
             let expected = [
                 ("a", Value::StringValue(short.clone())),
                 ("http.request.method_original", Value::StringValue(long.clone())),
@@ -162,7 +162,7 @@ mod tests {
     fn a_string_may_have_any_length_around_that_of_one_byte() {
         for length in 0..300 {
             let (mut out, value) = (Vec::new(), "x".repeat(length));
-            text(&mut out, key!("user_agent.original"), value.as_bytes());
+            append_text(&mut out, key!("user_agent.original"), value.as_bytes());
             assert_eq!(read(&out), [("user_agent.original".to_owned(), Value::StringValue(value))]);
         }
     }

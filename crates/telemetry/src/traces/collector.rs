@@ -3,8 +3,11 @@
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{
-    otlp::{GrpcStatus, PartialSuccess, grpc_message, grpc_status, message, partial_success, retry_info, unframed},
-    setting::Destination,
+    otlp::{
+        GrpcStatus, PartialSuccess, grpc_message, grpc_payload, grpc_status, partial_success, printable_message,
+        retry_info,
+    },
+    setting::SpanDestination,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -49,7 +52,7 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("litequic/", env!("C
 
 /// What became of an export.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Exported {
+pub(super) enum ExportOutcome {
     /// The collector has the spans, but for those that it rejected.
     Accepted(PartialSuccess),
     /// The request is to be sent again: there was no answer, or one that asks for it, after a time.
@@ -59,7 +62,7 @@ pub(super) enum Exported {
 }
 
 /// An open connection; dropped, it closes.
-pub(super) struct Connection {
+pub(super) struct CollectorConnection {
     sender: RequestSender,
     /// The task that reads and writes.
     _driver: JoinSet<()>,
@@ -70,19 +73,19 @@ enum RequestSender {
     Http2(http2::SendRequest<ExportBody>),
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for CollectorConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Connection")
     }
 }
 
 /// A stream to a collector.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-enum Unanswered {
+enum ExportError {
     #[error("cannot find {0}: {1}")]
     Lookup(String, io::Error),
     #[error("cannot connect: {0}")]
@@ -149,31 +152,31 @@ impl Body for ExportBody {
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection; the collector may have accepted the spans.
-pub(super) async fn export(
-    open: Option<Connection>,
-    destination: &Destination,
+pub(super) async fn export_spans(
+    open: Option<CollectorConnection>,
+    destination: &SpanDestination,
     message: ExportBody,
-) -> (Option<Connection>, Exported) {
+) -> (Option<CollectorConnection>, ExportOutcome) {
     let limit = destination.timeout;
     let answered = async {
         if let Some(open) = open {
             // One that the collector has closed meanwhile: nothing is known of the request, which is sent again.
-            if let Ok(answered) = attempt(open, destination, message.clone()).await {
+            if let Ok(answered) = send_export(open, destination, message.clone()).await {
                 return Ok(answered);
             }
         }
-        attempt(connect(destination).await?, destination, message).await
+        send_export(connect_collector(destination).await?, destination, message).await
     };
     let (connection, response) = match timeout(limit, answered).await {
         Ok(Ok(answered)) => answered,
-        Ok(Err(error)) => return (None, Exported::Again { after: None, problem: error.to_string() }),
+        Ok(Err(error)) => return (None, ExportOutcome::Again { after: None, problem: error.to_string() }),
         Err(_) => {
             let problem = format!("no answer within {}", humantime::format_duration(limit));
-            return (None, Exported::Again { after: None, problem });
+            return (None, ExportOutcome::Again { after: None, problem });
         }
     };
     let (head, body) = response.into_parts();
-    let body = Answer::read(body, limit).await;
+    let body = CollectorAnswer::read_answer(body, limit).await;
     let exported = match destination.protocol {
         TraceProtocol::Http => http_outcome(head.status, &head.headers, &body.bytes),
         TraceProtocol::Grpc => {
@@ -185,37 +188,37 @@ pub(super) async fn export(
 }
 
 /// Sends a request, and waits for the header of the answer.
-async fn attempt(
-    mut connection: Connection,
-    destination: &Destination,
+async fn send_export(
+    mut connection: CollectorConnection,
+    destination: &SpanDestination,
     message: ExportBody,
-) -> Result<(Connection, Response<Incoming>), Unanswered> {
-    let request = request(destination, message)?;
+) -> Result<(CollectorConnection, Response<Incoming>), ExportError> {
+    let request = build_export_request(destination, message)?;
     let response = match &mut connection.sender {
         RequestSender::Http1(sender) => {
-            sender.ready().await.map_err(Unanswered::Http)?;
+            sender.ready().await.map_err(ExportError::Http)?;
             sender.send_request(request).await
         }
         RequestSender::Http2(sender) => {
-            sender.ready().await.map_err(Unanswered::Http)?;
+            sender.ready().await.map_err(ExportError::Http)?;
             sender.send_request(request).await
         }
     };
-    Ok((connection, response.map_err(Unanswered::Http)?))
+    Ok((connection, response.map_err(ExportError::Http)?))
 }
 
 /// The body of an answer, as far as it was read.
 #[derive(Default)]
-struct Answer {
+struct CollectorAnswer {
     bytes: Bytes,
     trailers: HeaderMap,
     is_whole: bool,
 }
 
-impl Answer {
+impl CollectorAnswer {
     /// Reads at most [`MAX_ANSWER`] bytes, for at most `limit`. The status of an answer over HTTP/1.1 has come:
     /// whatever happens to the rest decides about the connection alone.
-    async fn read(body: Incoming, limit: Duration) -> Self {
+    async fn read_answer(body: Incoming, limit: Duration) -> Self {
         match timeout(limit, Limited::new(body, MAX_ANSWER).collect()).await {
             Ok(Ok(body)) => {
                 let trailers = body.trailers().cloned().unwrap_or_default();
@@ -226,7 +229,10 @@ impl Answer {
     }
 }
 
-fn request(destination: &Destination, message: ExportBody) -> Result<Request<ExportBody>, http::Error> {
+fn build_export_request(
+    destination: &SpanDestination,
+    message: ExportBody,
+) -> Result<Request<ExportBody>, http::Error> {
     let endpoint = &destination.endpoint;
     let mut request = Request::new(message);
     *request.method_mut() = Method::POST;
@@ -264,77 +270,80 @@ const RETRYABLE: [StatusCode; 4] = [
 ];
 
 /// The outcome of an HTTP request.
-fn http_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> Exported {
+fn http_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOutcome {
     if status.is_success() {
-        return Exported::Accepted(partial_success(body));
+        return ExportOutcome::Accepted(partial_success(body));
     }
     if RETRYABLE.contains(&status) {
-        let after = fields.get(header::RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now()));
-        return Exported::Again { after, problem: format!("answered {status}") };
+        let after = fields.get(header::RETRY_AFTER).and_then(|value| retry_after_delay(value, SystemTime::now()));
+        return ExportOutcome::Again { after, problem: format!("answered {status}") };
     }
     if status.is_redirection() {
-        return Exported::Refused(format!("answered {status}: redirects are not followed"));
+        return ExportOutcome::Refused(format!("answered {status}: redirects are not followed"));
     }
     // `google.rpc.Status`, whose message has the same field number as a text has none.
     let is_text = fields.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
-    let words = if is_text { message(body) } else { String::new() };
+    let words = if is_text { printable_message(body) } else { String::new() };
     let words = if words.is_empty() { words } else { format!(": {words}") };
-    Exported::Refused(format!("answered {status}{words}"))
+    ExportOutcome::Refused(format!("answered {status}{words}"))
 }
 
 /// The outcome of a gRPC call, whose status is in `fields`: those of the header alone, or the trailers.
-fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> Exported {
+fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOutcome {
     let code = fields.get(GRPC_STATUS).and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok());
     let Some(code) = code else {
         // Not from the service (gRPC, HTTP to gRPC Status Code Mapping).
         let problem = format!("answered HTTP status {status} without grpc-status");
         return match RETRYABLE.contains(&status) || status.is_success() {
-            true => Exported::Again { after: None, problem },
-            false => Exported::Refused(problem),
+            true => ExportOutcome::Again { after: None, problem },
+            false => ExportOutcome::Refused(problem),
         };
     };
     let after = fields.get(GRPC_DETAILS).and_then(|details| retry_info(details.as_bytes()));
     let words = fields.get(GRPC_MESSAGE).map_or_else(String::new, |value| grpc_message(value.as_bytes()));
     let problem = format!("answered gRPC status {code}: {words}");
     match grpc_status(code, after.is_some()) {
-        GrpcStatus::Ok => Exported::Accepted(unframed(body).map(partial_success).unwrap_or_default()),
-        GrpcStatus::Retryable => Exported::Again { after, problem },
-        GrpcStatus::Failed => Exported::Refused(problem),
+        GrpcStatus::Ok => ExportOutcome::Accepted(grpc_payload(body).map(partial_success).unwrap_or_default()),
+        GrpcStatus::Retryable => ExportOutcome::Again { after, problem },
+        GrpcStatus::Failed => ExportOutcome::Refused(problem),
     }
 }
 
 /// How long `Retry-After` asks to wait (RFC 9110 §10.2.3).
-fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+fn retry_after_delay(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let value = value.to_str().ok()?.trim();
     let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default());
     value.parse().ok().map(Duration::from_secs).or_else(until)
 }
 
 /// A connection to the first of the host's addresses that accepts one.
-async fn connect(destination: &Destination) -> Result<Connection, Unanswered> {
+async fn connect_collector(destination: &SpanDestination) -> Result<CollectorConnection, ExportError> {
     let endpoint = &destination.endpoint;
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    let addresses = lookup(&endpoint.host, endpoint.port).await;
-    let addresses = addresses.map_err(|error| Unanswered::Lookup(endpoint.host.clone(), error))?;
+    let addresses = lookup_collector(&endpoint.host, endpoint.port).await;
+    let addresses = addresses.map_err(|error| ExportError::Lookup(endpoint.host.clone(), error))?;
     for address in addresses {
         match TcpStream::connect(address).await {
-            Ok(stream) => return handshake(destination, stream).await,
+            Ok(stream) => return open_collector_connection(destination, stream).await,
             Err(error) => last = error,
         }
     }
-    Err(Unanswered::Connect(last))
+    Err(ExportError::Connect(last))
 }
 
-async fn handshake(destination: &Destination, stream: TcpStream) -> Result<Connection, Unanswered> {
+async fn open_collector_connection(
+    destination: &SpanDestination,
+    stream: TcpStream,
+) -> Result<CollectorConnection, ExportError> {
     // A small batch is one segment, and its answer is waited for.
     let _ = stream.set_nodelay(true);
     let host = &destination.endpoint.host;
-    let stream: Box<dyn Stream> = match &destination.tls {
+    let stream: Box<dyn CollectorStream> = match &destination.tls {
         None => Box::new(stream),
         Some(tls) => {
-            let name = ServerName::try_from(host.clone()).map_err(|_| Unanswered::Name(host.clone()))?;
+            let name = ServerName::try_from(host.clone()).map_err(|_| ExportError::Name(host.clone()))?;
             let connector = TlsConnector::from(tls.config.clone());
-            Box::new(connector.connect(name, stream).await.map_err(Unanswered::Tls)?)
+            Box::new(connector.connect(name, stream).await.map_err(ExportError::Tls)?)
         }
     };
     let mut driver = JoinSet::new();
@@ -344,19 +353,19 @@ async fn handshake(destination: &Destination, stream: TcpStream) -> Result<Conne
         TraceProtocol::Http => {
             let mut builder = http1::Builder::new();
             builder.max_buf_size(MAX_HEADER);
-            let (sender, connection) = builder.handshake(stream).await.map_err(Unanswered::Http)?;
+            let (sender, connection) = builder.handshake(stream).await.map_err(ExportError::Http)?;
             driver.spawn(async move { drop(connection.await) });
             RequestSender::Http1(sender)
         }
         TraceProtocol::Grpc => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_LIST);
-            let (sender, connection) = builder.handshake(stream).await.map_err(Unanswered::Http)?;
+            let (sender, connection) = builder.handshake(stream).await.map_err(ExportError::Http)?;
             driver.spawn(async move { drop(connection.await) });
             RequestSender::Http2(sender)
         }
     };
-    Ok(Connection { sender, _driver: driver })
+    Ok(CollectorConnection { sender, _driver: driver })
 }
 
 /// [`MAX_HEADER`] as HTTP/2 has it.
@@ -364,7 +373,7 @@ const MAX_HEADER_LIST: u32 = 64 * 1024;
 
 /// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that
 /// nothing has to wait for.
-async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+async fn lookup_collector(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
@@ -394,7 +403,7 @@ mod tests {
             ("soon", None),
         ] {
             let value = HeaderValue::from_static(value);
-            assert_eq!(retry_after(&value, now), expected.map(Duration::from_secs), "{value:?}");
+            assert_eq!(retry_after_delay(&value, now), expected.map(Duration::from_secs), "{value:?}");
         }
     }
 
@@ -402,17 +411,17 @@ mod tests {
     fn an_answers_status_decides() {
         let outcome = |status: u16| http_outcome(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), b"");
         for status in [200, 202, 204] {
-            assert_eq!(outcome(status), Exported::Accepted(PartialSuccess::default()));
+            assert_eq!(outcome(status), ExportOutcome::Accepted(PartialSuccess::default()));
         }
         for status in [429, 502, 503, 504] {
-            assert!(matches!(outcome(status), Exported::Again { .. }), "{status}");
+            assert!(matches!(outcome(status), ExportOutcome::Again { .. }), "{status}");
         }
         for status in [301, 302, 307, 400, 401, 404, 413, 500, 501] {
-            assert!(matches!(outcome(status), Exported::Refused(_)), "{status}");
+            assert!(matches!(outcome(status), ExportOutcome::Refused(_)), "{status}");
         }
         let text = Response::builder().header("content-type", "text/plain; charset=utf-8").body(()).unwrap();
         let refused = http_outcome(StatusCode::UNAUTHORIZED, text.headers(), b"no\x1b token");
-        assert_eq!(refused, Exported::Refused("answered 401 Unauthorized: no  token".into()));
+        assert_eq!(refused, ExportOutcome::Refused("answered 401 Unauthorized: no  token".into()));
     }
 
     #[test]
@@ -422,13 +431,16 @@ mod tests {
                 fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
             grpc_outcome(StatusCode::from_u16(status).unwrap(), &fields.collect(), b"\0\0\0\0\0")
         };
-        assert_eq!(outcome(200, &[("grpc-status", "0")]), Exported::Accepted(PartialSuccess::default()));
+        assert_eq!(outcome(200, &[("grpc-status", "0")]), ExportOutcome::Accepted(PartialSuccess::default()));
         let unavailable = outcome(200, &[("grpc-status", "14"), ("grpc-message", "try%20later")]);
-        assert_eq!(unavailable, Exported::Again { after: None, problem: "answered gRPC status 14: try later".into() });
-        assert!(matches!(outcome(200, &[("grpc-status", "8")]), Exported::Refused(_)));
-        assert!(matches!(outcome(200, &[("grpc-status", "16")]), Exported::Refused(_)));
-        assert!(matches!(outcome(200, &[]), Exported::Again { .. }), "it broke off");
-        assert!(matches!(outcome(503, &[]), Exported::Again { .. }));
-        assert!(matches!(outcome(404, &[]), Exported::Refused(_)));
+        assert_eq!(
+            unavailable,
+            ExportOutcome::Again { after: None, problem: "answered gRPC status 14: try later".into() }
+        );
+        assert!(matches!(outcome(200, &[("grpc-status", "8")]), ExportOutcome::Refused(_)));
+        assert!(matches!(outcome(200, &[("grpc-status", "16")]), ExportOutcome::Refused(_)));
+        assert!(matches!(outcome(200, &[]), ExportOutcome::Again { .. }), "it broke off");
+        assert!(matches!(outcome(503, &[]), ExportOutcome::Again { .. }));
+        assert!(matches!(outcome(404, &[]), ExportOutcome::Refused(_)));
     }
 }

@@ -15,4 +15,4 @@ pub struct CollectorState {
 }
 
 /// What is known of the collector, written by the exporter.
-pub(super) type Board = Arc<Mutex<CollectorState>>;
+pub(super) type SharedCollectorState = Arc<Mutex<CollectorState>>;

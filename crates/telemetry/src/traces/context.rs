@@ -4,7 +4,7 @@ use litequic_config::Fraction;
 use litequic_exchange::{RequestTrace, SpanId, TraceFlags, TraceId, Traceparent};
 
 /// Bits of a trace ID that decide, the last ones: those that `random` promises (Trace Context, level 2, §3.2.2.5.2).
-const BITS: u32 = 56;
+const RANDOM_BITS: u32 = 56;
 
 /// The share of traces that are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,22 +15,22 @@ pub(super) struct Sampler {
 
 impl Sampler {
     pub(super) fn new(ratio: Fraction) -> Self {
-        let all = 1_u128 << BITS;
+        let all = 1_u128 << RANDOM_BITS;
         let rejected = all - all * u128::from(ratio.0.min(Fraction::ALL.0)) / u128::from(Fraction::ALL.0);
         Self { threshold: u64::try_from(rejected).unwrap_or(u64::MAX) }
     }
 
     /// Whether the trace is sampled.
-    pub(super) fn takes(self, trace_id: TraceId) -> bool {
+    pub(super) fn samples_trace(self, trace_id: TraceId) -> bool {
         let last = trace_id.bytes().last_chunk::<8>().map_or(0, |last| u64::from_be_bytes(*last));
-        (last & ((1 << BITS) - 1)) >= self.threshold
+        (last & ((1 << RANDOM_BITS) - 1)) >= self.threshold
     }
 }
 
 /// The trace of a request whose `request_id` litequic or a trusted proxy has made; without one of a trace's form it has
 /// the ID `own`. With `counts`, what the client's `traceparent` says is followed; otherwise a new trace has a
 /// link to it.
-pub(super) fn decide(
+pub(super) fn decide_trace(
     traceparent: Option<Traceparent>,
     counts: bool,
     request_id: &[u8],
@@ -47,7 +47,7 @@ pub(super) fn decide(
             // One number for the log, the error page and the trace.
             let given = if own.digits() == *request_id { None } else { TraceId::parse(request_id) };
             let trace_id = given.unwrap_or(own);
-            let flags = TraceFlags::new(sampler.takes(trace_id), true);
+            let flags = TraceFlags::new(sampler.samples_trace(trace_id), true);
             RequestTrace { trace_id, span_id, parent_id: None, flags, link, attempts }
         }
     }
@@ -76,48 +76,48 @@ mod tests {
             (0x0080_0000_0000_0000, true),
             (0x00ff_ffff_ffff_ffff, true),
         ] {
-            assert_eq!(half.takes(trace_id(last)), taken, "{last:x}");
-            assert!(Sampler::new(Fraction::ALL).takes(trace_id(last)));
-            assert!(!Sampler::new(Fraction(0)).takes(trace_id(last)));
+            assert_eq!(half.samples_trace(trace_id(last)), taken, "{last:x}");
+            assert!(Sampler::new(Fraction::ALL).samples_trace(trace_id(last)));
+            assert!(!Sampler::new(Fraction(0)).samples_trace(trace_id(last)));
         }
     }
 
     #[test]
     fn a_parent_counts_or_is_linked() {
         let parent = format!("00-{ID}-00f067aa0ba902b7-01");
-        let parent = Traceparent::parse(parent.as_bytes()).unwrap();
+        let parent = Traceparent::parse_traceparent(parent.as_bytes()).unwrap();
         let none = Sampler::new(Fraction(0));
         let own = TraceId::random();
         let id = own.to_string();
 
-        let followed = decide(Some(parent), true, id.as_bytes(), own, none);
+        let followed = decide_trace(Some(parent), true, id.as_bytes(), own, none);
         assert_eq!((followed.trace_id, followed.parent_id), (parent.trace_id, Some(parent.parent_id)));
-        assert!(followed.flags.is_sampled() && followed.continues() && followed.link.is_none());
+        assert!(followed.flags.is_sampled() && followed.is_continued() && followed.link.is_none());
         assert_ne!(followed.span_id, parent.parent_id);
 
-        let linked = decide(Some(parent), false, id.as_bytes(), own, none);
+        let linked = decide_trace(Some(parent), false, id.as_bytes(), own, none);
         assert_eq!((linked.trace_id, linked.parent_id, linked.link), (own, None, Some(parent)));
-        assert!(!linked.flags.is_sampled() && linked.flags.is_random() && !linked.continues());
+        assert!(!linked.flags.is_sampled() && linked.flags.is_random() && !linked.is_continued());
     }
 
     #[test]
     fn a_trace_that_begins_here_has_the_requests_id_if_it_is_one() {
         let (all, own) = (Sampler::new(Fraction::ALL), TraceId::random());
         for id in ["", "abc", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736"] {
-            assert_eq!(decide(None, true, id.as_bytes(), own, all).trace_id, own, "{id}");
+            assert_eq!(decide_trace(None, true, id.as_bytes(), own, all).trace_id, own, "{id}");
         }
-        assert_eq!(decide(None, true, ID.as_bytes(), own, all).trace_id.to_string(), ID);
+        assert_eq!(decide_trace(None, true, ID.as_bytes(), own, all).trace_id.to_string(), ID);
     }
 
     proptest! {
         /// Against the fraction that the bits are.
         #[test]
         fn a_ratio_takes_its_share(ratio in 0u32..=1_000_000, last: u64) {
-            let part = (last & ((1 << BITS) - 1)) as f64 / (1_u64 << BITS) as f64;
+            let part = (last & ((1 << RANDOM_BITS) - 1)) as f64 / (1_u64 << RANDOM_BITS) as f64;
             let wanted = 1.0 - f64::from(ratio) / 1e6;
             // A double has three bits less.
             if (part - wanted).abs() > 1e-12 {
-                prop_assert_eq!(Sampler::new(Fraction(ratio)).takes(trace_id(last)), part > wanted);
+                prop_assert_eq!(Sampler::new(Fraction(ratio)).samples_trace(trace_id(last)), part > wanted);
             }
         }
     }

@@ -2,10 +2,10 @@
 //! as the collector asks for it.
 
 use super::CollectorState;
-use super::collector::{Connection, ExportBody, Exported, export};
-use super::collector_state::Board;
+use super::collector::{CollectorConnection, ExportBody, ExportOutcome, export_spans};
+use super::collector_state::SharedCollectorState;
 use super::metrics::ExportMetrics;
-use super::setting::Destination;
+use super::setting::SpanDestination;
 use crate::{Exemplar, Exemplars};
 use bytes::Bytes;
 use litequic_config::TraceProtocol;
@@ -24,39 +24,39 @@ use tokio::{
 };
 
 /// Bytes of spans that wait at most: some seconds of a collector that does not answer.
-pub(super) const MAX_WAITING: u64 = 4 << 20;
+pub(super) const MAX_WAITING_BYTES: u64 = 4 << 20;
 
 /// Bytes of spans in a request at most, but for a single piece. Collectors accept 4 MiB (gRPC's default).
-const MAX_BATCH: usize = 512 * 1024;
+const MAX_BATCH_BYTES: usize = 512 * 1024;
 /// How long spans wait for others.
 const BATCH_TIME: Duration = Duration::from_secs(2);
 /// Delay before the first repetition of a request; each further one has twice that.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay, unless the collector asks for a longer one.
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The longest delay that a collector may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// Spans of a worker.
 #[derive(Debug)]
 pub(super) struct SpanPiece {
-    pub(super) destination: Arc<Destination>,
+    pub(super) destination: Arc<SpanDestination>,
     /// Fields of `ScopeSpans`.
     pub(super) spans: Bytes,
     /// Number of spans.
     pub(super) count: u64,
-    pub(super) noted: Vec<Noted>,
+    pub(super) exemplars: Vec<PendingExemplar>,
 }
 
 /// A histogram whose buckets name a sampled request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Timed {
+pub(super) enum ExemplarHistogram {
     Request,
     Origin,
 }
 
-impl Timed {
-    const fn family(self) -> &'static str {
+impl ExemplarHistogram {
+    const fn histogram_name(self) -> &'static str {
         match self {
             Self::Request => "request_duration_seconds",
             Self::Origin => "origin_duration_seconds",
@@ -66,8 +66,8 @@ impl Timed {
 
 /// A sampled request by its place in a histogram.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Noted {
-    pub(super) timed: Timed,
+pub(super) struct PendingExemplar {
+    pub(super) histogram: ExemplarHistogram,
     pub(super) bucket: usize,
     pub(super) took: Duration,
     pub(super) trace_id: TraceId,
@@ -76,8 +76,8 @@ pub(super) struct Noted {
 
 /// Spans for one destination that wait for others.
 #[derive(Debug)]
-struct Batch {
-    destination: Arc<Destination>,
+struct SpanBatch {
+    destination: Arc<SpanDestination>,
     /// What workers have sent.
     pieces: Vec<Bytes>,
     /// Bytes of all pieces.
@@ -87,15 +87,15 @@ struct Batch {
     due: Instant,
 }
 
-impl Batch {
-    const fn is_full(&self) -> bool {
-        self.bytes >= MAX_BATCH
+impl SpanBatch {
+    const fn is_batch_full(&self) -> bool {
+        self.bytes >= MAX_BATCH_BYTES
     }
 }
 
 /// A request that is being sent, or will be again.
-struct Outgoing {
-    destination: Arc<Destination>,
+struct OutgoingExport {
+    destination: Arc<SpanDestination>,
     message: ExportBody,
     count: u64,
     /// Bytes of the spans in it.
@@ -107,17 +107,17 @@ struct Outgoing {
 }
 
 /// An export that runs: the connection comes back with its outcome.
-type InFlight = Pin<Box<dyn Future<Output = (Option<Connection>, Exported)> + Send>>;
+type ExportInFlight = Pin<Box<dyn Future<Output = (Option<CollectorConnection>, ExportOutcome)> + Send>>;
 
 /// The exporter.
 pub(super) struct Exporter {
     pieces: mpsc::Receiver<SpanPiece>,
     metrics: Arc<ExportMetrics>,
     exemplars: Arc<Exemplars>,
-    board: Board,
-    backlog: VecDeque<Batch>,
-    outgoing: Option<Outgoing>,
-    connection: Option<(Arc<Destination>, Connection)>,
+    collector_state: SharedCollectorState,
+    backlog: VecDeque<SpanBatch>,
+    outgoing: Option<OutgoingExport>,
+    connection: Option<(Arc<SpanDestination>, CollectorConnection)>,
     /// The last export failed.
     is_failing: bool,
     /// The collector rejected spans of the last export.
@@ -131,13 +131,13 @@ impl Exporter {
         pieces: mpsc::Receiver<SpanPiece>,
         metrics: Arc<ExportMetrics>,
         exemplars: Arc<Exemplars>,
-        board: Board,
+        board: SharedCollectorState,
     ) -> Self {
         Self {
             pieces,
             metrics,
             exemplars,
-            board,
+            collector_state: board,
             backlog: VecDeque::new(),
             outgoing: None,
             connection: None,
@@ -148,15 +148,15 @@ impl Exporter {
     }
 
     /// Exports until `stop`, and then what there is, once each.
-    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        let mut in_flight: Option<InFlight> = None;
+    pub(super) async fn run_exporter(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut in_flight: Option<ExportInFlight> = None;
         loop {
             if in_flight.is_none() {
-                self.prepare();
+                self.prepare_export();
                 let now = Instant::now();
                 if let Some(outgoing) = self.outgoing.as_ref().filter(|outgoing| outgoing.at <= now) {
                     let (destination, message) = (Arc::clone(&outgoing.destination), outgoing.message.clone());
-                    in_flight = Some(self.begin(destination, message));
+                    in_flight = Some(self.begin_export(destination, message));
                 }
             }
             if self.is_ending && in_flight.is_none() && self.outgoing.is_none() && self.backlog.is_empty() {
@@ -169,22 +169,22 @@ impl Exporter {
             };
             select! {
                 biased;
-                _ = &mut stop, if !self.is_ending => self.end(),
-                (connection, exported) = running(in_flight.as_mut()) => {
+                _ = &mut stop, if !self.is_ending => self.begin_last_exports(),
+                (connection, exported) = poll_in_flight(in_flight.as_mut()) => {
                     in_flight = None;
-                    self.exported(connection, exported);
+                    self.finish_export(connection, exported);
                 }
-                Some(piece) = self.pieces.recv(), if !self.is_ending => self.add(piece),
-                () = reached(next) => {}
+                Some(piece) = self.pieces.recv(), if !self.is_ending => self.batch_piece(piece),
+                () = sleep_until_some(next) => {}
             }
         }
     }
 
     /// Takes everything that workers have sent; no worker is left.
-    fn end(&mut self) {
+    fn begin_last_exports(&mut self) {
         self.is_ending = true;
         while let Ok(piece) = self.pieces.try_recv() {
-            self.add(piece);
+            self.batch_piece(piece);
         }
         let now = Instant::now();
         if let Some(outgoing) = &mut self.outgoing {
@@ -192,19 +192,19 @@ impl Exporter {
         }
     }
 
-    fn add(&mut self, piece: SpanPiece) {
-        let SpanPiece { destination, spans, count, noted } = piece;
+    fn batch_piece(&mut self, piece: SpanPiece) {
+        let SpanPiece { destination, spans, count, exemplars: noted } = piece;
         let at = SystemTime::now();
-        for Noted { timed, bucket, took, trace_id, span_id } in noted {
+        for PendingExemplar { histogram: timed, bucket, took, trace_id, span_id } in noted {
             let (trace_id, span_id) = (trace_id.to_string(), span_id.to_string());
-            self.exemplars.note(
-                timed.family(),
+            self.exemplars.set_exemplar(
+                timed.histogram_name(),
                 bucket,
                 Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id },
             );
         }
-        let fits = |batch: &&mut Batch| {
-            Arc::ptr_eq(&batch.destination, &destination) && batch.bytes.saturating_add(spans.len()) <= MAX_BATCH
+        let fits = |batch: &&mut SpanBatch| {
+            Arc::ptr_eq(&batch.destination, &destination) && batch.bytes.saturating_add(spans.len()) <= MAX_BATCH_BYTES
         };
         match self.backlog.back_mut().filter(fits) {
             Some(batch) => {
@@ -218,45 +218,46 @@ impl Exporter {
                     complete.due = Instant::now();
                 }
                 let due = Instant::now() + BATCH_TIME;
-                self.backlog.push_back(Batch { destination, bytes: spans.len(), pieces: vec![spans], count, due });
+                self.backlog.push_back(SpanBatch { destination, bytes: spans.len(), pieces: vec![spans], count, due });
             }
         }
     }
 
     /// Makes a request of the first batch, once that is due.
-    fn prepare(&mut self) {
+    fn prepare_export(&mut self) {
         let now = Instant::now();
-        let is_due = |batch: &mut Batch| batch.is_full() || batch.due <= now || self.is_ending;
+        let is_due = |batch: &mut SpanBatch| batch.is_batch_full() || batch.due <= now || self.is_ending;
         if self.outgoing.is_some() {
             return;
         }
         if let Some(batch) = self.backlog.pop_front_if(is_due) {
-            let Batch { destination, pieces, bytes, count, .. } = batch;
-            let (begin, end) = destination.envelope.around(bytes, destination.protocol == TraceProtocol::Grpc);
+            let SpanBatch { destination, pieces, bytes, count, .. } = batch;
+            let (begin, end) = destination.envelope.wrap_spans(bytes, destination.protocol == TraceProtocol::Grpc);
             let message = ExportBody::new(begin, pieces, end);
             let bytes = bytes as u64;
-            self.outgoing = Some(Outgoing { destination, message, count, bytes, delay: FIRST_RETRY, at: now });
+            self.outgoing =
+                Some(OutgoingExport { destination, message, count, bytes, delay: FIRST_RETRY_DELAY, at: now });
         }
     }
 
-    fn begin(&mut self, destination: Arc<Destination>, message: ExportBody) -> InFlight {
+    fn begin_export(&mut self, destination: Arc<SpanDestination>, message: ExportBody) -> ExportInFlight {
         let open = self.connection.take().filter(|(to, _)| Arc::ptr_eq(to, &destination));
-        Box::pin(async move { export(open.map(|(_, open)| open), &destination, message).await })
+        Box::pin(async move { export_spans(open.map(|(_, open)| open), &destination, message).await })
     }
 
     /// Takes note of what became of the request that was sent.
-    fn exported(&mut self, connection: Option<Connection>, exported: Exported) {
+    fn finish_export(&mut self, connection: Option<CollectorConnection>, exported: ExportOutcome) {
         let Some(mut outgoing) = self.outgoing.take() else { return };
         self.connection = connection.map(|open| (Arc::clone(&outgoing.destination), open));
-        let Outgoing { count, bytes, .. } = outgoing;
+        let OutgoingExport { count, bytes, .. } = outgoing;
         let endpoint = &outgoing.destination.endpoint;
         match exported {
-            Exported::Accepted(partial) => {
+            ExportOutcome::Accepted(partial) => {
                 let rejected = partial.rejected.min(count);
                 self.metrics.exports_ok.fetch_add(1, Relaxed);
                 self.metrics.exported.fetch_add(count - rejected, Relaxed);
                 self.metrics.rejected.fetch_add(rejected, Relaxed);
-                self.metrics.waiting.subtract(bytes);
+                self.metrics.waiting.release_bytes(bytes);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(%endpoint, "the collector accepts spans again");
                 }
@@ -267,40 +268,40 @@ impl Exporter {
                 }
                 self.is_rejecting = is_rejecting;
                 let problem = is_rejecting.then(|| format!("{rejected} spans rejected: {message}"));
-                *self.board() = CollectorState { accepted_at: Some(SystemTime::now()), problem };
+                *self.lock_collector_state() = CollectorState { accepted_at: Some(SystemTime::now()), problem };
             }
-            Exported::Again { after, problem } if !self.is_ending => {
+            ExportOutcome::Again { after, problem } if !self.is_ending => {
                 self.metrics.exports_retried.fetch_add(1, Relaxed);
                 let asked = after.unwrap_or_default().min(MAX_RETRY_AFTER);
                 outgoing.at = Instant::now() + outgoing.delay.max(asked);
-                outgoing.delay = outgoing.delay.saturating_mul(2).min(LAST_RETRY);
-                self.failed(&problem, &outgoing);
+                outgoing.delay = outgoing.delay.saturating_mul(2).min(MAX_RETRY_DELAY);
+                self.report_export_failure(&problem, &outgoing);
                 self.outgoing = Some(outgoing);
             }
-            Exported::Again { problem, .. } | Exported::Refused(problem) => {
+            ExportOutcome::Again { problem, .. } | ExportOutcome::Refused(problem) => {
                 self.metrics.exports_failed.fetch_add(1, Relaxed);
                 self.metrics.failed.fetch_add(count, Relaxed);
-                self.metrics.waiting.subtract(bytes);
-                self.failed(&problem, &outgoing);
+                self.metrics.waiting.release_bytes(bytes);
+                self.report_export_failure(&problem, &outgoing);
             }
         }
     }
 
     /// Reports that an export failed, once until one succeeds.
-    fn failed(&mut self, problem: &str, outgoing: &Outgoing) {
+    fn report_export_failure(&mut self, problem: &str, outgoing: &OutgoingExport) {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(endpoint = %outgoing.destination.endpoint, error = problem, "cannot export spans");
         }
-        self.board().problem = Some(problem.to_owned());
+        self.lock_collector_state().problem = Some(problem.to_owned());
     }
 
-    fn board(&self) -> MutexGuard<'_, CollectorState> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_collector_state(&self) -> MutexGuard<'_, CollectorState> {
+        self.collector_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The outcome of an export, if one runs.
-async fn running(in_flight: Option<&mut InFlight>) -> (Option<Connection>, Exported) {
+async fn poll_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<CollectorConnection>, ExportOutcome) {
     match in_flight {
         Some(in_flight) => in_flight.await,
         None => pending().await,
@@ -308,7 +309,7 @@ async fn running(in_flight: Option<&mut InFlight>) -> (Option<Connection>, Expor
 }
 
 /// Waits until `at`, if that is a time.
-async fn reached(at: Option<Instant>) {
+async fn sleep_until_some(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => pending().await,
@@ -317,7 +318,7 @@ async fn reached(at: Option<Instant>) {
 
 /// The way from workers to the exporter.
 #[derive(Debug, Clone)]
-pub(super) struct Queue {
+pub(super) struct SpanQueue {
     pub(super) pieces: mpsc::Sender<SpanPiece>,
     pub(super) metrics: Arc<ExportMetrics>,
 }

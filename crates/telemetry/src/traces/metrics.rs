@@ -1,6 +1,6 @@
 //! Metrics of traces.
 
-use crate::{Counter, Family, Group, Sample, Value, metrics};
+use crate::{Counter, Family, Group, Sample, SampleValue, metrics};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Spans by their fate, which workers and the exporter count.
@@ -34,26 +34,26 @@ metrics! {
         }
         + with {
             /// Bytes of spans between workers and the collector.
-            pub waiting: Waiting,
+            pub waiting: WaitingSpanBytes,
         }
     }
 }
 
 /// Bytes of spans that workers have sent and the collector has not accepted. Several threads write it.
 #[derive(Debug, Default)]
-pub struct Waiting(AtomicU64);
+pub struct WaitingSpanBytes(AtomicU64);
 
-impl Waiting {
+impl WaitingSpanBytes {
     /// Adds `bytes`, unless there would be more than `most`. Returns whether they were added.
-    pub(super) fn add(&self, bytes: u64, most: u64) -> bool {
+    pub(super) fn reserve_bytes(&self, bytes: u64, most: u64) -> bool {
         let fits = self.0.fetch_add(bytes, Relaxed).saturating_add(bytes) <= most;
         if !fits {
-            self.subtract(bytes);
+            self.release_bytes(bytes);
         }
         fits
     }
 
-    pub(super) fn subtract(&self, bytes: u64) {
+    pub(super) fn release_bytes(&self, bytes: u64) {
         self.0.fetch_sub(bytes, Relaxed);
     }
 
@@ -63,10 +63,10 @@ impl Waiting {
     }
 }
 
-impl Group for Waiting {
+impl Group for WaitingSpanBytes {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let help = "Bytes of spans that wait for the collector.";
         let family = Family { name: "spans_waiting_bytes", help };
-        see(Sample { family, labels: Vec::new(), note: "At most 4 MiB.", value: Value::Gauge(self.get()) });
+        see(Sample { family, labels: Vec::new(), note: "At most 4 MiB.", value: SampleValue::Gauge(self.get()) });
     }
 }

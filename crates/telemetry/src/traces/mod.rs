@@ -18,7 +18,7 @@ mod span;
 mod tracing;
 
 pub use collector_state::CollectorState;
-pub use metrics::{ExportMetrics, SpanMetrics, Waiting};
-pub use recorder::{SpanFlusher, SpansOfWorker};
+pub use metrics::{ExportMetrics, SpanMetrics, WaitingSpanBytes};
+pub use recorder::{SpanFlusher, WorkerSpans};
 pub use setting::CollectorTls;
 pub use tracing::Tracing;

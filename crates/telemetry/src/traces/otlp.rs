@@ -25,59 +25,59 @@ const SCHEMA_URL: u32 = 3;
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// Bytes before a gRPC message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+const GRPC_PREFIX_BYTES: usize = 5;
 /// Characters of a collector's message that are kept.
-const MAX_MESSAGE: usize = 200;
+const MAX_MESSAGE_CHARACTERS: usize = 200;
 
 /// The parts of a request that are the same for all spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Envelope {
+pub(super) struct ExportEnvelope {
     /// `ResourceSpans.resource`, as a field.
     resource: Vec<u8>,
     /// `ScopeSpans.scope`, as a field.
     scope: Vec<u8>,
 }
 
-impl Envelope {
+impl ExportEnvelope {
     pub(super) fn new(config: &Traces) -> Self {
         let mut attributes = Vec::new();
         let own = [("service.name", &*config.service_name), ("service.version", env!("CARGO_PKG_VERSION"))];
         let is_own = |name: &str| config.attributes.iter().any(|(given, _)| given == name);
         for (name, value) in own.into_iter().filter(|(name, _)| !is_own(name)) {
-            attribute::of_resource(&mut attributes, ATTRIBUTES, name, value);
+            attribute::append_resource_attribute(&mut attributes, ATTRIBUTES, name, value);
         }
         for (name, value) in &config.attributes {
-            attribute::of_resource(&mut attributes, ATTRIBUTES, name, value);
+            attribute::append_resource_attribute(&mut attributes, ATTRIBUTES, name, value);
         }
         let mut resource = Vec::new();
-        pb::bytes(&mut resource, RESOURCE, &attributes);
+        pb::write_bytes_field(&mut resource, RESOURCE, &attributes);
         let mut inner = Vec::new();
-        pb::bytes(&mut inner, SCOPE_NAME, b"litequic");
-        pb::bytes(&mut inner, SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
+        pb::write_bytes_field(&mut inner, SCOPE_NAME, b"litequic");
+        pb::write_bytes_field(&mut inner, SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
         let mut scope = Vec::new();
-        pb::bytes(&mut scope, SCOPE, &inner);
+        pb::write_bytes_field(&mut scope, SCOPE, &inner);
         Self { resource, scope }
     }
 
     /// The beginning and the end of an `ExportTraceServiceRequest` around `spans` bytes, which are fields of
     /// `ScopeSpans`; with the prefix of gRPC if `is_grpc`.
-    pub(super) fn around(&self, spans: usize, is_grpc: bool) -> (Vec<u8>, Vec<u8>) {
+    pub(super) fn wrap_spans(&self, spans: usize, is_grpc: bool) -> (Vec<u8>, Vec<u8>) {
         let field = |length: usize| pb::field_length(length);
         let scope_spans = self.scope.len() + spans;
         let schema = field(SCHEMA.len());
         let resource_spans = self.resource.len() + field(scope_spans) + schema;
         let message = field(resource_spans);
-        let mut out = Vec::with_capacity(PREFIX + message - spans);
+        let mut out = Vec::with_capacity(GRPC_PREFIX_BYTES + message - spans);
         if is_grpc {
             out.push(0);
             out.extend_from_slice(&u32::try_from(message).unwrap_or(u32::MAX).to_be_bytes());
         }
-        pb::head(&mut out, RESOURCE_SPANS, resource_spans);
+        pb::write_field_head(&mut out, RESOURCE_SPANS, resource_spans);
         out.extend_from_slice(&self.resource);
-        pb::head(&mut out, SCOPE_SPANS, scope_spans);
+        pb::write_field_head(&mut out, SCOPE_SPANS, scope_spans);
         out.extend_from_slice(&self.scope);
         let mut end = Vec::with_capacity(schema);
-        pb::bytes(&mut end, SCHEMA_URL, SCHEMA.as_bytes());
+        pb::write_bytes_field(&mut end, SCHEMA_URL, SCHEMA.as_bytes());
         (out, end)
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn partial_success(answer: &[u8]) -> PartialSuccess {
             match (field, value) {
                 // A negative count is none.
                 (1, FieldValue::Number(count)) => partial.rejected = u64::try_from(count.cast_signed()).unwrap_or(0),
-                (2, FieldValue::Bytes(text)) => partial.message = message(text),
+                (2, FieldValue::Bytes(text)) => partial.message = printable_message(text),
                 _ => {}
             }
         }
@@ -107,16 +107,16 @@ pub(super) fn partial_success(answer: &[u8]) -> PartialSuccess {
 }
 
 /// The message of a gRPC answer's first frame; `None` if it is compressed, or not all of it came.
-pub(super) fn unframed(answer: &[u8]) -> Option<&[u8]> {
-    let (prefix, rest) = answer.split_first_chunk::<PREFIX>()?;
+pub(super) fn grpc_payload(answer: &[u8]) -> Option<&[u8]> {
+    let (prefix, rest) = answer.split_first_chunk::<GRPC_PREFIX_BYTES>()?;
     let [0, length @ ..] = *prefix else { return None };
     rest.get(..usize::try_from(u32::from_be_bytes(length)).ok()?)
 }
 
 /// A collector's words for the log and `/status`: printable, and not too many.
-pub(super) fn message(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text.get(..4 * MAX_MESSAGE).unwrap_or(text));
-    text.trim().chars().take(MAX_MESSAGE).map(|one| if one.is_control() { ' ' } else { one }).collect()
+pub(super) fn printable_message(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text.get(..4 * MAX_MESSAGE_CHARACTERS).unwrap_or(text));
+    text.trim().chars().take(MAX_MESSAGE_CHARACTERS).map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
 /// The value of `grpc-message`, which is percent-encoded (gRPC over HTTP/2, Responses).
@@ -132,18 +132,18 @@ pub(super) fn grpc_message(value: &[u8]) -> String {
         bytes.push(byte);
         rest = more;
     }
-    message(&bytes)
+    printable_message(&bytes)
 }
 
 /// Base64 as gRPC has it in binary metadata: with or without padding.
-const BINARY: GeneralPurpose = GeneralPurpose::new(
+const METADATA_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 /// The delay of the `google.rpc.RetryInfo` among the details of `grpc-status-details-bin`, if there is one.
 pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
-    let status = BINARY.decode(details).ok()?;
+    let status = METADATA_BASE64.decode(details).ok()?;
     let inner = |message: &'_ [u8], wanted: u64| -> Vec<Vec<u8>> {
         let fields = FieldReader(message);
         let wanted = fields.filter_map(|(field, value)| match value {
@@ -203,17 +203,17 @@ mod tests {
 
     fn retry_details(seconds: u64, nanoseconds: u64) -> Vec<u8> {
         let (mut delay, mut info, mut any, mut status) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        pb::number(&mut delay, 1, seconds);
-        pb::number(&mut delay, 2, nanoseconds);
-        pb::bytes(&mut info, 1, &delay);
-        pb::bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
-        pb::bytes(&mut any, 2, &info);
-        pb::number(&mut status, 1, 8);
+        pb::write_number_field(&mut delay, 1, seconds);
+        pb::write_number_field(&mut delay, 2, nanoseconds);
+        pb::write_bytes_field(&mut info, 1, &delay);
+        pb::write_bytes_field(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
+        pb::write_bytes_field(&mut any, 2, &info);
+        pb::write_number_field(&mut status, 1, 8);
         let mut other = Vec::new();
-        pb::bytes(&mut other, 1, b"type.googleapis.com/google.rpc.ErrorInfo");
-        pb::bytes(&mut status, 3, &other);
-        pb::bytes(&mut status, 3, &any);
-        BINARY.encode(status).into_bytes()
+        pb::write_bytes_field(&mut other, 1, b"type.googleapis.com/google.rpc.ErrorInfo");
+        pb::write_bytes_field(&mut status, 3, &other);
+        pb::write_bytes_field(&mut status, 3, &any);
+        METADATA_BASE64.encode(status).into_bytes()
     }
 
     #[test]
@@ -236,24 +236,24 @@ mod tests {
     #[test]
     fn a_collectors_words_are_printable_and_few() {
         assert_eq!(grpc_message(b"no%20span%0Aat all %zz %4"), "no span at all %zz %4");
-        assert_eq!(message(&[b'a'; 5000]).len(), MAX_MESSAGE);
-        assert_eq!(message("ö\u{1b}[2J\n".as_bytes()), "ö [2J");
+        assert_eq!(printable_message(&[b'a'; 5000]).len(), MAX_MESSAGE_CHARACTERS);
+        assert_eq!(printable_message("ö\u{1b}[2J\n".as_bytes()), "ö [2J");
     }
 
     #[test]
     fn a_partial_success_is_read_as_far_as_it_came() {
         let (mut inner, mut answer) = (Vec::new(), Vec::new());
-        pb::number(&mut inner, 1, 7);
-        pb::bytes(&mut inner, 2, b"too old");
-        pb::bytes(&mut answer, 1, &inner);
+        pb::write_number_field(&mut inner, 1, 7);
+        pb::write_bytes_field(&mut inner, 2, b"too old");
+        pb::write_bytes_field(&mut answer, 1, &inner);
         let expected = PartialSuccess { rejected: 7, message: "too old".into() };
         assert_eq!(partial_success(&answer), expected);
         assert_eq!(partial_success(&answer[..4]), PartialSuccess::default());
         assert_eq!(partial_success(b"<html>"), PartialSuccess::default());
         let mut framed = vec![0, 0, 0, 0, u8::try_from(answer.len()).unwrap()];
         framed.extend_from_slice(&answer);
-        assert_eq!(unframed(&framed).map(partial_success), Some(expected));
-        assert_eq!((unframed(&framed[..10]), unframed(b"\x01\0\0\0\0"), unframed(b"")), (None, None, None));
+        assert_eq!(grpc_payload(&framed).map(partial_success), Some(expected));
+        assert_eq!((grpc_payload(&framed[..10]), grpc_payload(b"\x01\0\0\0\0"), grpc_payload(b"")), (None, None, None));
     }
 
     proptest! {
@@ -262,7 +262,7 @@ mod tests {
             partial_success(&answer);
             retry_info(&answer);
             grpc_message(&answer);
-            unframed(&answer);
+            grpc_payload(&answer);
         }
     }
 }

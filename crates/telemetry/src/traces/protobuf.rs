@@ -12,7 +12,7 @@ const FIXED32: u8 = 5;
 
 /// Appends `value` in groups of seven bits.
 #[inline]
-pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -34,57 +34,57 @@ pub(super) const fn small_tag(field: u32, wire: u8) -> u8 {
 }
 
 #[inline]
-fn tag(out: &mut Vec<u8>, field: u32, wire: u8) {
+fn write_tag(out: &mut Vec<u8>, field: u32, wire: u8) {
     if field < 16 {
         return out.push(small_tag(field, wire));
     }
-    varint(out, u64::from(field) << 3 | u64::from(wire));
+    write_varint(out, u64::from(field) << 3 | u64::from(wire));
 }
 
 /// Appends a number.
 #[inline]
-pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
-    tag(out, field, VARINT);
-    varint(out, value);
+pub(super) fn write_number_field(out: &mut Vec<u8>, field: u32, value: u64) {
+    write_tag(out, field, VARINT);
+    write_varint(out, value);
 }
 
 /// Appends eight bytes.
 #[inline]
-pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: u64) {
-    tag(out, field, FIXED64);
+pub(super) fn write_fixed64_field(out: &mut Vec<u8>, field: u32, value: u64) {
+    write_tag(out, field, FIXED64);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Appends four bytes.
-pub(super) fn fixed32(out: &mut Vec<u8>, field: u32, value: u32) {
-    tag(out, field, FIXED32);
+pub(super) fn write_fixed32_field(out: &mut Vec<u8>, field: u32, value: u32) {
+    write_tag(out, field, FIXED32);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Appends a string, bytes, or a message that is written already.
-pub(super) fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    head(out, field, value.len());
+pub(super) fn write_bytes_field(out: &mut Vec<u8>, field: u32, value: &[u8]) {
+    write_field_head(out, field, value.len());
     out.extend_from_slice(value);
 }
 
 /// Appends a few bytes, whose number is known while compiling.
 #[inline]
-pub(super) fn array<const N: usize>(out: &mut Vec<u8>, field: u32, value: &[u8; N]) {
-    head(out, field, N);
+pub(super) fn write_array_field<const N: usize>(out: &mut Vec<u8>, field: u32, value: &[u8; N]) {
+    write_field_head(out, field, N);
     out.extend_from_slice(value);
 }
 
 /// Appends a string that is `parts` one after the other.
-pub(super) fn joined(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
-    head(out, field, parts.iter().map(|part| part.len()).sum());
+pub(super) fn write_joined_field(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
+    write_field_head(out, field, parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// Appends what stands before `length` bytes of a string, of bytes or of a message.
 #[inline]
-pub(super) fn head(out: &mut Vec<u8>, field: u32, length: usize) {
-    tag(out, field, BYTES);
-    varint(out, length as u64);
+pub(super) fn write_field_head(out: &mut Vec<u8>, field: u32, length: usize) {
+    write_tag(out, field, BYTES);
+    write_varint(out, length as u64);
 }
 
 /// Bytes of a field with a number below 16 and `length` bytes of content.
@@ -107,7 +107,7 @@ pub(super) enum FieldValue<'a> {
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
-    fn varint(&mut self) -> Option<u64> {
+    fn read_varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for (n, byte) in self.0.iter().enumerate().take(MAX_VARINT) {
             value |= u64::from(byte & 0x7f).checked_shl(7 * u32::try_from(n).ok()?)?;
@@ -119,7 +119,7 @@ impl<'a> FieldReader<'a> {
         None
     }
 
-    fn take(&mut self, length: u64) -> Option<&'a [u8]> {
+    fn take_bytes(&mut self, length: u64) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
         self.0 = rest;
         Some(taken)
@@ -130,15 +130,15 @@ impl<'a> Iterator for FieldReader<'a> {
     type Item = (u64, FieldValue<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let tag = self.varint()?;
+        let tag = self.read_varint()?;
         let value = match (tag & 7) as u8 {
-            VARINT => FieldValue::Number(self.varint()?),
+            VARINT => FieldValue::Number(self.read_varint()?),
             BYTES => {
-                let length = self.varint()?;
-                FieldValue::Bytes(self.take(length)?)
+                let length = self.read_varint()?;
+                FieldValue::Bytes(self.take_bytes(length)?)
             }
-            FIXED64 => self.take(8).map(|_| FieldValue::Fixed)?,
-            FIXED32 => self.take(4).map(|_| FieldValue::Fixed)?,
+            FIXED64 => self.take_bytes(8).map(|_| FieldValue::Fixed)?,
+            FIXED32 => self.take_bytes(4).map(|_| FieldValue::Fixed)?,
             _ => return None,
         };
         Some((tag >> 3, value))
@@ -154,13 +154,13 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(value: u64, text: Vec<u8>, small in 0u32..16) {
             let mut out = Vec::new();
-            varint(&mut out, value);
+            write_varint(&mut out, value);
             prop_assert_eq!(out.len(), varint_length(value));
             out.clear();
-            number(&mut out, 100, value);
-            bytes(&mut out, small + 1, &text);
-            fixed64(&mut out, 3, value);
-            fixed32(&mut out, 4, 7);
+            write_number_field(&mut out, 100, value);
+            write_bytes_field(&mut out, small + 1, &text);
+            write_fixed64_field(&mut out, 3, value);
+            write_fixed32_field(&mut out, 4, 7);
             let read: Vec<_> = FieldReader(&out).collect();
             let expected = [
                 (100, FieldValue::Number(value)),
@@ -170,7 +170,7 @@ mod tests {
             ];
             prop_assert_eq!(read, expected);
             let mut field = Vec::new();
-            bytes(&mut field, 15, &text);
+            write_bytes_field(&mut field, 15, &text);
             prop_assert_eq!(field.len(), field_length(text.len()));
         }
 

@@ -3,17 +3,17 @@
 
 use super::{
     context,
-    exporter::{MAX_WAITING, Noted, Queue, SpanPiece, Timed},
+    exporter::{ExemplarHistogram, MAX_WAITING_BYTES, PendingExemplar, SpanPiece, SpanQueue},
     metrics::SpanMetrics,
-    setting::{InForce, Setting},
+    setting::{CurrentTraceSetting, TraceSetting},
     span::{self, EndedRequest},
 };
 use crate::Histogram;
 use arc_swap::Cache;
 use bytes::Bytes;
-use litequic_base::rate::Bucket;
+use litequic_base::rate::TokenBucket;
 use litequic_exchange::{
-    self as exchange, Facts, RequestText, RequestTrace, SpanId, TraceFlags, TraceId, TraceStart, Tracer,
+    self as exchange, RecordedFacts, RequestText, RequestTrace, SpanId, TraceFlags, TraceId, TraceStart, Tracer,
 };
 use std::{
     cell::RefCell,
@@ -25,207 +25,213 @@ use std::{
 };
 
 /// Bytes of spans that are sent at once; fewer are sent at every [`SpanFlusher::flush`].
-const PIECE: usize = 16 * 1024;
+const PIECE_BYTES: usize = 16 * 1024;
 /// Bytes that the spans of a request take rarely more than.
-const LARGE: usize = 2 * 1024;
+const USUAL_REQUEST_BYTES: usize = 2 * 1024;
 /// What `traces.max_per_second` permits at once: the worth of a second.
-const BURST: Duration = Duration::from_secs(1);
+const RATE_BURST: Duration = Duration::from_secs(1);
 
 /// A worker's part before its thread began.
-pub struct SpansOfWorker {
-    now: InForce,
-    queue: Queue,
+pub struct WorkerSpans {
+    now: CurrentTraceSetting,
+    queue: SpanQueue,
     metrics: Arc<SpanMetrics>,
 }
 
-impl SpansOfWorker {
-    pub(super) const fn new(now: InForce, queue: Queue, metrics: Arc<SpanMetrics>) -> Self {
+impl WorkerSpans {
+    pub(super) const fn new(now: CurrentTraceSetting, queue: SpanQueue, metrics: Arc<SpanMetrics>) -> Self {
         Self { now, queue, metrics }
     }
 
     /// On the worker's thread.
-    pub fn tracer(self) -> (impl Tracer + 'static, SpanFlusher) {
+    pub fn into_tracer(self) -> (impl Tracer + 'static, SpanFlusher) {
         let Self { now, queue, metrics } = self;
-        let recorder = Recorder { now: Cache::new(now), queue, metrics, unsent: None, scratch: Vec::new() };
+        let recorder = SpanRecorder { now: Cache::new(now), queue, metrics, unsent: None, scratch: Vec::new() };
         let recorder = Rc::new(RefCell::new(recorder));
         (WorkerTracer(Rc::clone(&recorder)), SpanFlusher(recorder))
     }
 }
 
 /// A worker's spans.
-struct Recorder {
-    now: Cache<InForce, Option<Arc<Setting>>>,
-    queue: Queue,
+struct SpanRecorder {
+    now: Cache<CurrentTraceSetting, Option<Arc<TraceSetting>>>,
+    queue: SpanQueue,
     metrics: Arc<SpanMetrics>,
-    unsent: Option<Unsent>,
+    unsent: Option<UnsentSpans>,
     /// Memory for a span that is being written.
     scratch: Vec<u8>,
 }
 
 /// Spans by a setting that were not sent yet.
-struct Unsent {
-    setting: Arc<Setting>,
+struct UnsentSpans {
+    setting: Arc<TraceSetting>,
     spans: Vec<u8>,
     count: u32,
-    noted: Vec<Noted>,
-    rate: Bucket,
+    exemplars: Vec<PendingExemplar>,
+    rate: TokenBucket,
 }
 
-impl Recorder {
+impl SpanRecorder {
     /// By the setting in force. Spans by the former one are sent first.
-    fn follow(&mut self) -> Option<&mut Unsent> {
+    fn follow_trace_setting(&mut self) -> Option<&mut UnsentSpans> {
         let now = self.now.load();
         let follows = match (now, &self.unsent) {
             (Some(now), Some(before)) => Arc::ptr_eq(now, &before.setting),
             (now, before) => now.is_none() && before.is_none(),
         };
         if !follows {
-            let next = now.as_ref().map(|setting| Unsent {
+            let next = now.as_ref().map(|setting| UnsentSpans {
                 setting: Arc::clone(setting),
                 spans: Vec::new(),
                 count: 0,
-                noted: Vec::new(),
-                rate: Bucket::with_burst(setting.max_per_second, BURST),
+                exemplars: Vec::new(),
+                rate: TokenBucket::with_burst(setting.max_per_second, RATE_BURST),
             });
             if let Some(mut before) = mem::replace(&mut self.unsent, next) {
-                before.send(&self.queue, &self.metrics);
+                before.send_spans(&self.queue, &self.metrics);
             }
         }
         self.unsent.as_mut()
     }
 
-    fn decide(&mut self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
-        let Unsent { setting, rate, .. } = self.follow()?;
-        let traceparent = facts.traceparent();
-        let counts = setting.follows(facts.client.address.ip());
-        let request_id = facts.text(RequestText::RequestId);
-        let mut trace = context::decide(traceparent, counts, request_id, own, setting.sampler);
-        if trace.flags.is_sampled() && !rate.take_if_there(facts.started) {
+    fn decide_request_trace(&mut self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace> {
+        let UnsentSpans { setting, rate, .. } = self.follow_trace_setting()?;
+        let traceparent = facts.client_traceparent();
+        let counts = setting.follows_traceparent(facts.client.address.ip());
+        let request_id = facts.request_text(RequestText::RequestId);
+        let mut trace = context::decide_trace(traceparent, counts, request_id, own, setting.sampler);
+        if trace.flags.is_sampled() && !rate.try_take_token(facts.started) {
             trace.flags = TraceFlags::new(false, trace.flags.is_random());
             self.metrics.over_limit.increment();
         }
         Some(trace)
     }
 
-    fn ended(&mut self, facts: &Facts, trace: &RequestTrace) {
+    fn record_request(&mut self, facts: &RecordedFacts, trace: &RequestTrace) {
         if !trace.flags.is_sampled() {
             return;
         }
-        let took = exchange::elapsed(facts.started);
+        let took = exchange::elapsed_since(facts.started);
         // Without traces by now.
-        if self.follow().is_none() {
+        if self.follow_trace_setting().is_none() {
             return;
         }
         let Self { unsent: Some(unsent), queue, metrics, scratch, .. } = self else { return };
-        unsent.add(EndedRequest { facts, trace, took }, scratch, queue, metrics);
+        unsent.append_request(EndedRequest { facts, trace, took }, scratch, queue, metrics);
     }
 
-    fn flush(&mut self) {
-        if self.follow().is_some()
+    fn send_unsent(&mut self) {
+        if self.follow_trace_setting().is_some()
             && let Some(unsent) = &mut self.unsent
         {
-            unsent.send(&self.queue, &self.metrics);
+            unsent.send_spans(&self.queue, &self.metrics);
         }
     }
 }
 
-impl Drop for Recorder {
+impl Drop for SpanRecorder {
     fn drop(&mut self) {
-        self.flush();
+        self.send_unsent();
     }
 }
 
-impl Unsent {
-    fn add(&mut self, request: EndedRequest<'_>, scratch: &mut Vec<u8>, queue: &Queue, metrics: &SpanMetrics) {
+impl UnsentSpans {
+    fn append_request(
+        &mut self,
+        request: EndedRequest<'_>,
+        scratch: &mut Vec<u8>,
+        queue: &SpanQueue,
+        metrics: &SpanMetrics,
+    ) {
         let EndedRequest { facts, trace, took } = request;
         let before = self.spans.len();
-        let count = span::write(&mut self.spans, scratch, request, self.setting.query);
+        let count = span::write_spans(&mut self.spans, scratch, request, self.setting.query);
         // The request's own span was taken when it began.
         if count > 1 {
-            self.rate.take(count.saturating_sub(1), Instant::now());
+            self.rate.take_tokens(count.saturating_sub(1), Instant::now());
         }
-        if self.spans.len() > PIECE && before > 0 {
+        if self.spans.len() > PIECE_BYTES && before > 0 {
             let last = self.spans.split_off(before);
-            self.send(queue, metrics);
+            self.send_spans(queue, metrics);
             self.spans = last;
         }
         self.count = self.count.saturating_add(count);
-        self.note(Timed::Request, took, trace, trace.span_id);
+        self.note_exemplar(ExemplarHistogram::Request, took, trace, trace.span_id);
         if let (Some(origin_time), Some(attempt)) = (facts.origin_time, trace.attempts.last()) {
-            self.note(Timed::Origin, origin_time, trace, attempt.span_id);
+            self.note_exemplar(ExemplarHistogram::Origin, origin_time, trace, attempt.span_id);
         }
-        if self.spans.len() >= PIECE {
-            self.send(queue, metrics);
+        if self.spans.len() >= PIECE_BYTES {
+            self.send_spans(queue, metrics);
         }
     }
 
     /// Notes the newest request of each bucket of a histogram.
-    fn note(&mut self, timed: Timed, took: Duration, trace: &RequestTrace, span_id: SpanId) {
-        let bucket = Histogram::bucket(took);
-        let noted = Noted { timed, bucket, took, trace_id: trace.trace_id, span_id };
-        match self.noted.iter_mut().find(|one| (one.timed, one.bucket) == (timed, bucket)) {
+    fn note_exemplar(&mut self, timed: ExemplarHistogram, took: Duration, trace: &RequestTrace, span_id: SpanId) {
+        let bucket = Histogram::bucket_index(took);
+        let noted = PendingExemplar { histogram: timed, bucket, took, trace_id: trace.trace_id, span_id };
+        match self.exemplars.iter_mut().find(|one| (one.histogram, one.bucket) == (timed, bucket)) {
             Some(before) => *before = noted,
-            None => self.noted.push(noted),
+            None => self.exemplars.push(noted),
         }
     }
 
     /// Sends what there is. Never waits.
-    fn send(&mut self, queue: &Queue, metrics: &SpanMetrics) {
+    fn send_spans(&mut self, queue: &SpanQueue, metrics: &SpanMetrics) {
         let count = mem::take(&mut self.count);
         if count == 0 {
             return;
         }
-        let noted = mem::take(&mut self.noted);
+        let noted = mem::take(&mut self.exemplars);
         let bytes = self.spans.len() as u64;
         let waiting = &queue.metrics.waiting;
         let destination = Arc::clone(&self.setting.destination);
-        let sent = waiting.add(bytes, MAX_WAITING) && {
+        let sent = waiting.reserve_bytes(bytes, MAX_WAITING_BYTES) && {
             // Memory that is full goes with what is in it.
-            let spans = if self.spans.len() > PIECE / 2 {
-                mem::replace(&mut self.spans, Vec::with_capacity(PIECE + LARGE)).into()
+            let spans = if self.spans.len() > PIECE_BYTES / 2 {
+                mem::replace(&mut self.spans, Vec::with_capacity(PIECE_BYTES + USUAL_REQUEST_BYTES)).into()
             } else {
                 Bytes::copy_from_slice(&self.spans)
             };
-            let piece = SpanPiece { destination, spans, count: count.into(), noted };
+            let piece = SpanPiece { destination, spans, count: count.into(), exemplars: noted };
             let sent = queue.pieces.try_send(piece).is_ok();
             if !sent {
-                waiting.subtract(bytes);
+                waiting.release_bytes(bytes);
             }
             sent
         };
         if !sent {
-            metrics.full.add(count.into());
+            metrics.full.increment_by(count.into());
         }
         self.spans.clear();
     }
 }
 
 /// Notified of requests.
-struct WorkerTracer(Rc<RefCell<Recorder>>);
+struct WorkerTracer(Rc<RefCell<SpanRecorder>>);
 
 impl Tracer for WorkerTracer {
-    fn begin(&self, peer: IpAddr) -> TraceStart {
+    fn start_trace(&self, peer: IpAddr) -> TraceStart {
         match self.0.borrow_mut().now.load() {
             None => TraceStart::Off,
-            Some(setting) => setting.begin(peer, TraceId::random()),
+            Some(setting) => setting.begin_trace(peer, TraceId::random()),
         }
     }
 
-    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
-        self.0.borrow_mut().decide(facts, own)
+    fn sample_trace(&self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace> {
+        self.0.borrow_mut().decide_request_trace(facts, own)
     }
 
-    fn ended(&self, facts: &Facts, trace: &RequestTrace) {
-        self.0.borrow_mut().ended(facts, trace);
+    fn on_trace_ended(&self, facts: &RecordedFacts, trace: &RequestTrace) {
+        self.0.borrow_mut().record_request(facts, trace);
     }
 }
 
 /// Sends spans that would otherwise wait for more.
-pub struct SpanFlusher(Rc<RefCell<Recorder>>);
+pub struct SpanFlusher(Rc<RefCell<SpanRecorder>>);
 
 impl SpanFlusher {
     /// To be called periodically.
-    pub fn flush(&self) {
-        self.0.borrow_mut().flush();
+    pub fn flush_spans(&self) {
+        self.0.borrow_mut().send_unsent();
     }
 }

@@ -1,10 +1,10 @@
 //! The process's traces: how requests are traced now, and the exporter.
 
-use super::collector_state::{Board, CollectorState};
-use super::exporter::{Exporter, Queue};
+use super::collector_state::{CollectorState, SharedCollectorState};
+use super::exporter::{Exporter, SpanQueue};
 use super::metrics::{ExportMetrics, SpanMetrics};
-use super::recorder::SpansOfWorker;
-use super::setting::{CollectorTls, InForce, Setting};
+use super::recorder::WorkerSpans;
+use super::setting::{CollectorTls, CurrentTraceSetting, TraceSetting};
 use crate::Exemplars;
 use arc_swap::ArcSwapOption;
 use litequic_config::Config;
@@ -21,20 +21,20 @@ use tokio::{
 /// Pieces in the queue between workers and the exporter at most: with 4 MiB of spans, those of quiet workers too.
 const MAX_PIECES: usize = 1_024;
 /// How long the end of the process waits for the last spans.
-const LAST_SPANS: Duration = Duration::from_secs(2);
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The process's traces: what is in force, and the exporter.
 #[derive(Debug)]
 pub struct Tracing {
-    now: InForce,
-    queue: Queue,
-    board: Board,
-    exporter: Mutex<Option<Exporting>>,
+    now: CurrentTraceSetting,
+    queue: SpanQueue,
+    collector_state: SharedCollectorState,
+    exporter: Mutex<Option<ExporterTask>>,
 }
 
 /// The task of the exporter, which ends when this is dropped.
 #[derive(Debug)]
-struct Exporting {
+struct ExporterTask {
     stop: oneshot::Sender<()>,
     task: JoinSet<()>,
 }
@@ -42,7 +42,7 @@ struct Exporting {
 impl Tracing {
     /// Starts the exporter, on a tokio runtime, and traces requests as `config` says. What it learns of requests' times
     /// goes to `exemplars`.
-    pub fn start(
+    pub fn start_exporter(
         config: &Config,
         tls: Option<CollectorTls>,
         metrics: Arc<ExportMetrics>,
@@ -50,59 +50,60 @@ impl Tracing {
     ) -> Arc<Self> {
         let (pieces, receiver) = mpsc::channel(MAX_PIECES);
         let (stop, stopped) = oneshot::channel();
-        let board = Board::default();
+        let board = SharedCollectorState::default();
         let exporter = Exporter::new(receiver, Arc::clone(&metrics), exemplars, Arc::clone(&board));
-        let task = JoinSet::from_iter([exporter.run(stopped)]);
-        let now = Arc::new(ArcSwapOption::from_pointee(Setting::new(config, tls)));
-        let exporter = Mutex::new(Some(Exporting { stop, task }));
-        Arc::new(Self { now, queue: Queue { pieces, metrics }, board, exporter })
+        let task = JoinSet::from_iter([exporter.run_exporter(stopped)]);
+        let now = Arc::new(ArcSwapOption::from_pointee(TraceSetting::new(config, tls)));
+        let exporter = Mutex::new(Some(ExporterTask { stop, task }));
+        Arc::new(Self { now, queue: SpanQueue { pieces, metrics }, collector_state: board, exporter })
     }
 
     /// Has workers follow `config`, from their next request on. Spans that they have written go where they were meant
     /// to.
-    pub fn follow(&self, config: &Config, tls: Option<CollectorTls>) {
-        let setting = Setting::new(config, tls);
-        let is_other =
-            |now: &Setting| setting.as_ref().is_none_or(|next| next.destination.endpoint != now.destination.endpoint);
+    pub fn apply_trace_config(&self, config: &Config, tls: Option<CollectorTls>) {
+        let setting = TraceSetting::new(config, tls);
+        let is_other = |now: &TraceSetting| {
+            setting.as_ref().is_none_or(|next| next.destination.endpoint != now.destination.endpoint)
+        };
         if self.now.load().as_deref().is_none_or(is_other) {
-            *self.board() = CollectorState::default();
+            *self.collector_state_guard() = CollectorState::default();
         }
         self.now.store(setting.map(Arc::new));
     }
 
     /// Whether TLS to the collector is another than `tls`.
-    pub fn has_other_tls(&self, tls: Option<&CollectorTls>) -> bool {
+    pub fn has_other_collector_tls(&self, tls: Option<&CollectorTls>) -> bool {
         self.now.load().as_deref().is_some_and(|now| now.destination.tls.as_ref() != tls)
     }
 
     /// TLS to the collector, as it is in force.
-    pub fn tls(&self) -> Option<CollectorTls> {
+    pub fn collector_tls(&self) -> Option<CollectorTls> {
         self.now.load().as_deref()?.destination.tls.clone()
     }
 
     /// The URL of the collector, and what is known of it; `None` without traces.
-    pub fn collector(&self) -> Option<(String, CollectorState)> {
+    pub fn collector_status(&self) -> Option<(String, CollectorState)> {
         let now = self.now.load();
         let endpoint = now.as_deref()?.destination.endpoint.to_string();
-        Some((endpoint, self.board().clone()))
+        Some((endpoint, self.collector_state_guard().clone()))
     }
 
     /// Waits until the spans of ended workers are sent; two seconds at most.
-    pub async fn finish(&self) {
+    pub async fn finish_spans(&self) {
         let exporting = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Exporting { stop, mut task }) = exporting {
+        if let Some(ExporterTask { stop, mut task }) = exporting {
             // An error means that it has ended.
             let _ = stop.send(());
-            let _ = timeout(LAST_SPANS, task.join_next()).await;
+            let _ = timeout(LAST_SPANS_TIMEOUT, task.join_next()).await;
         }
     }
 
     /// One worker's part of it, which counts in `metrics`.
-    pub fn of_worker(&self, metrics: Arc<SpanMetrics>) -> SpansOfWorker {
-        SpansOfWorker::new(Arc::clone(&self.now), self.queue.clone(), metrics)
+    pub fn worker_spans(&self, metrics: Arc<SpanMetrics>) -> WorkerSpans {
+        WorkerSpans::new(Arc::clone(&self.now), self.queue.clone(), metrics)
     }
 
-    fn board(&self) -> MutexGuard<'_, CollectorState> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn collector_state_guard(&self) -> MutexGuard<'_, CollectorState> {
+        self.collector_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

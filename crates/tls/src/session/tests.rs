@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    CertificateResolver, CertificateStore, SelfSigned, ServerTls, Trust, client_config, self_signed, server_config,
-    tickets,
+    CertificateResolver, CertificateStore, SelfSigned, ServerTls, ServerTrust, client_config, make_self_signed,
+    server_config, tickets,
 };
 use proptest::prelude::{Strategy, any, prop};
 use rustls::{
@@ -43,7 +43,7 @@ use spaces::{Encoded, Spaces};
 const CLIENT_PARAMETERS: &[u8] = b"\x04\x01\x20\x0f\x00";
 const SERVER_PARAMETERS: &[u8] = b"\x04\x01\x21";
 
-fn session(tls: &mut ServerTls) -> Session {
+fn session(tls: &mut ServerTls) -> QuicTlsSession {
     let address: SocketAddr = ([127, 0, 0, 1], 443).into();
     let info = tls::ConnectionInfo::new(
         s2n_quic_core::path::LocalAddress::from(s2n_quic_core::inet::SocketAddress::from(address)),
@@ -58,13 +58,13 @@ fn tls(made: &SelfSigned) -> ServerTls {
 
 /// With the ticket secret that other processes with the same `byte` have.
 fn tls_with(made: &SelfSigned, byte: u8) -> ServerTls {
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(byte)).unwrap())
 }
 
 /// With cryptography of the test's choice.
 fn tls_of(provider: CryptoProvider) -> ServerTls {
-    let store = CertificateStore::new(made().certificate().unwrap(), []);
+    let store = CertificateStore::new(made().to_loaded_certificate().unwrap(), []);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&TLS13])
         .unwrap()
@@ -75,13 +75,13 @@ fn tls_of(provider: CryptoProvider) -> ServerTls {
 }
 
 fn made() -> &'static SelfSigned {
-    static MADE: LazyLock<SelfSigned> = LazyLock::new(|| self_signed(["localhost"]).unwrap());
+    static MADE: LazyLock<SelfSigned> = LazyLock::new(|| make_self_signed(["localhost"]).unwrap());
     &MADE
 }
 
 /// A client's configuration; it keeps tickets.
 fn client() -> Arc<ClientConfig> {
-    Arc::new(client_config(&Trust::Insecure, false).unwrap())
+    Arc::new(client_config(&ServerTrust::Insecure, false).unwrap())
 }
 
 fn connect(config: &Arc<ClientConfig>) -> ClientConnection {
@@ -97,9 +97,9 @@ struct Shaken {
 }
 
 /// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` bytes.
-fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> Shaken {
+fn shake(session: &mut QuicTlsSession, mut client: ClientConnection, piece: usize) -> Shaken {
     let mut spaces = Spaces::default();
-    let mut level = Level::Initial;
+    let mut level = EncryptionLevel::Initial;
     let mut client_keys = None;
     let mut outcome = Ok(());
     // The client reads one level at a time, and is asked for its keys in between, or it writes at the wrong one.
@@ -112,7 +112,7 @@ fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> S
             }
             for piece in message.chunks(piece) {
                 match level {
-                    Level::Initial => spaces.initial.incoming.extend_from_slice(piece),
+                    EncryptionLevel::Initial => spaces.initial.incoming.extend_from_slice(piece),
                     _ => spaces.handshake.incoming.extend_from_slice(piece),
                 }
                 if let (Poll::Ready(result), Ok(())) = (session.poll(&mut spaces), &outcome) {
@@ -120,9 +120,9 @@ fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> S
                 }
             }
             match change {
-                Some(KeyChange::Handshake { .. }) => level = Level::Handshake,
+                Some(KeyChange::Handshake { .. }) => level = EncryptionLevel::Handshake,
                 Some(KeyChange::OneRtt { keys, next }) => {
-                    level = Level::Application;
+                    level = EncryptionLevel::Application;
                     client_keys = Some((keys, next));
                 }
                 None => {}
@@ -232,7 +232,7 @@ fn a_ticket_of_another_process_is_good_where_the_secret_is_the_same() {
 }
 
 /// The client's first flight, and its second.
-fn flights() -> (Session, Spaces, Vec<u8>) {
+fn flights() -> (QuicTlsSession, Spaces, Vec<u8>) {
     let mut session = session(&mut tls(made()));
     let mut spaces = Spaces::default();
     let mut client = connect(&client());
@@ -246,7 +246,7 @@ fn flights() -> (Session, Spaces, Vec<u8>) {
     (session, spaces, finished)
 }
 
-fn failure(session: &mut Session, spaces: &mut Spaces) -> u64 {
+fn failure(session: &mut QuicTlsSession, spaces: &mut Spaces) -> u64 {
     let Poll::Ready(Err(error)) = session.poll(spaces) else { panic!("no error") };
     assert_eq!((spaces.completed, spaces.failed), (0, 1));
     error.code.as_u64()
@@ -290,7 +290,7 @@ fn a_client_that_breaks_the_rules_is_told_how() {
 
 #[test]
 fn no_protocol_in_common_is_told_with_the_name_that_was_asked_for() {
-    let mut config = client_config(&Trust::Insecure, false).unwrap();
+    let mut config = client_config(&ServerTrust::Insecure, false).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let shaken = shake(&mut session(&mut tls(made())), connect(&Arc::new(config)), usize::MAX);
     assert_eq!(shaken.outcome.unwrap_err().code.as_u64(), 0x178);
@@ -321,7 +321,7 @@ fn a_client_without_transport_parameters_is_refused() {
 
 #[test]
 fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
-    let store = CertificateStore::new(made().certificate().unwrap(), []);
+    let store = CertificateStore::new(made().to_loaded_certificate().unwrap(), []);
     let config = server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap();
     let mut config = Arc::unwrap_or_clone(config);
     config.max_early_data_size = 1;

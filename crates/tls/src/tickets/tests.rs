@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    CertificateResolver, CertificateStore, TcpTls, Trust, client_config, self_signed, server_config, suites::ALPN_H3,
+    CertificateResolver, CertificateStore, ServerTrust, TcpTls, client_config, make_self_signed, server_config,
+    suites::ALPN_H3,
 };
 use litequic_exchange::CertificateRequest;
 use proptest::prelude::*;
@@ -17,12 +18,12 @@ use std::sync::Mutex;
 const NOW: u32 = 82_000;
 const VALUE: &[u8] = b"a session";
 
-fn tickets(byte: u8, protocol: TicketProtocol) -> Tickets {
-    Tickets::new(secret(byte), protocol)
+fn tickets(byte: u8, protocol: TicketProtocol) -> SessionTickets {
+    SessionTickets::new(secret(byte), protocol)
 }
 
-fn of_format(format: &'static str) -> Tickets {
-    Tickets { format, ..tickets(1, TicketProtocol::Quic) }
+fn of_format(format: &'static str) -> SessionTickets {
+    SessionTickets { format, ..tickets(1, TicketProtocol::Quic) }
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_ticket_is_good_at_every_process_with_the_secret_and_for_its_protocol_and_fo
         ("another process", tickets(1, TicketProtocol::Quic), true),
         ("another secret", tickets(2, TicketProtocol::Quic), false),
         ("another protocol", tickets(1, TicketProtocol::Tcp), false),
-        ("the same format", of_format(FORMAT), true),
+        ("the same format", of_format(SESSION_VALUE_FORMAT), true),
         ("another format", of_format("rustls 0.24"), false),
     ];
     for (what, other, good) in table {
@@ -60,7 +61,7 @@ fn tickets_of_other_epochs_derive_no_keys() {
     tickets.encrypt_in(NOW, VALUE).unwrap();
     let before = Arc::as_ptr(&tickets.keys.load_full().unwrap());
     for epoch in [0, NOW - 2, NOW + 2, u32::MAX] {
-        let ticket = of_format(FORMAT).encrypt_in(epoch, VALUE).unwrap();
+        let ticket = of_format(SESSION_VALUE_FORMAT).encrypt_in(epoch, VALUE).unwrap();
         assert_eq!(tickets.decrypt_in(NOW, &ticket), None);
     }
     assert_eq!(Arc::as_ptr(&tickets.keys.load_full().unwrap()), before);
@@ -99,14 +100,14 @@ fn the_same_value_never_makes_the_same_ticket() {
 
 /// A server whose tickets are `tickets`.
 fn server(tickets: Arc<dyn ProducesTickets>) -> Arc<ServerConfig> {
-    let store = CertificateStore::new(self_signed(["localhost"]).unwrap().certificate().unwrap(), []);
+    let store = CertificateStore::new(make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap(), []);
     let mut config = ServerConfig::clone(&server_config(CertificateResolver::new(store), false, &secret(1)).unwrap());
     config.ticketer = tickets;
     Arc::new(config)
 }
 
 fn client() -> ClientConfig {
-    client_config(&Trust::Insecure, false).unwrap()
+    client_config(&ServerTrust::Insecure, false).unwrap()
 }
 
 /// A handshake in memory and the tickets after it.
@@ -152,12 +153,12 @@ fn a_session_resumes_at_another_process_with_the_secret_and_at_no_other() {
 
 #[test]
 fn tls_over_tcp_and_over_quic_have_keys_of_their_own() {
-    let made = self_signed(["localhost"]).unwrap();
-    let store = || CertificateStore::new(made.certificate().unwrap(), []);
+    let made = make_self_signed(["localhost"]).unwrap();
+    let store = || CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let tcp = |byte| {
         let resolver = CertificateResolver::new(store());
         let tls = TcpTls::new(resolver, false, &secret(byte), |_| CertificateRequest::None).unwrap();
-        tls.choose(Some("localhost"), [127, 0, 0, 1].into(), false).1
+        tls.choose_server_config(Some("localhost"), [127, 0, 0, 1].into(), false).1
     };
     let mut client = client();
     client.alpn_protocols = vec![ALPN_H3.to_vec(), b"h2".to_vec()];
@@ -172,7 +173,7 @@ fn tls_over_tcp_and_over_quic_have_keys_of_their_own() {
 /// Tickets of a rustls that encodes session values in another way: rustls of today can read them, and misreads the
 /// secret.
 #[derive(Debug)]
-struct OtherEncoding(Tickets);
+struct OtherEncoding(SessionTickets);
 
 impl ProducesTickets for OtherEncoding {
     fn enabled(&self) -> bool {
@@ -180,7 +181,7 @@ impl ProducesTickets for OtherEncoding {
     }
 
     fn lifetime(&self) -> u32 {
-        LIFETIME
+        LIFETIME_SECONDS
     }
 
     fn encrypt(&self, value: &[u8]) -> Option<Vec<u8>> {
@@ -202,7 +203,7 @@ const SECRET_AT: usize = 1 + 1 + 9 + 2 + 2 + 1;
 #[test]
 fn processes_with_another_format_make_full_handshakes_and_none_fails() {
     let client = Arc::new(client());
-    let of_today = server(Arc::new(of_format(FORMAT)));
+    let of_today = server(Arc::new(of_format(SESSION_VALUE_FORMAT)));
     let of_tomorrow = server(Arc::new(OtherEncoding(of_format("rustls 0.24"))));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Full));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Resumed));
@@ -211,7 +212,7 @@ fn processes_with_another_format_make_full_handshakes_and_none_fails() {
     assert_eq!(shake(&of_today, &client), Ok(HandshakeKind::Resumed));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Full));
     // Without the format in the label, it fails.
-    let unnamed = server(Arc::new(OtherEncoding(of_format(FORMAT))));
+    let unnamed = server(Arc::new(OtherEncoding(of_format(SESSION_VALUE_FORMAT))));
     assert_eq!(shake(&unnamed, &client), Ok(HandshakeKind::Full));
     assert!(shake(&of_today, &client).is_err());
 }
@@ -226,7 +227,7 @@ impl ProducesTickets for Values {
     }
 
     fn lifetime(&self) -> u32 {
-        LIFETIME
+        LIFETIME_SECONDS
     }
 
     fn encrypt(&self, value: &[u8]) -> Option<Vec<u8>> {
@@ -268,8 +269,8 @@ fn the_longest_name_and_secret_fit_into_a_ticket() {
     assert_eq!(name.len(), 253);
     // The longest secret is SHA-384's.
     let cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384];
-    let provider = CryptoProvider { cipher_suites, ..crate::suites::provider() };
-    let store = CertificateStore::new(self_signed(["localhost"]).unwrap().certificate().unwrap(), []);
+    let provider = CryptoProvider { cipher_suites, ..crate::suites::tls13_provider() };
+    let store = CertificateStore::new(make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap(), []);
     let server = ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[&TLS13]).unwrap();
     let mut server = server.with_no_client_auth().with_cert_resolver(CertificateResolver::new(store));
     server.alpn_protocols = vec![ALPN_H3.to_vec()];
@@ -291,7 +292,7 @@ fn offering(ticket: Vec<u8>) -> Arc<ServerConfig> {
         }
 
         fn lifetime(&self) -> u32 {
-            LIFETIME
+            LIFETIME_SECONDS
         }
 
         fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
@@ -310,13 +311,13 @@ fn offering(ticket: Vec<u8>) -> Arc<ServerConfig> {
 fn a_client_with_any_ticket_gets_a_full_handshake() {
     let tickets = tickets(1, TicketProtocol::Quic);
     let good = tickets.encrypt(VALUE).unwrap();
-    let old = tickets.encrypt_in(epoch() - 2, VALUE).unwrap();
+    let old = tickets.encrypt_in(current_epoch() - 2, VALUE).unwrap();
     let table = [
         ("one that decrypts to no session", good.clone()),
         ("one that is cut", good[..good.len() - 1].to_vec()),
         ("one byte", vec![0]),
         ("of an epoch that is over", old),
-        ("of another key", Tickets::new(secret(2), TicketProtocol::Quic).encrypt(VALUE).unwrap()),
+        ("of another key", SessionTickets::new(secret(2), TicketProtocol::Quic).encrypt(VALUE).unwrap()),
         // What is left of a ClientHello of 64 KiB, which is as much as rustls reads.
         ("as long as it can be", [&good[..], &vec![0; 60_000]].concat()),
     ];

@@ -4,7 +4,7 @@ use std::{env, fs};
 
 /// The screen for the answers in JSON, as another version may have written them.
 fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
-    super::render(&status(now), before.map(status).as_ref(), colour)
+    render_status(&status(now), before.map(status).as_ref(), colour)
 }
 
 fn status(answer: &Json) -> Status {
@@ -131,7 +131,7 @@ fn no_answer_makes_it_panic_or_leave_its_columns() {
 fn plain(screen: &str) -> String {
     let mut plain = screen.to_owned();
     for tone in [Tone::Strong, Tone::Dim, Tone::Good, Tone::Warning, Tone::Bad] {
-        plain = plain.replace(tone.code(), "");
+        plain = plain.replace(tone.escape_code(), "");
     }
     plain.replace("\x1b[0m", "")
 }
@@ -254,18 +254,18 @@ fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
         (9.2, ("renewal is overdue", Tone::Warning)),
         (13.0, ("expired", Tone::Bad)),
     ] {
-        let (state, tone) = validity(&certificate, Some(now * day));
+        let (state, tone) = certificate_validity(&certificate, Some(now * day));
         assert_eq!((state.as_str(), tone), expected, "day {now}");
     }
-    assert_eq!(validity(&certificate, None).0, "-");
+    assert_eq!(certificate_validity(&certificate, None).0, "-");
     let weak = CertificateStatus { warnings: vec!["is weak".into()], expires: Some(1), ..CertificateStatus::default() };
-    assert_eq!(validity(&weak, Some(0.0)), ("is weak".into(), Tone::Bad));
+    assert_eq!(certificate_validity(&weak, Some(0.0)), ("is weak".into(), Tone::Bad));
 }
 
 #[test]
 fn numbers_are_written_for_people() {
     for (value, expected) in [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (1e7, "10,000,000")] {
-        assert_eq!(count(Some(value)), expected);
+        assert_eq!(count_text(Some(value)), expected);
     }
     for (value, expected) in [
         (0.0, "0 B"),
@@ -276,7 +276,7 @@ fn numbers_are_written_for_people() {
         (5e9, "5.0 GB"),
         (5e18, "5000000 TB"),
     ] {
-        assert_eq!(bytes(value), expected);
+        assert_eq!(bytes_text(value), expected);
     }
     for (value, expected) in [
         (-1.0, "0 s"),
@@ -286,7 +286,7 @@ fn numbers_are_written_for_people() {
         (273_600.0, "3 d 4 h"),
         (1e300, "0 s"),
     ] {
-        assert_eq!(duration(value), expected);
+        assert_eq!(duration_text(value), expected);
     }
     for (value, expected) in [
         (Some(0.0), "-"),
@@ -296,16 +296,16 @@ fn numbers_are_written_for_people() {
         (Some(-5.0), "-"),
         (None, "-"),
     ] {
-        assert_eq!(time(value), expected);
+        assert_eq!(time_text(value), expected);
     }
 }
 
 #[test]
 fn a_long_problem_has_as_many_lines_as_it_needs() {
     let problem = format!("no healthy server of origin origin: {}: unknown issuer", "x".repeat(90));
-    let lines = wrapped(&problem);
+    let lines = wrap_words(&problem);
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= WIDTH - 2), "{lines:?}");
     assert_eq!(lines[0], "no healthy server of origin origin:");
     assert!(lines[2].ends_with(": unknown issuer"));
-    assert_eq!(wrapped("one two"), ["one two"]);
+    assert_eq!(wrap_words("one two"), ["one two"]);
 }

@@ -1,9 +1,9 @@
 //! From a request to the demo's origin to its answer.
 
 use super::{
-    bytes::{BytePattern, MAX_BYTES, Range, parse_range, parse_size},
+    bytes::{BytePattern, MAX_BYTES, RequestedRange, parse_range, parse_size},
     page,
-    wire::Ahead,
+    wire::InjectedBytes,
 };
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -21,11 +21,11 @@ use hyper::body::Incoming;
 use std::{fmt::Write, io, time::Duration};
 use tokio::time::sleep;
 
-type Body = UnsyncBoxBody<Bytes, Failure>;
-type Answer = Response<Body>;
+type DemoBody = UnsyncBoxBody<Bytes, DemoFailure>;
+type DemoAnswer = Response<DemoBody>;
 
 /// Ends a connection, with or without a cause of its own.
-pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type DemoFailure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long an answer may be delayed, and a drop take.
 const MAX_WAIT_MS: u64 = 60_000;
@@ -33,77 +33,83 @@ const MAX_WAIT_MS: u64 = 60_000;
 /// How many chunks drip.
 const MAX_DROPS: u64 = 1_000;
 
-const TEXT: &str = "text/plain; charset=utf-8";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Answers one request.
 ///
 /// # Errors
 ///
 /// On purpose: hyper then closes the connection without an answer.
-pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<Answer, Failure> {
+pub(super) async fn answer_request(
+    request: Request<Incoming>,
+    ahead: InjectedBytes,
+) -> Result<DemoAnswer, DemoFailure> {
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let takes_body = matches!(*segments, ["echo" | "sink"]);
     let allowed: &[Method] =
         if takes_body { &[Method::POST, Method::PUT] } else { &[Method::GET, Method::HEAD, Method::POST] };
     if !allowed.contains(request.method()) {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed for this path\n");
+        let mut answer = text_answer(StatusCode::METHOD_NOT_ALLOWED, "method not allowed for this path\n");
         let allow = if takes_body { "POST, PUT" } else { "GET, HEAD, POST" };
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         return Ok(answer);
     }
     Ok(match *segments {
-        [""] => content("text/html; charset=utf-8", page::index()),
-        ["image", name] => image(name),
-        ["bytes", size] => sized(size, request.headers()),
-        ["echo"] => echo(request),
-        ["sink"] => sink(request.into_body()).await?,
-        ["slow", wait] => slow(wait).await,
-        ["drip", drops, wait] => drip(drops, wait),
-        ["status", code] => status(code),
-        ["headers"] => content(TEXT, header_text(&request)),
-        ["trailers"] => trailers(),
+        [""] => content_answer("text/html; charset=utf-8", page::index_page()),
+        ["image", name] => image_answer(name),
+        ["bytes", size] => bytes_answer(size, request.headers()),
+        ["echo"] => echo_answer(request),
+        ["sink"] => digest_answer(request.into_body()).await?,
+        ["slow", wait] => delayed_answer(wait).await,
+        ["drip", drops, wait] => dripping_answer(drops, wait),
+        ["status", code] => status_answer(code),
+        ["headers"] => content_answer(TEXT_TYPE, header_text(&request)),
+        ["trailers"] => trailers_answer(),
         ["early-hints"] => {
-            ahead.set(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
-            text(StatusCode::OK, "a 103 was sent first\n")
+            ahead.inject_bytes(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
+            text_answer(StatusCode::OK, "a 103 was sent first\n")
         }
         ["fail", "close"] => return Err("closed as asked".into()),
-        ["fail", "truncate"] => truncated(),
+        ["fail", "truncate"] => truncated_answer(),
         ["fail", "garbage"] => {
-            ahead.set(b"\x16\x03\x01 this is no HTTP\r\n\r\n");
-            let mut answer = text(StatusCode::OK, "");
+            ahead.inject_bytes(b"\x16\x03\x01 this is no HTTP\r\n\r\n");
+            let mut answer = text_answer(StatusCode::OK, "");
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             answer
         }
-        _ => text(StatusCode::NOT_FOUND, "not found\n"),
+        _ => text_answer(StatusCode::NOT_FOUND, "not found\n"),
     })
 }
 
-fn image(name: &str) -> Answer {
+fn image_answer(name: &str) -> DemoAnswer {
     let Some(number) = name.strip_suffix(".svg").and_then(|number| number.parse().ok()) else {
-        return text(StatusCode::NOT_FOUND, "not found; try /image/0.svg\n");
+        return text_answer(StatusCode::NOT_FOUND, "not found; try /image/0.svg\n");
     };
-    let mut answer = content("image/svg+xml", page::image(number));
+    let mut answer = content_answer("image/svg+xml", page::image_svg(number));
     // Each visit loads them anew: the demo shows their protocol.
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
 
-fn sized(size: &str, headers: &HeaderMap) -> Answer {
+fn bytes_answer(size: &str, headers: &HeaderMap) -> DemoAnswer {
     let Some(size) = parse_size(size) else {
-        return text(StatusCode::BAD_REQUEST, format!("a size is like 17, 10k, 10M or 1G, at most {MAX_BYTES}\n"));
+        return text_answer(
+            StatusCode::BAD_REQUEST,
+            format!("a size is like 17, 10k, 10M or 1G, at most {MAX_BYTES}\n"),
+        );
     };
     let range = headers.get(RANGE).and_then(|field| field.to_str().ok());
     // Nothing here has a validator, so no If-Range matches (RFC 9110 §13.1.5).
-    let range = if headers.contains_key(IF_RANGE) { Range::Whole } else { parse_range(range, size) };
+    let range = if headers.contains_key(IF_RANGE) { RequestedRange::Whole } else { parse_range(range, size) };
     let whole = BytePattern { offset: 0, left: size };
     let (status, content_range, pattern) = match range {
-        Range::Whole => (StatusCode::OK, None, whole),
-        Range::Part(part) => {
+        RequestedRange::Whole => (StatusCode::OK, None, whole),
+        RequestedRange::Part(part) => {
             let range = format!("bytes {}-{}/{size}", part.offset, part.offset + part.left - 1);
             (StatusCode::PARTIAL_CONTENT, Some(range), part)
         }
-        Range::Unsatisfiable => {
+        RequestedRange::Unsatisfiable => {
             (StatusCode::RANGE_NOT_SATISFIABLE, Some(format!("bytes */{size}")), BytePattern { offset: 0, left: 0 })
         }
     };
@@ -119,9 +125,9 @@ fn sized(size: &str, headers: &HeaderMap) -> Answer {
 }
 
 /// The body is echoed with backpressure: a piece is read once the one before it was taken.
-fn echo(request: Request<Incoming>) -> Answer {
+fn echo_answer(request: Request<Incoming>) -> DemoAnswer {
     let content_type = request.headers().get(CONTENT_TYPE).cloned();
-    let mut answer = Response::new(request.into_body().map_err(Failure::from).boxed_unsync());
+    let mut answer = Response::new(request.into_body().map_err(DemoFailure::from).boxed_unsync());
     if let Some(content_type) = content_type {
         answer.headers_mut().insert(CONTENT_TYPE, content_type);
     }
@@ -129,7 +135,7 @@ fn echo(request: Request<Incoming>) -> Answer {
 }
 
 /// Bytes and their digest: a client can check whether its whole upload came, in order.
-async fn sink(mut body: Incoming) -> Result<Answer, Failure> {
+async fn digest_answer(mut body: Incoming) -> Result<DemoAnswer, DemoFailure> {
     let mut count = 0_u64;
     let mut digest = digest::Context::new(&digest::SHA256);
     while let Some(frame) = body.frame().await {
@@ -143,38 +149,38 @@ async fn sink(mut body: Incoming) -> Result<Answer, Failure> {
         // Writing to a String cannot fail.
         let _ = write!(line, "{byte:02x}");
     }
-    Ok(text(StatusCode::OK, line + "\n"))
+    Ok(text_answer(StatusCode::OK, line + "\n"))
 }
 
-async fn slow(wait: &str) -> Answer {
-    let Some(wait) = milliseconds(wait) else { return bad_wait() };
+async fn delayed_answer(wait: &str) -> DemoAnswer {
+    let Some(wait) = parse_wait(wait) else { return wait_error() };
     sleep(wait).await;
-    text(StatusCode::OK, format!("after {} ms\n", wait.as_millis()))
+    text_answer(StatusCode::OK, format!("after {} ms\n", wait.as_millis()))
 }
 
-fn drip(drops: &str, wait: &str) -> Answer {
-    let Some(wait) = milliseconds(wait) else { return bad_wait() };
+fn dripping_answer(drops: &str, wait: &str) -> DemoAnswer {
+    let Some(wait) = parse_wait(wait) else { return wait_error() };
     let Some(drops) = drops.parse::<u64>().ok().filter(|drops| *drops <= MAX_DROPS) else {
-        return text(StatusCode::BAD_REQUEST, format!("at most {MAX_DROPS} drops\n"));
+        return text_answer(StatusCode::BAD_REQUEST, format!("at most {MAX_DROPS} drops\n"));
     };
     let drops = stream::unfold(0, move |drop| async move {
         if drop == drops {
             return None;
         }
         sleep(wait).await;
-        Some((Ok::<_, Failure>(Frame::data(format!("drop {drop}\n").into())), drop + 1))
+        Some((Ok::<_, DemoFailure>(Frame::data(format!("drop {drop}\n").into())), drop + 1))
     });
-    streamed(StreamBody::new(drops).boxed_unsync())
+    streamed_text(StreamBody::new(drops).boxed_unsync())
 }
 
-fn status(code: &str) -> Answer {
+fn status_answer(code: &str) -> DemoAnswer {
     match code.parse().map(StatusCode::from_u16) {
         // Interim statuses are not answers.
         Ok(Ok(status)) if (200..600).contains(&status.as_u16()) => {
             let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-            if bodiless { empty(status) } else { text(status, format!("{status}\n")) }
+            if bodiless { empty_answer(status) } else { text_answer(status, format!("{status}\n")) }
         }
-        _ => text(StatusCode::BAD_REQUEST, "a status is from 200 to 599\n"),
+        _ => text_answer(StatusCode::BAD_REQUEST, "a status is from 200 to 599\n"),
     }
 }
 
@@ -188,66 +194,66 @@ fn header_text(request: &Request<Incoming>) -> String {
 }
 
 /// hyper sends a trailer that was announced, to a client that sent `TE: trailers` (RFC 9110 §6.5.1).
-fn trailers() -> Answer {
+fn trailers_answer() -> DemoAnswer {
     let trailer = HeaderName::from_static("x-demo-trailer");
     let mut fields = HeaderMap::new();
     fields.insert(trailer.clone(), HeaderValue::from_static("the end"));
     let frames = [Frame::data(Bytes::from_static(b"a trailer follows\n")), Frame::trailers(fields)];
-    let mut answer = streamed(StreamBody::new(stream::iter(frames.map(Ok))).boxed_unsync());
+    let mut answer = streamed_text(StreamBody::new(stream::iter(frames.map(Ok))).boxed_unsync());
     answer.headers_mut().insert(TRAILER, trailer.into());
     answer
 }
 
 /// 10 of 1000 bytes, then the end.
-fn truncated() -> Answer {
+fn truncated_answer() -> DemoAnswer {
     let pieces = stream::unfold(0, |piece| async move {
         match piece {
             0 => Some((Ok(Frame::data(Bytes::from_static(b"truncated\n"))), 1)),
             // Let hyper write the first piece before the connection closes.
             1 => {
                 sleep(Duration::from_millis(20)).await;
-                Some((Err(Failure::from(io::Error::other("truncated as asked"))), 2))
+                Some((Err(DemoFailure::from(io::Error::other("truncated as asked"))), 2))
             }
             _ => None,
         }
     });
-    let mut answer = streamed(StreamBody::new(pieces).boxed_unsync());
+    let mut answer = streamed_text(StreamBody::new(pieces).boxed_unsync());
     answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(1000));
     answer
 }
 
-fn milliseconds(text: &str) -> Option<Duration> {
+fn parse_wait(text: &str) -> Option<Duration> {
     text.parse().ok().filter(|wait| *wait <= MAX_WAIT_MS).map(Duration::from_millis)
 }
 
-fn bad_wait() -> Answer {
-    text(StatusCode::BAD_REQUEST, format!("a wait is in milliseconds, at most {MAX_WAIT_MS}\n"))
+fn wait_error() -> DemoAnswer {
+    text_answer(StatusCode::BAD_REQUEST, format!("a wait is in milliseconds, at most {MAX_WAIT_MS}\n"))
 }
 
-fn streamed(body: Body) -> Answer {
+fn streamed_text(body: DemoBody) -> DemoAnswer {
     let mut answer = Response::new(body);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_TYPE));
     answer
 }
 
-fn content(content_type: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(full(body));
+fn content_answer(content_type: &'static str, body: String) -> DemoAnswer {
+    let mut answer = Response::new(full_body(body));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut answer = streamed(full(body));
+fn text_answer(status: StatusCode, body: impl Into<Bytes>) -> DemoAnswer {
+    let mut answer = streamed_text(full_body(body));
     *answer.status_mut() = status;
     answer
 }
 
-fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(full(""));
+fn empty_answer(status: StatusCode) -> DemoAnswer {
+    let mut answer = Response::new(full_body(""));
     *answer.status_mut() = status;
     answer
 }
 
-fn full(body: impl Into<Bytes>) -> Body {
+fn full_body(body: impl Into<Bytes>) -> DemoBody {
     Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
 }

@@ -74,7 +74,7 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
 
 /// What a `Range` field asks of a body of `size` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Range {
+pub(super) enum RequestedRange {
     /// The field is absent, not understood, or asks for several parts: a server may ignore it (RFC 9110 §14.2).
     Whole,
     /// 206.
@@ -83,27 +83,31 @@ pub(super) enum Range {
     Unsatisfiable,
 }
 
-pub(super) fn parse_range(field: Option<&str>, size: u64) -> Range {
+pub(super) fn parse_range(field: Option<&str>, size: u64) -> RequestedRange {
     let Some((first, last)) = field.and_then(|field| field.strip_prefix("bytes=")?.split_once('-')) else {
-        return Range::Whole;
+        return RequestedRange::Whole;
     };
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
     let (from, to) = match (first, last) {
         ("", suffix) => match number(suffix) {
-            Some(0) => return Range::Unsatisfiable,
+            Some(0) => return RequestedRange::Unsatisfiable,
             Some(suffix) => (size.saturating_sub(suffix), size),
-            None => return Range::Whole,
+            None => return RequestedRange::Whole,
         },
         (first, "") => match number(first) {
             Some(first) => (first, size),
-            None => return Range::Whole,
+            None => return RequestedRange::Whole,
         },
         (first, last) => match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(size)),
-            _ => return Range::Whole,
+            _ => return RequestedRange::Whole,
         },
     };
-    if from < to { Range::Part(BytePattern { offset: from, left: to - from }) } else { Range::Unsatisfiable }
+    if from < to {
+        RequestedRange::Part(BytePattern { offset: from, left: to - from })
+    } else {
+        RequestedRange::Unsatisfiable
+    }
 }
 
 #[cfg(test)]
@@ -147,30 +151,30 @@ mod tests {
 
     #[test]
     fn ranges_follow_rfc_9110() {
-        let part = |offset, left| Range::Part(BytePattern { offset, left });
+        let part = |offset, left| RequestedRange::Part(BytePattern { offset, left });
         let cases = [
-            (None, Range::Whole),
+            (None, RequestedRange::Whole),
             (Some("bytes=0-0"), part(0, 1)),
             (Some("bytes=0-99"), part(0, 100)),
             (Some("bytes=10-1000"), part(10, 90)),
             (Some("bytes=90-"), part(90, 10)),
             (Some("bytes=-10"), part(90, 10)),
             (Some("bytes=-1000"), part(0, 100)),
-            (Some("bytes=100-"), Range::Unsatisfiable),
-            (Some("bytes=100-200"), Range::Unsatisfiable),
-            (Some("bytes=-0"), Range::Unsatisfiable),
+            (Some("bytes=100-"), RequestedRange::Unsatisfiable),
+            (Some("bytes=100-200"), RequestedRange::Unsatisfiable),
+            (Some("bytes=-0"), RequestedRange::Unsatisfiable),
             (Some("bytes=0-18446744073709551615"), part(0, 100)),
-            (Some("bytes=5-4"), Range::Whole),
-            (Some("bytes=0-1,3-4"), Range::Whole),
-            (Some("bytes=+1-2"), Range::Whole),
-            (Some("bytes=-"), Range::Whole),
-            (Some("bytes="), Range::Whole),
-            (Some("lines=0-1"), Range::Whole),
-            (Some("bytes=99999999999999999999-"), Range::Whole),
+            (Some("bytes=5-4"), RequestedRange::Whole),
+            (Some("bytes=0-1,3-4"), RequestedRange::Whole),
+            (Some("bytes=+1-2"), RequestedRange::Whole),
+            (Some("bytes=-"), RequestedRange::Whole),
+            (Some("bytes="), RequestedRange::Whole),
+            (Some("lines=0-1"), RequestedRange::Whole),
+            (Some("bytes=99999999999999999999-"), RequestedRange::Whole),
         ];
         for (field, expected) in cases {
             assert_eq!(parse_range(field, 100), expected, "{field:?}");
         }
-        assert_eq!(parse_range(Some("bytes=0-0"), 0), Range::Unsatisfiable);
+        assert_eq!(parse_range(Some("bytes=0-0"), 0), RequestedRange::Unsatisfiable);
     }
 }

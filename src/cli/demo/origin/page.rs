@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 /// How many images the page shows: enough for several streams at a time, and full rows of 8 and of 6.
-pub(super) const IMAGES: u32 = 24;
+pub(super) const IMAGE_COUNT: u32 = 24;
 
 /// The page asks the browser by which protocol it and its images came.
-pub(super) fn index() -> String {
-    let images = (0..IMAGES).fold(String::new(), |mut images, number| {
+pub(super) fn index_page() -> String {
+    let images = (0..IMAGE_COUNT).fold(String::new(), |mut images, number| {
         // Writing to a String cannot fail.
         let _ = write!(images, r#"<img src="/image/{number}.svg" width="96" height="96" alt="">"#);
         images
@@ -16,7 +16,7 @@ pub(super) fn index() -> String {
 }
 
 /// A square of tiles, another for every number.
-pub(super) fn image(number: u32) -> String {
+pub(super) fn image_svg(number: u32) -> String {
     const TILES: u32 = 6;
     const SIDE: u32 = 16;
     let hue = number.wrapping_mul(47) % 360;
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_page_needs_nothing_from_elsewhere() {
-        let page = index();
+        let page = index_page();
         assert_eq!(page.matches("<img").count(), 24);
         assert!(page.contains("nextHopProtocol"));
         assert!(!page.contains("://"), "a demo without a network shows everything");
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn images_differ_and_stay_the_same() {
-        assert_eq!(image(3), image(3));
-        assert_ne!(image(3), image(4));
-        assert!(image(u32::MAX).ends_with("</svg>"));
+        assert_eq!(image_svg(3), image_svg(3));
+        assert_ne!(image_svg(3), image_svg(4));
+        assert!(image_svg(u32::MAX).ends_with("</svg>"));
     }
 }

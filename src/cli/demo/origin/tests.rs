@@ -9,7 +9,7 @@ use tokio::{
 const DEADLINE: Duration = Duration::from_secs(20);
 
 async fn start() -> (SocketAddr, tokio::task::JoinHandle<()>) {
-    let (address, serve) = DemoOrigin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let (address, serve) = DemoOrigin::bind_origin(([127, 0, 0, 1], 0).into()).await.unwrap();
     (address, tokio::spawn(serve))
 }
 

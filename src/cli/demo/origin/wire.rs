@@ -14,29 +14,29 @@ use tokio::{
 
 /// Bytes that are sent before the answer that hyper writes next.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ahead(Arc<Mutex<Bytes>>);
+pub(super) struct InjectedBytes(Arc<Mutex<Bytes>>);
 
-impl Ahead {
+impl InjectedBytes {
     /// Sets the bytes to send first. hyper requests one answer at a time, so no other is in progress.
-    pub(super) fn set(&self, bytes: &'static [u8]) {
+    pub(super) fn inject_bytes(&self, bytes: &'static [u8]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Bytes::from_static(bytes);
     }
 }
 
 /// A connection that writes what [`Ahead`] was given before anything else.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct InjectingStream {
     stream: TcpStream,
-    ahead: Ahead,
+    ahead: InjectedBytes,
 }
 
-impl Wire {
-    pub(super) fn new(stream: TcpStream) -> (Self, Ahead) {
-        let ahead = Ahead::default();
+impl InjectingStream {
+    pub(super) fn new(stream: TcpStream) -> (Self, InjectedBytes) {
+        let ahead = InjectedBytes::default();
         (Self { stream, ahead: ahead.clone() }, ahead)
     }
 
-    fn poll_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_injected(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut ahead = self.ahead.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !ahead.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(context, &ahead))?;
@@ -49,7 +49,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for InjectingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,9 +59,9 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for InjectingStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_ahead(context))?;
+        ready!(self.poll_injected(context))?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -70,7 +70,7 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_ahead(context))?;
+        ready!(self.poll_injected(context))?;
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
@@ -83,7 +83,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_ahead(context))?;
+        ready!(self.poll_injected(context))?;
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -1,42 +1,43 @@
 use super::*;
 use crate::{
-    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
-    Fraction, Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading,
-    RateLimit, RateLimitBy, Redirect, ReservedFields, Route, Sticky, StickyBy, Target, Template, TlsVersion, Verify,
-    Workers, reading::changes::cut,
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion,
+    ErrorStatuses, Fraction, HealthCheck, Io, Listen, LiteQuic, LogConfig, LogFormat, LogSeverity, OriginAddress,
+    OriginConfig, OriginServer, PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig,
+    RouteTarget, Sticky, StickyBy, Template, TlsVersion, VerifyMode, WorkerCount, reading::changes::shorten_list,
 };
 use std::time::Duration;
 
 fn config() -> Config {
-    let mut config = Config::simple(
-        Listen::UDP,
+    let mut config = Config::with_defaults(
+        Listen::DEFAULT_ADDRESS,
         "http://127.0.0.1:8080".parse().unwrap(),
         "tls/tls.crt".into(),
         "tls/tls.key".into(),
     );
-    config.origins.insert("packager".into(), Origin::new("unix:/run/a.sock".parse().unwrap()));
+    config.origins.insert("packager".into(), OriginConfig::new("unix:/run/a.sock".parse().unwrap()));
     config
 }
 
 fn said(old: &Config, new: &Config) -> Vec<String> {
-    old.changes(new).iter().map(ToString::to_string).collect()
+    old.changes_to(new).iter().map(ToString::to_string).collect()
 }
 
 fn server(url: &str) -> OriginServer {
     url.parse::<OriginAddress>().unwrap().into()
 }
 
-fn health() -> Health {
-    Health { path: "/health".into(), ..Health::default() }
+fn health() -> HealthCheck {
+    HealthCheck { path: "/health".into(), ..HealthCheck::default() }
 }
 
 /// The names of routes after a change from `was` to `is`, in the words of a reload.
 fn routes_changed(was: &[&str], is: &[&str]) -> Vec<String> {
     let with = |hosts: &[&str]| {
-        let route = |host: &&str| Route { host: Some((*host).into()), ..Route::catch_all(Config::ORIGIN) };
+        let route =
+            |host: &&str| RouteConfig { host: Some((*host).into()), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
         Config { routes: hosts.iter().map(route).collect(), ..config() }
     };
-    with(was).changes(&with(is)).iter().map(ToString::to_string).collect()
+    with(was).changes_to(&with(is)).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn of_checks_that_stay_their_keys_are_compared() {
     let (mut old, mut new) = (config(), config());
     for (config, interval) in [(&mut old, Duration::from_secs(5)), (&mut new, Duration::from_secs(1))] {
         let origin = config.origins.get_mut("packager").unwrap();
-        origin.health = Some(Health { interval, ..health() });
+        origin.health = Some(HealthCheck { interval, ..health() });
     }
     assert_eq!(said(&old, &new), ["origins.packager.health.interval: 5s → 1s"]);
 }
@@ -82,7 +83,7 @@ fn of_sticky_sessions_that_stay_their_keys_are_compared() {
 
 #[test]
 fn nothing_is_said_of_what_is_the_same() {
-    assert_eq!(config().changes(&config()), []);
+    assert_eq!(config().changes_to(&config()), []);
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn every_change_is_said_with_its_key() {
             &["listen.udp: [::]:8443 → [::]:8443, 127.0.0.1:1 (needs a restart)"],
         ),
         (
-            |config| config.listen.workers = Workers::Count(2.try_into().unwrap()),
+            |config| config.listen.workers = WorkerCount::Count(2.try_into().unwrap()),
             &["listen.workers: auto → 2 (needs a restart)"],
         ),
         (
@@ -123,7 +124,7 @@ fn every_change_is_said_with_its_key() {
         (
             |config| {
                 config.origins.remove("packager");
-                config.origins.insert("video".into(), Origin::new("http://video:81".parse().unwrap()));
+                config.origins.insert("video".into(), OriginConfig::new("http://video:81".parse().unwrap()));
             },
             &["origins.packager: removed", "origins.video: added, http://video:81"],
         ),
@@ -151,15 +152,15 @@ fn every_change_is_said_with_its_key() {
                 "origin.reserved_fields: client, url → client, !cf-connecting-ip",
             ],
         ),
-        (|config| config.routes.push(Route::catch_all("packager")), &["routes: + */#2"]),
+        (|config| config.routes.push(RouteConfig::catch_all("packager")), &["routes: + */#2"]),
         (|config| config.routes[0].upgrade.clear(), &["routes[0].upgrade: websocket → none"]),
         (|config| config.limits.max_tunnels = 0, &["limits.max_tunnels: 10000 → 0"]),
         (
             |config| {
-                config.routes[0].target = Target::Origin("packager".into());
+                config.routes[0].target = RouteTarget::Origin("packager".into());
                 config.routes[0].host = Some("a.test".into());
                 config.routes[0].max_body_bytes = Some(1024);
-                config.routes[0].client_certificate = Some(Verify::Optional);
+                config.routes[0].client_certificate = Some(VerifyMode::Optional);
             },
             &[
                 "routes[0].host: any → a.test",
@@ -172,10 +173,10 @@ fn every_change_is_said_with_its_key() {
             |config| {
                 let network = Network { address: [10, 0, 0, 0].into(), prefix: 8 };
                 config.listen.proxy_protocol_from.push(network);
-                config.error_pages.insert(Errors::Class(5), "5xx.html".into());
+                config.error_pages.insert(ErrorStatuses::Class(5), "5xx.html".into());
                 let route = &mut config.routes[0];
-                let to = Template::parse("/login", &[]).unwrap();
-                route.target = Target::Redirect(Redirect { to: to.clone(), status: Redirect::STATUS });
+                let to = Template::parse_variables("/login", &[]).unwrap();
+                route.target = RouteTarget::Redirect(Redirect { to: to.clone(), status: Redirect::DEFAULT_STATUS });
                 route.rewrite_prefix = Some("/".into());
                 route.request_headers.set.push((http::header::AUTHORIZATION, to));
                 route.response_headers.remove.push(http::header::SERVER);
@@ -200,7 +201,7 @@ fn every_change_is_said_with_its_key() {
         (
             |config| {
                 let clients = &mut config.client_certificates;
-                (clients.ca, clients.verify) = (Some("ca.crt".into()), Verify::Required);
+                (clients.ca, clients.verify) = (Some("ca.crt".into()), VerifyMode::Required);
             },
             &["client_certificates.ca: none → ca.crt", "client_certificates.verify: none → required"],
         ),
@@ -264,7 +265,7 @@ fn every_change_is_said_with_its_key() {
             ],
         ),
         (
-            |config| config.log = Log { level: Level::Debug, format: LogFormat::Json },
+            |config| config.log = LogConfig { level: LogSeverity::Debug, format: LogFormat::Json },
             &["log.level: info → debug", "log.format: auto → json (needs a restart)"],
         ),
         (
@@ -294,35 +295,35 @@ fn every_change_is_said_with_its_key() {
 #[test]
 fn what_cannot_be_followed_is_named_until_it_can() {
     let mut new = config();
-    new.listen.workers = Workers::Count(2.try_into().unwrap());
+    new.listen.workers = WorkerCount::Count(2.try_into().unwrap());
     new.listen.proxy_protocol_from.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 });
     new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, ..Admin::default() };
-    new.log = Log { level: Level::Warn, format: LogFormat::Human };
+    new.log = LogConfig { level: LogSeverity::Warn, format: LogFormat::Human };
     new.limits.max_streams = 1;
     new.litequic.gso = false;
     (new.litequic.congestion, new.litequic.initial_window) = (Congestion::Bbr, 40);
-    let running = config().follow(new.clone());
+    let running = config().apply_reload(new.clone());
     assert_eq!(running.listen.proxy_protocol_from, new.listen.proxy_protocol_from);
     assert_eq!((running.litequic.congestion, running.litequic.initial_window), (Congestion::Bbr, 40));
-    let left = running.changes(&new);
-    assert!(left.iter().all(Change::needs_restart));
+    let left = running.changes_to(&new);
+    assert!(left.iter().all(ConfigChange::waits_for_restart));
     let keys: Vec<&str> = left.iter().map(|change| change.key.as_str()).collect();
     assert_eq!(keys, ["listen.workers", "litequic.gso", "admin.probes", "log.format"]);
 }
 
 #[test]
 fn a_long_list_is_cut() {
-    assert_eq!(cut(&list(&[1, 2, 3, 4, 5, 6], i32::to_string)), "1, 2, 3, 4, and 2 more");
-    assert_eq!(cut(&list(&[1, 2, 3, 4], i32::to_string)), "1, 2, 3, 4");
+    assert_eq!(shorten_list(&join_shown(&[1, 2, 3, 4, 5, 6], i32::to_string)), "1, 2, 3, 4, and 2 more");
+    assert_eq!(shorten_list(&join_shown(&[1, 2, 3, 4], i32::to_string)), "1, 2, 3, 4");
 }
 
 #[test]
 fn the_version_is_that_of_the_keys_and_values() {
-    let (mut other, version) = (config(), config().version());
-    assert!(version.len() == 2 * VERSION && version.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
-    assert_eq!(other.version(), version);
+    let (mut other, version) = (config(), config().config_version());
+    assert!(version.len() == 2 * VERSION_BYTES && version.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
+    assert_eq!(other.config_version(), version);
     other.timeouts.send += Duration::from_millis(1);
-    assert_ne!(other.version(), version);
+    assert_ne!(other.config_version(), version);
 }
 
 #[test]
@@ -332,18 +333,18 @@ fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
     let mut config = config();
     config.response_headers.set = vec![(name("x-a"), template("1")), (name("x-b"), template("1"))];
     config.routes[0].response_headers.remove = vec![name("x-a")];
-    let list: BTreeMap<_, _> = config.list().into_iter().collect();
+    let list: BTreeMap<_, _> = config.keys_and_values().into_iter().collect();
     assert_eq!(list["response_headers"], "set x-a, set x-b");
     assert_eq!(list["routes[0].response_headers"], "remove x-a, set x-b");
     let mut next = config.clone();
     next.response_headers.set.pop();
-    let changes: Vec<_> = config.changes(&next).iter().map(ToString::to_string).collect();
+    let changes: Vec<_> = config.changes_to(&next).iter().map(ToString::to_string).collect();
     assert_eq!(changes, ["response_headers: set x-a, set x-b → set x-a"]);
 }
 
 #[test]
 fn the_list_has_every_key_with_its_value() {
-    let list: BTreeMap<_, _> = config().list().into_iter().collect();
+    let list: BTreeMap<_, _> = config().keys_and_values().into_iter().collect();
     for (key, value) in [
         ("listen.udp", "[::]:8443"),
         ("certificates[0].key", "tls/tls.key"),

@@ -1,16 +1,16 @@
 //! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
 //! it rejects but for what a pattern cannot express, first of all a range.
 
-use crate::access::access_target;
-use crate::matching::pattern;
-use crate::origin::{origin_address, statuses, target};
+use crate::access::access_target_kind;
+use crate::matching::pattern_kind;
+use crate::origin::{origin_address_kind, request_target_kind, status_range_kind};
 use crate::reading::names::{
-    address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix, route_name,
-    upgrade,
+    address_kind, authority_kind, cookie_name_kind, exact_path_kind, field_name_kind, host_pattern_kind, method_kind,
+    network_kind, path_prefix_kind, route_name_kind, upgrade_kind,
 };
-use crate::reading::rule_readers::{field_value, page};
-use crate::reading::values::{Kind, RawValue, duration, or_none, size};
-use crate::redirect::location;
+use crate::reading::rule_readers::{error_page_kind, field_value_kind};
+use crate::reading::values::{RawValue, ValueKind, duration_kind, or_none, size_kind};
+use crate::redirect::location_kind;
 use proptest::{
     strategy::{Strategy, ValueTree},
     string::string_regex,
@@ -21,54 +21,66 @@ use serde_json::Value as Json;
 use std::time::Duration;
 
 /// Strings for each kind.
-const TRIES: usize = 500;
+const STRINGS_PER_KIND: usize = 500;
 
 /// The parser's result for a text.
-type Read = dyn Fn(&str) -> Result<(), String>;
+type ParseResult = dyn Fn(&str) -> Result<(), String>;
 
 /// A kind as far as texts are concerned, whatever it makes of them.
-struct Texts {
+struct TextKind {
     name: &'static str,
     schema: Json,
-    read: Box<Read>,
+    read: Box<ParseResult>,
     /// What the parser says of values that match.
     beyond: &'static [&'static str],
 }
 
-fn texts<T: 'static>(name: &'static str, kind: Kind<T>, beyond: &'static [&'static str]) -> Texts {
-    let Kind { schema, read, .. } = kind;
+fn text_kind_of<T: 'static>(name: &'static str, kind: ValueKind<T>, beyond: &'static [&'static str]) -> TextKind {
+    let ValueKind { schema, read, .. } = kind;
     let read = move |text: &str| read(RawValue::Text(text.into())).map(drop).map_err(|wrong| wrong.problem);
-    Texts { name, schema, read: Box::new(read), beyond }
+    TextKind { name, schema, read: Box::new(read), beyond }
 }
 
-fn all() -> Vec<Texts> {
+fn all_text_kinds() -> Vec<TextKind> {
     const RANGE: &[&str] = &["too small", "too large"];
-    let from_zero = || size::<u64>(0..=u64::MAX);
+    let from_zero = || size_kind::<u64>(0..=u64::MAX);
     vec![
-        texts("size", size::<u64>(1..=1 << 40), RANGE),
-        texts("size from 0", from_zero(), RANGE),
-        texts("size or none", or_none(from_zero()), RANGE),
-        texts("duration", duration(Duration::from_nanos(1)..=Duration::from_secs(86_400)), RANGE),
-        texts("duration from 0", duration(Duration::ZERO..=Duration::MAX), RANGE),
-        texts("address", address(), &["not an address"]),
-        texts("origin", origin_address(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
-        texts("network", network(), &["not a network", "the prefix is longer", "has bits beyond its prefix"]),
-        texts("host", host_pattern(), &["not an IPv6 address", "the name longer than 253", "ends in a number"]),
-        texts("authority", authority(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
-        texts("prefix", path_prefix(), &[]),
-        texts("path", exact_path(), &[]),
-        texts("route name", route_name(), &[]),
-        texts("method", method(), &["never reaches a route"]),
-        texts("pattern", pattern(), &[]),
-        texts("upgrade", upgrade(), &["would change the protocol between"]),
-        texts("cookie name", cookie_name(), &[]),
-        texts("field name", field_name(), &["is not a field of every request"]),
-        texts("target", target(), &["is not the path of a URL"]),
-        texts("statuses", statuses(), &["ends before it begins"]),
-        texts("field value", field_value(), &["there is no {"]),
-        texts(
+        text_kind_of("size", size_kind::<u64>(1..=1 << 40), RANGE),
+        text_kind_of("size from 0", from_zero(), RANGE),
+        text_kind_of("size or none", or_none(from_zero()), RANGE),
+        text_kind_of("duration", duration_kind(Duration::from_nanos(1)..=Duration::from_secs(86_400)), RANGE),
+        text_kind_of("duration from 0", duration_kind(Duration::ZERO..=Duration::MAX), RANGE),
+        text_kind_of("address", address_kind(), &["not an address"]),
+        text_kind_of(
+            "origin",
+            origin_address_kind(),
+            &["not an IPv6 address", "not a port", "the name longer than 253"],
+        ),
+        text_kind_of(
+            "network",
+            network_kind(),
+            &["not a network", "the prefix is longer", "has bits beyond its prefix"],
+        ),
+        text_kind_of(
+            "host",
+            host_pattern_kind(),
+            &["not an IPv6 address", "the name longer than 253", "ends in a number"],
+        ),
+        text_kind_of("authority", authority_kind(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
+        text_kind_of("prefix", path_prefix_kind(), &[]),
+        text_kind_of("path", exact_path_kind(), &[]),
+        text_kind_of("route name", route_name_kind(), &[]),
+        text_kind_of("method", method_kind(), &["never reaches a route"]),
+        text_kind_of("pattern", pattern_kind(), &[]),
+        text_kind_of("upgrade", upgrade_kind(), &["would change the protocol between"]),
+        text_kind_of("cookie name", cookie_name_kind(), &[]),
+        text_kind_of("field name", field_name_kind(), &["is not a field of every request"]),
+        text_kind_of("target", request_target_kind(), &["is not the path of a URL"]),
+        text_kind_of("statuses", status_range_kind(), &["ends before it begins"]),
+        text_kind_of("field value", field_value_kind(), &["there is no {"]),
+        text_kind_of(
             "location",
-            location(),
+            location_kind(),
             &[
                 "there is no {",
                 "{path} ",
@@ -83,8 +95,8 @@ fn all() -> Vec<Texts> {
                 "has no scheme",
             ],
         ),
-        texts("page", page(), &[]),
-        texts("access target", access_target(), &[]),
+        text_kind_of("page", error_page_kind(), &[]),
+        text_kind_of("access target", access_target_kind(), &[]),
     ]
 }
 
@@ -110,7 +122,7 @@ fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
 }
 
 /// Values that the examples and tests of each kind have, and what is nearly one.
-const WORDS: &[&str] = &[
+const SAMPLE_TEXTS: &[&str] = &[
     "",
     " ",
     "none",
@@ -260,9 +272,9 @@ const WORDS: &[&str] = &[
 #[test]
 fn a_pattern_accepts_whatever_the_parser_accepts() {
     let mut wrong = Vec::new();
-    for Texts { name, schema, read, beyond } in all() {
+    for TextKind { name, schema, read, beyond } in all_text_kinds() {
         let accepts = acceptor(&schema);
-        for word in WORDS.iter().filter(|word| !word.contains("${")) {
+        for word in SAMPLE_TEXTS.iter().filter(|word| !word.contains("${")) {
             let (accepted, read) = (accepts(word), read(word));
             let excused = read.as_ref().is_err_and(|problem| beyond.iter().any(|known| problem.contains(known)));
             if accepted != read.is_ok() && !(accepted && excused) {
@@ -281,12 +293,12 @@ fn a_pattern_accepts_whatever_the_parser_accepts() {
 fn a_pattern_accepts_little_more_than_the_parser() {
     let mut runner = TestRunner::default();
     let mut wrong = Vec::new();
-    for Texts { name, schema, read, beyond } in all() {
+    for TextKind { name, schema, read, beyond } in all_text_kinds() {
         let Some(pattern) = schema["pattern"].as_str() else { continue };
         // Without the alternative for environment variables.
         let own = pattern.strip_prefix(r"\$\{|^(").unwrap().strip_suffix(")$").unwrap();
         let (accepts, strategy) = (acceptor(&schema), string_regex(own).unwrap());
-        for _ in 0..TRIES {
+        for _ in 0..STRINGS_PER_KIND {
             let text = strategy.new_tree(&mut runner).unwrap().current();
             if text.contains("${") || !accepts(&text) {
                 continue;

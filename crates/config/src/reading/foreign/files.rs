@@ -5,7 +5,7 @@ use toml::de::DeTable;
 
 /// The program or the format that a file is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub(crate) enum ForeignFormat {
     Apache,
     Caddyfile,
     Haproxy,
@@ -15,9 +15,9 @@ pub(crate) enum Foreign {
     Yaml,
 }
 
-impl Foreign {
+impl ForeignFormat {
     /// The document for operators who come from there.
-    pub(crate) const fn document(self) -> &'static str {
+    pub(crate) const fn migration_document(self) -> &'static str {
         match self {
             Self::Apache => "docs/migrating.md#how-to-migrate",
             Self::Caddyfile => "docs/how-to/move-from-caddy.md",
@@ -30,7 +30,7 @@ impl Foreign {
 }
 
 /// What the file is, after "is".
-impl fmt::Display for Foreign {
+impl fmt::Display for ForeignFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Apache => "a configuration of Apache",
@@ -45,7 +45,7 @@ impl fmt::Display for Foreign {
 }
 
 /// Keys that are at the top of Traefik's files alone, in lower case. Others, such as `log`, are litequic's as well.
-const TRAEFIK: [&str; 11] = [
+const TRAEFIK_KEYS: [&str; 11] = [
     "accesslog",
     "api",
     "certificatesresolvers",
@@ -59,12 +59,12 @@ const TRAEFIK: [&str; 11] = [
     "tls",
 ];
 /// Keys of litequic that say what a server is: a file with one of them is meant for litequic, whatever else it has.
-const OWN: [&str; 5] = ["certificates", "listen", "origin", "origins", "routes"];
+const OWN_KEYS: [&str; 5] = ["certificates", "listen", "origin", "origins", "routes"];
 /// Sections of HAProxy (its configuration manual, 2 to 4, 12) that stand alone, or before a name.
-const HAPROXY: [&str; 10] =
+const HAPROXY_SECTIONS: [&str; 10] =
     ["global", "defaults", "frontend", "backend", "listen", "resolvers", "peers", "userlist", "traces", "program"];
 /// Directives of a Caddyfile that has no block: one site, named by its first line.
-const CADDY: [&str; 12] = [
+const CADDY_DIRECTIVES: [&str; 12] = [
     "encode",
     "file_server",
     "handle",
@@ -80,24 +80,24 @@ const CADDY: [&str; 12] = [
 ];
 
 /// The program that a file of TOML is for, and the position of the key that shows it.
-pub(crate) fn by_keys(root: &DeTable<'_>) -> Option<(Foreign, usize)> {
-    if OWN.iter().any(|own| root.contains_key(*own)) {
+pub(crate) fn detect_by_keys(root: &DeTable<'_>) -> Option<(ForeignFormat, usize)> {
+    if OWN_KEYS.iter().any(|own| root.contains_key(*own)) {
         return None;
     }
-    let foreign = root.keys().filter(|key| TRAEFIK.contains(&key.get_ref().to_lowercase().as_str()));
-    foreign.map(|key| key.span().start).min().map(|at| (Foreign::Traefik, at))
+    let foreign = root.keys().filter(|key| TRAEFIK_KEYS.contains(&key.get_ref().to_lowercase().as_str()));
+    foreign.map(|key| key.span().start).min().map(|at| (ForeignFormat::Traefik, at))
 }
 
 /// The program that a file is for that is not TOML, and the position of its first line that has more than a comment;
 /// `None` if it is TOML with faults.
-pub(crate) fn by_lines(text: &str) -> Option<(Foreign, usize)> {
-    let lines = Lines::count(text);
-    Some((lines.verdict(text)?, lines.first))
+pub(crate) fn detect_by_lines(text: &str) -> Option<(ForeignFormat, usize)> {
+    let lines = LineCounts::count_lines(text);
+    Some((lines.guess_format(text)?, lines.first))
 }
 
 /// Lines without comments and blank ones, by their shapes.
 #[derive(Debug, Default)]
-struct Lines {
+struct LineCounts {
     /// The position of the first in the file.
     first: usize,
     all: usize,
@@ -119,8 +119,8 @@ struct Lines {
     caddy: usize,
 }
 
-impl Lines {
-    fn count(text: &str) -> Self {
+impl LineCounts {
+    fn count_lines(text: &str) -> Self {
         let mut lines = Self::default();
         let mut at = 0;
         for whole in text.split_inclusive('\n') {
@@ -129,14 +129,14 @@ impl Lines {
                 if lines.all == 0 {
                     lines.first = at + (line.len() - line.trim_start().len());
                 }
-                lines.add(line);
+                lines.classify_line(line);
             }
             at += whole.len();
         }
         lines
     }
 
-    fn add(&mut self, line: &str) {
+    fn classify_line(&mut self, line: &str) {
         let is_indented = line.starts_with([' ', '\t']);
         let line = line.trim();
         let first = line.split_ascii_whitespace().next().unwrap_or_default();
@@ -149,33 +149,33 @@ impl Lines {
         count(is_yaml(line), |lines| &mut lines.yaml);
         count(!is_indented && is_haproxy(line), |lines| &mut lines.haproxy);
         count(line.starts_with('<') && line.ends_with('>'), |lines| &mut lines.apache);
-        count(CADDY.contains(&first), |lines| &mut lines.caddy);
+        count(CADDY_DIRECTIVES.contains(&first), |lines| &mut lines.caddy);
     }
 
-    fn verdict(&self, text: &str) -> Option<Foreign> {
+    fn guess_format(&self, text: &str) -> Option<ForeignFormat> {
         let is_most = |number: usize| number > 0 && number * 2 >= self.all;
         if self.all == 0 || self.toml * 4 > self.all {
             return None;
         }
         if is_json(text.get(self.first..).unwrap_or_default()) {
-            return Some(Foreign::Json);
+            return Some(ForeignFormat::Json);
         }
         if self.semicolon > 0 && is_most(self.semicolon + self.opening + self.closing) {
-            return Some(Foreign::Nginx);
+            return Some(ForeignFormat::Nginx);
         }
         if self.apache >= 2 && self.closing == 0 {
-            return Some(Foreign::Apache);
+            return Some(ForeignFormat::Apache);
         }
         if self.haproxy > 0 && self.closing == 0 && !is_most(self.yaml) {
-            return Some(Foreign::Haproxy);
+            return Some(ForeignFormat::Haproxy);
         }
         if is_most(self.yaml) {
             let is_traefik = ["entryPoints", "entrypoints", "certificatesResolvers", "traefik"];
             let is_traefik = is_traefik.iter().any(|word| text.contains(word));
-            return Some(if is_traefik { Foreign::Traefik } else { Foreign::Yaml });
+            return Some(if is_traefik { ForeignFormat::Traefik } else { ForeignFormat::Yaml });
         }
         let is_caddyfile = (self.opening > 0 && self.closing > 0) || self.caddy > 0;
-        is_caddyfile.then_some(Foreign::Caddyfile)
+        is_caddyfile.then_some(ForeignFormat::Caddyfile)
     }
 }
 
@@ -210,7 +210,7 @@ fn is_yaml(line: &str) -> bool {
 
 fn is_haproxy(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
-    let is_section = words.next().is_some_and(|first| HAPROXY.contains(&first));
+    let is_section = words.next().is_some_and(|first| HAPROXY_SECTIONS.contains(&first));
     is_section && words.count() <= 3 && !line.contains(['=', '{', ';', '"'])
 }
 
@@ -231,19 +231,19 @@ mod tests {
     #[test]
     fn a_file_of_another_program_is_recognized_by_its_lines() {
         for (text, expected) in [
-            ("server {\n  listen 443 ssl;\n}\n", Some(Foreign::Nginx)),
-            ("events {}\nhttp { server { listen 443 ssl; } }\n", Some(Foreign::Nginx)),
-            ("fastcgi_param QUERY_STRING $query_string;\n", Some(Foreign::Nginx)),
-            ("global\n  maxconn 10\nfrontend web\n  bind :443 ssl crt /a\n", Some(Foreign::Haproxy)),
-            ("example.com {\n  reverse_proxy 127.0.0.1:8080\n}\n", Some(Foreign::Caddyfile)),
-            ("{\n  email a@example.com\n}\nexample.com {\n}\n", Some(Foreign::Caddyfile)),
-            ("localhost\n\nreverse_proxy 127.0.0.1:8080\n", Some(Foreign::Caddyfile)),
-            ("<VirtualHost *:443>\n  ProxyPass / http://a/\n</VirtualHost>\n", Some(Foreign::Apache)),
-            ("services:\n  web:\n    image: \"nginx\"\n", Some(Foreign::Yaml)),
-            ("entryPoints:\n  web:\n    address: \":80\"\n", Some(Foreign::Traefik)),
-            ("---\n- a\n- b\n", Some(Foreign::Yaml)),
-            ("{\"apps\": {}}", Some(Foreign::Json)),
-            ("[{\"a\": 1}]", Some(Foreign::Json)),
+            ("server {\n  listen 443 ssl;\n}\n", Some(ForeignFormat::Nginx)),
+            ("events {}\nhttp { server { listen 443 ssl; } }\n", Some(ForeignFormat::Nginx)),
+            ("fastcgi_param QUERY_STRING $query_string;\n", Some(ForeignFormat::Nginx)),
+            ("global\n  maxconn 10\nfrontend web\n  bind :443 ssl crt /a\n", Some(ForeignFormat::Haproxy)),
+            ("example.com {\n  reverse_proxy 127.0.0.1:8080\n}\n", Some(ForeignFormat::Caddyfile)),
+            ("{\n  email a@example.com\n}\nexample.com {\n}\n", Some(ForeignFormat::Caddyfile)),
+            ("localhost\n\nreverse_proxy 127.0.0.1:8080\n", Some(ForeignFormat::Caddyfile)),
+            ("<VirtualHost *:443>\n  ProxyPass / http://a/\n</VirtualHost>\n", Some(ForeignFormat::Apache)),
+            ("services:\n  web:\n    image: \"nginx\"\n", Some(ForeignFormat::Yaml)),
+            ("entryPoints:\n  web:\n    address: \":80\"\n", Some(ForeignFormat::Traefik)),
+            ("---\n- a\n- b\n", Some(ForeignFormat::Yaml)),
+            ("{\"apps\": {}}", Some(ForeignFormat::Json)),
+            ("[{\"a\": 1}]", Some(ForeignFormat::Json)),
             ("", None),
             ("# a comment\n", None),
             ("[listen]\nudp = \"[::]:8443\n", None),
@@ -251,21 +251,21 @@ mod tests {
             ("[[routes]\npath = [\n  \"/a\",\n  \"/b\",\n]\n", None),
             ("some words\nof no known program\n", None),
         ] {
-            assert_eq!(by_lines(text).map(|(foreign, _)| foreign), expected, "{text}");
+            assert_eq!(detect_by_lines(text).map(|(foreign, _)| foreign), expected, "{text}");
         }
     }
 
     #[test]
     fn the_fault_is_at_the_first_line_that_is_no_comment() {
-        assert_eq!(by_lines("# nginx\n\n  user www;\n"), Some((Foreign::Nginx, 11)));
+        assert_eq!(detect_by_lines("# nginx\n\n  user www;\n"), Some((ForeignFormat::Nginx, 11)));
     }
 
     #[test]
     fn a_file_of_toml_is_traefiks_unless_a_key_is_litequics() {
         let table = |text| DeTable::parse(text).unwrap().into_inner();
-        assert_eq!(by_keys(&table("[log]\n[entryPoints.web]\n")), Some((Foreign::Traefik, 7)));
-        assert_eq!(by_keys(&table("[http.routers]\n")), Some((Foreign::Traefik, 1)));
-        assert_eq!(by_keys(&table("[log]\n")), None);
-        assert_eq!(by_keys(&table("[entryPoints.web]\n[origin]\n")), None);
+        assert_eq!(detect_by_keys(&table("[log]\n[entryPoints.web]\n")), Some((ForeignFormat::Traefik, 7)));
+        assert_eq!(detect_by_keys(&table("[http.routers]\n")), Some((ForeignFormat::Traefik, 1)));
+        assert_eq!(detect_by_keys(&table("[log]\n")), None);
+        assert_eq!(detect_by_keys(&table("[entryPoints.web]\n[origin]\n")), None);
     }
 }

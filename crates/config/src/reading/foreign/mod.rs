@@ -5,6 +5,6 @@ mod files;
 mod variables;
 mod words;
 
-pub(super) use files::{Foreign, by_keys, by_lines};
-pub use variables::foreign_variable;
-pub(super) use words::{Hint, hint, plain};
+pub(super) use files::{ForeignFormat, detect_by_keys, detect_by_lines};
+pub use variables::find_foreign_variable;
+pub(super) use words::{ForeignHint, foreign_hint, without_separators};

@@ -1,7 +1,7 @@
 //! Variables of other programs in a value: litequic sends them as they are written.
 
 /// Variables of nginx by their beginnings.
-const NGINX: [&str; 20] = [
+const NGINX_VARIABLES: [&str; 20] = [
     "arg_",
     "args",
     "binary_remote_addr",
@@ -25,20 +25,20 @@ const NGINX: [&str; 20] = [
 ];
 /// Placeholders of Caddy by their beginnings: those of one word are found by
 /// [`Template::parse`](super::super::Template::parse).
-const CADDY: [&str; 4] = ["{http.", "{env.", "{tls_", "{$"];
+const CADDY_PLACEHOLDERS: [&str; 4] = ["{http.", "{env.", "{tls_", "{$"];
 
 /// The first variable of nginx (`$remote_addr`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`) in `text`.
-pub fn foreign_variable(text: &str) -> Option<&str> {
+pub fn find_foreign_variable(text: &str) -> Option<&str> {
     text.char_indices().find_map(|(at, char)| {
         let rest = text.get(at..)?;
         let end = match char {
             '$' => {
                 let name = rest.get(1..)?;
                 let length = name.find(|char: char| !char.is_ascii_alphanumeric() && char != '_').unwrap_or(name.len());
-                NGINX.iter().any(|known| name.starts_with(known)).then_some(1 + length)
+                NGINX_VARIABLES.iter().any(|known| name.starts_with(known)).then_some(1 + length)
             }
             '%' if rest.starts_with("%[") => rest.find(']').map(|end| end + 1),
-            '{' if CADDY.iter().any(|known| rest.starts_with(known)) => rest.find('}').map(|end| end + 1),
+            '{' if CADDY_PLACEHOLDERS.iter().any(|known| rest.starts_with(known)) => rest.find('}').map(|end| end + 1),
             _ => None,
         };
         rest.get(..end?)
@@ -63,7 +63,7 @@ mod tests {
             ("%[src", None),
             ("", None),
         ] {
-            assert_eq!(foreign_variable(text), expected, "{text}");
+            assert_eq!(find_foreign_variable(text), expected, "{text}");
         }
     }
 }

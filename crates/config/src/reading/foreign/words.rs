@@ -1,12 +1,12 @@
 //! Words of other programs' configurations that an operator may use as keys, each with litequic's own key, or with one
 //! line and the document that says more.
 
-use crate::reading::examples::generic;
-use Hint::{Key, Line};
+use crate::reading::examples::generic_path;
+use ForeignHint::{Key, Line};
 
 /// What a message says of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hint {
+pub(crate) enum ForeignHint {
     /// The path of litequic's key for it.
     Key(&'static str),
     /// A line, and a document, with the anchor of a heading in it.
@@ -15,34 +15,38 @@ pub(crate) enum Hint {
 
 /// The hint for the unknown key `name` of the table `section`, in whatever case and with whatever separators it is
 /// written.
-pub(crate) fn hint(section: &str, name: &str) -> Option<Hint> {
-    let (section, name) = (generic(section), plain(name));
-    let of_section = WORDS.iter().filter(|(place, ..)| *place == section);
-    let mut all = of_section.chain(WORDS.iter().filter(|(place, ..)| *place == ANYWHERE));
+pub(crate) fn foreign_hint(section: &str, name: &str) -> Option<ForeignHint> {
+    let (section, name) = (generic_path(section), without_separators(name));
+    let of_section = FOREIGN_WORDS.iter().filter(|(place, ..)| *place == section);
+    let mut all = of_section.chain(FOREIGN_WORDS.iter().filter(|(place, ..)| *place == ANYWHERE));
     all.find(|(_, words, _)| words.contains(&name.as_str())).map(|(_, _, hint)| *hint)
 }
 
 /// A word without its separators: `certificatesResolvers` and `certificates_resolvers` are one.
-pub(crate) fn plain(name: &str) -> String {
+pub(crate) fn without_separators(name: &str) -> String {
     name.chars().filter(|char| !matches!(char, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
 
 const ANYWHERE: &str = "*";
-const NGINX: &str = "docs/migrating.md#nginx";
-const HAPROXY: &str = "docs/migrating.md#haproxy";
-const ACME: &str = "docs/how-to/obtain-certificates-by-acme.md";
-const CADDY: &str = "docs/migrating.md#caddy";
-const TRAEFIK: &str = "docs/migrating.md#traefik";
-const MISSING: &str = "docs/migrating.md#missing-gzip-cache-static-files-lua";
-const SCOPE: &str = "docs/limits.md#out-of-scope";
+const NGINX_GUIDE: &str = "docs/migrating.md#nginx";
+const HAPROXY_GUIDE: &str = "docs/migrating.md#haproxy";
+const ACME_GUIDE: &str = "docs/how-to/obtain-certificates-by-acme.md";
+const CADDY_GUIDE: &str = "docs/migrating.md#caddy";
+const TRAEFIK_GUIDE: &str = "docs/migrating.md#traefik";
+const MISSING_FEATURES: &str = "docs/migrating.md#missing-gzip-cache-static-files-lua";
+const OUT_OF_SCOPE: &str = "docs/limits.md#out-of-scope";
 
 /// The table that has the word, or [`ANYWHERE`]; words as [`plain`] makes them; what a message says.
-const WORDS: &[(&str, &[&str], Hint)] = &[
+const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
     // The whole file.
-    (ANYWHERE, &["server", "servers", "virtualhost"], Line("routes with host stand for nginx's server", NGINX)),
-    (ANYWHERE, &["location", "locations"], Line("routes with path or path_prefix stand for nginx's location", NGINX)),
-    (ANYWHERE, &["upstream", "upstreams"], Line("[origins.NAME] with url stands for nginx's upstream", NGINX)),
-    (ANYWHERE, &["proxypass", "grpcpass"], Line("[origin] with url stands for nginx's proxy_pass", NGINX)),
+    (ANYWHERE, &["server", "servers", "virtualhost"], Line("routes with host stand for nginx's server", NGINX_GUIDE)),
+    (
+        ANYWHERE,
+        &["location", "locations"],
+        Line("routes with path or path_prefix stand for nginx's location", NGINX_GUIDE),
+    ),
+    (ANYWHERE, &["upstream", "upstreams"], Line("[origins.NAME] with url stands for nginx's upstream", NGINX_GUIDE)),
+    (ANYWHERE, &["proxypass", "grpcpass"], Line("[origin] with url stands for nginx's proxy_pass", NGINX_GUIDE)),
     (
         ANYWHERE,
         &["sslcertificate", "sslcertificatekey"],
@@ -58,7 +62,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (
         ANYWHERE,
         &["tryfiles", "root", "alias", "index", "fileserver", "autoindex"],
-        Line("litequic serves no files", MISSING),
+        Line("litequic serves no files", MISSING_FEATURES),
     ),
     (
         ANYWHERE,
@@ -83,7 +87,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         &["workerrlimitnofile", "ulimitn", "fdhardlimit"],
         Line("litequic raises its limit itself", "docs/tuning.md#file-descriptors"),
     ),
-    (ANYWHERE, &["events", "stream"], Line("litequic has no such block", NGINX)),
+    (ANYWHERE, &["events", "stream"], Line("litequic has no such block", NGINX_GUIDE)),
     (ANYWHERE, &["keepalivetimeout", "httpkeepalive", "idletimeout"], Key("timeouts.idle")),
     (ANYWHERE, &["keepaliverequests"], Key("limits.max_requests")),
     (ANYWHERE, &["proxyconnecttimeout", "connecttimeout", "dialtimeout"], Key("timeouts.connect")),
@@ -117,17 +121,21 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         &["limitconn", "limitconnzone"],
         Line("[limits] shares connections between sources", "docs/how-to/limit-connections-by-source.md"),
     ),
-    (ANYWHERE, &["limitrate", "bandwidth", "throttle"], Line("litequic limits no client's bandwidth", MISSING)),
+    (
+        ANYWHERE,
+        &["limitrate", "bandwidth", "throttle"],
+        Line("litequic limits no client's bandwidth", MISSING_FEATURES),
+    ),
     (ANYWHERE, &["setrealipfrom", "realipheader", "trustedips", "forwardedheaders"], Key("trusted_proxies")),
     (
         ANYWHERE,
         &["fastcgipass", "uwsgipass", "scgipass", "phpfastcgi", "php"],
-        Line("litequic speaks HTTP/1.1 alone to origins", MISSING),
+        Line("litequic speaks HTTP/1.1 alone to origins", MISSING_FEATURES),
     ),
     (
         ANYWHERE,
         &["proxybuffering", "proxyrequestbuffering", "buffering"],
-        Line("bodies are streamed, never buffered as a whole", NGINX),
+        Line("bodies are streamed, never buffered as a whole", NGINX_GUIDE),
     ),
     (
         ANYWHERE,
@@ -145,37 +153,41 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         Line("the admin listener has metrics and status", "docs/operating.md#admin-api-and-health-probes"),
     ),
     // HAProxy
-    (ANYWHERE, &["frontend", "frontends", "bind"], Line("[listen] stands for HAProxy's frontend", HAPROXY)),
-    (ANYWHERE, &["backend", "backends"], Line("[origins.NAME] with url stands for HAProxy's backend", HAPROXY)),
-    (ANYWHERE, &["defaultbackend", "usebackend", "acl"], Line("routes select an origin", HAPROXY)),
-    (ANYWHERE, &["global", "defaults", "option"], Line("litequic has no such section", HAPROXY)),
-    (ANYWHERE, &["mode", "tcp"], Line("litequic proxies HTTP alone", MISSING)),
+    (ANYWHERE, &["frontend", "frontends", "bind"], Line("[listen] stands for HAProxy's frontend", HAPROXY_GUIDE)),
+    (ANYWHERE, &["backend", "backends"], Line("[origins.NAME] with url stands for HAProxy's backend", HAPROXY_GUIDE)),
+    (ANYWHERE, &["defaultbackend", "usebackend", "acl"], Line("routes select an origin", HAPROXY_GUIDE)),
+    (ANYWHERE, &["global", "defaults", "option"], Line("litequic has no such section", HAPROXY_GUIDE)),
+    (ANYWHERE, &["mode", "tcp"], Line("litequic proxies HTTP alone", MISSING_FEATURES)),
     (ANYWHERE, &["httpchk", "healthcheck", "check"], Key("origin.health")),
     // Caddy
-    (ANYWHERE, &["reverseproxy"], Line("[origin] with url stands for Caddy's reverse_proxy", CADDY)),
+    (ANYWHERE, &["reverseproxy"], Line("[origin] with url stands for Caddy's reverse_proxy", CADDY_GUIDE)),
     (
         ANYWHERE,
         &["handle", "handlepath", "site", "sites"],
-        Line("routes with host and path_prefix stand for it", CADDY),
+        Line("routes with host and path_prefix stand for it", CADDY_GUIDE),
     ),
     (
         ANYWHERE,
         &["email", "letsencrypt", "acmeca", "autohttps", "certificatesresolvers", "certresolver"],
-        Line("[[acme]] obtains certificates", ACME),
+        Line("[[acme]] obtains certificates", ACME_GUIDE),
     ),
     // Traefik
     (ANYWHERE, &["entrypoints", "entrypoint", "address", "addresses"], Key("listen.udp")),
-    (ANYWHERE, &["middlewares", "middleware"], Line("keys of a route stand for middlewares", TRAEFIK)),
+    (ANYWHERE, &["middlewares", "middleware"], Line("keys of a route stand for middlewares", TRAEFIK_GUIDE)),
     (
         ANYWHERE,
         &["routers", "router", "rule", "priority"],
-        Line("[[routes]] with host and path_prefix stand for routers", TRAEFIK),
+        Line("[[routes]] with host and path_prefix stand for routers", TRAEFIK_GUIDE),
     ),
-    (ANYWHERE, &["services", "service", "loadbalancer"], Line("[origins.NAME] with url stands for services", TRAEFIK)),
+    (
+        ANYWHERE,
+        &["services", "service", "loadbalancer"],
+        Line("[origins.NAME] with url stands for services", TRAEFIK_GUIDE),
+    ),
     (
         ANYWHERE,
         &["providers", "docker", "labels"],
-        Line("the configuration is one file, reloaded when it changes", TRAEFIK),
+        Line("the configuration is one file, reloaded when it changes", TRAEFIK_GUIDE),
     ),
     (ANYWHERE, &["http", "https"], Line("litequic has no such table", "docs/configuration.md#file-format")),
     // What litequic does not do, or does by itself.
@@ -192,7 +204,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         &["sslprotocols", "sslciphers", "ciphers", "minversion", "tlsversion", "sslminver"],
         Line("listen.tls_min: 1.3 or 1.2, over TCP", "docs/limits.md#protocols"),
     ),
-    (ANYWHERE, &["sslstapling", "ocsp", "stapling"], Line("litequic staples no OCSP responses", MISSING)),
+    (ANYWHERE, &["sslstapling", "ocsp", "stapling"], Line("litequic staples no OCSP responses", MISSING_FEATURES)),
     (
         ANYWHERE,
         &["sslearlydata", "allow0rtt", "earlydata", "zerortt"],
@@ -201,9 +213,9 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (
         ANYWHERE,
         &["gzip", "brotli", "zstd", "compress", "compression", "encode"],
-        Line("litequic compresses nothing", SCOPE),
+        Line("litequic compresses nothing", OUT_OF_SCOPE),
     ),
-    (ANYWHERE, &["cache", "proxycache", "caching", "expires"], Line("litequic caches nothing", SCOPE)),
+    (ANYWHERE, &["cache", "proxycache", "caching", "expires"], Line("litequic caches nothing", OUT_OF_SCOPE)),
     (ANYWHERE, &["ipallowlist", "ipwhitelist", "remoteip", "whitelist", "allowlist"], Key("routes[].allow")),
     (ANYWHERE, &["blacklist", "denylist"], Key("routes[].deny")),
     (
@@ -226,9 +238,9 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (
         ANYWHERE,
         &["waf", "modsecurity", "lua", "script", "plugin", "plugins"],
-        Line("litequic runs no scripts or plug-ins", SCOPE),
+        Line("litequic runs no scripts or plug-ins", OUT_OF_SCOPE),
     ),
-    (ANYWHERE, &["mirror", "mirroring", "shadow"], Line("litequic mirrors no requests", MISSING)),
+    (ANYWHERE, &["mirror", "mirroring", "shadow"], Line("litequic mirrors no requests", MISSING_FEATURES)),
     (
         ANYWHERE,
         &["user", "group", "chroot"],
@@ -249,7 +261,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         &["websocket", "websockets"],
         Line("upgrade of a route permits WebSocket by default", "docs/how-to/proxy-websockets.md"),
     ),
-    (ANYWHERE, &["grpc", "h2c"], Line("litequic speaks HTTP/1.1 alone to origins", SCOPE)),
+    (ANYWHERE, &["grpc", "h2c"], Line("litequic speaks HTTP/1.1 alone to origins", OUT_OF_SCOPE)),
     (
         ANYWHERE,
         &["resolver", "resolvers", "dns"],
@@ -292,7 +304,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema;
+    use crate::json_schema;
     use serde_json::Value as Json;
     use std::collections::BTreeSet;
 
@@ -314,18 +326,20 @@ mod tests {
 
     fn all() -> BTreeSet<(String, String)> {
         let mut all = BTreeSet::new();
-        keys(&schema(), "", &mut all);
+        keys(&json_schema(), "", &mut all);
         all
     }
 
     #[test]
     fn no_word_has_become_a_key() {
         let keys = all();
-        for (place, words, _) in WORDS {
+        for (place, words, _) in FOREIGN_WORDS {
             // A word for the whole file must be no key of the top level, where it would come first.
             let place = if *place == ANYWHERE { "" } else { place };
-            let taken: Vec<_> =
-                keys.iter().filter(|(table, name)| table == place && words.contains(&&*plain(name))).collect();
+            let taken: Vec<_> = keys
+                .iter()
+                .filter(|(table, name)| table == place && words.contains(&&*without_separators(name)))
+                .collect();
             assert!(taken.is_empty(), "{taken:?}");
         }
     }
@@ -333,7 +347,7 @@ mod tests {
     #[test]
     fn every_key_that_a_word_means_exists() {
         let keys = all();
-        for (_, words, hint) in WORDS {
+        for (_, words, hint) in FOREIGN_WORDS {
             if let Key(path) = hint {
                 let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
                 assert!(keys.contains(&(table.into(), name.into())), "{words:?}: {path}");
@@ -344,9 +358,9 @@ mod tests {
     #[test]
     fn words_are_plain_and_each_stands_once_for_a_table() {
         let mut seen = BTreeSet::new();
-        for (place, words, _) in WORDS {
+        for (place, words, _) in FOREIGN_WORDS {
             for word in *words {
-                assert_eq!(plain(word), *word);
+                assert_eq!(without_separators(word), *word);
                 assert!(seen.insert((place, word)), "{place}: {word}");
             }
         }
@@ -355,14 +369,14 @@ mod tests {
 
     #[test]
     fn a_word_is_found_however_it_is_written() {
-        let leads_to = |section, name, page| matches!(hint(section, name), Some(Line(_, to)) if to == page);
+        let leads_to = |section, name, page| matches!(foreign_hint(section, name), Some(Line(_, to)) if to == page);
         for name in ["certificatesResolvers", "certificates_resolvers", "certificates-resolvers"] {
-            assert!(leads_to("", name, ACME), "{name}");
+            assert!(leads_to("", name, ACME_GUIDE), "{name}");
         }
-        assert!(leads_to("routes[12]", "gzip", SCOPE));
-        assert_eq!(hint("origins.api", "timeout"), Some(Key("timeouts.response_header")));
-        assert_eq!(hint("origins.api.health", "read"), None);
-        assert_eq!(hint("routes[3]", "location"), Some(Key("routes[].path_prefix")));
-        assert_eq!(hint("", "quantum"), None);
+        assert!(leads_to("routes[12]", "gzip", OUT_OF_SCOPE));
+        assert_eq!(foreign_hint("origins.api", "timeout"), Some(Key("timeouts.response_header")));
+        assert_eq!(foreign_hint("origins.api.health", "read"), None);
+        assert_eq!(foreign_hint("routes[3]", "location"), Some(Key("routes[].path_prefix")));
+        assert_eq!(foreign_hint("", "quantum"), None);
     }
 }

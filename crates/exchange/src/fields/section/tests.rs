@@ -40,14 +40,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn keeps(kind: u8, name: &str) -> bool {
     match kind {
         0 => name.len().is_multiple_of(2),
-        1 => is_plain(name.as_bytes()),
-        2 => NameId::of(name.as_bytes()).is_known(),
+        1 => is_alphanumeric_name(name.as_bytes()),
+        2 => NameId::from_lower_case(name.as_bytes()).is_known(),
         _ => true,
     }
 }
 
 fn by_name(fields: &Fields, name: &str) -> Vec<Vec<u8>> {
-    fields.all(Name::of(name)).map(<[u8]>::to_vec).collect()
+    fields.all_values(FieldNameRef::from_lower_case_token(name)).map(<[u8]>::to_vec).collect()
 }
 
 proptest! {
@@ -57,22 +57,22 @@ proptest! {
         for step in steps {
             match step {
                 Step::Append(name, value) => {
-                    fields.append(Name::of(&name), &value);
+                    fields.append(FieldNameRef::from_lower_case_token(&name), &value);
                     map.append(HeaderName::try_from(&name).unwrap(), HeaderValue::from_bytes(&value).unwrap());
                     list.push((name, value));
                 }
                 Step::Set(name, value) => {
-                    fields.set(Name::of(&name), &value);
+                    fields.set_field(FieldNameRef::from_lower_case_token(&name), &value);
                     map.insert(HeaderName::try_from(&name).unwrap(), HeaderValue::from_bytes(&value).unwrap());
                     list.retain(|line| line.0 != name);
                     list.push((name, value));
                 }
                 Step::Remove(name) => {
-                    prop_assert_eq!(fields.remove(Name::of(&name)), map.remove(&name).is_some());
+                    prop_assert_eq!(fields.remove_field(FieldNameRef::from_lower_case_token(&name)), map.remove(&name).is_some());
                     list.retain(|line| line.0 != name);
                 }
                 Step::Retain(kind) => {
-                    fields.retain(|line| keeps(kind, line.name()));
+                    fields.retain(|line| keeps(kind, line.name_str()));
                     let doomed: Vec<_> = map.keys().filter(|name| !keeps(kind, name.as_str())).cloned().collect();
                     doomed.iter().for_each(|name| drop(map.remove(name)));
                     list.retain(|line| keeps(kind, &line.0));
@@ -81,19 +81,19 @@ proptest! {
             prop_assert_eq!(fields.len(), map.len());
             for name in map.keys().map(HeaderName::as_str).chain(["host", "cookie", "x-a", "absent"]) {
                 let expected: Vec<_> = map.get_all(name).iter().map(|value| value.as_bytes().to_vec()).collect();
-                prop_assert_eq!(fields.contains(Name::of(name)), !expected.is_empty());
-                prop_assert_eq!(fields.get(Name::of(name)).map(<[u8]>::to_vec), expected.first().cloned());
+                prop_assert_eq!(fields.contains(FieldNameRef::from_lower_case_token(name)), !expected.is_empty());
+                prop_assert_eq!(fields.get(FieldNameRef::from_lower_case_token(name)).map(<[u8]>::to_vec), expected.first().cloned());
                 prop_assert_eq!(by_name(&fields, name), expected);
             }
-            let lines: Vec<_> = fields.iter().map(|line| (line.name().to_owned(), line.value.to_vec())).collect();
+            let lines: Vec<_> = fields.iter().map(|line| (line.name_str().to_owned(), line.value.to_vec())).collect();
             prop_assert_eq!(&lines, &list, "in the order of the lines");
-            let ids = list.iter().map(|line| NameId::of(line.0.as_bytes()));
-            let is_ambiguous = list.iter().any(|line| !is_plain(line.0.as_bytes()));
+            let ids = list.iter().map(|line| NameId::from_lower_case(line.0.as_bytes()));
+            let is_ambiguous = list.iter().any(|line| !is_alphanumeric_name(line.0.as_bytes()));
             // A bit for other names may outlive the last of them.
-            prop_assert!(ids.clone().all(|id| fields.names().has(id)));
-            prop_assert!(!is_ambiguous || fields.names().has_any(NameSet::AMBIGUOUS));
-            for id in list.iter().map(|line| line.0.as_str()).chain(["host", "te", "cookie"]).map(NameId::known) {
-                prop_assert!(!id.is_known() || fields.names().has(id) == ids.clone().any(|other| other == id));
+            prop_assert!(ids.clone().all(|id| fields.name_set().contains_id(id)));
+            prop_assert!(!is_ambiguous || fields.name_set().intersects(NameSet::AMBIGUOUS));
+            for id in list.iter().map(|line| line.0.as_str()).chain(["host", "te", "cookie"]).map(NameId::from_const_name) {
+                prop_assert!(!id.is_known() || fields.name_set().contains_id(id) == ids.clone().any(|other| other == id));
             }
         }
         prop_assert_eq!(&HeaderMap::from(fields.clone()), &map);
@@ -108,19 +108,19 @@ proptest! {
     fn a_name_in_any_case_is_the_same(name in "[a-zA-Z!#$%&'*+.^_`|~0-9-]{1,9}|Content-Length|HOST|x_A", value in any_value()) {
         let (mut any, mut lower) = (Fields::new(), Fields::new());
         any.append_any_case(name.as_bytes(), &value);
-        lower.append(Name::of(&name.to_ascii_lowercase()), &value);
+        lower.append(FieldNameRef::from_lower_case_token(&name.to_ascii_lowercase()), &value);
         prop_assert_eq!(&any, &lower);
-        prop_assert_eq!(any.names(), lower.names());
-        prop_assert_eq!(any.iter().map(|line| line.is_plain()).next(), Some(is_plain(name.as_bytes())));
+        prop_assert_eq!(any.name_set(), lower.name_set());
+        prop_assert_eq!(any.iter().map(|line| line.has_alphanumeric_name()).next(), Some(is_alphanumeric_name(name.as_bytes())));
     }
 }
 
 #[test]
 fn a_byte_of_a_value_is_held_as_a_header_value_holds_it() {
-    use crate::field::is_value;
+    use crate::field::is_field_value;
     for byte in 0..=u8::MAX {
         let value = [b'a', byte, b'b'];
-        assert_eq!(is_value(&value), HeaderValue::from_bytes(&value).is_ok(), "{byte:#x}");
+        assert_eq!(is_field_value(&value), HeaderValue::from_bytes(&value).is_ok(), "{byte:#x}");
     }
 }
 
@@ -128,10 +128,10 @@ fn a_byte_of_a_value_is_held_as_a_header_value_holds_it() {
 fn several_lines_of_one_name_stay_as_they_came() {
     let mut fields = Fields::new();
     for (name, value) in [("set-cookie", "a"), ("x", "1"), ("set-cookie", "b"), ("x", "2"), ("set-cookie", "a")] {
-        fields.append(Name::of(name), value.as_bytes());
+        fields.append(FieldNameRef::from_lower_case_token(name), value.as_bytes());
     }
-    assert_eq!(fields.all(name::SET_COOKIE).collect::<Vec<_>>(), [b"a", b"b", b"a"]);
-    let lines: Vec<_> = fields.iter().map(|line| line.name()).collect();
+    assert_eq!(fields.all_values(name::SET_COOKIE).collect::<Vec<_>>(), [b"a", b"b", b"a"]);
+    let lines: Vec<_> = fields.iter().map(|line| line.name_str()).collect();
     assert_eq!(lines, ["set-cookie", "x", "set-cookie", "x", "set-cookie"]);
     assert_eq!(
         format!("{fields:?}"),
@@ -143,15 +143,15 @@ fn several_lines_of_one_name_stay_as_they_came() {
 fn decoded_lines_become_fields_but_for_those_that_are_left_out() {
     let mut decoded = DecodedFields::with_capacity(4, 0);
     for (name, value) in [(":path", "/a"), ("x_b", "c"), ("te", "")] {
-        let at = decoded.text().len();
-        match NameId::of(name.as_bytes()) {
+        let at = decoded.text_buffer().len();
+        match NameId::from_lower_case(name.as_bytes()) {
             NameId::OTHER => {
-                decoded.text().extend_from_slice(name.as_bytes());
-                decoded.text().extend_from_slice(value.as_bytes());
+                decoded.text_buffer().extend_from_slice(name.as_bytes());
+                decoded.text_buffer().extend_from_slice(value.as_bytes());
                 decoded.end_other_line(at, name.len());
             }
             id => {
-                decoded.text().extend_from_slice(value.as_bytes());
+                decoded.text_buffer().extend_from_slice(value.as_bytes());
                 decoded.end_line(id, at);
             }
         }
@@ -166,19 +166,19 @@ fn decoded_lines_become_fields_but_for_those_that_are_left_out() {
         Ok::<_, ()>(!line.id.is_pseudo())
     });
     let fields = fields.unwrap();
-    assert_eq!(fields.span(path.unwrap()), b"/a");
+    assert_eq!(fields.span_text(path.unwrap()), b"/a");
     assert_eq!(
-        fields.iter().map(|line| (line.name(), line.is_plain())).collect::<Vec<_>>(),
+        fields.iter().map(|line| (line.name_str(), line.has_alphanumeric_name())).collect::<Vec<_>>(),
         [("x_b", false), ("te", true)]
     );
-    assert!(fields.names().has_any(NameSet::AMBIGUOUS) && !fields.names().has(name::PATH.id()));
+    assert!(fields.name_set().intersects(NameSet::AMBIGUOUS) && !fields.name_set().contains_id(name::PATH.id()));
     assert_eq!(decoded.into_fields(|line| Err::<bool, _>(line.id.is_pseudo())), Err(true));
 }
 
 #[test]
 fn a_name_that_is_too_long_for_a_line_is_no_name() {
     let mut decoded = DecodedFields::default();
-    decoded.text().resize(70_000, b'x');
+    decoded.text_buffer().resize(70_000, b'x');
     decoded.end_other_line(0, 66_000);
     assert_eq!(decoded.iter().next().map(|line| line.name), Some(&b""[..]));
 }
@@ -188,5 +188,5 @@ fn members_of_all_lines_are_one_list() {
     let mut fields = Fields::new();
     fields.append(name::CONNECTION, b"a, B ,");
     fields.append(name::CONNECTION, b"c");
-    assert_eq!(fields.members(name::CONNECTION).collect::<Vec<_>>(), [&b"a"[..], b"B", b"", b"c"]);
+    assert_eq!(fields.list_members(name::CONNECTION).collect::<Vec<_>>(), [&b"a"[..], b"B", b"", b"c"]);
 }

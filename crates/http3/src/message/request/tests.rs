@@ -1,44 +1,46 @@
 //! The request table, a test a row: valid requests, and the answers to others.
 
 use super::*;
-use crate::message::test_support::{add, fields, header, malformed, well_formed};
+use crate::message::test_support::{
+    decode_literal_section, is_malformed_result, literal_fields, push_literal, well_formed_pseudo,
+};
 use proptest::prelude::*;
 
 /// By a client without the offer of `:protocol`.
-fn request(fields: DecodedFields) -> Result<RequestHead, Rejection> {
-    super::request(fields, false, &LastAuthority::default())
+fn request(fields: DecodedFields) -> Result<DecodedRequest, Rejection> {
+    decode_request(fields, false, &LastAuthority::default())
 }
 
 /// A valid request, to which `more` is added.
-fn with(more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
-    request(fields(&[well_formed(), more].concat()))
+fn with(more: &[(&str, &str)]) -> Result<DecodedRequest, Rejection> {
+    request(literal_fields(&[well_formed_pseudo(), more].concat()))
 }
 
 /// A valid request, with one pseudo-header replaced.
-fn replaced(name: &str, value: &str) -> Result<RequestHead, Rejection> {
+fn replaced(name: &str, value: &str) -> Result<DecodedRequest, Rejection> {
     let of = |field: &(&'static str, &'static str)| if field.0 == name { value.to_owned() } else { field.1.to_owned() };
-    let all: Vec<_> = well_formed().iter().map(|field| (field.0, of(field))).collect();
-    request(fields(&all.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()))
+    let all: Vec<_> = well_formed_pseudo().iter().map(|field| (field.0, of(field))).collect();
+    request(literal_fields(&all.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()))
 }
 
-fn without(name: &str, more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
-    let rest = well_formed().iter().filter(|field| field.0 != name);
-    request(fields(&rest.chain(more).copied().collect::<Vec<_>>()))
+fn without(name: &str, more: &[(&str, &str)]) -> Result<DecodedRequest, Rejection> {
+    let rest = well_formed_pseudo().iter().filter(|field| field.0 != name);
+    request(literal_fields(&rest.chain(more).copied().collect::<Vec<_>>()))
 }
 
 /// What a request consists of.
-fn parts(request: &RequestHead) -> (&Method, &str, &str, &Fields, Option<u64>) {
-    let RequestHead { head, content_length } = request;
+fn parts(request: &DecodedRequest) -> (&Method, &str, &str, &Fields, Option<u64>) {
+    let DecodedRequest { head, content_length } = request;
     (&head.method, head.authority(), head.path_and_query(), &head.fields, *content_length)
 }
 
 /// The value of the one field with this name.
-fn value<'a>(request: &'a RequestHead, name: &'a str) -> Option<&'a [u8]> {
-    assert!(request.head.fields.all(Name::of(name)).nth(1).is_none(), "{name} twice");
-    request.head.fields.get(Name::of(name))
+fn value<'a>(request: &'a DecodedRequest, name: &'a str) -> Option<&'a [u8]> {
+    assert!(request.head.fields.all_values(FieldNameRef::from_lower_case_token(name)).nth(1).is_none(), "{name} twice");
+    request.head.fields.get(FieldNameRef::from_lower_case_token(name))
 }
 
-fn status(result: &Result<RequestHead, Rejection>) -> u16 {
+fn status(result: &Result<DecodedRequest, Rejection>) -> u16 {
     match result {
         Ok(_) => 200,
         Err(Rejection::Malformed(_)) => 0,
@@ -52,7 +54,10 @@ fn a_request_as_browsers_send_it_passes() {
     assert_eq!(head.content_length, Some(5));
     let head = head.head;
     assert_eq!(head.method, Method::GET);
-    assert_eq!((head.authority(), head.path_and_query(), head.path()), ("example.com:8443", "/a/b?c=d", "/a/b"));
+    assert_eq!(
+        (head.authority(), head.path_and_query(), head.path_without_query()),
+        ("example.com:8443", "/a/b?c=d", "/a/b")
+    );
     assert_eq!(head.fields.len(), 4);
 }
 
@@ -60,13 +65,13 @@ fn a_request_as_browsers_send_it_passes() {
 fn pseudo_headers_stand_once_and_first_and_are_not_empty() {
     assert_eq!(status(&with(&[])), 200);
     for name in [":method", ":scheme", ":path", ":authority"] {
-        let value = well_formed().iter().find(|field| field.0 == name).unwrap().1;
-        assert!(malformed(&without(name, &[])), "no {name}");
-        assert!(malformed(&with(&[(name, value)])), "{name} twice");
-        assert!(malformed(&without(name, &[("x", "y"), (name, value)])), "{name} after a field");
-        assert!(malformed(&replaced(name, "")), "{name} is empty");
+        let value = well_formed_pseudo().iter().find(|field| field.0 == name).unwrap().1;
+        assert!(is_malformed_result(&without(name, &[])), "no {name}");
+        assert!(is_malformed_result(&with(&[(name, value)])), "{name} twice");
+        assert!(is_malformed_result(&without(name, &[("x", "y"), (name, value)])), "{name} after a field");
+        assert!(is_malformed_result(&replaced(name, "")), "{name} is empty");
         for value in ["a\0", "a\r", "\na", " a", "a ", "\ta"] {
-            assert!(malformed(&replaced(name, value)), "{name}: {value:?}");
+            assert!(is_malformed_result(&replaced(name, value)), "{name}: {value:?}");
         }
     }
 }
@@ -75,8 +80,8 @@ fn pseudo_headers_stand_once_and_first_and_are_not_empty() {
 fn unknown_pseudo_headers_and_those_of_responses_are_malformed() {
     for name in [":status", ":protocol", ":unknown", ":", ":Method", ":method ", "::path"] {
         let mut all = vec![(name, "200")];
-        all.extend(well_formed());
-        assert!(malformed(&request(fields(&all))), "{name}");
+        all.extend(well_formed_pseudo());
+        assert!(is_malformed_result(&request(literal_fields(&all))), "{name}");
     }
 }
 
@@ -86,21 +91,21 @@ fn authority_and_host_name_the_same_or_one_is_missing() {
     let with_authority = with(&[]).unwrap();
     assert_eq!(parts(&with(&[host]).unwrap()), parts(&with_authority));
     assert_eq!(parts(&without(":authority", &[host]).unwrap()), parts(&with_authority));
-    assert!(malformed(&without(":authority", &[])));
-    assert!(malformed(&without(":authority", &[("host", "")])));
+    assert!(is_malformed_result(&without(":authority", &[])));
+    assert!(is_malformed_result(&without(":authority", &[("host", "")])));
     for hosts in [&[("host", "other.example")][..], &[("host", "EXAMPLE.com:8443")], &[("host", "")], &[host, host]] {
-        assert!(malformed(&with(hosts)), "{hosts:?}");
+        assert!(is_malformed_result(&with(hosts)), "{hosts:?}");
     }
 }
 
 #[test]
 fn field_names_are_tokens_in_lower_case() {
     for name in ["X-A", "x-A", "", "a b", "a:", "a\r", "a\0", "é", "a(", "a\"", "a/", "a@", "{", "a,"] {
-        assert!(malformed(&with(&[(name, "v")])), "{name:?}");
+        assert!(is_malformed_result(&with(&[(name, "v")])), "{name:?}");
     }
     for byte in 0..=u8::MAX {
-        let mut all = fields(well_formed());
-        add(&mut all, &[b'x', byte], b"");
+        let mut all = literal_fields(well_formed_pseudo());
+        push_literal(&mut all, &[b'x', byte], b"");
         let allowed = matches!(byte, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(&byte);
         assert_eq!(status(&request(all)), if allowed { 200 } else { 0 }, "{byte:#x}");
     }
@@ -112,7 +117,7 @@ fn field_names_are_tokens_in_lower_case() {
 #[test]
 fn field_values_have_no_control_characters_and_no_blanks_at_their_edges() {
     for value in ["a\0", "\0", "a\rb", "a\nb", "a\r\nb: c", " a", "a ", "\ta", "a\t", " ", "a\u{1}", "a\u{7f}"] {
-        assert!(malformed(&with(&[("x", value)])), "{value:?}");
+        assert!(is_malformed_result(&with(&[("x", value)])), "{value:?}");
     }
     for value in ["", "a b", "a\tb", "é", "\"'<>,;"] {
         assert_eq!(self::value(&with(&[("x", value)]).unwrap(), "x"), Some(value.as_bytes()));
@@ -134,19 +139,19 @@ fn connection_specific_fields_are_malformed_and_never_cleaned() {
         ("te", "trailers;q=1"),
         ("te", ""),
     ] {
-        assert!(malformed(&with(&[(name, value)])), "{name}: {value}");
+        assert!(is_malformed_result(&with(&[(name, value)])), "{name}: {value}");
     }
-    assert!(malformed(&with(&[("te", "trailers"), ("te", "gzip")])));
+    assert!(is_malformed_result(&with(&[("te", "trailers"), ("te", "gzip")])));
     assert_eq!(status(&with(&[("te", "Trailers")])), 200);
 }
 
 #[test]
 fn a_content_length_is_one_plain_decimal_number() {
     for value in ["", "+5", "-5", "5 ", "5, 5", "5,5", "0x5", "5.0", "1e3", "five", "٥", "18446744073709551616"] {
-        assert!(malformed(&with(&[("content-length", value)])), "{value:?}");
+        assert!(is_malformed_result(&with(&[("content-length", value)])), "{value:?}");
     }
-    assert!(malformed(&with(&[("content-length", "5"), ("content-length", "5")])), "the same twice");
-    assert!(malformed(&with(&[("content-length", "5"), ("content-length", "6")])));
+    assert!(is_malformed_result(&with(&[("content-length", "5"), ("content-length", "5")])), "the same twice");
+    assert!(is_malformed_result(&with(&[("content-length", "5"), ("content-length", "6")])));
     for (value, length) in [("0", 0), ("5", 5), ("0005", 5), ("18446744073709551615", u64::MAX)] {
         let head = with(&[("content-length", value)]).unwrap();
         assert_eq!(head.content_length, Some(length));
@@ -159,7 +164,7 @@ fn a_content_length_is_one_plain_decimal_number() {
 #[test]
 fn a_method_is_a_token() {
     for method in ["GE T", "GET\u{1}", "G(T", "G\"T", "é"] {
-        assert!(malformed(&replaced(":method", method)), "{method:?}");
+        assert!(is_malformed_result(&replaced(":method", method)), "{method:?}");
     }
     for method in ["GET", "get", "PROPFIND", "M-SEARCH"] {
         assert_eq!(replaced(":method", method).unwrap().head.method, method);
@@ -170,14 +175,14 @@ fn a_method_is_a_token() {
 fn connect_is_answered_501_and_malformed_with_a_path() {
     let connect = (":method", "CONNECT");
     let authority = (":authority", "example.com:443");
-    assert_eq!(status(&request(fields(&[connect, authority]))), 501);
-    assert!(malformed(&request(fields(&[connect]))));
-    assert!(malformed(&request(fields(&[connect, ("host", "example.com:443")]))));
-    assert!(malformed(&request(fields(&[connect, authority, (":path", "/")]))));
-    assert!(malformed(&request(fields(&[connect, authority, (":scheme", "https")]))));
-    assert!(malformed(&replaced(":method", "CONNECT")));
+    assert_eq!(status(&request(literal_fields(&[connect, authority]))), 501);
+    assert!(is_malformed_result(&request(literal_fields(&[connect]))));
+    assert!(is_malformed_result(&request(literal_fields(&[connect, ("host", "example.com:443")]))));
+    assert!(is_malformed_result(&request(literal_fields(&[connect, authority, (":path", "/")]))));
+    assert!(is_malformed_result(&request(literal_fields(&[connect, authority, (":scheme", "https")]))));
+    assert!(is_malformed_result(&replaced(":method", "CONNECT")));
     let extended = [connect, authority, (":scheme", "https"), (":path", "/"), (":protocol", "websocket")];
-    assert!(malformed(&request(fields(&extended))), "extended CONNECT is not announced");
+    assert!(is_malformed_result(&request(literal_fields(&extended))), "extended CONNECT is not announced");
 }
 
 #[test]
@@ -189,7 +194,7 @@ fn an_extended_connect_names_everything_and_becomes_a_get() {
         (":path", "/chat?a"),
         (":authority", "example.com"),
     ];
-    let extended = |all: &[(&str, &str)]| super::request(fields(all), true, &LastAuthority::default());
+    let extended = |all: &[(&str, &str)]| decode_request(literal_fields(all), true, &LastAuthority::default());
     let head = extended(&[&all[..], &[("origin", "https://example.com")]].concat()).unwrap();
     let head = head.head;
     assert_eq!((&head.method, head.authority(), head.path_and_query()), (&Method::GET, "example.com", "/chat?a"));
@@ -197,8 +202,11 @@ fn an_extended_connect_names_everything_and_becomes_a_get() {
 
     for missing in all.map(|(name, _)| name).into_iter().filter(|name| *name != ":protocol") {
         let rest: Vec<_> = all.into_iter().filter(|(name, _)| *name != missing).collect();
-        assert!(malformed(&extended(&rest)), "no {missing}");
-        assert!(malformed(&extended(&[&rest[..], &[("host", "example.com")]].concat())), "no {missing}, but Host");
+        assert!(is_malformed_result(&extended(&rest)), "no {missing}");
+        assert!(
+            is_malformed_result(&extended(&[&rest[..], &[("host", "example.com")]].concat())),
+            "no {missing}, but Host"
+        );
     }
     let with = |name: &str, value: &'static str| {
         let replaced = all.map(|(other, before)| (other, if other == name { value } else { before }));
@@ -218,8 +226,8 @@ fn an_extended_connect_names_everything_and_becomes_a_get() {
     ] {
         assert_eq!(with(name, value), expected, "{name} = {value:?}");
     }
-    assert!(malformed(&extended(&[&all[..], &[(":protocol", "websocket")]].concat())), ":protocol twice");
-    assert!(malformed(&extended(&[&all[..], &[("upgrade", "websocket")]].concat())));
+    assert!(is_malformed_result(&extended(&[&all[..], &[(":protocol", "websocket")]].concat())), ":protocol twice");
+    assert!(is_malformed_result(&extended(&[&all[..], &[("upgrade", "websocket")]].concat())));
     for length in ["0", "5"] {
         assert_eq!(status(&extended(&[&all[..], &[("content-length", length)]].concat())), 400);
     }
@@ -380,8 +388,8 @@ fn a_path_that_origins_could_read_in_two_ways_is_answered_400() {
 #[test]
 fn an_asterisk_asks_for_options_alone() {
     let options = [(":method", "OPTIONS"), (":scheme", "https"), (":authority", "a"), (":path", "*")];
-    let head = request(fields(&options)).unwrap();
-    assert_eq!((head.head.path(), head.head.path_and_query()), ("*", "*"));
+    let head = request(literal_fields(&options)).unwrap();
+    assert_eq!((head.head.path_without_query(), head.head.path_and_query()), ("*", "*"));
 }
 
 #[test]
@@ -404,7 +412,7 @@ fn cookie_crumbs_become_one_cookie() {
 
 #[test]
 fn a_malformed_request_is_malformed_even_if_it_also_deserves_a_status() {
-    assert!(malformed(&request(fields(&[
+    assert!(is_malformed_result(&request(literal_fields(&[
         (":method", "GET"),
         (":scheme", "ftp"),
         (":authority", "user@a"),
@@ -415,9 +423,14 @@ fn a_malformed_request_is_malformed_even_if_it_also_deserves_a_status() {
 
 #[test]
 fn the_static_table_s_fields_and_literals_mean_the_same() {
-    let known = header(&[0xd1, 0xd7, 0xc1, 0x50, 0x01, b'a', 0xdd]);
-    let literal =
-        fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a"), ("accept", "*/*")]);
+    let known = decode_literal_section(&[0xd1, 0xd7, 0xc1, 0x50, 0x01, b'a', 0xdd]);
+    let literal = literal_fields(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":path", "/"),
+        (":authority", "a"),
+        ("accept", "*/*"),
+    ]);
     assert_eq!(parts(&request(known).unwrap()), parts(&request(literal).unwrap()));
 }
 
@@ -439,8 +452,8 @@ proptest! {
     #[test]
     fn no_fields_make_it_panic(all in proptest::collection::vec((".{0,8}|:path|:method|host|cookie", ".{0,8}"), 0..8)) {
         let all: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let _ = request(fields(&all));
-        let _ = crate::message::response(fields(&all));
-        let _ = crate::message::trailers(fields(&all));
+        let _ = request(literal_fields(&all));
+        let _ = crate::message::decode_response(literal_fields(&all));
+        let _ = crate::message::decode_trailers(literal_fields(&all));
     }
 }

@@ -1,27 +1,28 @@
 //! The layout of a buffer with a received message, as the receive's arguments set it.
 
 use super::super::{
-    address::Name,
-    control::{CONTROL_ALIGN, CONTROL_LEN, length},
+    address::RawAddress,
+    control::{CONTROL_ALIGN, CONTROL_LEN, to_cmsg_length},
 };
 use libc::msghdr;
 use std::mem::{size_of, zeroed};
 
 /// What begins a buffer (struct io_uring_recvmsg_out): the lengths of address, control messages and payload, and flags.
-pub(super) const OUT: usize = 4 * size_of::<u32>();
+pub(super) const RECVMSG_OUT_LEN: usize = 4 * size_of::<u32>();
 /// Room for the address, a multiple of what control messages must be aligned to.
-pub(super) const NAME: usize = 32;
+pub(super) const ADDRESS_ROOM: usize = 32;
 /// What a buffer holds before the payload.
-pub(super) const HEADER: usize = OUT + NAME + CONTROL_LEN;
+pub(super) const BUFFER_HEADER_LEN: usize = RECVMSG_OUT_LEN + ADDRESS_ROOM + CONTROL_LEN;
 
-const _: () = assert!((OUT + NAME).is_multiple_of(CONTROL_ALIGN) && NAME >= size_of::<Name>());
+const _: () =
+    assert!((RECVMSG_OUT_LEN + ADDRESS_ROOM).is_multiple_of(CONTROL_ALIGN) && ADDRESS_ROOM >= size_of::<RawAddress>());
 
 /// The arguments of the receive.
 #[expect(clippy::cast_possible_truncation, reason = "32 bytes")]
-pub(super) fn header() -> msghdr {
+pub(super) fn receive_arguments() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
     let mut header: msghdr = unsafe { zeroed() };
-    header.msg_namelen = NAME as libc::socklen_t;
-    header.msg_controllen = length(CONTROL_LEN);
+    header.msg_namelen = ADDRESS_ROOM as libc::socklen_t;
+    header.msg_controllen = to_cmsg_length(CONTROL_LEN);
     header
 }

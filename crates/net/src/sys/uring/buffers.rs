@@ -2,8 +2,8 @@
 //! IORING_REGISTER_PBUF_RING).
 
 use super::{
-    super::mmsg::{COLOUR, Fixed},
-    ring::{GROUP, RingState},
+    super::mmsg::{CACHE_COLOUR, StableSlice},
+    ring::{BUFFER_GROUP, RingState},
 };
 use io_uring::types::{BufRingEntry, CancelBuilder, Timespec};
 use std::{
@@ -17,22 +17,22 @@ use std::{
 /// Buffers at most: the kernel's limit for one ring.
 pub(super) const MAX_BUFFERS: usize = 32_768;
 /// How long the kernel may take to stop receiving.
-const CANCEL: Duration = Duration::from_secs(1);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A line of a core's caches, and the unit of memory for buffers.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 /// A page, which the ring of provided buffers must begin with.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
-struct Page([u8; 4096]);
+struct MemoryPage([u8; 4096]);
 
 /// Buffers of one size, of which the kernel has those that were [`provided`](Self::provide).
-pub(super) struct Buffers {
-    ring: ManuallyDrop<Fixed<Page>>,
-    bytes: ManuallyDrop<Fixed<Line>>,
+pub(super) struct ProvidedBuffers {
+    ring: ManuallyDrop<StableSlice<MemoryPage>>,
+    bytes: ManuallyDrop<StableSlice<CacheLine>>,
     count: u16,
     /// Bytes of a buffer.
     len: u32,
@@ -44,17 +44,20 @@ pub(super) struct Buffers {
 }
 
 // SAFETY: io_uring_register(2): the memory is this struct's own and belongs to no thread.
-unsafe impl Send for Buffers {}
+unsafe impl Send for ProvidedBuffers {}
 
-impl Buffers {
+impl ProvidedBuffers {
     /// `count` buffers of `len` bytes each, a power of two of them; not registered yet.
     pub(super) fn new(count: usize, len: usize) -> Self {
         let count = count.next_power_of_two().min(MAX_BUFFERS);
-        let stride = (len + COLOUR).next_multiple_of(size_of::<Line>());
-        let pages = (count * size_of::<BufRingEntry>()).div_ceil(size_of::<Page>());
+        let stride = (len + CACHE_COLOUR).next_multiple_of(size_of::<CacheLine>());
+        let pages = (count * size_of::<BufRingEntry>()).div_ceil(size_of::<MemoryPage>());
         Self {
-            ring: ManuallyDrop::new(Fixed::new(vec![Page([0; 4096]); pages])),
-            bytes: ManuallyDrop::new(Fixed::new(vec![Line([0; 64]); count * stride / size_of::<Line>()])),
+            ring: ManuallyDrop::new(StableSlice::new(vec![MemoryPage([0; 4096]); pages])),
+            bytes: ManuallyDrop::new(StableSlice::new(vec![
+                CacheLine([0; 64]);
+                count * stride / size_of::<CacheLine>()
+            ])),
             count: u16::try_from(count).unwrap_or(u16::MAX),
             len: u32::try_from(len).unwrap_or(u32::MAX),
             stride,
@@ -68,24 +71,24 @@ impl Buffers {
     /// # Errors
     ///
     /// EINVAL before Linux 5.19, ENOMEM.
-    pub(super) fn register(&mut self, inner: &RingState) -> io::Result<()> {
-        let address = self.ring.address(0) as u64;
+    pub(super) fn register_buffers(&mut self, inner: &RingState) -> io::Result<()> {
+        let address = self.ring.element_address(0) as u64;
         // SAFETY: io_uring_register(2): the memory begins with a page, has room for `count` entries, and stays until it
         // was unregistered: `drop` sees to that.
-        unsafe { inner.ring.submitter().register_buf_ring_with_flags(address, self.count, GROUP, 0)? };
+        unsafe { inner.ring.submitter().register_buf_ring_with_flags(address, self.count, BUFFER_GROUP, 0)? };
         self.registered = true;
         for buffer in 0..self.count {
-            self.provide(buffer);
+            self.provide_buffer(buffer);
         }
-        self.publish();
+        self.publish_tail();
         Ok(())
     }
 
     /// Gives `buffer` to the kernel, from the next [`publish`](Self::publish) on. It must not have it already.
-    pub(super) fn provide(&mut self, buffer: u16) {
+    pub(super) fn provide_buffer(&mut self, buffer: u16) {
         let slot = usize::from(self.tail & (self.count - 1));
-        let address = self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
-        let entry = self.ring.address(0).cast::<BufRingEntry>().wrapping_add(slot);
+        let address = self.bytes.element_address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
+        let entry = self.ring.element_address(0).cast::<BufRingEntry>().wrapping_add(slot);
         // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it
         // only once the tail has gone by. The setters leave the bytes of the first entry alone that are the tail.
         let entry = unsafe { &mut *entry };
@@ -96,18 +99,18 @@ impl Buffers {
     }
 
     /// Lets the kernel see what was provided.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish_tail(&mut self) {
         // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two bytes; beside the kernel's
         // reads nothing touches it.
         unsafe {
-            let tail = BufRingEntry::tail(self.ring.address(0).cast::<BufRingEntry>());
+            let tail = BufRingEntry::tail(self.ring.element_address(0).cast::<BufRingEntry>());
             AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Release);
         }
     }
 
     /// The bytes of `buffer`, which the kernel has filled.
-    pub(super) fn get(&self, buffer: u16) -> Option<&[u8]> {
-        let start = self.start(buffer)?;
+    pub(super) fn buffer_bytes(&self, buffer: u16) -> Option<&[u8]> {
+        let start = self.buffer_start(buffer)?;
         // SAFETY: the head of `ring`: the caller has it from a completion and has not provided it since, so there is no
         // writer.
         // `start` and `len` lie within the memory.
@@ -115,39 +118,39 @@ impl Buffers {
     }
 
     /// The bytes of `buffer`, to write.
-    pub(super) fn get_mut(&mut self, buffer: u16) -> Option<&mut [u8]> {
-        let start = self.start(buffer)?;
+    pub(super) fn buffer_bytes_mut(&mut self, buffer: u16) -> Option<&mut [u8]> {
+        let start = self.buffer_start(buffer)?;
         // SAFETY: as `get`; borrowed mutably.
         Some(unsafe { slice::from_raw_parts_mut(start, self.len as usize) })
     }
 
-    fn start(&self, buffer: u16) -> Option<*mut u8> {
+    fn buffer_start(&self, buffer: u16) -> Option<*mut u8> {
         (buffer < self.count)
-            .then(|| self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride))
+            .then(|| self.bytes.element_address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride))
     }
 
     /// Has the kernel stop receiving into them and unregister them, and frees the memory. If the kernel does neither,
     /// the memory is leaked, once for this socket, rather than being written to after it was reused.
-    pub(super) fn release(&mut self, inner: &mut RingState) {
+    pub(super) fn release_buffers(&mut self, inner: &mut RingState) {
         if !self.registered {
             return;
         }
         // ENOENT: it receives no more.
-        let _ = inner.ring.submitter().register_sync_cancel(Some(Timespec::from(CANCEL)), CancelBuilder::any());
+        let _ = inner.ring.submitter().register_sync_cancel(Some(Timespec::from(CANCEL_TIMEOUT)), CancelBuilder::any());
         // Takes back what was cancelled, which holds the socket.
-        let _ = inner.enter(0);
-        inner.collect();
+        let _ = inner.enter_kernel(0);
+        inner.collect_completions();
         // What it received goes with the buffers.
         inner.received.clear();
         inner.ended = None;
         // From then on it finds no buffer to begin a message in; it never is in the midst of one between two calls.
-        if inner.ring.submitter().unregister_buf_ring(GROUP).is_ok() {
+        if inner.ring.submitter().unregister_buf_ring(BUFFER_GROUP).is_ok() {
             self.registered = false;
         }
     }
 }
 
-impl Drop for Buffers {
+impl Drop for ProvidedBuffers {
     fn drop(&mut self) {
         if !self.registered {
             // SAFETY: malloc(3): given back once; the kernel has unregistered them, or never registered.

@@ -8,7 +8,7 @@ mod receive;
 mod refusal;
 mod ring;
 
-pub(crate) use receive::{MultishotReceive, completions};
+pub(crate) use receive::{MultishotReceive, max_completions};
 pub(crate) use refusal::{UringError, UringErrorKind};
 pub(crate) use ring::Ring;
 

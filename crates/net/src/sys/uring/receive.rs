@@ -2,23 +2,23 @@
 
 use super::{
     super::{
-        address::Name,
-        control::{CONTROL_LEN, Said},
-        mmsg::Arrived,
+        address::RawAddress,
+        control::{CONTROL_LEN, ControlValues},
+        mmsg::KernelMessage,
     },
-    buffer_layout::{HEADER, NAME, OUT},
-    buffers::{Buffers, MAX_BUFFERS},
+    buffer_layout::{ADDRESS_ROOM, BUFFER_HEADER_LEN, RECVMSG_OUT_LEN},
+    buffers::{MAX_BUFFERS, ProvidedBuffers},
     refusal::UringError,
-    ring::{Filled, Ring},
+    ring::{FilledBuffer, Ring},
 };
 use std::{io, mem::size_of, ops::Range, task::Waker};
 
 /// A batch of received messages, and the memory for it and for what the kernel receives meanwhile.
 pub(crate) struct MultishotReceive {
     ring: Ring,
-    pub(super) buffers: Buffers,
+    pub(super) buffers: ProvidedBuffers,
     room: usize,
-    batch: Vec<Filled>,
+    batch: Vec<FilledBuffer>,
 }
 
 /// What [`MultishotReceive::receive`] did.
@@ -40,20 +40,20 @@ impl MultishotReceive {
     ///
     /// The kernel is too old, or short of memory.
     pub(crate) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
-        let mut buffers = Buffers::new(buffer_count(messages), HEADER + message_len);
-        let mut inner = ring.lock();
-        buffers.register(&inner).map_err(UringError::Buffers)?;
-        inner.arm();
+        let mut buffers = ProvidedBuffers::new(buffer_count(messages), BUFFER_HEADER_LEN + message_len);
+        let mut inner = ring.lock_ring();
+        buffers.register_buffers(&inner).map_err(UringError::Buffers)?;
+        inner.arm_receive();
         drop(inner);
         let mut receive = Self { ring, buffers, room: messages, batch: Vec::with_capacity(messages) };
-        receive.begin().map(|()| receive)
+        receive.submit_receive().map(|()| receive)
     }
 
     /// Submits the receive, which fails at once if it cannot be done at all.
-    fn begin(&mut self) -> Result<(), UringError> {
-        let mut inner = self.ring.lock();
-        inner.enter(0).map_err(UringError::Enter)?;
-        inner.collect();
+    fn submit_receive(&mut self) -> Result<(), UringError> {
+        let mut inner = self.ring.lock_ring();
+        inner.enter_kernel(0).map_err(UringError::Enter)?;
+        inner.collect_completions();
         match inner.ended {
             Some(error) if error < 0 && error != -libc::ENOBUFS => {
                 Err(UringError::Receive(io::Error::from_raw_os_error(-error)))
@@ -68,22 +68,22 @@ impl MultishotReceive {
     /// # Errors
     ///
     /// Those of io_uring_enter(2). The batch is empty then.
-    pub(crate) fn receive(&mut self) -> io::Result<MultishotOutcome> {
+    pub(crate) fn take_messages(&mut self) -> io::Result<MultishotOutcome> {
         for filled in self.batch.drain(..) {
-            self.buffers.provide(filled.buffer);
+            self.buffers.provide_buffer(filled.buffer);
         }
-        self.buffers.publish();
-        let mut inner = self.ring.lock();
+        self.buffers.publish_tail();
+        let mut inner = self.ring.lock_ring();
         let mut calls = 0;
-        inner.collect();
+        inner.collect_completions();
         if inner.received.is_empty() {
             if !inner.armed {
-                inner.arm();
+                inner.arm_receive();
             }
-            if inner.is_worth_a_call() {
+            if inner.needs_enter() {
                 calls = 1;
-                inner.enter(0)?;
-                inner.collect();
+                inner.enter_kernel(0)?;
+                inner.collect_completions();
             }
         }
         let messages = inner.received.len().min(self.room);
@@ -93,34 +93,39 @@ impl MultishotReceive {
 
     /// Enables events of the kernel for received messages, and wakes `waker` when a send finds one. True if they were
     /// disabled before: then there may be something already.
-    pub(crate) fn listen(&mut self, waker: &Waker) -> bool {
-        let mut inner = self.ring.lock();
+    pub(crate) fn enable_events(&mut self, waker: &Waker) -> bool {
+        let mut inner = self.ring.lock_ring();
         match &mut inner.waker {
             Some(old) => old.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        let before = inner.listening;
-        inner.listen(true);
+        let before = inner.events_enabled;
+        inner.set_events(true);
         !before
     }
 
     /// Disables the kernel's events: the caller polls by itself.
-    pub(crate) fn rest(&mut self) {
-        self.ring.lock().listen(false);
+    pub(crate) fn disable_events(&mut self) {
+        self.ring.lock_ring().set_events(false);
     }
 
     /// The kernel's description of message `index` of the batch.
-    pub(crate) fn arrived(&self, index: usize) -> Option<Arrived> {
+    pub(crate) fn batch_message(&self, index: usize) -> Option<KernelMessage> {
         let filled = self.batch.get(index)?;
-        let buffer = self.buffers.get(filled.buffer)?;
+        let buffer = self.buffers.buffer_bytes(filled.buffer)?;
         let word = |n: usize| buffer.get(n * 4..n * 4 + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let [name_len, control_len, payload_len, flags] = [word(0)?, word(1)?, word(2)?, word(3)?];
-        let name = Name::from_bytes(buffer.get(OUT..OUT + size_of::<Name>())?.try_into().ok()?);
-        let control = buffer.get(OUT + NAME..OUT + NAME + usize::try_from(control_len).ok()?.min(CONTROL_LEN))?;
-        let said = Said::read_slice(control);
-        let len = usize::try_from(payload_len).ok()?.min(filled.len.saturating_sub(HEADER));
-        Some(Arrived {
-            remote: name.address(name_len),
+        let name = RawAddress::from_bytes(
+            buffer.get(RECVMSG_OUT_LEN..RECVMSG_OUT_LEN + size_of::<RawAddress>())?.try_into().ok()?,
+        );
+        let control = buffer.get(
+            RECVMSG_OUT_LEN + ADDRESS_ROOM
+                ..RECVMSG_OUT_LEN + ADDRESS_ROOM + usize::try_from(control_len).ok()?.min(CONTROL_LEN),
+        )?;
+        let said = ControlValues::read_control_slice(control);
+        let len = usize::try_from(payload_len).ok()?.min(filled.len.saturating_sub(BUFFER_HEADER_LEN));
+        Some(KernelMessage {
+            remote: name.to_socket_addr(name_len),
             local: said.local,
             ecn: said.ecn,
             len,
@@ -130,23 +135,25 @@ impl MultishotReceive {
     }
 
     /// The bytes `range` of message `index` of the batch.
-    pub(crate) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
+    pub(crate) fn payload_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
         let filled = self.batch.get(index)?;
-        if HEADER + range.end > filled.len {
+        if BUFFER_HEADER_LEN + range.end > filled.len {
             return None;
         }
-        self.buffers.get_mut(filled.buffer)?.get_mut(HEADER + range.start..HEADER + range.end)
+        self.buffers
+            .buffer_bytes_mut(filled.buffer)?
+            .get_mut(BUFFER_HEADER_LEN + range.start..BUFFER_HEADER_LEN + range.end)
     }
 }
 
 impl Drop for MultishotReceive {
     fn drop(&mut self) {
-        self.buffers.release(&mut self.ring.lock());
+        self.buffers.release_buffers(&mut self.ring.lock_ring());
     }
 }
 
 /// Completions that receiving `messages` messages at once may bring before they are read.
-pub(crate) fn completions(messages: usize) -> usize {
+pub(crate) fn max_completions(messages: usize) -> usize {
     buffer_count(messages) + 1
 }
 

@@ -1,7 +1,7 @@
 //! A ring without room in the kernel, or used by the wrong thread.
 
 use super::{MultishotReceive, Ring, UringError, UringErrorKind};
-use crate::{datagram::Outgoing, sys::PLAIN_MESSAGE};
+use crate::{datagram::OutgoingBatch, sys::PLAIN_MESSAGE_LEN};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -36,12 +36,12 @@ fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
 }
 
 /// A datagram for each of `bytes`, which it repeats ten times.
-fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> Outgoing {
-    let mut outgoing = Outgoing::new(1472);
+fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> OutgoingBatch {
+    let mut outgoing = OutgoingBatch::new(1472);
     let path =
         Tuple { remote_address: SocketAddress::from(remote).into(), local_address: SocketAddress::from(local).into() };
     for byte in bytes {
-        let Ok(_) = outgoing.begin(path, Ecn::NotEct, false, |room| {
+        let Ok(_) = outgoing.begin_message(path, Ecn::NotEct, false, |room| {
             room[..10].fill(byte);
             Ok::<_, Infallible>(10)
         });
@@ -49,9 +49,9 @@ fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item
     outgoing
 }
 
-fn send(ring: &Ring, outgoing: &Outgoing) -> Vec<Result<(), i32>> {
+fn send(ring: &Ring, outgoing: &OutgoingBatch) -> Vec<Result<(), i32>> {
     let mut outcomes = Vec::new();
-    ring.send(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
+    ring.submit_sends(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
     outcomes
 }
 
@@ -60,8 +60,8 @@ fn receive(receive: &mut MultishotReceive, wanted: usize) -> Vec<u8> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut seen = Vec::new();
     while seen.len() < wanted && Instant::now() < deadline {
-        let taken = receive.receive().unwrap();
-        seen.extend((0..taken.messages).map(|index| receive.bytes_mut(index, 0..10).unwrap()[0]));
+        let taken = receive.take_messages().unwrap();
+        seen.extend((0..taken.messages).map(|index| receive.payload_mut(index, 0..10).unwrap()[0]));
         thread::yield_now();
     }
     seen
@@ -71,7 +71,7 @@ fn receive(receive: &mut MultishotReceive, wanted: usize) -> Vec<u8> {
 fn completions_that_have_no_room_come_later_and_none_is_lost() {
     // Room for 128, where 256 buffers and 64 sends may complete.
     let Some((ring, local)) = ring(1) else { return };
-    let mut batch = MultishotReceive::new(ring.clone(), 128, PLAIN_MESSAGE).unwrap();
+    let mut batch = MultishotReceive::new(ring.clone(), 128, PLAIN_MESSAGE_LEN).unwrap();
     let (client, from) = socket();
     for n in 0..=250 {
         assert_eq!(client.send_to(&[n; 10], local).unwrap(), 10);
@@ -107,12 +107,12 @@ fn sends_that_the_kernel_did_not_take_are_never_sent_and_hold_up_none() {
 #[test]
 fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
     let Some((ring, local)) = ring(1) else { return };
-    let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE).unwrap();
+    let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE_LEN).unwrap();
     let (client, _) = socket();
     // The kernel unregisters buffers only for the thread that created the ring: dropped by another, they stay.
-    let bytes = batch.buffers.get_mut(0).unwrap().as_ptr() as usize;
+    let bytes = batch.buffers.buffer_bytes_mut(0).unwrap().as_ptr() as usize;
     thread::scope(|scope| scope.spawn(move || drop(batch)).join().unwrap());
-    let others: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 4 * PLAIN_MESSAGE]).collect();
+    let others: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 4 * PLAIN_MESSAGE_LEN]).collect();
     for other in &others {
         let range = other.as_ptr() as usize..other.as_ptr() as usize + other.len();
         assert!(!range.contains(&bytes));
@@ -125,16 +125,16 @@ fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
 #[test]
 fn a_receive_that_was_dropped_leaves_the_ring_to_the_sends() {
     let Some((ring, local)) = ring(1) else { return };
-    let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE).unwrap();
+    let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE_LEN).unwrap();
     let (client, from) = socket();
     client.send_to(&[7; 10], local).unwrap();
     assert_eq!(receive(&mut batch, 1), [7]);
     drop(batch);
     client.send_to(&[8; 10], local).unwrap();
     assert_eq!(send(&ring, &outgoing(local, from, [1])), [Ok(())]);
-    assert!(!ring.lock().armed);
+    assert!(!ring.lock_ring().armed);
     // And another may take its place.
-    let mut batch = MultishotReceive::new(ring, 2, PLAIN_MESSAGE).unwrap();
+    let mut batch = MultishotReceive::new(ring, 2, PLAIN_MESSAGE_LEN).unwrap();
     assert_eq!(receive(&mut batch, 1), [8]);
 }
 

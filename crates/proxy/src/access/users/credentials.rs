@@ -5,7 +5,7 @@ use base64::{
     alphabet::STANDARD,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use litequic_exchange::{Fields, field::is_value, name};
+use litequic_exchange::{Fields, field::is_field_value, name};
 use std::fmt;
 
 /// Bytes of a password at most: a hash of it takes time by its length.
@@ -36,12 +36,12 @@ impl fmt::Debug for Credentials {
 impl Credentials {
     /// The name as a field's value; `None` if it cannot be one, as no user's name is then.
     pub(crate) fn name_field(&self) -> Option<Vec<u8>> {
-        is_value(self.name.as_bytes()).then(|| self.name.clone().into_bytes())
+        is_field_value(self.name.as_bytes()).then(|| self.name.clone().into_bytes())
     }
 
     /// The name and the password of a request with `fields`; `None` if there are none, or not one of each.
-    pub(crate) fn of(fields: &Fields) -> Option<Self> {
-        let mut lines = fields.all(name::AUTHORIZATION);
+    pub(crate) fn from_fields(fields: &Fields) -> Option<Self> {
+        let mut lines = fields.all_values(name::AUTHORIZATION);
         let line = lines.next().filter(|_| lines.next().is_none())?;
         let (scheme, encoded) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
         let encoded = encoded.trim_ascii();
@@ -65,7 +65,7 @@ mod tests {
 
     fn read(lines: &[&str]) -> Option<(String, Vec<u8>)> {
         let lines = lines.iter().map(|line| (name::AUTHORIZATION, line.as_bytes()));
-        Credentials::of(&lines.collect()).map(|read| (read.name, read.password))
+        Credentials::from_fields(&lines.collect()).map(|read| (read.name, read.password))
     }
 
     #[test]
@@ -99,8 +99,8 @@ mod tests {
         #[test]
         fn no_field_makes_it_panic(value: Vec<u8>, basic: bool) {
             let value = if basic { [b"Basic ", &value[..]].concat() } else { value };
-            if is_value(&value) {
-                let _ = Credentials::of(&Fields::from_iter([(name::AUTHORIZATION, &value[..])]));
+            if is_field_value(&value) {
+                let _ = Credentials::from_fields(&Fields::from_iter([(name::AUTHORIZATION, &value[..])]));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A file of users: lines of `name:hash`, as `htpasswd -B` and `litequic password` write them.
 
 use super::hash::StoredHash;
-use litequic_exchange::field::is_value;
+use litequic_exchange::field::is_field_value;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -39,7 +39,7 @@ pub enum UsersError {
 
 impl UsersError {
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub fn users_path(&self) -> &Path {
         match self {
             Self::Read { path, .. } | Self::Content { path, .. } => path,
         }
@@ -74,15 +74,15 @@ impl Users {
     /// # Errors
     ///
     /// [`UsersError`]
-    pub fn load(path: &Path) -> Result<Self, UsersError> {
+    pub fn read_users_file(path: &Path) -> Result<Self, UsersError> {
         let mut bytes = Vec::new();
         // One byte more, to know a file that is too large from one that just fits.
         let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
         read.map_err(|source| UsersError::Read { path: path.into(), source })?;
-        Self::parse(&bytes).map_err(|problem| UsersError::Content { path: path.into(), problem })
+        Self::parse_users(&bytes).map_err(|problem| UsersError::Content { path: path.into(), problem })
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn parse_users(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() as u64 > MAX_FILE {
             return Err(format!("is larger than {} MiB", MAX_FILE / 1024 / 1024));
         }
@@ -97,7 +97,7 @@ impl Users {
             let (name, hash) =
                 line.split_once(':').ok_or_else(|| wrong("has no name and hash with a colon between"))?;
             name_fault(name).map_or(Ok(()), |problem| Err(wrong(problem)))?;
-            let hash = StoredHash::parse(hash).map_err(wrong)?;
+            let hash = StoredHash::parse_hash(hash).map_err(wrong)?;
             if hashes.insert(name.to_owned(), hash).is_some() {
                 return Err(wrong("has a user twice, the second time"));
             }
@@ -111,7 +111,7 @@ impl Users {
 
     /// The hash of `name`, and true; or, of a user who does not exist, another user's and false: verifying it takes as
     /// long. `None` if there are no users.
-    pub(super) fn find(&self, name: &str) -> Option<(&StoredHash, bool)> {
+    pub(super) fn find_hash(&self, name: &str) -> Option<(&StoredHash, bool)> {
         let known = self.hashes.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok();
         let number = self.hasher.hash_one(name).checked_rem(self.hashes.len() as u64)?;
         let (_, hash) = self.hashes.get(known.unwrap_or(usize::try_from(number).unwrap_or_default()))?;
@@ -125,7 +125,7 @@ fn name_fault(name: &str) -> Option<&'static str> {
         "" => Some("has an empty name"),
         _ if name.len() > MAX_NAME => Some("has a name of more than 255 bytes"),
         _ if name.contains(':') => Some("has a name with a colon"),
-        _ if name.trim() != name || !is_value(name.as_bytes()) => {
+        _ if name.trim() != name || !is_field_value(name.as_bytes()) => {
             Some("has a name with a control character, or a blank at its edge")
         }
         _ => None,
@@ -137,7 +137,7 @@ fn name_fault(name: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// The name or the password cannot be one.
-pub fn user_line(name: &str, password: &[u8]) -> Result<String, String> {
+pub fn create_user_line(name: &str, password: &[u8]) -> Result<String, String> {
     if let Some(problem) = name_fault(name) {
         return Err(problem.replacen("has", "is", 1));
     }
@@ -147,7 +147,7 @@ pub fn user_line(name: &str, password: &[u8]) -> Result<String, String> {
     if password.len() > super::MAX_PASSWORD {
         return Err(format!("the password has more than {} bytes", super::MAX_PASSWORD));
     }
-    Ok(format!("{name}:{}", StoredHash::make(password)?))
+    Ok(format!("{name}:{}", StoredHash::hash_new_password(password)?))
 }
 
 #[cfg(test)]
@@ -157,12 +157,12 @@ mod tests {
     #[test]
     fn a_file_has_a_name_and_a_hash_a_line() {
         let hash = bcrypt::hash("secret", 4).unwrap();
-        let users = Users::parse(format!("# staff\n\nalice:{hash}\nJürgen Groß:{hash} \r\n").as_bytes()).unwrap();
-        assert!(users.find("alice").unwrap().1 && users.find("Jürgen Groß").unwrap().1);
+        let users = Users::parse_users(format!("# staff\n\nalice:{hash}\nJürgen Groß:{hash} \r\n").as_bytes()).unwrap();
+        assert!(users.find_hash("alice").unwrap().1 && users.find_hash("Jürgen Groß").unwrap().1);
         for unknown in ["Alice", "", "bob", "# staff"] {
-            assert_eq!(users.find(unknown).map(|(_, known)| known), Some(false), "{unknown}");
+            assert_eq!(users.find_hash(unknown).map(|(_, known)| known), Some(false), "{unknown}");
         }
-        assert!(Users::default().find("alice").is_none());
+        assert!(Users::default().find_hash("alice").is_none());
         for (text, problem) in [
             (String::new(), "has no user"),
             ("# none\n".into(), "has no user"),
@@ -177,20 +177,20 @@ mod tests {
                 "has a hash that is neither bcrypt (htpasswd -B) nor Argon2id (litequic password) in line 1",
             ),
         ] {
-            assert_eq!(Users::parse(text.as_bytes()).unwrap_err(), problem, "{text}");
+            assert_eq!(Users::parse_users(text.as_bytes()).unwrap_err(), problem, "{text}");
         }
-        assert_eq!(Users::parse(b"a\xff:b").unwrap_err(), "is not UTF-8");
-        assert_eq!(Users::parse(&vec![b'#'; 1024 * 1024 + 1]).unwrap_err(), "is larger than 1 MiB");
+        assert_eq!(Users::parse_users(b"a\xff:b").unwrap_err(), "is not UTF-8");
+        assert_eq!(Users::parse_users(&vec![b'#'; 1024 * 1024 + 1]).unwrap_err(), "is larger than 1 MiB");
     }
 
     #[test]
     fn a_line_for_a_user_is_one_that_a_file_may_have() {
-        let line = user_line("alice", b"open sesame").unwrap();
-        let users = Users::parse(line.as_bytes()).unwrap();
-        let (hash, known) = users.find("alice").unwrap();
-        assert!(known && hash.is_of(b"open sesame"));
+        let line = create_user_line("alice", b"open sesame").unwrap();
+        let users = Users::parse_users(line.as_bytes()).unwrap();
+        let (hash, known) = users.find_hash("alice").unwrap();
+        assert!(known && hash.matches_password(b"open sesame"));
         for (name, password) in [("", "a"), ("a:b", "a"), ("a\n", "a"), ("alice", ""), ("alice", &"x".repeat(1025))] {
-            user_line(name, password.as_bytes()).unwrap_err();
+            create_user_line(name, password.as_bytes()).unwrap_err();
         }
     }
 }

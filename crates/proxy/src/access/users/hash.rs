@@ -14,10 +14,10 @@ const MAX_ARGON2_LANES: u32 = 16;
 
 /// Memory and passes of the hashes that are made: OWASP's memory with twice the passes, 57 ms on an AMD EPYC
 /// (docs/how-to/protect-a-path-with-a-password.md).
-const OWN_MEMORY: u32 = 19 * 1024;
-const OWN_PASSES: u32 = 4;
+const NEW_HASH_MEMORY: u32 = 19 * 1024;
+const NEW_HASH_PASSES: u32 = 4;
 /// Bytes of salt (RFC 9106 §3.1).
-const SALT: usize = 16;
+const SALT_BYTES: usize = 16;
 
 /// A hash that can be verified within bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl StoredHash {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(super) fn parse_hash(text: &str) -> Result<Self, &'static str> {
         if text.starts_with("$argon2") {
             let hash = PasswordHash::new(text).map_err(|_| "has an Argon2 hash that is not in the PHC form")?;
             if hash.algorithm.as_str() != "argon2id" || hash.salt.is_none() || hash.hash.is_none() {
@@ -58,14 +58,14 @@ impl StoredHash {
         Err("has a hash that is neither bcrypt (htpasswd -B) nor Argon2id (litequic password)")
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn encoded_hash(&self) -> &str {
         match self {
             Self::Bcrypt(text) | Self::Argon2id(text) => text,
         }
     }
 
     /// Whether it is the hash of `password`. Takes as long as the hash wants it to: not for a worker's thread.
-    pub(super) fn is_of(&self, password: &[u8]) -> bool {
+    pub(super) fn matches_password(&self, password: &[u8]) -> bool {
         match self {
             // As htpasswd does, bcrypt looks at the first 72 bytes.
             Self::Bcrypt(text) => bcrypt::verify(password, text).unwrap_or(false),
@@ -80,9 +80,9 @@ impl StoredHash {
     /// # Errors
     ///
     /// There is too little memory for it.
-    pub(super) fn make(password: &[u8]) -> Result<String, String> {
-        let salt: [u8; SALT] = rand::random();
-        let params = Params::new(OWN_MEMORY, OWN_PASSES, 1, None).map_err(|error| error.to_string())?;
+    pub(super) fn hash_new_password(password: &[u8]) -> Result<String, String> {
+        let salt: [u8; SALT_BYTES] = rand::random();
+        let params = Params::new(NEW_HASH_MEMORY, NEW_HASH_PASSES, 1, None).map_err(|error| error.to_string())?;
         let hash = Argon2::from(params).hash_password_with_salt(password, &salt).map_err(|error| error.to_string())?;
         Ok(hash.to_string())
     }
@@ -94,20 +94,30 @@ mod tests {
 
     #[test]
     fn hashes_of_both_kinds_are_verified() {
-        let own = StoredHash::make(b"open sesame").unwrap();
+        let own = StoredHash::hash_new_password(b"open sesame").unwrap();
         assert!(own.starts_with("$argon2id$v=19$m=19456,t=4,p=1$"), "{own}");
-        let own = StoredHash::parse(&own).unwrap();
-        assert!(own.is_of(b"open sesame") && !own.is_of(b"open sesame!") && !own.is_of(b""));
-        assert_ne!(StoredHash::make(b"a").unwrap(), StoredHash::make(b"a").unwrap(), "each has a salt of its own");
+        let own = StoredHash::parse_hash(&own).unwrap();
+        assert!(
+            own.matches_password(b"open sesame")
+                && !own.matches_password(b"open sesame!")
+                && !own.matches_password(b"")
+        );
+        assert_ne!(
+            StoredHash::hash_new_password(b"a").unwrap(),
+            StoredHash::hash_new_password(b"a").unwrap(),
+            "each has a salt of its own"
+        );
         let bcrypt = bcrypt::hash("secret", 4).unwrap();
         for prefix in ["$2y$", "$2b$", "$2a$"] {
-            let hash = StoredHash::parse(&bcrypt.replacen("$2b$", prefix, 1)).unwrap();
-            assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret"), "{prefix}");
+            let hash = StoredHash::parse_hash(&bcrypt.replacen("$2b$", prefix, 1)).unwrap();
+            assert!(hash.matches_password(b"secret") && !hash.matches_password(b"Secret"), "{prefix}");
         }
         // A password with a zero byte, and a long one, are passwords.
         for odd in [&b"a\0b"[..], &[b'x'; 1000]] {
-            assert!(!StoredHash::parse(&bcrypt).unwrap().is_of(odd));
-            assert!(StoredHash::parse(&StoredHash::make(odd).unwrap()).unwrap().is_of(odd));
+            assert!(!StoredHash::parse_hash(&bcrypt).unwrap().matches_password(odd));
+            assert!(
+                StoredHash::parse_hash(&StoredHash::hash_new_password(odd).unwrap()).unwrap().matches_password(odd)
+            );
         }
     }
 
@@ -128,7 +138,7 @@ mod tests {
             ("$argon2id$v=19$m=1048576,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
             ("$argon2id$v=19$m=65536,t=5,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
         ] {
-            let found = StoredHash::parse(text).unwrap_err();
+            let found = StoredHash::parse_hash(text).unwrap_err();
             assert!(found.contains(problem), "{text}: {found}");
         }
     }

@@ -8,8 +8,8 @@ mod remembered;
 mod verifier;
 
 pub(crate) use credentials::{Credentials, MAX_PASSWORD};
-pub use file::{Users, UsersError, user_line};
-pub(crate) use verifier::{PasswordCheck, Passwords};
+pub use file::{Users, UsersError, create_user_line};
+pub(crate) use verifier::{PasswordCheck, PasswordChecker};
 
 use litequic_config as config;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct UsersRule {
 impl UsersRule {
     /// The rule of `route` with the content of its file, without which there are no users; `None` if the route asks for
     /// no password.
-    pub(crate) fn new(route: &config::Route, users: Option<Arc<Users>>) -> Option<Self> {
+    pub(crate) fn new(route: &config::RouteConfig, users: Option<Arc<Users>>) -> Option<Self> {
         route.users.as_ref()?;
         let realm = &route.users_realm;
         // A checked configuration has no realm here that would have to be escaped.

@@ -1,7 +1,7 @@
 use super::*;
 use http::{HeaderName, Method};
-use litequic_config::Pattern;
-use litequic_exchange::{Authority, Fields, Name, host_of};
+use litequic_config::ValuePattern;
+use litequic_exchange::{Authority, FieldNameRef, Fields, strip_port};
 use proptest::prelude::*;
 
 /// A request's head: of a GET without fields.
@@ -29,10 +29,10 @@ fn routes() -> Routes {
         (None, "/any", "any"),
         (None, "/any", "any-again"),
     ];
-    let routes = table.map(|(host, path_prefix, origin)| config::Route {
+    let routes = table.map(|(host, path_prefix, origin)| config::RouteConfig {
         host: host.map(str::to_owned),
         path_prefix: path_prefix.to_owned(),
-        ..config::Route::catch_all(origin)
+        ..config::RouteConfig::catch_all(origin)
     });
     Routes::new(&routes, &BTreeMap::new(), Some(7), &ClientCertificates::default())
 }
@@ -75,7 +75,7 @@ fn the_most_specific_host_and_the_longest_prefix_win() {
         ("", "/any", Some("any")),
     ] {
         let plain = plain();
-        let chosen = routes.choose(host_of(authority), path, &plain);
+        let chosen = routes.choose_route(strip_port(authority), path, &plain);
         let chosen = chosen.map(|route| route.and_then(|route| route.origin.as_deref()));
         assert_eq!(chosen.unwrap(), expected, "{authority} {path}");
     }
@@ -85,22 +85,22 @@ fn the_most_specific_host_and_the_longest_prefix_win() {
 fn reading(table: &[(Option<&str>, &str, &str, PathReading)]) -> Routes {
     let routes: Vec<_> = table
         .iter()
-        .map(|(host, path_prefix, origin, _)| config::Route {
+        .map(|(host, path_prefix, origin, _)| config::RouteConfig {
             host: host.map(str::to_owned),
             path_prefix: (*path_prefix).to_owned(),
-            ..config::Route::catch_all(origin)
+            ..config::RouteConfig::catch_all(origin)
         })
         .collect();
     let origins = table.iter().map(|(_, _, name, path_reading)| {
-        ((*name).to_owned(), config::Origin { path_reading: *path_reading, ..config::Origin::default() })
+        ((*name).to_owned(), config::OriginConfig { path_reading: *path_reading, ..config::OriginConfig::default() })
     });
     Routes::new(&routes, &origins.collect(), None, &ClientCertificates::default())
 }
 
 /// The origin of the route for a path at `host`, or of the one that the path could be read for.
 fn leads<'a>(routes: &'a Routes, host: &str, path: &str) -> Result<&'a str, &'a str> {
-    let origin = |route: &'a Route| route.origin.as_deref().unwrap();
-    routes.choose(host, path, &plain()).map(|route| route.map_or("nowhere", origin)).map_err(origin)
+    let origin = |route: &'a CompiledRoute| route.origin.as_deref().unwrap();
+    routes.choose_route(host, path, &plain()).map(|route| route.map_or("nowhere", origin)).map_err(origin)
 }
 
 #[test]
@@ -210,17 +210,17 @@ fn routes_that_are_read_alike_are_one_to_such_an_origin() {
 #[test]
 fn a_route_without_a_body_limit_has_the_general_one() {
     let (routes, plain) = (routes(), plain());
-    assert_eq!(routes.choose("a.example.com", "/", &plain).unwrap().unwrap().max_body_bytes, Some(7));
+    assert_eq!(routes.choose_route("a.example.com", "/", &plain).unwrap().unwrap().max_body_bytes, Some(7));
 }
 
-fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Routes {
+fn asking(verify: VerifyMode, table: &[(Option<&str>, &str, Option<VerifyMode>)]) -> Routes {
     let routes: Vec<_> = table
         .iter()
-        .map(|(host, path_prefix, verify)| config::Route {
+        .map(|(host, path_prefix, verify)| config::RouteConfig {
             host: host.map(str::to_owned),
             path_prefix: (*path_prefix).to_owned(),
             client_certificate: *verify,
-            ..config::Route::catch_all("o")
+            ..config::RouteConfig::catch_all("o")
         })
         .collect();
     Routes::new(&routes, &BTreeMap::new(), None, &ClientCertificates { verify, ..ClientCertificates::default() })
@@ -229,9 +229,9 @@ fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Rou
 #[test]
 fn a_handshake_asks_for_what_all_routes_of_its_host_ask_for() {
     use CertificateRequest::{None as Nothing, Optional, Required};
-    let (none, optional, required) = (Some(Verify::None), Some(Verify::Optional), Some(Verify::Required));
+    let (none, optional, required) = (Some(VerifyMode::None), Some(VerifyMode::Optional), Some(VerifyMode::Required));
     let routes = asking(
-        Verify::Required,
+        VerifyMode::Required,
         &[
             (Some("strict.test"), "/", None),
             (Some("mixed.test"), "/", none),
@@ -269,9 +269,9 @@ fn a_handshake_asks_for_what_all_routes_of_its_host_ask_for() {
 
 #[test]
 fn a_route_that_no_path_leads_to_asks_for_nothing() {
-    let (none, required) = (Some(Verify::None), Some(Verify::Required));
+    let (none, required) = (Some(VerifyMode::None), Some(VerifyMode::Required));
     let routes = asking(
-        Verify::None,
+        VerifyMode::None,
         &[
             (Some("a.test"), "/", required),
             (Some("b.test"), "/api", required),
@@ -288,8 +288,8 @@ fn a_route_that_no_path_leads_to_asks_for_nothing() {
 
 #[test]
 fn addresses_are_one_host_because_no_handshake_can_name_one() {
-    let (none, required) = (Some(Verify::None), Some(Verify::Required));
-    let routes = asking(Verify::None, &[(Some("192.0.2.1"), "/", required), (Some("[::1]"), "/", none)]);
+    let (none, required) = (Some(VerifyMode::None), Some(VerifyMode::Required));
+    let routes = asking(VerifyMode::None, &[(Some("192.0.2.1"), "/", required), (Some("[::1]"), "/", none)]);
     for host in [None, Some("192.0.2.1"), Some("192.0.2.2"), Some("[::1]")] {
         assert_eq!(routes.certificate_request(host), CertificateRequest::Optional, "{host:?}");
     }
@@ -298,39 +298,41 @@ fn addresses_are_one_host_because_no_handshake_can_name_one() {
 
 #[test]
 fn a_host_that_no_route_serves_is_held_to_the_general_rule() {
-    let routes = asking(Verify::Required, &[(Some("a.test"), "/", Some(Verify::None))]);
+    let routes = asking(VerifyMode::Required, &[(Some("a.test"), "/", Some(VerifyMode::None))]);
     assert_eq!(routes.certificate_request(Some("b.test")), CertificateRequest::Required);
     assert_eq!(routes.certificate_request(None), CertificateRequest::Required);
     assert_eq!(routes.certificate_request(Some("a.test")), CertificateRequest::None);
 }
 
-fn conditions(methods: &[&str], fields: &[(&'static str, &str)], query: &[(&str, &str)]) -> Match {
-    let field = |(name, pattern): &(&'static str, &str)| (HeaderName::from_static(name), Pattern::parse(pattern));
-    Match {
+fn conditions(methods: &[&str], fields: &[(&'static str, &str)], query: &[(&str, &str)]) -> MatchConditions {
+    let field =
+        |(name, pattern): &(&'static str, &str)| (HeaderName::from_static(name), ValuePattern::parse_pattern(pattern));
+    MatchConditions {
         methods: methods.iter().map(|method| Method::from_bytes(method.as_bytes()).unwrap()).collect(),
         headers: fields.iter().map(field).collect(),
-        query: query.iter().map(|(name, pattern)| ((*name).to_owned(), Pattern::parse(pattern))).collect(),
+        query: query.iter().map(|(name, pattern)| ((*name).to_owned(), ValuePattern::parse_pattern(pattern))).collect(),
     }
 }
 
 /// A route by its origin: host, path with `=` before an exact one, conditions.
-fn route(origin: &str, host: Option<&str>, path: &str, conditions: Match) -> config::Route {
-    let route = config::Route { host: host.map(str::to_owned), conditions, ..config::Route::catch_all(origin) };
+fn route(origin: &str, host: Option<&str>, path: &str, conditions: MatchConditions) -> config::RouteConfig {
+    let route =
+        config::RouteConfig { host: host.map(str::to_owned), conditions, ..config::RouteConfig::catch_all(origin) };
     match path.strip_prefix('=') {
-        Some(path) => config::Route { path: Some(path.into()), ..route },
-        None => config::Route { path_prefix: path.into(), ..route },
+        Some(path) => config::RouteConfig { path: Some(path.into()), ..route },
+        None => config::RouteConfig { path_prefix: path.into(), ..route },
     }
 }
 
 fn taken<'a>(routes: &'a Routes, host: &str, head: &Head) -> Result<&'a str, &'a str> {
-    let origin = |route: &'a Route| route.origin.as_deref().unwrap();
-    let chosen = routes.choose(host, head.path(), head);
+    let origin = |route: &'a CompiledRoute| route.origin.as_deref().unwrap();
+    let chosen = routes.choose_route(host, head.path_without_query(), head);
     chosen.map(|route| route.map_or("nowhere", origin)).map_err(origin)
 }
 
 #[test]
 fn host_comes_before_path_and_path_before_conditions() {
-    let any = Match::default;
+    let any = MatchConditions::default;
     let table = [
         route("a", Some("a.test"), "/", any()),
         route("a-post", Some("a.test"), "/", conditions(&["POST"], &[], &[])),
@@ -404,8 +406,8 @@ fn of_routes_alike_the_first_of_the_file_wins() {
 #[test]
 fn a_path_that_could_be_read_as_a_route_with_conditions_is_refused_where_they_are_met() {
     let table = [
-        route("default", None, "/", Match::default()),
-        route("exact", None, "=/admin", Match::default()),
+        route("default", None, "/", MatchConditions::default()),
+        route("exact", None, "=/admin", MatchConditions::default()),
         route("slash", None, "=/admin/", conditions(&["PUT"], &[], &[])),
         route("post", None, "/login", conditions(&["POST"], &[], &[])),
         route("field", None, "=/secret", conditions(&[], &[("x-a", "*")], &[])),
@@ -437,30 +439,32 @@ fn a_path_that_could_be_read_as_a_route_with_conditions_is_refused_where_they_ar
 #[test]
 fn a_route_with_conditions_or_an_exact_path_hides_no_other_from_a_handshake() {
     use CertificateRequest::{Optional, Required};
-    let asks = |first: config::Route| {
-        let first = config::Route { client_certificate: Some(Verify::Required), ..first };
-        let second =
-            config::Route { client_certificate: Some(Verify::None), ..route("o", None, "/", Match::default()) };
+    let asks = |first: config::RouteConfig| {
+        let first = config::RouteConfig { client_certificate: Some(VerifyMode::Required), ..first };
+        let second = config::RouteConfig {
+            client_certificate: Some(VerifyMode::None),
+            ..route("o", None, "/", MatchConditions::default())
+        };
         Routes::new(&[first, second], &BTreeMap::new(), None, &ClientCertificates::default())
             .certificate_request(Some("a.test"))
     };
     let host = Some("a.test");
-    assert_eq!(asks(route("o", host, "/", Match::default())), Required);
+    assert_eq!(asks(route("o", host, "/", MatchConditions::default())), Required);
     assert_eq!(asks(route("o", host, "/", conditions(&["POST"], &[], &[]))), Optional);
-    assert_eq!(asks(route("o", host, "=/", Match::default())), Optional);
+    assert_eq!(asks(route("o", host, "=/", MatchConditions::default())), Optional);
 }
 
 #[test]
 fn routes_have_names_that_tell_them_apart_and_no_values() {
     let table = [
-        route("o", None, "/", Match::default()),
-        route("o", Some("a.test"), "/live/", Match::default()),
-        route("o", Some("a.test"), "=/live/", Match::default()),
+        route("o", None, "/", MatchConditions::default()),
+        route("o", Some("a.test"), "/live/", MatchConditions::default()),
+        route("o", Some("a.test"), "=/live/", MatchConditions::default()),
         route("o", None, "/", conditions(&["POST", "PUT"], &[("x-key", "secret")], &[("v", "2")])),
         route("o", None, "/", conditions(&["POST", "PUT"], &[("x-key", "other")], &[("v", "2")])),
-        config::Route { name: Some("shop".into()), ..route("o", None, "/shop", Match::default()) },
+        config::RouteConfig { name: Some("shop".into()), ..route("o", None, "/shop", MatchConditions::default()) },
     ];
-    let names = config::Route::names(&table);
+    let names = config::RouteConfig::unique_route_names(&table);
     assert_eq!(
         names,
         ["*/", "a.test/live/", "a.test=/live/", "*/[POST,PUT,x-key,?v]", "*/[POST,PUT,x-key,?v]#2", "shop"]
@@ -468,37 +472,37 @@ fn routes_have_names_that_tell_them_apart_and_no_values() {
 }
 
 /// The precedence of two routes, as the documents have it: the greater first.
-fn rank(route: &config::Route, host: &str) -> (usize, bool, usize, bool, usize, usize, usize) {
+fn rank(route: &config::RouteConfig, host: &str) -> (usize, bool, usize, bool, usize, usize, usize) {
     let host_rank = match route.host.as_deref() {
         Some(own) if own == host => usize::MAX,
         Some(own) => own.len(),
         None => 0,
     };
-    let path = route.path.as_deref().unwrap_or_else(|| route.prefix());
-    let Match { methods, headers, query } = &route.conditions;
+    let path = route.path.as_deref().unwrap_or_else(|| route.normalized_prefix());
+    let MatchConditions { methods, headers, query } = &route.conditions;
     let patterns = headers.iter().map(|(_, pattern)| pattern).chain(query.iter().map(|(_, pattern)| pattern));
     let length = patterns.map(|pattern| match pattern {
-        Pattern::Present => 0,
-        Pattern::Prefix(text) => text.len(),
-        Pattern::Equal(text) => text.len() + 1,
+        ValuePattern::Present => 0,
+        ValuePattern::Prefix(text) => text.len(),
+        ValuePattern::Equal(text) => text.len() + 1,
     });
     (host_rank, route.path.is_some(), path.len(), !methods.is_empty(), headers.len(), query.len(), length.sum())
 }
 
-fn takes(route: &config::Route, host: &str, head: &Head) -> bool {
+fn takes(route: &config::RouteConfig, host: &str, head: &Head) -> bool {
     let host = match route.host.as_deref() {
         None => true,
         Some(own) => own == host || own.strip_prefix('*').is_some_and(|end| host.ends_with(end)),
     };
     let path = match route.path.as_deref() {
-        Some(path) => path == head.path(),
-        None => format!("{}/", head.path()).starts_with(&format!("{}/", route.prefix())),
+        Some(path) => path == head.path_without_query(),
+        None => format!("{}/", head.path_without_query()).starts_with(&format!("{}/", route.normalized_prefix())),
     };
-    let Match { methods, headers, query } = &route.conditions;
-    let fits = |pattern: &Pattern, value: &str| match pattern {
-        Pattern::Present => true,
-        Pattern::Prefix(text) => value.starts_with(text),
-        Pattern::Equal(text) => value == text,
+    let MatchConditions { methods, headers, query } = &route.conditions;
+    let fits = |pattern: &ValuePattern, value: &str| match pattern {
+        ValuePattern::Present => true,
+        ValuePattern::Prefix(text) => value.starts_with(text),
+        ValuePattern::Equal(text) => value == text,
     };
     let pairs: Vec<(String, String)> = head.query().map_or_else(Vec::new, |query| {
         let pair = |pair: &str| match pair.find('=') {
@@ -510,24 +514,27 @@ fn takes(route: &config::Route, host: &str, head: &Head) -> bool {
     host && path
         && (methods.is_empty() || methods.contains(&head.method))
         && headers.iter().all(|(name, pattern)| {
-            head.fields.all(Name::of(name.as_str())).any(|value| fits(pattern, str::from_utf8(value).unwrap()))
+            head.fields
+                .all_values(FieldNameRef::from_lower_case_token(name.as_str()))
+                .any(|value| fits(pattern, str::from_utf8(value).unwrap()))
         })
         && query.iter().all(|(name, pattern)| pairs.iter().any(|(known, value)| known == name && fits(pattern, value)))
 }
 
-fn some_pattern() -> impl Strategy<Value = Pattern> {
-    prop::sample::select(vec!["*", "1", "12", "1*", "12*", ""]).prop_map(Pattern::parse)
+fn some_pattern() -> impl Strategy<Value = ValuePattern> {
+    prop::sample::select(vec!["*", "1", "12", "1*", "12*", ""]).prop_map(ValuePattern::parse_pattern)
 }
 
-fn some_route() -> impl Strategy<Value = config::Route> {
+fn some_route() -> impl Strategy<Value = config::RouteConfig> {
     let host = prop::sample::select(vec![None, Some("a.b.test"), Some("*.b.test"), Some("*.test")]);
     let path = prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "=/", "=/a", "=/a/", "=/a/b"]);
     let methods = prop::sample::subsequence(vec![Method::GET, Method::POST, Method::PUT], 0..=2);
     let name = || prop::sample::select(vec!["x", "y"]);
     let headers = prop::collection::vec((name().prop_map(HeaderName::from_static), some_pattern()), 0..3);
     let query = prop::collection::vec((name().prop_map(str::to_owned), some_pattern()), 0..3);
-    (host, path, methods, headers, query)
-        .prop_map(|(host, path, methods, headers, query)| route("o", host, path, Match { methods, headers, query }))
+    (host, path, methods, headers, query).prop_map(|(host, path, methods, headers, query)| {
+        route("o", host, path, MatchConditions { methods, headers, query })
+    })
 }
 
 proptest! {
@@ -550,7 +557,7 @@ proptest! {
         // Of equal ones the last is the greatest to `max_by_key`: the file's first.
         let expected = takers.rev().max_by_key(|(_, route)| rank(route, host)).map(|(number, _)| number);
         let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
-        let chosen = routes.choose(host, path, &head);
+        let chosen = routes.choose_route(host, path, &head);
         prop_assert_eq!(chosen.unwrap().map(|route| route.number), expected);
     }
 
@@ -570,20 +577,20 @@ proptest! {
         let mut seen = std::collections::BTreeSet::new();
         // All of one host and path; those that ask for the same are a fault.
         let table = table.into_iter().map(|of| route("o", None, "/", of.conditions)).filter(|route| {
-            let Match { headers, query, .. } = &route.conditions;
+            let MatchConditions { headers, query, .. } = &route.conditions;
             let headers = headers.iter().map(|(name, _)| name.as_str()).collect();
             let query = query.iter().map(|(name, _)| name.as_str()).collect();
             !is_twice(headers) && !is_twice(query) && seen.insert(format!("{:?}", route.conditions))
         });
-        let table: Vec<config::Route> = table.collect();
-        prop_assume!(config::ambiguities(&table).is_empty());
+        let table: Vec<config::RouteConfig> = table.collect();
+        prop_assume!(config::find_ambiguous_routes(&table).is_empty());
         let (x, y, query) = values;
         let fields: Vec<_> = [("x", x), ("y", y)].into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let target = query.map_or_else(|| "/".to_owned(), |value| format!("/?x={value}"));
         let head = head(method, &target, &fields);
-        let taken = |table: &[config::Route]| {
+        let taken = |table: &[config::RouteConfig]| {
             let routes = Routes::new(table, &BTreeMap::new(), None, &ClientCertificates::default());
-            let number = routes.choose("a.test", "/", &head).unwrap().map(|route| route.number);
+            let number = routes.choose_route("a.test", "/", &head).unwrap().map(|route| route.number);
             number.map(|number| table[number].clone())
         };
         let reversed: Vec<_> = table.iter().rev().cloned().collect();

@@ -396,14 +396,14 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
             }
             assert!(path.window() < before);
             path.now += Duration::from_millis(after);
-            feedback.report(arrive);
+            feedback.report_arrived(arrive);
             let bytes = (infos.len() - lost) * 1_200;
             let newest = *infos.last().unwrap();
             path.controller.on_ack(sent, bytes, newest, &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
             assert_eq!(path.controller.bytes_in_flight(), 0);
             assert_eq!(path.window() >= before, undone, "{lost}, {arrive}, {after}, {congested}");
             assert_eq!(path.controller.published.slow_start, undone && slow_start);
-            assert_eq!(feedback.take(), 0);
+            assert_eq!(feedback.take_arrived(), 0);
             path.round(2);
             assert_eq!(path.controller.bytes_in_flight(), 0);
         }
@@ -424,7 +424,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
             path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
         }
         let window = path.window();
-        path.controller.feedback.report(1);
+        path.controller.feedback.report_arrived(1);
         path.round(2);
         assert!(path.window() <= window * 2, "{persistent}: {window}");
         assert!(path.controller.reduction.is_none());
@@ -440,7 +440,7 @@ fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
         let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
         path.now += path.delay;
         path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, path.now, &mut NoPublisher);
-        path.controller.feedback.report(1);
+        path.controller.feedback.report_arrived(1);
         path.round(2);
         rounds += 1;
         assert!(rounds <= MAX_SLOW_START_RESUMPTIONS + 1);
@@ -456,7 +456,7 @@ fn congestion_that_a_router_tells_of_within_recovery_stays() {
     path.lose(false);
     let window = path.window();
     path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
-    path.controller.feedback.report(1);
+    path.controller.feedback.report_arrived(1);
     path.round(2);
     assert!(path.window() < window + window / 4);
 }

@@ -70,11 +70,11 @@ impl Driven for Cubic {
     }
 
     fn bytes(&self) -> u32 {
-        self.window()
+        self.window_bytes()
     }
 
     fn flying(&self) -> u32 {
-        self.in_flight()
+        self.in_flight_bytes()
     }
 }
 

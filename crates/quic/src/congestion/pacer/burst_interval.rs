@@ -12,6 +12,6 @@ pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 const MIN_COALESCED_PACKETS: u32 = 4;
 
 /// Whether a burst of [`BURST_INTERVAL`] has fewer than [`MIN_COALESCED_PACKETS`].
-pub(super) fn is_slow(rate: Bandwidth, max_datagram: u32) -> bool {
+pub(super) fn is_slow_rate(rate: Bandwidth, max_datagram: u32) -> bool {
     rate * BURST_INTERVAL < u64::from(MIN_COALESCED_PACKETS * max_datagram)
 }

@@ -1,7 +1,7 @@
 //! Bursts that are shorter than a millisecond, because the path's buffer proved too shallow for that. Acknowledgements
 //! release them more often than timers fire.
 
-use super::burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow};
+use super::burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate};
 use s2n_quic_core::recovery::bandwidth::Bandwidth;
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ pub(super) struct ShortenedBursts {
 
 impl ShortenedBursts {
     /// Shortens bursts to `burst_limit`: the path's buffer holds that much.
-    pub(super) fn set_limit(&mut self, burst_limit: Option<Duration>) {
+    pub(super) fn limit_interval(&mut self, burst_limit: Option<Duration>) {
         self.interval = burst_limit.filter(|limit| *limit < BURST_INTERVAL).map(|limit| limit.max(MIN_BURST_INTERVAL));
     }
 
     /// A burst begins. Returns how many bytes it should have.
     pub(super) fn begin_burst(&mut self, rate: Bandwidth, max_datagram: u32) -> u32 {
-        self.is_slow = is_slow(rate, max_datagram);
+        self.is_slow = is_slow_rate(rate, max_datagram);
         let bytes = u32::try_from(rate * self.interval.unwrap_or(BURST_INTERVAL)).unwrap_or(u32::MAX);
         bytes.max(std::mem::take(&mut self.acked_burst))
     }
@@ -43,7 +43,7 @@ impl ShortenedBursts {
     }
 
     /// An acknowledgement of `bytes` came.
-    pub(super) fn on_ack(&mut self, bytes: u32, max_datagram: u32) {
+    pub(super) fn record_acked_bytes(&mut self, bytes: u32, max_datagram: u32) {
         self.is_released = true;
         self.acked_burst = if self.interval.is_some() { bytes.min(MAX_ACKED_BURST_PACKETS * max_datagram) } else { 0 };
     }
@@ -51,7 +51,7 @@ impl ShortenedBursts {
     /// Time by which the next burst is delayed. Shortened bursts do not leave [`GRANULARITY`] too early, which would
     /// join them, unless they are a few packets that an acknowledgement releases: acknowledgements come at the rate of
     /// the path.
-    pub(super) fn delay(&self) -> Duration {
+    pub(super) fn burst_delay(&self) -> Duration {
         if self.interval.is_some() && !(self.is_slow && self.is_released) { GRANULARITY } else { Duration::ZERO }
     }
 }

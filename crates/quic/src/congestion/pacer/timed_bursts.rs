@@ -5,7 +5,7 @@
 //! fire in steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their own times.
 
 use super::{
-    burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow},
+    burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate},
     sent_packet::SentPacket,
     shortened_bursts::ShortenedBursts,
 };
@@ -32,19 +32,24 @@ const MAX_BURST_TIME: Duration = Duration::from_secs(1);
 pub(super) struct TimedBursts {
     /// When the next burst may leave; `None` if at once.
     pub(super) next_send_time: Option<Timestamp>,
-    burst: Option<Burst>,
+    burst: Option<TimedBurst>,
 }
 
 impl TimedBursts {
     /// A packet was sent. `rate` is evaluated once a burst, when it begins.
-    pub(super) fn spend(&mut self, sent: &SentPacket, limit: &mut ShortenedBursts, rate: impl FnOnce() -> Bandwidth) {
+    pub(super) fn add_sent_packet(
+        &mut self,
+        sent: &SentPacket,
+        limit: &mut ShortenedBursts,
+        rate: impl FnOnce() -> Bandwidth,
+    ) {
         let current = self.burst.get_or_insert_with(|| {
             let rate = rate();
-            Burst::begin(sent, self.next_send_time, rate, limit.begin_burst(rate, sent.max_datagram))
+            TimedBurst::from_first_packet(sent, self.next_send_time, rate, limit.begin_burst(rate, sent.max_datagram))
         });
         current.sent = current.sent.saturating_add(sent.bytes);
         if current.sent >= current.max_bytes {
-            self.next_send_time = Some(current.end());
+            self.next_send_time = Some(current.next_burst_time());
             self.burst = None;
             limit.end_burst();
         }
@@ -52,10 +57,10 @@ impl TimedBursts {
 
     /// An acknowledgement came. The packets that it releases begin another burst; with `coalesce`, not within
     /// [`BURST_INTERVAL`] of the last, so that the packets of several acknowledgements leave together.
-    pub(super) fn on_ack(&mut self, now: Timestamp, max_datagram: u32, coalesce: bool) {
+    pub(super) fn end_burst_on_ack(&mut self, now: Timestamp, max_datagram: u32, coalesce: bool) {
         let Some(burst) = self.burst.take_if(|burst| burst.began < now) else { return };
-        let mut end = burst.end();
-        if coalesce && !is_slow(burst.rate, max_datagram) {
+        let mut end = burst.next_burst_time();
+        if coalesce && !is_slow_rate(burst.rate, max_datagram) {
             let wait = BURST_INTERVAL.min(burst.round_trip / COALESCE_PART);
             end = end.max(burst.began + wait + GRANULARITY);
         }
@@ -65,7 +70,7 @@ impl TimedBursts {
 
 /// Packets that leave at once, and may still become more.
 #[derive(Debug, Clone, Copy)]
-struct Burst {
+struct TimedBurst {
     /// When the burst's first packet left.
     began: Timestamp,
     /// When the burst's first packet was due.
@@ -78,9 +83,9 @@ struct Burst {
     round_trip: Duration,
 }
 
-impl Burst {
+impl TimedBurst {
     /// A burst of `bytes`, within the bounds of every burst, whose first packet is `first`.
-    fn begin(first: &SentPacket, next_send_time: Option<Timestamp>, rate: Bandwidth, bytes: u32) -> Self {
+    fn from_first_packet(first: &SentPacket, next_send_time: Option<Timestamp>, rate: Bandwidth, bytes: u32) -> Self {
         let &SentPacket { now, in_flight, round_trip, max_datagram, max_lateness, .. } = first;
         let min_packets = match in_flight {
             0 => INITIAL_WINDOW_PACKETS,
@@ -98,7 +103,7 @@ impl Burst {
     }
 
     /// When the next burst may leave.
-    fn end(&self) -> Timestamp {
+    fn next_burst_time(&self) -> Timestamp {
         self.due + (u64::from(self.sent) / self.rate).min(MAX_BURST_TIME)
     }
 }

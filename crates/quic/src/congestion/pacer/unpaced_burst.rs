@@ -17,12 +17,12 @@ pub(super) struct UnpacedBurst {
 
 impl UnpacedBurst {
     /// `bytes` were sent.
-    pub(super) fn spend(&mut self, bytes: u32) {
+    pub(super) fn spend_burst_bytes(&mut self, bytes: u32) {
         self.left = self.left.saturating_sub(bytes);
     }
 
     /// An acknowledgement of `bytes` came. Those that come at the same time begin one burst.
-    pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32) {
+    pub(super) fn renew_burst(&mut self, now: Timestamp, bytes: u32, max_datagram: u32) {
         if self.acknowledged.replace(now) != Some(now) {
             self.left = UNPACED_BURST_PACKETS * max_datagram;
         }
@@ -30,7 +30,7 @@ impl UnpacedBurst {
     }
 
     /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
-    pub(super) fn is_over(&self, in_flight: u32, max_datagram: u32) -> bool {
+    pub(super) fn is_burst_spent(&self, in_flight: u32, max_datagram: u32) -> bool {
         self.left < max_datagram && in_flight >= UNPACED_BURST_PACKETS * max_datagram
     }
 }

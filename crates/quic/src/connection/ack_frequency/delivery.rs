@@ -5,7 +5,7 @@ use super::request::AckFrequencyRequest;
 
 /// The delivery of one connection's requests.
 #[derive(Debug, Default)]
-pub(super) struct Delivery {
+pub(super) struct RequestDelivery {
     /// The request to be sent with the next packet.
     pending: Option<AckFrequencyRequest>,
     /// The newest frame that is neither acknowledged nor lost, and its packet's number.
@@ -14,9 +14,9 @@ pub(super) struct Delivery {
     sequence: u64,
 }
 
-impl Delivery {
+impl RequestDelivery {
     /// Replaces the request that the client is to get by `request`.
-    pub(super) fn request(&mut self, request: AckFrequencyRequest) {
+    pub(super) fn replace_request(&mut self, request: AckFrequencyRequest) {
         self.pending = Some(request);
     }
 
@@ -26,17 +26,17 @@ impl Delivery {
     }
 
     /// Whether the client has, as far as is known, everything requested.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_request_settled(&self) -> bool {
         self.pending.is_none() && self.in_flight.is_none()
     }
 
     /// The number of the packet whose acknowledgement matters.
-    pub(super) fn in_flight(&self) -> Option<u64> {
+    pub(super) fn awaited_packet(&self) -> Option<u64> {
         self.in_flight.map(|(packet, _)| packet)
     }
 
     /// The request to send in packet number `packet`, with its sequence number.
-    pub(super) fn send(&mut self, packet: u64) -> Option<(u64, AckFrequencyRequest)> {
+    pub(super) fn take_pending_frame(&mut self, packet: u64) -> Option<(u64, AckFrequencyRequest)> {
         let request = self.pending.take()?;
         self.in_flight = Some((packet, request));
         let sequence = self.sequence;
@@ -45,12 +45,12 @@ impl Delivery {
     }
 
     /// The packet of [`Self::in_flight`] was acknowledged.
-    pub(super) fn acknowledged(&mut self) {
+    pub(super) fn on_frame_acknowledged(&mut self) {
         self.in_flight = None;
     }
 
     /// Packet number `packet` is lost. True if a frame that mattered went with it.
-    pub(super) fn lost(&mut self, packet: u64) -> bool {
+    pub(super) fn on_frame_lost(&mut self, packet: u64) -> bool {
         let Some((_, request)) = self.in_flight.take_if(|(sent, _)| *sent == packet) else { return false };
         // A newer request is pending.
         self.pending.get_or_insert(request);
@@ -69,38 +69,44 @@ mod tests {
 
     #[test]
     fn a_frame_is_sent_once_if_it_arrives() {
-        let mut delivery = Delivery::default();
-        assert_eq!(delivery.send(1), None);
-        delivery.request(request(10));
-        assert_eq!(delivery.send(2), Some((0, request(10))));
-        assert_eq!((delivery.send(3), delivery.in_flight(), delivery.is_settled()), (None, Some(2), false));
-        delivery.acknowledged();
-        assert!(!delivery.lost(2));
-        assert_eq!((delivery.send(4), delivery.in_flight(), delivery.is_settled()), (None, None, true));
+        let mut delivery = RequestDelivery::default();
+        assert_eq!(delivery.take_pending_frame(1), None);
+        delivery.replace_request(request(10));
+        assert_eq!(delivery.take_pending_frame(2), Some((0, request(10))));
+        assert_eq!(
+            (delivery.take_pending_frame(3), delivery.awaited_packet(), delivery.is_request_settled()),
+            (None, Some(2), false)
+        );
+        delivery.on_frame_acknowledged();
+        assert!(!delivery.on_frame_lost(2));
+        assert_eq!(
+            (delivery.take_pending_frame(4), delivery.awaited_packet(), delivery.is_request_settled()),
+            (None, None, true)
+        );
     }
 
     #[test]
     fn a_lost_frame_is_sent_again_under_a_new_number_until_it_arrives() {
-        let mut delivery = Delivery::default();
-        delivery.request(request(10));
+        let mut delivery = RequestDelivery::default();
+        delivery.replace_request(request(10));
         for (sequence, packet) in [(0, 5), (1, 9), (2, 30)] {
-            assert_eq!(delivery.send(packet), Some((sequence, request(10))));
-            assert!(!delivery.lost(packet + 1) && !delivery.is_pending(), "another packet is lost");
-            assert!(delivery.lost(packet) && delivery.is_pending());
+            assert_eq!(delivery.take_pending_frame(packet), Some((sequence, request(10))));
+            assert!(!delivery.on_frame_lost(packet + 1) && !delivery.is_pending(), "another packet is lost");
+            assert!(delivery.on_frame_lost(packet) && delivery.is_pending());
         }
     }
 
     #[test]
     fn a_request_that_was_replaced_is_never_sent_again() {
-        let mut delivery = Delivery::default();
-        delivery.request(request(4));
-        delivery.send(1);
-        delivery.request(request(8));
-        assert!(delivery.lost(1), "lost while a newer one waits");
-        assert_eq!(delivery.send(2), Some((1, request(8))));
-        delivery.request(request(16));
-        assert_eq!(delivery.send(3), Some((2, request(16))));
-        assert!(!delivery.lost(2) && !delivery.is_pending(), "an older frame's packet");
-        assert_eq!(delivery.in_flight(), Some(3));
+        let mut delivery = RequestDelivery::default();
+        delivery.replace_request(request(4));
+        delivery.take_pending_frame(1);
+        delivery.replace_request(request(8));
+        assert!(delivery.on_frame_lost(1), "lost while a newer one waits");
+        assert_eq!(delivery.take_pending_frame(2), Some((1, request(8))));
+        delivery.replace_request(request(16));
+        assert_eq!(delivery.take_pending_frame(3), Some((2, request(16))));
+        assert!(!delivery.on_frame_lost(2) && !delivery.is_pending(), "an older frame's packet");
+        assert_eq!(delivery.awaited_packet(), Some(3));
     }
 }

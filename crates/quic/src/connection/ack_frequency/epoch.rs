@@ -1,17 +1,17 @@
 //! Divides what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
 
-use super::rule::Epoch;
+use super::rule::AckEpoch;
 use std::time::Duration;
 
 /// Batches of an epoch at least: fewer are chance.
-const MIN_BATCHES: u64 = 4;
+const MIN_EPOCH_BATCHES: u64 = 4;
 /// The minimum length of an epoch, however close the client is: a client a few microseconds away is evaluated a
 /// thousand times a second at most.
-const MIN_LENGTH: Duration = Duration::from_millis(1);
+const MIN_EPOCH_LENGTH: Duration = Duration::from_millis(1);
 
 /// A connection's counts since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(super) struct AckTotals {
     /// ACK frames since the connection began.
     pub(super) acks: u64,
     /// Receive batches that carried ACK frames.
@@ -22,39 +22,39 @@ pub(super) struct Totals {
 
 /// One connection's epoch.
 #[derive(Debug, Default)]
-pub(super) struct Epochs {
-    current: Option<Current>,
+pub(super) struct EpochCounter {
+    current: Option<CurrentEpoch>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentEpoch {
     /// Counts when the epoch began.
-    before: Totals,
+    before: AckTotals,
     /// Length of the epoch so far; a pause of any length counts as a round trip.
     time: Duration,
     /// When a batch came last, on the caller's clock.
     last: Duration,
 }
 
-impl Epochs {
+impl EpochCounter {
     /// Returns the counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a
     /// batch, at `now`, with the smoothed round-trip time `rtt`.
-    pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
-        let round = rtt.max(MIN_LENGTH);
-        let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });
+    pub(super) fn end_epoch(&mut self, now: Duration, rtt: Duration, totals: AckTotals) -> Option<AckEpoch> {
+        let round = rtt.max(MIN_EPOCH_LENGTH);
+        let current = self.current.get_or_insert(CurrentEpoch { before: totals, time: Duration::ZERO, last: now });
         // After a round trip without an acknowledgement nothing is in flight: a client that was given nothing to
         // acknowledge is not one that is given little.
         current.time = current.time.saturating_add(now.saturating_sub(current.last).min(round));
         current.last = now;
-        let Current { before, time, .. } = *current;
+        let CurrentEpoch { before, time, .. } = *current;
         let batches = totals.batches.saturating_sub(before.batches);
-        if time < round || batches < MIN_BATCHES {
+        if time < round || batches < MIN_EPOCH_BATCHES {
             return None;
         }
-        self.current = Some(Current { before: totals, time: Duration::ZERO, last: now });
+        self.current = Some(CurrentEpoch { before: totals, time: Duration::ZERO, last: now });
         let packets = totals.largest.saturating_sub(before.largest);
         let flight = u128::from(packets) * rtt.as_micros() / time.as_micros().max(1);
-        Some(Epoch {
+        Some(AckEpoch {
             acks: totals.acks.saturating_sub(before.acks),
             batches,
             packets,
@@ -63,7 +63,7 @@ impl Epochs {
     }
 
     /// Discards the counts so far: the next epoch begins with the next batch.
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart_epoch(&mut self) {
         self.current = None;
     }
 }
@@ -74,29 +74,29 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(10);
 
-    fn totals(acks: u64, batches: u64) -> Totals {
-        Totals { acks, batches, largest: 2 * acks }
+    fn totals(acks: u64, batches: u64) -> AckTotals {
+        AckTotals { acks, batches, largest: 2 * acks }
     }
 
     #[test]
     fn an_epoch_lasts_a_round_trip_and_has_enough_batches() {
-        let mut epochs = Epochs::default();
+        let mut epochs = EpochCounter::default();
         let ms = Duration::from_millis;
         let table = [
             ("the beginning", 0, totals(7, 1), None),
             ("batches, but no time", 9, totals(20, 6), None),
-            ("over", 10, totals(27, 7), Some(Epoch { acks: 20, batches: 6, packets: 40, flight: 40 })),
+            ("over", 10, totals(27, 7), Some(AckEpoch { acks: 20, batches: 6, packets: 40, flight: 40 })),
             ("time, but few batches", 25, totals(30, 10), None),
-            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 7 })),
+            ("over as well", 26, totals(31, 11), Some(AckEpoch { acks: 4, batches: 4, packets: 8, flight: 7 })),
         ];
         for (what, at, totals, expected) in table {
-            assert_eq!(epochs.over(ms(at), RTT, totals), expected, "{what}");
+            assert_eq!(epochs.end_epoch(ms(at), RTT, totals), expected, "{what}");
         }
-        epochs.restart();
-        assert_eq!(epochs.over(ms(90), RTT, totals(90, 50)), None);
+        epochs.restart_epoch();
+        assert_eq!(epochs.end_epoch(ms(90), RTT, totals(90, 50)), None);
         assert_eq!(
-            epochs.over(ms(100), RTT, totals(94, 54)),
-            Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 8 }),
+            epochs.end_epoch(ms(100), RTT, totals(94, 54)),
+            Some(AckEpoch { acks: 4, batches: 4, packets: 8, flight: 8 }),
             "what was before the restart is left out"
         );
     }
@@ -104,10 +104,10 @@ mod tests {
     #[test]
     fn a_pause_counts_as_a_round_trip_however_long_it_is() {
         let flight = |pause: u64| {
-            let mut epochs = Epochs::default();
+            let mut epochs = EpochCounter::default();
             let over = |n: u64| {
                 let paused = if n > 5 { pause } else { 0 };
-                epochs.over(Duration::from_millis(2 * n + paused), RTT, totals(10 * n, n))
+                epochs.end_epoch(Duration::from_millis(2 * n + paused), RTT, totals(10 * n, n))
             };
             (0..20).filter_map(over).map(|epoch| epoch.flight).collect::<Vec<_>>()
         };
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_round_trip_of_nothing_is_bounded() {
-        let mut epochs = Epochs::default();
+        let mut epochs = EpochCounter::default();
         let over =
-            (0..10_000).filter(|&n| epochs.over(Duration::from_micros(n), Duration::ZERO, totals(n, n)).is_some());
+            (0..10_000).filter(|&n| epochs.end_epoch(Duration::from_micros(n), Duration::ZERO, totals(n, n)).is_some());
         assert_eq!(over.count(), 9);
     }
 }

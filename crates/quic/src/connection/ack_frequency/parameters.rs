@@ -1,7 +1,7 @@
 //! A client's transport parameters (RFC 9000 §18) about acknowledgements. s2n-quic skips `min_ack_delay`, which it does
 //! not support. Pure; the bytes are the client's.
 
-use crate::wire::parameters::{self, MAX_ACK_DELAY};
+use crate::wire::parameters::{self, MAX_ACK_DELAY_ID};
 use std::time::Duration;
 
 /// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-12; on the wire the same since 07.
@@ -37,16 +37,16 @@ impl AckFrequencySupport {
     /// Reads the client's support in encoded transport parameters, by the newest draft of several; `None` if there is
     /// none, or it is invalid: the parameters are malformed, one of them is there twice, or the minimum is above the
     /// maximum. The drafts require closing the connection for the last. litequic serves it without the extension.
-    pub fn read(mut encoded: &[u8]) -> Option<Self> {
+    pub fn from_parameters(mut encoded: &[u8]) -> Option<Self> {
         let (mut min, mut min_00, mut max) = (None, None, None);
-        while let Some((id, value)) = parameters::next(&mut encoded) {
+        while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
             let known = match id {
                 MIN_ACK_DELAY => &mut min,
                 MIN_ACK_DELAY_00 => &mut min_00,
-                MAX_ACK_DELAY => &mut max,
+                MAX_ACK_DELAY_ID => &mut max,
                 _ => continue,
             };
-            if known.replace(parameters::integer(value)?).is_some() {
+            if known.replace(parameters::parse_integer(value)?).is_some() {
                 return None;
             }
         }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn an_offer_is_a_sound_min_ack_delay() {
         let min = |us| parameter(MIN_ACK_DELAY, &number(us));
-        let max = |ms| parameter(MAX_ACK_DELAY, &number(ms));
+        let max = |ms| parameter(MAX_ACK_DELAY_ID, &number(ms));
         let min_00 = |us| parameter(MIN_ACK_DELAY_00, &number(us));
         let other = parameter(0x04, &number(1 << 20));
         let grease = parameter(27 + 31 * 7, &[1, 2, 3]);
@@ -119,7 +119,7 @@ mod tests {
             ("followed by half a parameter", [&min(1000)[..], &[0x04, 9, 1]].concat(), None),
         ];
         for (what, parameters, expected) in table {
-            assert_eq!(AckFrequencySupport::read(parameters), *expected, "{what}");
+            assert_eq!(AckFrequencySupport::from_parameters(parameters), *expected, "{what}");
         }
     }
 
@@ -131,9 +131,9 @@ mod tests {
             max in 0..1u64 << 62,
         ) {
             let min = parameter(MIN_ACK_DELAY, &number(min >> (min % 60)));
-            let max = parameter(MAX_ACK_DELAY, &number(max >> (max % 60)));
+            let max = parameter(MAX_ACK_DELAY_ID, &number(max >> (max % 60)));
             for parameters in [[&min[..], &max].concat(), [&min[..], &max, &noise].concat(), noise] {
-                if let Some(support) = AckFrequencySupport::read(&parameters) {
+                if let Some(support) = AckFrequencySupport::from_parameters(&parameters) {
                     prop_assert!(support.min_ack_delay <= support.max_ack_delay);
                     prop_assert!(support.max_ack_delay < Duration::from_millis(1 << 14));
                 }

@@ -2,13 +2,13 @@
 //! and on two of its four fields. Pure.
 
 use super::parameters::DraftVersion;
-use crate::wire::placeholder::LEN;
+use crate::wire::placeholder::PLACEHOLDER_LEN;
 use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
 use std::time::Duration;
 
 /// Type of an ACK_FREQUENCY frame.
-const ACK_FREQUENCY: u64 = 0xaf;
+const ACK_FREQUENCY_TYPE: u64 = 0xaf;
 /// The reordering after which the client acknowledges out of turn: that after which s2n-quic declares a packet lost
 /// (RFC 9002 §6.1.1), as the draft's section on that value recommends.
 const REORDERING_THRESHOLD: u64 = 3;
@@ -28,7 +28,7 @@ pub(super) struct AckFrequencyRequest {
 impl AckFrequencyRequest {
     /// Encodes the frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the
     /// type, 1 for the last field, and 13 for three numbers of which none needs more than 4 here.
-    pub(super) fn encode(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; LEN]> {
+    pub(super) fn encode_frame(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; PLACEHOLDER_LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
         let threshold = u64::from(self.threshold);
         let (packets, order) = match draft {
@@ -38,11 +38,11 @@ impl AckFrequencyRequest {
             DraftVersion::AckFrequency12 => (threshold.saturating_sub(1), REORDERING_THRESHOLD),
         };
         let mut numbers = [VarInt::ZERO; 5];
-        for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY, sequence, packets, delay, order]) {
+        for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY_TYPE, sequence, packets, delay, order]) {
             *number = VarInt::new(value).ok()?;
         }
-        let mut frame = [0; LEN];
-        if numbers.iter().map(VarInt::encoding_size).sum::<usize>() > LEN {
+        let mut frame = [0; PLACEHOLDER_LEN];
+        if numbers.iter().map(VarInt::encoding_size).sum::<usize>() > PLACEHOLDER_LEN {
             return None;
         }
         let mut encoder = EncoderBuffer::new(&mut frame);
@@ -63,37 +63,37 @@ mod tests {
 
     #[test]
     fn the_frame_is_the_drafts_and_asks_for_one_packet_less() {
-        let frame = request(10).encode(AckFrequency12, 70).unwrap();
+        let frame = request(10).encode_frame(AckFrequency12, 70).unwrap();
         // Type, sequence number, 9 packets without an ACK, 25,000 µs, reordering threshold, PADDING.
         assert_eq!(frame, [0x40, 0xaf, 0x40, 70, 9, 0x80, 0, 0x61, 0xa8, 3, 0, 0, 0, 0, 0, 0]);
         let mut frames = FrameIter::new(&frame);
-        assert_eq!(frames.by_ref().map(|frame| frame.kind).collect::<Vec<_>>(), [ACK_FREQUENCY]);
-        assert!(frames.is_done());
+        assert_eq!(frames.by_ref().map(|frame| frame.kind).collect::<Vec<_>>(), [ACK_FREQUENCY_TYPE]);
+        assert!(frames.is_fully_parsed());
     }
 
     /// neqo's own test vector, 40af0a0547d001, but for the last byte: sequence number 10, 5 packets, 2000 µs.
     #[test]
     fn the_frame_of_the_older_draft_says_how_many_packets_come_with_the_acknowledgement() {
         let request = AckFrequencyRequest { threshold: 5, max_ack_delay: Duration::from_millis(2) };
-        let frame = request.encode(AckFrequency00, 10).unwrap();
+        let frame = request.encode_frame(AckFrequency00, 10).unwrap();
         assert_eq!(frame, [0x40, 0xaf, 10, 5, 0x47, 0xd0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
     fn the_older_drafts_tolerance_is_never_0() {
         for (threshold, tolerance) in [(0, 1), (1, 1), (2, 2), (32, 32)] {
-            assert_eq!(request(threshold).encode(AckFrequency00, 0).unwrap()[3], tolerance);
+            assert_eq!(request(threshold).encode_frame(AckFrequency00, 0).unwrap()[3], tolerance);
         }
     }
 
     #[test]
     fn a_frame_that_does_not_fit_is_none() {
         for draft in [AckFrequency12, AckFrequency00] {
-            assert!(request(2).encode(draft, (1 << 30) - 1).is_some());
+            assert!(request(2).encode_frame(draft, (1 << 30) - 1).is_some());
             let longest = AckFrequencyRequest { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
-            assert_eq!(longest.encode(draft, 1 << 30), None);
-            assert_eq!(request(2).encode(draft, u64::MAX), None);
-            assert_eq!(AckFrequencyRequest { threshold: 2, max_ack_delay: Duration::MAX }.encode(draft, 0), None);
+            assert_eq!(longest.encode_frame(draft, 1 << 30), None);
+            assert_eq!(request(2).encode_frame(draft, u64::MAX), None);
+            assert_eq!(AckFrequencyRequest { threshold: 2, max_ack_delay: Duration::MAX }.encode_frame(draft, 0), None);
         }
     }
 }

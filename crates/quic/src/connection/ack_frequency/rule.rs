@@ -33,7 +33,7 @@ const MAX_RETRIAL_EPOCHS: u32 = 256;
 
 /// The counts of one or more round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Epoch {
+pub(super) struct AckEpoch {
     /// ACK frames received.
     pub(super) acks: u64,
     /// Receive batches that carried ACK frames.
@@ -61,7 +61,7 @@ pub(super) struct PathState {
 
 impl PathState {
     /// Packets an acknowledgement that are allowed, from `least` on.
-    fn most(self, least: u32) -> u32 {
+    fn max_threshold(self, least: u32) -> u32 {
         let acks = if self.slow_start && !self.starved { MIN_ACKS_PER_SLOW_START_WINDOW } else { MIN_ACKS_PER_WINDOW };
         (self.window / acks).min(self.burst_limit).clamp(least, MAX_THRESHOLD)
     }
@@ -100,18 +100,18 @@ impl Default for ThresholdRule {
 impl ThresholdRule {
     /// The request after `epoch`, if it is a new one. Epochs that began before the last request was in force must be
     /// left out.
-    pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: PathState) -> Option<u32> {
+    pub(super) fn on_epoch_ended(&mut self, epoch: &AckEpoch, path: PathState) -> Option<u32> {
         let before = self.threshold;
         let least = self.own_threshold.unwrap_or(MIN_THRESHOLD);
         // What limits packets may be something else than congestion: a stream's buffer, the client's window, the
         // origin. A worker that is starved is such a limit itself: it waits for no acknowledgement.
         let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
-        let most = PathState { window, ..path }.most(least);
-        if !self.shrink(most) {
+        let most = PathState { window, ..path }.max_threshold(least);
+        if !self.shrink_threshold(most) {
             if path.starved || epoch.acks >= 2 * epoch.batches.max(1) {
-                self.raise(epoch, most);
+                self.raise_threshold(epoch, most);
             } else {
-                self.lower(least);
+                self.lower_threshold(least);
             }
         }
         (self.threshold != before).then_some(self.threshold)
@@ -121,12 +121,13 @@ impl ThresholdRule {
     /// after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
     /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
     pub(super) fn on_window_collapsed(&mut self, path: PathState) -> Option<u32> {
-        (self.threshold > MIN_THRESHOLD && self.shrink(path.most(MIN_THRESHOLD))).then_some(self.threshold)
+        (self.threshold > MIN_THRESHOLD && self.shrink_threshold(path.max_threshold(MIN_THRESHOLD)))
+            .then_some(self.threshold)
     }
 
     /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss
     /// takes from it.
-    fn shrink(&mut self, most: u32) -> bool {
+    fn shrink_threshold(&mut self, most: u32) -> bool {
         let shrinks = self.threshold > 2 * most;
         if shrinks {
             self.threshold = most;
@@ -135,7 +136,7 @@ impl ThresholdRule {
         shrinks
     }
 
-    fn raise(&mut self, epoch: &Epoch, most: u32) {
+    fn raise_threshold(&mut self, epoch: &AckEpoch, most: u32) {
         self.calm = 0;
         // There is one ACK frame at least.
         let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MAX_THRESHOLD);
@@ -158,7 +159,7 @@ impl ThresholdRule {
         }
     }
 
-    fn lower(&mut self, least: u32) {
+    fn lower_threshold(&mut self, least: u32) {
         self.calm = self.calm.saturating_add(1);
         if self.on_trial && self.calm >= CALM_EPOCHS {
             self.on_trial = false;
@@ -184,8 +185,8 @@ mod tests {
     const WINDOW: u32 = 1000;
 
     /// An epoch of four batches with `acks` frames in all, from a client that acknowledges every other packet.
-    fn epoch(acks: u64) -> Epoch {
-        Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
+    fn epoch(acks: u64) -> AckEpoch {
+        AckEpoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
     }
 
     /// Out of slow start, with a buffer of any size.
@@ -206,7 +207,7 @@ mod tests {
             (u64::MAX / 2, u32::MAX, Some(MAX_THRESHOLD)),
         ] {
             assert_eq!(
-                ThresholdRule::default().epoch_ended(&epoch(acks), path(window)),
+                ThresholdRule::default().on_epoch_ended(&epoch(acks), path(window)),
                 expected,
                 "{acks} ACKs, a window of {window}"
             );
@@ -216,18 +217,18 @@ mod tests {
     #[test]
     fn epochs_without_batches_or_with_impossible_counts_change_nothing() {
         for epoch in [
-            Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
-            Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
+            AckEpoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
+            AckEpoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
         ] {
-            assert_eq!(ThresholdRule::default().epoch_ended(&epoch, path(0)), None);
+            assert_eq!(ThresholdRule::default().on_epoch_ended(&epoch, path(0)), None);
         }
     }
 
     #[test]
     fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
         let mut rule = ThresholdRule::default();
-        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(WINDOW))).collect();
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.on_epoch_ended(&epoch(4), path(WINDOW))).collect();
         assert_eq!(said, [16, 8, 4, 2]);
     }
 
@@ -235,44 +236,48 @@ mod tests {
     fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
         let mut rule = ThresholdRule::default();
         // Chromium's every tenth packet.
-        let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
-        assert_eq!(rule.epoch_ended(&tenth(8), path(WINDOW)), Some(20));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&tenth(4), path(WINDOW))).collect();
+        let tenth = |acks| AckEpoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
+        assert_eq!(rule.on_epoch_ended(&tenth(8), path(WINDOW)), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.on_epoch_ended(&tenth(4), path(WINDOW))).collect();
         assert_eq!(said, [10]);
     }
 
     #[test]
     fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
-        let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
-        assert_eq!(ThresholdRule::default().epoch_ended(&fortieth, path(WINDOW)), None);
-        let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
-        assert_eq!(ThresholdRule::default().epoch_ended(&fifth, path(WINDOW)), Some(15));
+        let fortieth = AckEpoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
+        assert_eq!(ThresholdRule::default().on_epoch_ended(&fortieth, path(WINDOW)), None);
+        let fifth = AckEpoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
+        assert_eq!(ThresholdRule::default().on_epoch_ended(&fifth, path(WINDOW)), Some(15));
     }
 
     #[test]
     fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
         let mut rule = ThresholdRule::default();
-        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
-        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(90)), None);
-        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(128)), None);
-        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(20)), Some(5));
-        assert_eq!(rule.epoch_ended(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), path(90)), None);
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), path(128)), None);
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), path(20)), Some(5));
+        assert_eq!(
+            rule.on_epoch_ended(&AckEpoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)),
+            Some(2),
+            "little is sent"
+        );
         let mut rule = ThresholdRule::default();
         let growing = PathState { slow_start: true, ..path(128) };
-        assert_eq!(rule.epoch_ended(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
         let shallow = |burst_limit| PathState { burst_limit, ..path(128) };
-        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
-        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
     }
 
     #[test]
     fn a_worker_that_lacks_cpu_time_asks_for_fewer_although_none_pile_up() {
         let starved = PathState { starved: true, slow_start: true, ..path(100) };
         let mut rule = ThresholdRule::default();
-        let few = Epoch { flight: 8, ..epoch(4) };
-        let said: Vec<u32> = (0..10).filter_map(|_| rule.epoch_ended(&few, starved)).collect();
+        let few = AckEpoch { flight: 8, ..epoch(4) };
+        let said: Vec<u32> = (0..10).filter_map(|_| rule.on_epoch_ended(&few, starved)).collect();
         assert_eq!(said, [4, 8, 16, 25], "up to a quarter of the window, in slow start as well");
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(100))).collect();
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.on_epoch_ended(&epoch(4), path(100))).collect();
         assert_eq!(said, [12, 6, 3, 2], "and for more once it does not");
     }
 
@@ -280,11 +285,11 @@ mod tests {
     fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
         let mut rule = ThresholdRule::default();
         assert_eq!(rule.on_window_collapsed(path(0)), None, "what needs no asking");
-        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(128)), Some(32));
         assert_eq!(rule.on_window_collapsed(path(90)), None, "a loss");
         assert_eq!(rule.on_window_collapsed(path(2)), Some(2));
         assert_eq!(rule.on_window_collapsed(path(2)), None, "said once");
-        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
+        assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
     }
 
     #[test]
@@ -294,7 +299,7 @@ mod tests {
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
         let (mut threshold, mut trials) = (MIN_THRESHOLD, Vec::new());
         for n in 0..5000 {
-            if let Some(next) = rule.epoch_ended(&batch(threshold), path(WINDOW)) {
+            if let Some(next) = rule.on_epoch_ended(&batch(threshold), path(WINDOW)) {
                 if next < threshold {
                     trials.push(n);
                 }
@@ -361,18 +366,18 @@ mod tests {
         fn run(&mut self, rule: &mut ThresholdRule, epochs: usize) -> Vec<u32> {
             let mut thresholds = Vec::new();
             while thresholds.len() < epochs {
-                let mut epoch = Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
+                let mut epoch = AckEpoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
                 // A round trip is a window's worth.
                 while epoch.batches < 4 || epoch.packets < u64::from(self.window) {
                     let (acks, packets) = self.turn();
-                    epoch = Epoch {
+                    epoch = AckEpoch {
                         acks: epoch.acks + acks,
                         batches: epoch.batches + 1,
                         packets: epoch.packets + packets,
                         flight: u32::MAX,
                     };
                 }
-                if let Some(threshold) = rule.epoch_ended(&epoch, path(self.window)) {
+                if let Some(threshold) = rule.on_epoch_ended(&epoch, path(self.window)) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
                     self.threshold = threshold;
                     // Packets that were in flight at the old threshold are left out.
@@ -431,8 +436,8 @@ mod tests {
         ) {
             let mut rule = ThresholdRule::default();
             for (acks, batches, packets, window) in epochs {
-                let epoch = Epoch { acks, batches, packets, flight: u32::MAX };
-                if let Some(threshold) = rule.epoch_ended(&epoch, path(window)) {
+                let epoch = AckEpoch { acks, batches, packets, flight: u32::MAX };
+                if let Some(threshold) = rule.on_epoch_ended(&epoch, path(window)) {
                     prop_assert!((MIN_THRESHOLD..=MAX_THRESHOLD).contains(&threshold));
                     let bound = (window / MIN_ACKS_PER_WINDOW).max(MAX_OWN_THRESHOLD);
                     prop_assert!(threshold <= bound || acks < 2 * batches);

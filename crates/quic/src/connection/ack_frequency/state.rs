@@ -2,8 +2,8 @@
 //! of s2n-quic's providers for the connection are joined here.
 
 use super::{
-    delivery::Delivery,
-    epoch::{Epochs, Totals},
+    delivery::RequestDelivery,
+    epoch::{AckTotals, EpochCounter},
     parameters::AckFrequencySupport,
     request::AckFrequencyRequest,
     rule::{self, PathState, ThresholdRule},
@@ -11,9 +11,9 @@ use super::{
 use crate::{
     congestion::BottleneckBuffer,
     io::{AckCounts, Moderation},
-    metrics::Metrics,
+    metrics::QuicMetrics,
     wire::{
-        frame::{AckRanges, Numbers},
+        frame::{AckRanges, NumberRange},
         placeholder,
     },
 };
@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 /// Longest delay that is requested: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most clients.
 /// No less, because a busy worker needs few acknowledgements, however slow its packets; that a full window is
 /// acknowledged in time is up to the threshold.
-const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+const REQUESTED_ACK_DELAY: Duration = Duration::from_millis(25);
 /// Bytes of a full packet, to compute how many packets a window holds.
 const FULL_PACKET_LEN: u32 = 1452;
 
@@ -36,11 +36,11 @@ pub(crate) struct AckFrequencyState {
     wanted: bool,
     slow_start: bool,
     mode: AckFrequency,
-    delivery: Delivery,
+    delivery: RequestDelivery,
     rule: ThresholdRule,
     /// The largest packet number that the client has acknowledged.
     largest: u64,
-    epochs: Epochs,
+    epochs: EpochCounter,
     round_trip: Duration,
     /// Bytes of the congestion window.
     congestion_window: u32,
@@ -54,7 +54,7 @@ pub(crate) struct AckFrequencyState {
     requested_threshold: u32,
     /// Reports whether the worker gets too little CPU time.
     moderation: Moderation,
-    metrics: Arc<Metrics>,
+    metrics: Arc<QuicMetrics>,
 }
 
 impl AckFrequencyState {
@@ -62,20 +62,20 @@ impl AckFrequencyState {
     pub(crate) fn new(
         support: AckFrequencySupport,
         mode: AckFrequency,
-        metrics: Arc<Metrics>,
+        metrics: Arc<QuicMetrics>,
         moderation: Moderation,
     ) -> Self {
         metrics.ack_frequency_offered.increment();
-        gauge(&metrics, rule::MIN_THRESHOLD).increment();
+        threshold_gauge(&metrics, rule::MIN_THRESHOLD).increment();
         Self {
             support,
             wanted: false,
             slow_start: false,
             mode,
-            delivery: Delivery::default(),
+            delivery: RequestDelivery::default(),
             rule: ThresholdRule::default(),
             largest: 0,
-            epochs: Epochs::default(),
+            epochs: EpochCounter::default(),
             round_trip: Duration::ZERO,
             congestion_window: 0,
             path: 0,
@@ -88,29 +88,31 @@ impl AckFrequencyState {
     }
 
     /// The handshake is complete: the client's offer is authentic (RFC 9000 §7.4).
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin_requests(&mut self) {
         if let AckFrequency::Fixed(threshold) = self.mode {
-            self.request(threshold.into());
+            self.request_threshold(threshold.into());
         }
     }
 
     /// Whether a frame is to be sent.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn wants_frame(&self) -> bool {
         self.wanted
     }
 
     /// Puts the frame into packet number `packet`, in whose unencrypted `payload` a placeholder stands. No placeholder
     /// is left, even on failure: then nothing is requested any more, and false is returned.
     pub(crate) fn write_frame(&mut self, packet: u64, payload: &mut [u8]) -> bool {
-        let frame =
-            self.delivery.send(packet).and_then(|(sequence, request)| request.encode(self.support.draft, sequence));
+        let frame = self
+            .delivery
+            .take_pending_frame(packet)
+            .and_then(|(sequence, request)| request.encode_frame(self.support.draft, sequence));
         self.wanted = false;
-        let is_placed = placeholder::replace(payload, frame);
+        let is_placed = placeholder::replace_placeholder(payload, frame);
         if is_placed {
             self.metrics.ack_frequency_sent.increment();
         } else {
             // Not to be tried again: what went wrong once goes wrong each time.
-            self.delivery.acknowledged();
+            self.delivery.on_frame_acknowledged();
             self.mode = AckFrequency::Off;
             self.metrics.ack_frequency_misplaced.increment();
         }
@@ -118,9 +120,9 @@ impl AckFrequencyState {
     }
 
     /// Packet number `packet`, which carried `data` or probed for a larger MTU, was declared lost.
-    pub(crate) fn lost(&mut self, packet: u64, data: bool) {
+    pub(crate) fn on_lost_packet(&mut self, packet: u64, data: bool) {
         self.lost_data |= data;
-        if self.delivery.lost(packet) {
+        if self.delivery.on_frame_lost(packet) {
             self.wanted = self.delivery.is_pending();
             self.metrics.ack_frequency_lost.increment();
         }
@@ -142,11 +144,11 @@ impl AckFrequencyState {
         }
         self.round_trip = round_trip;
         self.congestion_window = congestion_window;
-        self.buffer.measured(round_trip, min_rtt);
+        self.buffer.on_rtt_measured(round_trip, min_rtt);
         if self.mode == AckFrequency::Adaptive && self.requested_threshold > rule::MIN_THRESHOLD {
             let path = self.path_state();
             if let Some(threshold) = self.rule.on_window_collapsed(path) {
-                self.request(threshold);
+                self.request_threshold(threshold);
             }
         }
     }
@@ -168,44 +170,50 @@ impl AckFrequencyState {
     /// A packet has come with ACK frames at `now`: `counts` includes them already, and they are the `first` of their
     /// batch or not; `ranges` are the numbers that a single frame acknowledges. Several frames are not examined: they
     /// repeat themselves.
-    pub(crate) fn received(&mut self, now: Duration, counts: AckCounts, first: bool, ranges: Option<&AckRanges<'_>>) {
-        if let (Some(awaited), Some(ranges)) = (self.delivery.in_flight(), ranges) {
-            let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
+    pub(crate) fn on_acks_received(
+        &mut self,
+        now: Duration,
+        counts: AckCounts,
+        first: bool,
+        ranges: Option<&AckRanges<'_>>,
+    ) {
+        if let (Some(awaited), Some(ranges)) = (self.delivery.awaited_packet(), ranges) {
+            let holds = |range: NumberRange| (range.low..=range.high).contains(&awaited);
             // For an invalid frame s2n-quic closes the connection.
             if ranges.clone().any(|range| range.is_ok_and(holds)) {
-                self.delivery.acknowledged();
+                self.delivery.on_frame_acknowledged();
                 // Acknowledgements from before count for nothing: they came at the old threshold.
-                self.epochs.restart();
+                self.epochs.restart_epoch();
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
         // Until the client has the request, its behaviour does not count.
         self.largest = self.largest.max(ranges.map_or(0, AckRanges::largest));
-        if self.mode != AckFrequency::Adaptive || !first || !self.delivery.is_settled() {
+        if self.mode != AckFrequency::Adaptive || !first || !self.delivery.is_request_settled() {
             return;
         }
-        let totals = Totals { acks: counts.acks, batches: counts.ack_batches, largest: self.largest };
-        let Some(epoch) = self.epochs.over(now, self.round_trip, totals) else { return };
+        let totals = AckTotals { acks: counts.acks, batches: counts.ack_batches, largest: self.largest };
+        let Some(epoch) = self.epochs.end_epoch(now, self.round_trip, totals) else { return };
         let path = self.path_state();
-        if let Some(threshold) = self.rule.epoch_ended(&epoch, path) {
-            self.request(threshold);
+        if let Some(threshold) = self.rule.on_epoch_ended(&epoch, path) {
+            self.request_threshold(threshold);
         }
     }
 
-    fn request(&mut self, threshold: u32) {
+    fn request_threshold(&mut self, threshold: u32) {
         let AckFrequencySupport { min_ack_delay, max_ack_delay, .. } = self.support;
         // The minimum is not above the maximum.
-        let max_ack_delay = MAX_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
-        self.delivery.request(AckFrequencyRequest { threshold, max_ack_delay });
+        let max_ack_delay = REQUESTED_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
+        self.delivery.replace_request(AckFrequencyRequest { threshold, max_ack_delay });
         self.wanted = true;
-        gauge(&self.metrics, std::mem::replace(&mut self.requested_threshold, threshold)).decrement();
-        gauge(&self.metrics, threshold).increment();
+        threshold_gauge(&self.metrics, std::mem::replace(&mut self.requested_threshold, threshold)).decrement();
+        threshold_gauge(&self.metrics, threshold).increment();
     }
 }
 
 impl Drop for AckFrequencyState {
     fn drop(&mut self) {
-        gauge(&self.metrics, self.requested_threshold).decrement();
+        threshold_gauge(&self.metrics, self.requested_threshold).decrement();
     }
 }
 
@@ -216,7 +224,7 @@ fn packets_within(window: u32, burst_limit: Duration, rtt: Duration) -> u32 {
 }
 
 /// The gauge of connections with about the same threshold.
-fn gauge(metrics: &Metrics, threshold: u32) -> &Gauge {
+fn threshold_gauge(metrics: &QuicMetrics, threshold: u32) -> &Gauge {
     match threshold {
         0..4 => &metrics.ack_threshold_2,
         4..8 => &metrics.ack_threshold_4,
@@ -229,7 +237,7 @@ fn gauge(metrics: &Metrics, threshold: u32) -> &Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{connection::ack_frequency::parameters::DraftVersion, wire::placeholder::PLACE};
+    use crate::{connection::ack_frequency::parameters::DraftVersion, wire::placeholder::PLACEHOLDER_BYTES};
     use s2n_codec::EncoderValue;
     use s2n_quic_core::varint::VarInt;
     use std::ops::{Deref, DerefMut};
@@ -261,7 +269,7 @@ mod tests {
     }
 
     fn in_flight(ack_frequency: &AckFrequencyState) -> Option<u64> {
-        ack_frequency.delivery.in_flight()
+        ack_frequency.delivery.awaited_packet()
     }
 
     /// A batch with so many ACK frames, of which the last acknowledges all up to `largest`, and nothing below `lowest`.
@@ -270,48 +278,48 @@ mod tests {
             [largest, 0, 0, largest - lowest].map(|number| VarInt::new(number).unwrap().encode_to_vec()).concat();
         let mut counts = ack_frequency.1;
         for left in (0..acks).rev() {
-            let first = counts.count(1, batch);
-            ack_frequency.received(now, counts, first, AckRanges::new(&body).filter(|_| left == 0).as_ref());
+            let first = counts.count_frames(1, batch);
+            ack_frequency.on_acks_received(now, counts, first, AckRanges::new(&body).filter(|_| left == 0).as_ref());
         }
         ack_frequency.1 = counts;
     }
 
     /// The threshold in a payload's ACK_FREQUENCY frame, one less than what is asked for.
     fn sent(ack_frequency: &mut AckFrequencyState, packet: u64) -> u8 {
-        let mut payload = PLACE;
+        let mut payload = PLACEHOLDER_BYTES;
         ack_frequency.write_frame(packet, &mut payload);
         assert!(payload.starts_with(&[0x40, 0xaf]), "{payload:x?}");
         payload[3]
     }
 
     fn in_force(ack_frequency: &AckFrequencyState) -> [u64; 5] {
-        let Metrics { ack_threshold_2, ack_threshold_4, ack_threshold_8, .. } = &*ack_frequency.metrics;
-        let Metrics { ack_threshold_16, ack_threshold_32, .. } = &*ack_frequency.metrics;
+        let QuicMetrics { ack_threshold_2, ack_threshold_4, ack_threshold_8, .. } = &*ack_frequency.metrics;
+        let QuicMetrics { ack_threshold_16, ack_threshold_32, .. } = &*ack_frequency.metrics;
         [ack_threshold_2, ack_threshold_4, ack_threshold_8, ack_threshold_16, ack_threshold_32].map(Gauge::get)
     }
 
     #[test]
     fn a_fixed_threshold_is_asked_for_once_and_again_if_it_was_lost() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
-        assert!(!ack_frequency.is_wanted());
-        ack_frequency.begin();
-        assert!(ack_frequency.is_wanted());
+        assert!(!ack_frequency.wants_frame());
+        ack_frequency.begin_requests();
+        assert!(ack_frequency.wants_frame());
         assert_eq!(
-            (sent(&mut ack_frequency, 7), ack_frequency.is_wanted(), in_flight(&ack_frequency)),
+            (sent(&mut ack_frequency, 7), ack_frequency.wants_frame(), in_flight(&ack_frequency)),
             (9, false, Some(7))
         );
-        ack_frequency.lost(6, true);
-        assert!(!ack_frequency.is_wanted());
-        ack_frequency.lost(7, true);
-        assert!(ack_frequency.is_wanted());
+        ack_frequency.on_lost_packet(6, true);
+        assert!(!ack_frequency.wants_frame());
+        ack_frequency.on_lost_packet(7, true);
+        assert!(ack_frequency.wants_frame());
         assert_eq!(sent(&mut ack_frequency, 9), 9);
         batch(&mut ack_frequency, Duration::ZERO, 1, 1, (9, 9));
-        ack_frequency.lost(9, true);
+        ack_frequency.on_lost_packet(9, true);
         // However busy the worker is.
         (1..100).for_each(|n| batch(&mut ack_frequency, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
-        assert_eq!((ack_frequency.is_wanted(), in_flight(&ack_frequency)), (false, None));
+        assert_eq!((ack_frequency.wants_frame(), in_flight(&ack_frequency)), (false, None));
         assert_eq!(in_force(&ack_frequency), [0, 0, 1, 0, 0]);
-        let Metrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } =
+        let QuicMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } =
             &*ack_frequency.metrics;
         assert_eq!([ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost].map(|n| n.get()), [2, 1, 1]);
     }
@@ -319,8 +327,8 @@ mod tests {
     #[test]
     fn a_busy_worker_asks_for_more_once_and_waits_for_the_answer() {
         let mut ack_frequency = ack_frequency(AckFrequency::Adaptive);
-        ack_frequency.begin();
-        assert!(!ack_frequency.is_wanted());
+        ack_frequency.begin_requests();
+        assert!(!ack_frequency.wants_frame());
         ack_frequency.on_recovery_metrics(
             0,
             Duration::from_millis(100),
@@ -331,13 +339,13 @@ mod tests {
         (1..=21).for_each(|n| busy(&mut ack_frequency, n));
         assert_eq!(sent(&mut ack_frequency, 1), 11);
         (22..50).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.is_wanted(), "the client may not have it yet");
+        assert!(!ack_frequency.wants_frame(), "the client may not have it yet");
         // With the last of the old threshold's.
         batch(&mut ack_frequency, Duration::from_millis(248), 50, 6, (1, 600));
         (51..71).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.is_wanted(), "an epoch is a round trip");
+        assert!(!ack_frequency.wants_frame(), "an epoch is a round trip");
         busy(&mut ack_frequency, 71);
-        assert_eq!((ack_frequency.is_wanted(), sent(&mut ack_frequency, 200)), (true, 31));
+        assert_eq!((ack_frequency.wants_frame(), sent(&mut ack_frequency, 200)), (true, 31));
         assert_eq!(in_force(&ack_frequency), [0, 0, 0, 0, 1]);
     }
 
@@ -349,10 +357,10 @@ mod tests {
         let measured = |of: &mut Counted, path, window| of.on_recovery_metrics(path, ms(22), ms(20), window);
         measured(&mut ack_frequency, 1, 100_000);
         // An MTU probe is lost; BBR's window goes up and down by itself; packets are lost.
-        ack_frequency.lost(3, false);
+        ack_frequency.on_lost_packet(3, false);
         measured(&mut ack_frequency, 1, 70_000);
         assert_eq!(burst_limit(&ack_frequency), None);
-        ack_frequency.lost(4, true);
+        ack_frequency.on_lost_packet(4, true);
         measured(&mut ack_frequency, 1, 90_000);
         assert_eq!(burst_limit(&ack_frequency), None);
         measured(&mut ack_frequency, 1, 60_000);
@@ -374,9 +382,9 @@ mod tests {
         ];
         for (what, body, arrived) in table {
             let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
-            ack_frequency.begin();
+            ack_frequency.begin_requests();
             sent(&mut ack_frequency, 20);
-            ack_frequency.received(Duration::ZERO, AckCounts::default(), true, AckRanges::new(body).as_ref());
+            ack_frequency.on_acks_received(Duration::ZERO, AckCounts::default(), true, AckRanges::new(body).as_ref());
             assert_eq!(in_flight(&ack_frequency).is_none(), *arrived, "{what}");
         }
     }
@@ -396,8 +404,8 @@ mod tests {
                 Arc::default(),
                 Moderation::new(false, Arc::default()),
             );
-            ack_frequency.begin();
-            let asked = ack_frequency.delivery.send(0).unwrap().1;
+            ack_frequency.begin_requests();
+            let asked = ack_frequency.delivery.take_pending_frame(0).unwrap().1;
             assert_eq!(asked.max_ack_delay, ms(expected), "{min} to {max} ms");
         }
     }
@@ -405,12 +413,12 @@ mod tests {
     #[test]
     fn a_place_that_is_not_found_is_counted_and_ends_it() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
-        ack_frequency.begin();
+        ack_frequency.begin_requests();
         let mut payload = [0x1e, 0x31, 0, 0x31, 0];
         assert!(!ack_frequency.write_frame(1, &mut payload));
         assert_eq!(payload, [0x1e, 0, 0, 0, 0]);
-        ack_frequency.lost(1, true);
-        assert_eq!((ack_frequency.is_wanted(), ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
+        ack_frequency.on_lost_packet(1, true);
+        assert_eq!((ack_frequency.wants_frame(), ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
         assert_eq!(ack_frequency.metrics.ack_frequency_sent.get(), 0);
     }
 
@@ -418,7 +426,7 @@ mod tests {
     fn a_connection_that_ends_is_not_counted_any_more() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
         let metrics = Arc::clone(&ack_frequency.metrics);
-        ack_frequency.begin();
+        ack_frequency.begin_requests();
         drop(ack_frequency);
         assert_eq!(metrics.ack_threshold_8.get() + metrics.ack_threshold_2.get(), 0);
         assert_eq!(metrics.ack_frequency_offered.get(), 1);

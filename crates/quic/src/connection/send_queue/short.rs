@@ -1,60 +1,60 @@
 //! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs
 //! no place in the order of priorities, and its bytes count until the last one was sent.
 
-use litequic_base::number::Number;
+use litequic_base::number::RelaxedCell;
 
 /// Streams of which unsent bytes are counted at most. Further ones get a place in the order.
-const CAPACITY: usize = 16;
+const MAX_SHORT_RESPONSES: usize = 16;
 
 /// The responses that were handed over whole and not sent yet, as a ring: s2n-quic sends the oldest first, with rare
 /// exceptions.
 #[derive(Debug, Default)]
 pub(super) struct ShortResponses {
-    entries: [Entry; CAPACITY],
+    entries: [ShortResponse; MAX_SHORT_RESPONSES],
     /// Count of the entry that was taken first and is not free, as far as there is one.
-    first: Number,
+    first: RelaxedCell,
     /// Count of entries that were taken so far.
-    next: Number,
+    next: RelaxedCell,
     /// Bytes of all entries.
-    unsent: Number,
+    unsent: RelaxedCell,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct ShortResponse {
     /// One more than the stream's ID; 0 in a free entry.
-    stream: Number,
+    stream: RelaxedCell,
     /// Bytes of the response.
-    length: Number,
+    length: RelaxedCell,
 }
 
 impl ShortResponses {
     /// Bytes of responses that were handed over and not sent to their ends.
-    pub(super) fn unsent(&self) -> u64 {
+    pub(super) fn short_unsent(&self) -> u64 {
         self.unsent.get()
     }
 
     /// The stream `id` hands over a response of `length` bytes. Returns false, and counts nothing, if there is no room.
     #[inline]
-    pub(super) fn add(&self, id: u64, length: u64) -> bool {
+    pub(super) fn add_response(&self, id: u64, length: u64) -> bool {
         let next = self.next.get();
-        if next - self.first.get() >= CAPACITY as u64 {
+        if next - self.first.get() >= MAX_SHORT_RESPONSES as u64 {
             return false;
         }
-        let entry = self.entry(next);
+        let entry = self.entry_at(next);
         entry.stream.set(id.wrapping_add(1));
         entry.length.set(length);
         self.next.set(next + 1);
-        self.unsent.add(length);
+        self.unsent.add_saturating(length);
         true
     }
 
     /// The bytes of the stream `id` up to `end` were sent, perhaps once more. Returns whether the stream is one of
     /// these.
     #[inline]
-    pub(super) fn on_sent(&self, id: u64, end: u64) -> bool {
-        let Some((count, entry)) = self.find(id) else { return false };
+    pub(super) fn on_short_sent(&self, id: u64, end: u64) -> bool {
+        let Some((count, entry)) = self.find_short_entry(id) else { return false };
         if end >= entry.length.get() {
-            self.free(count, entry);
+            self.free_entry(count, entry);
         }
         true
     }
@@ -62,19 +62,19 @@ impl ShortResponses {
     /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns those
     /// that counted.
     #[inline]
-    pub(super) fn remove(&self, id: u64) -> u64 {
-        self.find(id).map_or(0, |(count, entry)| self.free(count, entry))
+    pub(super) fn remove_short_response(&self, id: u64) -> u64 {
+        self.find_short_entry(id).map_or(0, |(count, entry)| self.free_entry(count, entry))
     }
 
     /// Frees an entry, and returns the bytes of its response.
-    fn free(&self, count: u64, entry: &Entry) -> u64 {
+    fn free_entry(&self, count: u64, entry: &ShortResponse) -> u64 {
         let length = entry.length.get();
-        self.unsent.subtract(length);
+        self.unsent.subtract_saturating(length);
         entry.stream.set(0);
         let (mut first, next) = (self.first.get(), self.next.get());
         if count == first {
             first += 1;
-            while first != next && self.entry(first).stream.get() == 0 {
+            while first != next && self.entry_at(first).stream.get() == 0 {
                 first += 1;
             }
             self.first.set(first);
@@ -82,11 +82,11 @@ impl ShortResponses {
         length
     }
 
-    fn find(&self, id: u64) -> Option<(u64, &Entry)> {
+    fn find_short_entry(&self, id: u64) -> Option<(u64, &ShortResponse)> {
         let (stream, next) = (id.wrapping_add(1), self.next.get());
         let mut count = self.first.get();
         while count != next {
-            let entry = self.entry(count);
+            let entry = self.entry_at(count);
             if entry.stream.get() == stream {
                 return Some((count, entry));
             }
@@ -95,9 +95,9 @@ impl ShortResponses {
         None
     }
 
-    fn entry(&self, count: u64) -> &Entry {
+    fn entry_at(&self, count: u64) -> &ShortResponse {
         let [first, ..] = &self.entries;
-        self.entries.get(usize::try_from(count).unwrap_or(0) % CAPACITY).unwrap_or(first)
+        self.entries.get(usize::try_from(count).unwrap_or(0) % MAX_SHORT_RESPONSES).unwrap_or(first)
     }
 }
 
@@ -136,21 +136,21 @@ mod tests {
                     // An ID comes once.
                     Step::Adds(id, _) if expected.contains_key(&id) => {}
                     Step::Adds(id, length) => {
-                        if responses.add(id, length) {
+                        if responses.add_response(id, length) {
                             expected.insert(id, length);
                         } else {
-                            prop_assert!(responses.next.get() - responses.first.get() == CAPACITY as u64);
+                            prop_assert!(responses.next.get() - responses.first.get() == MAX_SHORT_RESPONSES as u64);
                         }
                     }
                     Step::Sends(id, end) => {
-                        prop_assert_eq!(responses.on_sent(id, end), expected.contains_key(&id));
+                        prop_assert_eq!(responses.on_short_sent(id, end), expected.contains_key(&id));
                         expected.retain(|other, length| *other != id || end < *length);
                     }
                     Step::Removes(id) => {
-                        prop_assert_eq!(responses.remove(id), expected.remove(&id).unwrap_or_default());
+                        prop_assert_eq!(responses.remove_short_response(id), expected.remove(&id).unwrap_or_default());
                     }
                 }
-                prop_assert_eq!(responses.unsent(), expected.values().sum::<u64>());
+                prop_assert_eq!(responses.short_unsent(), expected.values().sum::<u64>());
             }
         }
     }
@@ -159,11 +159,11 @@ mod tests {
     fn responses_that_are_sent_in_their_order_have_room_for_ever() {
         let responses = ShortResponses::default();
         for id in 0..1_000 {
-            assert!(responses.add(4 * id, 1_000));
+            assert!(responses.add_response(4 * id, 1_000));
             if id >= 15 {
-                assert!(responses.on_sent(4 * (id - 15), 1_000));
+                assert!(responses.on_short_sent(4 * (id - 15), 1_000));
             }
         }
-        assert_eq!(responses.unsent(), 15_000);
+        assert_eq!(responses.short_unsent(), 15_000);
     }
 }

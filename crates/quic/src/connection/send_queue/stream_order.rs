@@ -13,7 +13,7 @@ impl StreamOrder {
         Self(Mutex::new(PriorityOrder::new(SendList::Front)))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
+    pub(super) fn lock_order(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use s2n_quic_core::{
 fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
     let mut frames = FrameIter::new(payload);
     let kinds = frames.by_ref().map(|frame| frame.kind).collect();
-    (kinds, frames.is_done())
+    (kinds, frames.is_fully_parsed())
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn every_frame_of_a_one_rtt_packet_is_known_whole() {
         assert_eq!(FrameIter::new(&followed).next().unwrap().range, 2..2 + frame.len(), "{what}");
         let cut = &frame[..frame.len() - 1];
         let mut frames = FrameIter::new(cut);
-        assert!(cut.is_empty() || frames.next().is_none() && !frames.is_done(), "{what}, cut");
+        assert!(cut.is_empty() || frames.next().is_none() && !frames.is_fully_parsed(), "{what}, cut");
     }
 }
 
@@ -102,9 +102,9 @@ fn the_walk_ends_at_what_it_does_not_know() {
 #[test]
 fn the_ranges_of_an_ack_are_read_down_to_zero_and_no_further() {
     let ranges = |body: &[u8]| AckRanges::new(body).map(Iterator::collect::<Vec<_>>);
-    let range = |low, high| Ok(Numbers { low, high });
+    let range = |low, high| Ok(NumberRange { low, high });
     let most = (1 << 62) - 1;
-    type Ranges = Vec<Result<Numbers, BelowZero>>;
+    type Ranges = Vec<Result<NumberRange, BelowZero>>;
     let table: &[(&str, &[u8], Option<Ranges>)] = &[
         ("one number", &[9, 0, 0, 0], Some(vec![range(9, 9)])),
         ("down to zero", &[9, 0, 0, 9], Some(vec![range(0, 9)])),
@@ -171,14 +171,14 @@ proptest! {
                     prop_assert_eq!(found.stop_sending(), Some(frame.stream_id.as_u64()));
                 }
                 FrameMut::Stream(frame) => {
-                    prop_assert_eq!(found.is_control(), frame.data.len() < SMALL_STREAM);
+                    prop_assert_eq!(found.is_control(), frame.data.len() < SMALL_STREAM_LEN);
                 }
                 FrameMut::Ack(frame) => {
-                    let oracle = frame.ack_ranges().map(|range| Numbers {
+                    let oracle = frame.ack_ranges().map(|range| NumberRange {
                         low: range.start().as_u64(),
                         high: range.end().as_u64(),
                     });
-                    let found: Result<Vec<Numbers>, BelowZero> = AckRanges::new(found.body).unwrap().collect();
+                    let found: Result<Vec<NumberRange>, BelowZero> = AckRanges::new(found.body).unwrap().collect();
                     prop_assert_eq!(found, Ok(oracle.collect()));
                 }
                 _ => prop_assert_eq!((found.max_stream_data(), found.stop_sending()), (None, None)),
@@ -200,10 +200,10 @@ proptest! {
 
     #[test]
     fn an_integer_is_read_as_s2n_quic_reads_it(bytes in vec(any::<u8>(), 0..10)) {
-        let mut reader = Reader { bytes: &bytes, at: 0 };
+        let mut reader = PayloadReader { bytes: &bytes, at: 0 };
         let oracle = DecoderBuffer::new(&bytes).decode::<VarInt>().ok();
         prop_assert_eq!(
-            reader.varint().map(|value| (value, reader.at)),
+            reader.next_varint().map(|value| (value, reader.at)),
             oracle.map(|(value, rest)| (value.as_u64(), bytes.len() - rest.len()))
         );
     }

@@ -8,13 +8,13 @@ use std::{
 /// The pool by its rules, counted anew at each question.
 #[derive(Debug, Default)]
 struct Model {
-    held: BTreeMap<usize, Source>,
+    held: BTreeMap<usize, ClientSource>,
     /// In the order of arrival.
-    waiting: Vec<(u32, Source)>,
+    waiting: Vec<(u32, ClientSource)>,
 }
 
-fn prefixes(source: &Source) -> Vec<String> {
-    let path: Vec<String> = source.path().map(|key| format!("{key:?}")).collect();
+fn prefixes(source: &ClientSource) -> Vec<String> {
+    let path: Vec<String> = source.branch_keys().map(|key| format!("{key:?}")).collect();
     (0..=path.len()).map(|length| path[..length].join("/")).collect()
 }
 
@@ -70,20 +70,20 @@ impl Model {
 
 #[derive(Debug, Clone)]
 enum Action {
-    Ask(Source),
+    Ask(ClientSource),
     GiveBack(usize),
     Leave(usize),
     Limit(u32),
 }
 
-fn sources() -> impl Strategy<Value = Source> {
+fn sources() -> impl Strategy<Value = ClientSource> {
     let ipv4 = (0_u32..3, 0_u32..3)
         .prop_map(|(network, host)| (IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + (network << 8) + host)), 32));
     let ipv6 = (0_u128..2, 0_u128..2, 0_u128..2).prop_map(|(site, home, subnet)| {
         (IpAddr::V6(Ipv6Addr::from_bits((0xfd00 << 112) + (site << 80) + (home << 72) + (subnet << 64))), 64)
     });
     let network = prop_oneof![4 => ipv4.prop_map(Some), 4 => ipv6.prop_map(Some), 1 => Just(None)];
-    (network, 0_u64..3).prop_map(|(network, connection)| Source::new(network, connection))
+    (network, 0_u64..3).prop_map(|(network, connection)| ClientSource::new(network, connection))
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -99,20 +99,20 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 const QUEUE: u32 = 6;
 
 /// Has a request wait in a queue without a bound.
-fn queue<W>(pool: &mut Fair<W>, source: Source, now: Instant, request: W) {
-    let waited = pool.wait(source, now, u32::MAX, request);
-    assert!(matches!(waited, Waited::Queued(_, None)));
+fn queue<W>(pool: &mut FairPool<W>, source: ClientSource, now: Instant, request: W) {
+    let waited = pool.enqueue_request(source, now, u32::MAX, request);
+    assert!(matches!(waited, QueueOutcome::Queued(_, None)));
 }
 
 proptest! {
     #[test]
     fn a_pool_keeps_its_rules_whatever_happens(actions in actions()) {
-        let (mut pool, mut model, now) = (Fair::new(4), Model::default(), Instant::now());
-        let (mut limit, mut places) = (4, BTreeMap::<u32, Place>::new());
+        let (mut pool, mut model, now) = (FairPool::new(4), Model::default(), Instant::now());
+        let (mut limit, mut places) = (4, BTreeMap::<u32, QueuePlace>::new());
         for (request, action) in (0_u32..).zip(actions) {
             match action {
-                Action::Ask(source) => match pool.take(source) {
-                    Some(Slot(slot)) => {
+                Action::Ask(source) => match pool.take_slot(source) {
+                    Some(PoolSlot(slot)) => {
                         prop_assert!(model.waiting.is_empty() && model.held.len() < limit as usize);
                         model.held.insert(slot, source);
                     }
@@ -122,8 +122,8 @@ proptest! {
                             "no request waits while a slot is free"
                         );
                         model.waiting.push((request, source));
-                        match pool.wait(source, now, QUEUE, request) {
-                            Waited::Queued(place, shed) => {
+                        match pool.enqueue_request(source, now, QUEUE, request) {
+                            QueueOutcome::Queued(place, shed) => {
                                 places.insert(request, place);
                                 prop_assert_eq!(shed.is_some(), model.waiting.len() > QUEUE as usize);
                                 if let Some(shed) = shed {
@@ -131,7 +131,7 @@ proptest! {
                                     model.shed(shed);
                                 }
                             }
-                            Waited::Refused(refused) => {
+                            QueueOutcome::Refused(refused) => {
                                 prop_assert_eq!(refused, request);
                                 prop_assert!(model.waiting.len() > QUEUE as usize, "none is refused while there is room");
                                 model.shed(request);
@@ -142,32 +142,32 @@ proptest! {
                 Action::GiveBack(nth) if !model.held.is_empty() => {
                     let slot = *model.held.keys().nth(nth % model.held.len()).unwrap();
                     model.held.remove(&slot);
-                    pool.give_back(Slot(slot));
+                    pool.release_slot(PoolSlot(slot));
                 }
                 Action::Leave(nth) if !model.waiting.is_empty() => {
                     let (request, _) = model.waiting.remove(nth % model.waiting.len());
-                    prop_assert_eq!(pool.leave(places[&request]), Some(request));
-                    prop_assert_eq!(pool.leave(places[&request]), None);
+                    prop_assert_eq!(pool.leave_queue(places[&request]), Some(request));
+                    prop_assert_eq!(pool.leave_queue(places[&request]), None);
                 }
                 Action::Limit(next) => {
                     limit = next;
-                    pool.set_limit(next);
+                    pool.set_slot_limit(next);
                 }
                 _ => {}
             }
-            while let Some((request, Slot(slot))) = pool.grant() {
+            while let Some((request, PoolSlot(slot))) = pool.grant_slot() {
                 prop_assert!(model.held.len() < limit as usize);
                 model.grant(request, slot);
             }
             prop_assert!(model.waiting.is_empty() || model.held.len() >= limit as usize);
-            prop_assert_eq!((pool.taken() as usize, pool.waiting() as usize), (model.held.len(), model.waiting.len()));
+            prop_assert_eq!((pool.used_slot_count() as usize, pool.waiting_requests() as usize), (model.held.len(), model.waiting.len()));
             if let Some(tree) = &pool.tree {
                 // The root, and at most three networks and a connection for each.
                 prop_assert!(tree.len() <= 1 + 4 * (model.held.len() + model.waiting.len()));
             }
-            if let Some(next) = pool.next().next() {
+            if let Some(next) = pool.next_requests().next() {
                 for (slot, source) in &model.held {
-                    let excess = pool.excess(Slot(*slot), &next.branches);
+                    let excess = pool.slot_excess(PoolSlot(*slot), &next.branches);
                     let least = model.waiting.iter().map(|(_, source)| source).map(|other| {
                         let (giver, taker) = (prefixes(source), prefixes(other));
                         let parted = giver.iter().zip(&taker).position(|(giver, taker)| giver != taker);
@@ -181,24 +181,24 @@ proptest! {
             }
         }
         let slots: Vec<usize> = model.held.keys().copied().collect();
-        slots.into_iter().for_each(|slot| pool.give_back(Slot(slot)));
-        while let Some((_, slot)) = pool.grant() {
-            pool.give_back(slot);
+        slots.into_iter().for_each(|slot| pool.release_slot(PoolSlot(slot)));
+        while let Some((_, slot)) = pool.grant_slot() {
+            pool.release_slot(slot);
         }
         if limit > 0 {
-            prop_assert_eq!((pool.taken(), pool.waiting()), (0, 0));
+            prop_assert_eq!((pool.used_slot_count(), pool.waiting_requests()), (0, 0));
             prop_assert!(pool.tree.is_none(), "nothing is left");
         }
     }
 
     #[test]
     fn splitting_a_network_gives_it_no_more_than_a_slot(subnets in 1_u128..40, limit in 1_u32..20, served in 1_usize..200) {
-        let (mut pool, now) = (Fair::new(limit), Instant::now());
-        let split = |subnet: u128| Source::new(Some((Ipv6Addr::from_bits((0xfd00 << 112) + (subnet << 64)).into(), 64)), 1);
-        let honest = Source::new(Some(([192, 0, 2, 1].into(), 32)), 1);
-        let mut slots: Vec<Slot> = Vec::new();
+        let (mut pool, now) = (FairPool::new(limit), Instant::now());
+        let split = |subnet: u128| ClientSource::new(Some((Ipv6Addr::from_bits((0xfd00 << 112) + (subnet << 64)).into(), 64)), 1);
+        let honest = ClientSource::new(Some(([192, 0, 2, 1].into(), 32)), 1);
+        let mut slots: Vec<PoolSlot> = Vec::new();
         for subnet in 0..200_u128 {
-            match pool.take(split(subnet % subnets)) {
+            match pool.take_slot(split(subnet % subnets)) {
                 Some(slot) => slots.push(slot),
                 None => queue(&mut pool, split(subnet % subnets), now, false),
             }
@@ -206,8 +206,8 @@ proptest! {
         (0..200).for_each(|_| queue(&mut pool, honest, now, true));
         let mut granted = 0_usize;
         for slot in slots.drain(..).take(served) {
-            pool.give_back(slot);
-            granted += usize::from(pool.grant().is_some_and(|(is_honest, _)| is_honest));
+            pool.release_slot(slot);
+            granted += usize::from(pool.grant_slot().is_some_and(|(is_honest, _)| is_honest));
         }
         // All slots were the network's: until both hold as many, each free one is the other's.
         let served = served.min(limit as usize);
@@ -218,21 +218,21 @@ proptest! {
     fn the_giver_holds_most_where_it_parts_from_the_taker_and_two_slots_more(
         holders in prop::collection::vec(sources(), 0..30), taker in sources(), waits_first: bool,
     ) {
-        let mut pool = Fair::<()>::ranked(u32::try_from(holders.len()).unwrap());
+        let mut pool = FairPool::<()>::with_ranking(u32::try_from(holders.len()).unwrap());
         if waits_first {
             // Counters that exist before slots are taken are the same as those made from them.
-            prop_assert_eq!(pool.giver(&taker).count(), 0);
+            prop_assert_eq!(pool.largest_source_connections(&taker).count(), 0);
         }
-        let slots: Vec<(Slot, Source)> = holders.iter().map(|source| (pool.take(*source).unwrap(), *source)).collect();
-        let given: Vec<u64> = pool.giver(&taker).collect();
-        let branches = pool.branches(&taker);
-        let excess = |slot: Slot| pool.excess(slot, &branches);
+        let slots: Vec<(PoolSlot, ClientSource)> = holders.iter().map(|source| (pool.take_slot(*source).unwrap(), *source)).collect();
+        let given: Vec<u64> = pool.largest_source_connections(&taker).collect();
+        let branches = pool.source_branches(&taker);
+        let excess = |slot: PoolSlot| pool.slot_excess(slot, &branches);
         prop_assert_eq!(given.is_empty(), slots.iter().all(|(slot, _)| excess(*slot).is_none()));
         let held = |branch: &str| holders.iter().filter(|source| prefixes(source).iter().any(|one| one == branch)).count();
         let own = prefixes(&taker);
         // Connections of several sources have one number here: one of each is a giver.
         for number in given {
-            let mut called = slots.iter().filter(|(_, source)| source.connection() == number);
+            let mut called = slots.iter().filter(|(_, source)| source.source_connection() == number);
             let is_giver = called.any(|(slot, giver)| {
                 let giver = prefixes(giver);
                 let parent = |branch: &str| branch.rsplit_once('/').map(|(parent, _)| parent.to_owned());
@@ -251,19 +251,19 @@ proptest! {
     fn giving_way_ends_and_leaves_the_giver_with_no_less_than_the_taker(
         holders in prop::collection::vec(sources(), 1..30), taker in sources(),
     ) {
-        let (mut pool, now) = (Fair::new(u32::try_from(holders.len()).unwrap()), Instant::now());
-        let mut slots: Vec<(Slot, Source)> = holders.iter().map(|source| (pool.take(*source).unwrap(), *source)).collect();
+        let (mut pool, now) = (FairPool::new(u32::try_from(holders.len()).unwrap()), Instant::now());
+        let mut slots: Vec<(PoolSlot, ClientSource)> = holders.iter().map(|source| (pool.take_slot(*source).unwrap(), *source)).collect();
         (0..100).for_each(|_| queue(&mut pool, taker, now, ()));
         let mut given = 0;
         loop {
-            let Some(next) = pool.next().next() else { break };
-            let largest = slots.iter().filter_map(|(slot, _)| Some((pool.excess(*slot, &next.branches)?, *slot))).max();
+            let Some(next) = pool.next_requests().next() else { break };
+            let largest = slots.iter().filter_map(|(slot, _)| Some((pool.slot_excess(*slot, &next.branches)?, *slot))).max();
             let Some((_, slot)) = largest else { break };
             given += 1;
             prop_assert!(given <= holders.len(), "it does not end");
-            pool.give_back(slot);
+            pool.release_slot(slot);
             slots.retain(|(other, _)| *other != slot);
-            let ((), slot) = pool.grant().unwrap();
+            let ((), slot) = pool.grant_slot().unwrap();
             slots.push((slot, taker));
         }
         let held = |branch: &str| slots.iter().filter(|(_, source)| prefixes(source).iter().any(|one| one == branch)).count();
@@ -282,96 +282,100 @@ fn address(last: u8) -> Option<(IpAddr, u8)> {
 
 #[test]
 fn one_source_has_the_whole_pool_while_no_other_waits() {
-    let mut pool = Fair::<()>::new(512);
-    let slots: Vec<Slot> = (0..512).map(|_| pool.take(Source::new(address(1), 1)).unwrap()).collect();
+    let mut pool = FairPool::<()>::new(512);
+    let slots: Vec<PoolSlot> = (0..512).map(|_| pool.take_slot(ClientSource::new(address(1), 1)).unwrap()).collect();
     assert!(pool.tree.is_none(), "nothing is counted by source");
-    assert!(pool.take(Source::new(address(2), 2)).is_none());
-    slots.into_iter().for_each(|slot| pool.give_back(slot));
-    assert_eq!(pool.taken(), 0);
+    assert!(pool.take_slot(ClientSource::new(address(2), 2)).is_none());
+    slots.into_iter().for_each(|slot| pool.release_slot(slot));
+    assert_eq!(pool.used_slot_count(), 0);
 }
 
 #[test]
 fn the_connections_of_one_source_take_turns() {
-    let (mut pool, now) = (Fair::new(1), Instant::now());
-    let slot = pool.take(Source::new(address(1), 9)).unwrap();
+    let (mut pool, now) = (FairPool::new(1), Instant::now());
+    let slot = pool.take_slot(ClientSource::new(address(1), 9)).unwrap();
     for request in 0..1_000 {
-        queue(&mut pool, Source::new(address(1), 1), now, request);
+        queue(&mut pool, ClientSource::new(address(1), 1), now, request);
     }
-    queue(&mut pool, Source::new(address(1), 2), now, 1_000);
-    pool.give_back(slot);
-    let (first, slot) = pool.grant().unwrap();
-    pool.give_back(slot);
-    assert_eq!((first, pool.grant().unwrap().0), (0, 1_000), "a colleague does not wait behind a thousand requests");
+    queue(&mut pool, ClientSource::new(address(1), 2), now, 1_000);
+    pool.release_slot(slot);
+    let (first, slot) = pool.grant_slot().unwrap();
+    pool.release_slot(slot);
+    assert_eq!(
+        (first, pool.grant_slot().unwrap().0),
+        (0, 1_000),
+        "a colleague does not wait behind a thousand requests"
+    );
 }
 
 #[test]
 fn a_full_queue_loses_the_newest_request_of_the_source_with_the_longest_queue() {
-    let (mut pool, now) = (Fair::new(0), Instant::now());
+    let (mut pool, now) = (FairPool::new(0), Instant::now());
     for request in 0..8 {
-        let _ = pool.wait(Source::new(address(1), 1), now, 8, request);
+        let _ = pool.enqueue_request(ClientSource::new(address(1), 1), now, 8, request);
     }
-    let Waited::Refused(8) = pool.wait(Source::new(address(1), 1), now, 8, 8) else {
+    let QueueOutcome::Refused(8) = pool.enqueue_request(ClientSource::new(address(1), 1), now, 8, 8) else {
         panic!("the newcomer's own queue")
     };
     for (source, connection, shed) in [(1, 2, 7), (2, 3, 6), (3, 4, 5)] {
-        let waited = pool.wait(Source::new(address(source), connection), now, 8, 9);
-        assert!(matches!(waited, Waited::Queued(_, Some(request)) if request == shed), "{waited:?}");
+        let waited = pool.enqueue_request(ClientSource::new(address(source), connection), now, 8, 9);
+        assert!(matches!(waited, QueueOutcome::Queued(_, Some(request)) if request == shed), "{waited:?}");
     }
 }
 
 #[test]
 fn a_place_of_the_past_removes_no_later_request() {
-    let (mut pool, now) = (Fair::new(3), Instant::now());
-    let source = Source::new(address(1), 1);
-    let slots: Vec<Slot> = (0..3).map(|_| pool.take(source).unwrap()).collect();
-    let Waited::Queued(before, None) = pool.wait(source, now, 8, 1) else { panic!("there is room") };
-    pool.give_back(slots[0]);
-    let (_, granted) = pool.grant().unwrap();
-    slots[1..].iter().for_each(|slot| pool.give_back(*slot));
-    pool.give_back(granted);
+    let (mut pool, now) = (FairPool::new(3), Instant::now());
+    let source = ClientSource::new(address(1), 1);
+    let slots: Vec<PoolSlot> = (0..3).map(|_| pool.take_slot(source).unwrap()).collect();
+    let QueueOutcome::Queued(before, None) = pool.enqueue_request(source, now, 8, 1) else { panic!("there is room") };
+    pool.release_slot(slots[0]);
+    let (_, granted) = pool.grant_slot().unwrap();
+    slots[1..].iter().for_each(|slot| pool.release_slot(*slot));
+    pool.release_slot(granted);
     assert!(pool.tree.is_none());
-    assert!((0..3).all(|_| pool.take(source).is_some()));
+    assert!((0..3).all(|_| pool.take_slot(source).is_some()));
     queue(&mut pool, source, now, 2);
-    assert_eq!(pool.leave(before), None);
-    assert_eq!(pool.waiting(), 1);
+    assert_eq!(pool.leave_queue(before), None);
+    assert_eq!(pool.waiting_requests(), 1);
 }
 
 #[test]
 fn the_next_request_of_each_network_is_known() {
-    let (mut pool, now) = (Fair::<u8>::new(2), Instant::now());
-    let of = |network, host| Source::new(Some(([192, 0, network, host].into(), 32)), 1);
-    let _first = (pool.take(of(1, 1)).unwrap(), pool.take(of(2, 1)).unwrap());
+    let (mut pool, now) = (FairPool::<u8>::new(2), Instant::now());
+    let of = |network, host| ClientSource::new(Some(([192, 0, network, host].into(), 32)), 1);
+    let _first = (pool.take_slot(of(1, 1)).unwrap(), pool.take_slot(of(2, 1)).unwrap());
     for (request, source) in [(1, of(1, 1)), (2, of(1, 2)), (3, of(2, 1))] {
         queue(&mut pool, source, now, request);
     }
-    let next: Vec<u8> = pool.next().map(|next| *next.request).collect();
+    let next: Vec<u8> = pool.next_requests().map(|next| *next.request).collect();
     assert_eq!(next, [2, 3], "within the first network the host that uses none");
 }
 
 #[test]
 fn the_last_eighth_of_a_pool_without_a_queue_is_for_sources_that_hold_nothing() {
-    let mut pool = Fair::<()>::new(160);
-    let take = |pool: &mut Fair<()>, source: Source| {
-        let admitted = pool.admits_to_the_last(&source);
-        admitted.then(|| pool.take(source)).flatten().is_some()
+    let mut pool = FairPool::<()>::new(160);
+    let take = |pool: &mut FairPool<()>, source: ClientSource| {
+        let admitted = pool.admits_to_last_slots(&source);
+        admitted.then(|| pool.take_slot(source)).flatten().is_some()
     };
-    let taken = (0..200).filter(|_| take(&mut pool, Source::new(address(1), 1))).count();
+    let taken = (0..200).filter(|_| take(&mut pool, ClientSource::new(address(1), 1))).count();
     assert_eq!(taken, 140);
-    let others = (2..=200).filter(|last| take(&mut pool, Source::new(address(*last), 1))).count();
+    let others = (2..=200).filter(|last| take(&mut pool, ClientSource::new(address(*last), 1))).count();
     assert_eq!(others, 10, "others of the same /24, until a sixteenth is left");
-    let networks = |third| Source::new(Some(([192, 0, third, 1].into(), 32)), 1);
+    let networks = |third| ClientSource::new(Some(([192, 0, third, 1].into(), 32)), 1);
     assert_eq!((3..=200).filter(|third| take(&mut pool, networks(*third))).count(), 10);
-    assert_eq!(pool.taken(), 160);
+    assert_eq!(pool.used_slot_count(), 160);
 }
 
 #[test]
 fn a_slot_whose_client_becomes_known_counts_for_that_client() {
-    let mut pool = Fair::<()>::new(4);
-    let slot = pool.take(Source::new(None, 1)).unwrap();
-    let behind = Source::new(address(1), 1);
-    assert_eq!(pool.held_by(&behind), 0);
-    pool.rename(slot, behind);
-    assert_eq!((pool.held_by(&behind), pool.source(slot)), (1, Some(behind)));
-    pool.give_back(slot);
-    assert_eq!(pool.held_by(&behind), 0);
+    let mut pool = FairPool::<()>::new(4);
+    let slot = pool.take_slot(ClientSource::new(None, 1)).unwrap();
+    let behind = ClientSource::new(address(1), 1);
+    assert_eq!(pool.slots_held_by(&behind), 0);
+    pool.change_slot_source(slot, behind);
+    assert_eq!((pool.slots_held_by(&behind), pool.slot_source(slot)), (1, Some(behind)));
+    pool.release_slot(slot);
+    assert_eq!(pool.slots_held_by(&behind), 0);
 }

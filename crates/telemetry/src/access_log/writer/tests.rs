@@ -4,37 +4,37 @@ use litequic_base::log_writer::LineReceiver;
 use std::time::SystemTime;
 
 /// A log whose writer is the test, and whose queue has `room` bytes.
-fn unwritten(style: Style, room: usize) -> (LineBuffer, LineReceiver, Arc<Metrics>) {
-    let (writer, waiting) = queue(room);
-    let metrics = Arc::<Metrics>::default();
-    let lines = Sink(writer).lines(style, metrics.clone());
+fn unwritten(style: LineStyle, room: usize) -> (LineBuffer, LineReceiver, Arc<AccessLogMetrics>) {
+    let (writer, waiting) = line_queue(room);
+    let metrics = Arc::<AccessLogMetrics>::default();
+    let lines = LineSink(writer).line_buffer(style, metrics.clone());
     (lines, waiting, metrics)
 }
 
-fn written(style: Style, write: impl FnOnce(&mut LogLine<'_>)) -> String {
-    let (mut lines, waiting, _) = unwritten(style, MAX_WAITING);
-    lines.add(write);
+fn written(style: LineStyle, write: impl FnOnce(&mut AccessLine<'_>)) -> String {
+    let (mut lines, waiting, _) = unwritten(style, MAX_ACCESS_QUEUE_BYTES);
+    lines.append_line(write);
     drop(lines);
-    String::from_utf8(waiting.pop().unwrap().text).unwrap()
+    String::from_utf8(waiting.pop_piece().unwrap().text).unwrap()
 }
 
 #[test]
 fn a_line_reads_like_this() {
-    let write = |line: &mut LogLine<'_>| {
-        line.time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
-        line.plain("client", "192.0.2.1");
-        line.text("path", b"/a b");
-        line.text("origin", b"app");
-        line.text("error", b"");
-        line.number("status", 200);
-        line.seconds("duration", Duration::from_micros(1_000_070));
+    let write = |line: &mut AccessLine<'_>| {
+        line.write_time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
+        line.write_plain("client", "192.0.2.1");
+        line.write_text("path", b"/a b");
+        line.write_text("origin", b"app");
+        line.write_text("error", b"");
+        line.write_number("status", 200);
+        line.write_seconds("duration", Duration::from_micros(1_000_070));
     };
     let json = "{\"time\":\"2023-11-14T22:13:20.123Z\",\"client\":\"192.0.2.1\",\"path\":\"/a b\",\"origin\":\"app\",\
                 \"status\":200,\"duration\":1.000070}\n";
     let logfmt = "time=2023-11-14T22:13:20.123Z client=192.0.2.1 path=\"/a b\" origin=app status=200 \
                   duration=1.000070\n";
-    assert_eq!(written(Style::Json, write), json);
-    assert_eq!(written(Style::Logfmt, write), logfmt);
+    assert_eq!(written(LineStyle::Json, write), json);
+    assert_eq!(written(LineStyle::Logfmt, write), logfmt);
 }
 
 #[test]
@@ -51,22 +51,22 @@ fn no_value_forges_a_line_or_another_value() {
         &long,
     ];
     for value in evil {
-        for style in [Style::Json, Style::Logfmt] {
+        for style in [LineStyle::Json, LineStyle::Logfmt] {
             let line = written(style, |line| {
-                line.text("path", value);
-                line.number("bytes", 7);
+                line.write_text("path", value);
+                line.write_number("bytes", 7);
             });
             assert!(line.ends_with('\n') && line.len() < 3 * MAX_VALUE);
             let body = line.trim_end_matches('\n');
             assert!(body.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{line}");
             let quoted = match style {
-                Style::Json => {
+                LineStyle::Json => {
                     let object: serde_json::Value = serde_json::from_str(body).unwrap();
                     assert_eq!(object.as_object().unwrap().len(), 2, "{line}");
                     assert_eq!(object["bytes"], 7);
                     object["path"].as_str().unwrap().to_owned()
                 }
-                Style::Logfmt => {
+                LineStyle::Logfmt => {
                     let value = body.strip_prefix("path=").unwrap().strip_suffix(" bytes=7").unwrap();
                     serde_json::from_str(value).unwrap()
                 }
@@ -82,23 +82,23 @@ fn no_value_forges_a_line_or_another_value() {
 #[test]
 fn lines_that_find_no_room_are_dropped_and_counted() {
     let two = 2 * "{\"status\":200}\n".len();
-    let (mut lines, waiting, metrics) = unwritten(Style::Json, two);
+    let (mut lines, waiting, metrics) = unwritten(LineStyle::Json, two);
     for _ in 0..3 {
-        lines.add(|line| line.number("status", 200));
-        lines.add(|line| line.number("status", 200));
-        lines.flush();
+        lines.append_line(|line| line.write_number("status", 200));
+        lines.append_line(|line| line.write_number("status", 200));
+        lines.send_lines();
     }
     assert_eq!((metrics.queued.get(), metrics.dropped.get()), (2, 4));
-    assert_eq!(waiting.pop().unwrap().lines, 2);
-    assert_eq!(waiting.pop(), None);
+    assert_eq!(waiting.pop_piece().unwrap().lines, 2);
+    assert_eq!(waiting.pop_piece(), None);
 }
 
 #[test]
 fn long_pieces_are_handed_over_unasked() {
-    let (mut lines, waiting, _) = unwritten(Style::Logfmt, MAX_WAITING);
-    while waiting.pop().is_none() {
-        lines.add(|line| line.text("path", &[b'x'; 1000]));
-        assert!(lines.text.len() < PIECE);
+    let (mut lines, waiting, _) = unwritten(LineStyle::Logfmt, MAX_ACCESS_QUEUE_BYTES);
+    while waiting.pop_piece().is_none() {
+        lines.append_line(|line| line.write_text("path", &[b'x'; 1000]));
+        assert!(lines.text.len() < ACCESS_PIECE_BYTES);
     }
 }
 
@@ -108,19 +108,19 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
     let path = folder.path().join("access.log");
     std::fs::write(&path, "before\n").unwrap();
     let control = Arc::<WriterMetrics>::default();
-    let log = Writing::start(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.sink().lines(Style::Logfmt, Arc::default());
-    lines.add(|line| line.number("n", 1));
-    lines.flush();
+    let log = AccessLogWriter::start_writer(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
+    let mut lines = log.line_sink().line_buffer(LineStyle::Logfmt, Arc::default());
+    lines.append_line(|line| line.write_number("n", 1));
+    lines.send_lines();
     while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
         tokio::task::yield_now().await;
     }
     let rotated = folder.path().join("access.log.1");
     std::fs::rename(&path, &rotated).unwrap();
-    log.sink().reopen();
-    lines.add(|line| line.number("n", 2));
+    log.line_sink().reopen_file();
+    lines.append_line(|line| line.write_number("n", 2));
     drop(lines);
-    log.finish().await;
+    log.finish_writer().await;
     assert_eq!(std::fs::read_to_string(rotated).unwrap(), "before\nn=1\n");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "n=2\n");
     assert_eq!(control.lost.load(Relaxed), 0);
@@ -130,10 +130,10 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
 async fn lines_that_cannot_be_written_are_counted() {
     let control = Arc::<WriterMetrics>::default();
     // Every write fails there for want of space (full(4)).
-    let log = Writing::start(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.sink().lines(Style::Json, Arc::default());
-    lines.add(|line| line.number("n", 1));
+    let log = AccessLogWriter::start_writer(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
+    let mut lines = log.line_sink().line_buffer(LineStyle::Json, Arc::default());
+    lines.append_line(|line| line.write_number("n", 1));
     drop(lines);
-    log.finish().await;
+    log.finish_writer().await;
     assert_eq!(control.lost.load(Relaxed), 1);
 }

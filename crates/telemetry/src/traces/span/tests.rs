@@ -1,10 +1,11 @@
 use super::*;
-use crate::traces::{context, otlp::Envelope};
+use crate::traces::{context, otlp::ExportEnvelope};
 use bytes::Bytes;
 use http::StatusCode;
 use litequic_config::{Fraction, Traces};
 use litequic_exchange::{
-    Client, Identity, LastForwarded, Record, Records, RequestText, TraceId, TraceStart, Traceparent, Tracer,
+    Client, LastForwarded, RequestRecord, RequestRecorder, RequestText, TlsIdentity, TraceId, TraceStart, Traceparent,
+    Tracer,
 };
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
@@ -29,7 +30,7 @@ fn client(protocol: Protocol, address: SocketAddr) -> Rc<Client> {
         protocol,
         server_name: None,
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     })
 }
@@ -41,34 +42,34 @@ struct All {
 }
 
 impl Tracer for All {
-    fn begin(&self, _: IpAddr) -> TraceStart {
+    fn start_trace(&self, _: IpAddr) -> TraceStart {
         TraceStart::Undecided(TraceId::random())
     }
-    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
-        let traceparent = facts.traceparent();
-        Some(context::decide(
+    fn sample_trace(&self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace> {
+        let traceparent = facts.client_traceparent();
+        Some(context::decide_trace(
             traceparent,
             true,
-            facts.text(RequestText::RequestId),
+            facts.request_text(RequestText::RequestId),
             own,
             context::Sampler::new(Fraction::ALL),
         ))
     }
-    fn ended(&self, facts: &Facts, trace: &RequestTrace) {
+    fn on_trace_ended(&self, facts: &RecordedFacts, trace: &RequestTrace) {
         let took = Duration::from_millis(1500);
-        write(&mut self.spans.borrow_mut(), &mut vec![1; 3], EndedRequest { facts, trace, took }, self.query);
+        write_spans(&mut self.spans.borrow_mut(), &mut vec![1; 3], EndedRequest { facts, trace, took }, self.query);
     }
 }
 
 /// What a collector reads of the spans of a request that `serve` records.
-fn exported(protocol: Protocol, query: bool, serve: impl FnOnce(&Record)) -> Vec<Span> {
+fn exported(protocol: Protocol, query: bool, serve: impl FnOnce(&RequestRecord)) -> Vec<Span> {
     let spans = Rc::new(RefCell::new(Vec::new()));
-    let records = Records::default().traced_by(All { query, spans: Rc::clone(&spans) });
-    let recording = records.begin(|| client(protocol, ([192, 0, 2, 1], 4711).into()));
-    serve(recording.record());
+    let records = RequestRecorder::default().with_tracer(All { query, spans: Rc::clone(&spans) });
+    let recording = records.begin_record(|| client(protocol, ([192, 0, 2, 1], 4711).into()));
+    serve(recording.shared_record());
     drop(recording);
     let traces = Traces { attributes: vec![("a".into(), "b".into())], ..Traces::default() };
-    let (begin, end) = Envelope::new(&traces).around(spans.borrow().len(), false);
+    let (begin, end) = ExportEnvelope::new(&traces).wrap_spans(spans.borrow().len(), false);
     let request = ExportTraceServiceRequest::decode(&*[begin, spans.borrow().clone(), end].concat()).unwrap();
     let [resource] = &request.resource_spans[..] else { panic!("{request:?}") };
     let attributes = attributes(&resource.resource.as_ref().unwrap().attributes);
@@ -97,30 +98,30 @@ fn is_error(span: &Span) -> bool {
 #[test]
 fn a_retried_request_is_three_spans_with_the_attributes_of_the_conventions() {
     let spans = exported(Protocol::Http3, false, |record| {
-        record.note(|facts| {
-            facts.set_text(RequestText::Method, b"GET");
-            facts.set_text(RequestText::Path, b"/api/a?token=1");
-            facts.set_text(RequestText::Host, b"a.test:8443");
-            facts.set_text(RequestText::UserAgent, b"test/1");
+        record.update_facts(|facts| {
+            facts.set_request_text(RequestText::Method, b"GET");
+            facts.set_request_text(RequestText::Path, b"/api/a?token=1");
+            facts.set_request_text(RequestText::Host, b"a.test:8443");
+            facts.set_request_text(RequestText::UserAgent, b"test/1");
             facts.route = Some("a.test/api".into());
             facts.http_route = Some("/api/*".into());
-            facts.set_text(RequestText::Traceparent, PARENT.as_bytes());
-            facts.set_text(RequestText::RequestId, b"7");
+            facts.set_request_text(RequestText::Traceparent, PARENT.as_bytes());
+            facts.set_request_text(RequestText::RequestId, b"7");
             facts.sent = 300;
             facts.end = RequestEnd::Complete;
         });
-        record.trace();
+        record.decide_propagation();
         let (origin, server) = ("app".into(), "http://10.0.0.1:8080".into());
         record.begin_attempt(&origin, &server, 0);
-        record.attempt_sends(|| "/a?token=1", true);
-        record.attempt_ended(Err("connection_terminated"));
+        record.begin_sending(|| "/a?token=1", true);
+        record.end_attempt(Err("connection_terminated"));
         record.begin_attempt(&origin, &"unix:/run/a.sock".into(), 1);
-        record.attempt_sends(|| "/a?token=1", false);
-        record.attempt_ended(Ok(StatusCode::OK));
-        record.responded(StatusCode::OK);
+        record.begin_sending(|| "/a?token=1", false);
+        record.end_attempt(Ok(StatusCode::OK));
+        record.record_response_status(StatusCode::OK);
     });
     let [server, first, second] = &spans[..] else { panic!("{spans:?}") };
-    let parent = Traceparent::parse(PARENT.as_bytes()).unwrap();
+    let parent = Traceparent::parse_traceparent(PARENT.as_bytes()).unwrap();
     assert!(spans.iter().all(|span| span.trace_id == parent.trace_id.bytes()));
     assert_eq!(server.parent_span_id, parent.parent_id.bytes());
     assert_eq!((&first.parent_span_id, &second.parent_span_id), (&server.span_id, &server.span_id));
@@ -178,10 +179,10 @@ fn a_retried_request_is_three_spans_with_the_attributes_of_the_conventions() {
 
 #[test]
 fn a_trace_that_is_not_followed_is_linked() {
-    let link = Traceparent::parse(PARENT.as_bytes());
+    let link = Traceparent::parse_traceparent(PARENT.as_bytes());
     let spans = exported(Protocol::Http1, false, |record| {
-        record.note(|facts| {
-            facts.set_text(RequestText::Method, b"GET");
+        record.update_facts(|facts| {
+            facts.set_request_text(RequestText::Method, b"GET");
             facts.is_http_10 = true;
             facts.trace = Some(RequestTrace {
                 trace_id: TraceId::random(),
@@ -220,8 +221,8 @@ fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
         (Malformed, None, None, true, Some("malformed")),
     ] {
         let spans = exported(Protocol::Http2, false, |record| {
-            record.note(|facts| {
-                facts.set_text(RequestText::Method, b"GET");
+            record.update_facts(|facts| {
+                facts.set_request_text(RequestText::Method, b"GET");
                 facts.end = end;
                 facts.error = error;
                 facts.status = status.map(|status| StatusCode::from_u16(status).unwrap());
@@ -236,14 +237,14 @@ fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
 #[test]
 fn other_methods_and_queries_are_as_the_conventions_want() {
     let spans = exported(Protocol::Http2, true, |record| {
-        record.note(|facts| {
-            facts.set_text(RequestText::Method, b"BREW");
+        record.update_facts(|facts| {
+            facts.set_request_text(RequestText::Method, b"BREW");
             facts.http_route = Some("/*".into());
-            facts.set_text(
+            facts.set_request_text(
                 RequestText::Path,
                 b"/a?b=1&sig=abc&Signature=x&signature=y&AWSAccessKeyId&X-Goog-Signature=",
             );
-            facts.set_text(RequestText::Host, b"[2001:db8::1]");
+            facts.set_request_text(RequestText::Host, b"[2001:db8::1]");
         });
     });
     let attributes = attributes(&spans[0].attributes);
@@ -261,12 +262,12 @@ fn other_methods_and_queries_are_as_the_conventions_want() {
 
 #[test]
 fn values_are_cut_between_characters_and_bytes_that_are_no_text_are_escaped() {
-    assert_eq!(&*printable(b"a\xffb"), b"a\\xFFb");
-    assert_eq!(&*printable(b"a\xc3"), b"a\\xC3");
+    assert_eq!(&*printable_value(b"a\xffb"), b"a\\xFFb");
+    assert_eq!(&*printable_value(b"a\xc3"), b"a\\xC3");
     let long = format!("{}ö", "a".repeat(MAX_VALUE - 1));
-    assert_eq!(&*printable(long.as_bytes()), b"a".repeat(MAX_VALUE - 1));
+    assert_eq!(&*printable_value(long.as_bytes()), b"a".repeat(MAX_VALUE - 1));
     let bad = [b'\xff'; MAX_VALUE];
-    assert_eq!(printable(&bad).len(), MAX_VALUE);
+    assert_eq!(printable_value(&bad).len(), MAX_VALUE);
     for (given, expected) in [
         (&b"a.test:1"[..], ("a.test", Some(1))),
         (b"a.test", ("a.test", None)),
@@ -275,7 +276,7 @@ fn values_are_cut_between_characters_and_bytes_that_are_no_text_are_escaped() {
         (b"", ("", None)),
         (b"a:x", ("a", None)),
     ] {
-        assert_eq!(authority(given), (expected.0.as_bytes(), expected.1));
+        assert_eq!(split_authority(given), (expected.0.as_bytes(), expected.1));
     }
 }
 
@@ -300,20 +301,20 @@ proptest! {
     ) {
         let count = attempts.len();
         let spans = exported(Protocol::Http2, query, |record| {
-            record.note(|facts| {
-                facts.set_text(RequestText::Method, &[b"X", &method[..]].concat());
-                facts.set_text(RequestText::Path, &path);
-                facts.set_text(RequestText::Host, &host);
-                facts.set_text(RequestText::UserAgent, &agent);
+            record.update_facts(|facts| {
+                facts.set_request_text(RequestText::Method, &[b"X", &method[..]].concat());
+                facts.set_request_text(RequestText::Path, &path);
+                facts.set_request_text(RequestText::Host, &host);
+                facts.set_request_text(RequestText::UserAgent, &agent);
                 facts.sent = sent;
                 facts.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             });
-            record.trace();
+            record.decide_propagation();
             for (earlier, (reused, target, status)) in (0..).zip(attempts) {
                 record.begin_attempt(&"o".into(), &target.as_str().into(), earlier);
-                record.attempt_sends(|| &target, reused);
+                record.begin_sending(|| &target, reused);
                 if let Some(status) = status {
-                    record.attempt_ended(Ok(StatusCode::from_u16(status).unwrap()));
+                    record.end_attempt(Ok(StatusCode::from_u16(status).unwrap()));
                 }
             }
         });

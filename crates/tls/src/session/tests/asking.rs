@@ -1,7 +1,7 @@
 //! Sessions that request a certificate of their client.
 
 use super::*;
-use crate::{Asking, Authorities, client_config_as};
+use crate::{CertificateRequester, ClientAuthorities, client_config_with_certificate};
 use litequic_config::{CertificateFiles, ClientCertificates};
 use std::{
     io::Write,
@@ -22,23 +22,24 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static) -> ServerTls {
     let ca = file(&made.cert_pem);
     let files = ClientCertificates { ca: Some(ca.path().into()), ..ClientCertificates::default() };
-    let store = CertificateStore::new(made.certificate().unwrap(), []);
-    let resolver = CertificateResolver::new(store.with_authorities(Authorities::load(&files).unwrap()));
-    let asking = Asking::new(Arc::clone(&resolver), false, policy).unwrap();
-    ServerTls::new(server_config(resolver, false, &tickets::secret(1)).unwrap()).asking(asking)
+    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
+    let resolver =
+        CertificateResolver::new(store.with_authorities(ClientAuthorities::load_authorities(&files).unwrap()));
+    let asking = CertificateRequester::new(Arc::clone(&resolver), false, policy).unwrap();
+    ServerTls::new(server_config(resolver, false, &tickets::secret(1)).unwrap()).with_certificate_requests(asking)
 }
 
 /// A client's configuration with `made`'s certificate; it keeps tickets.
 fn client_as(made: &SelfSigned) -> Arc<ClientConfig> {
     let (cert, key) = (file(&made.cert_pem), file(&made.key_pem));
     let files = CertificateFiles { cert: cert.path().into(), key: key.path().into() };
-    Arc::new(client_config_as(&files, &Trust::Insecure, false).unwrap())
+    Arc::new(client_config_with_certificate(&files, &ServerTrust::Insecure, false).unwrap())
 }
 
 #[test]
 fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
     use CertificateRequest::{None as Nothing, Optional, Required};
-    let leaf = Certificate::new(&made().certificate().unwrap().key().cert).unwrap();
+    let leaf = ClientCertificate::new(&made().to_loaded_certificate().unwrap().certified_key().cert).unwrap();
     for piece in [1, 100, usize::MAX] {
         for (request, shown, expected) in [
             (Nothing, false, Ok(Some(None))),
@@ -58,9 +59,9 @@ fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
             let outcome = shaken.outcome.map_err(|error| error.code.as_u64());
             let found = identity.map(|identity| identity.certificate.as_ref());
             assert_eq!(outcome.map(|()| found), expected, "{request:?} {shown} in pieces of {piece}");
-            assert!(identity.is_none_or(|identity| identity.asked == request));
+            assert!(identity.is_none_or(|identity| identity.certificate_request == request));
             // s2n-quic drops a session that has failed; this test polls on.
-            let missing = tls.metrics().client_certificates_missing.get() > 0;
+            let missing = tls.shared_metrics().client_certificates_missing.get() > 0;
             assert_eq!(missing, expected.is_err());
         }
     }
@@ -69,13 +70,13 @@ fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
 #[test]
 fn a_certificate_that_does_not_hold_is_counted_and_refused_whether_it_is_needed_or_not() {
     // It has the authority's name.
-    let stranger = self_signed(["stranger"]).unwrap();
+    let stranger = make_self_signed(["stranger"]).unwrap();
     for request in [CertificateRequest::Optional, CertificateRequest::Required] {
         let mut tls = asking(made(), move |_| request);
         let shaken = shake(&mut session(&mut tls), connect(&client_as(&stranger)), usize::MAX);
         assert_eq!(shaken.outcome.unwrap_err().code.as_u64(), 0x133, "{request:?}");
         assert!(shaken.spaces.identity.is_none());
-        assert_eq!(tls.metrics().client_certificates_invalid.get(), 1);
+        assert_eq!(tls.shared_metrics().client_certificates_invalid.get(), 1);
     }
 }
 

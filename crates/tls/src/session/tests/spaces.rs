@@ -15,7 +15,7 @@ pub(super) struct Spaces {
     pub(super) group: Option<NamedGroup>,
     pub(super) completed: usize,
     pub(super) failed: usize,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<TlsIdentity>,
 }
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Space {
     }
 }
 
-impl Context<Session> for Spaces {
+impl Context<QuicTlsSession> for Spaces {
     fn on_client_application_params(
         &mut self,
         _: ApplicationParameters<'_>,

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes target/dist/results-VERSION.tar.zst: every run of the laboratory behind docs/results as JSON, with all plots, traces and pages.
-# docs/results itself has the pages, and the few plots that other documents show. The same results make the same file, to the byte.
+# docs/results has a summary of them, and the few plots that other documents show. The same results make the same file, to the byte.
 # usage: packaging/results.sh [FOLDER]
-# FOLDER is that of a full run (`litequic-lab all --out FOLDER`) of which docs/results was made. Without it (or $LITEQUIC_RESULTS) the
-# results are those of the last run whose JSON is in the history, which a shallow clone does not have.
-# Where target/release/litequic-lab is built, its pages are made anew and compared with docs/results. Ends with 69 without zstd or history.
+# FOLDER is that of a full run (`litequic-lab all --out FOLDER`) of which docs/results was made (`litequic-lab report FOLDER --summary
+# --out docs/results --plots …`). Without it (or $LITEQUIC_RESULTS) the results are those of the last run whose JSON is in the history,
+# which a shallow clone does not have.
+# Where target/release/litequic-lab is built, the summary is made anew and compared with docs/results. Ends with 69 without zstd or history.
 set -eu
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
@@ -31,12 +32,11 @@ mkdir "$work/$name"
 
 lab=target/release/litequic-lab
 if [ -x "$lab" ]; then
-    # Those plots that are there are shown, all others named.
-    shown=$(cd docs/results && find . -maxdepth 1 -name '*.svg' | sed 's|^\./||' | sort | paste --serial --delimiters=,)
-    "$lab" report "$work/$name" --out "$work/pages" --plots "${shown:-none}" 2>/dev/null
-    for page in docs/results/*.md; do
-        cmp "$page" "$work/pages/${page##*/}" || {
-            echo "$page was made of other results" >&2
+    plots=$(cd docs/results && find . -maxdepth 1 -name '*.svg' | sed 's|^\./||' | sort | paste --serial --delimiters=,)
+    "$lab" report "$work/$name" --summary --out "$work/page" ${plots:+--plots "$plots"} >/dev/null 2>&1
+    for file in docs/results/*; do
+        cmp "$file" "$work/page/${file##*/}" || {
+            echo "$file was made of other results" >&2
             exit 1
         }
     done

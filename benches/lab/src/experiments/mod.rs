@@ -52,7 +52,7 @@ use crate::{
     fetch::Client,
     http::Http,
     load,
-    report::{self, Case, Per, Plots, Results},
+    report::{self, Case, Per, Results},
 };
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
@@ -155,8 +155,11 @@ pub(crate) enum Command {
         /// Where pages and plots go; default: beside the JSON.
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
-        /// Write and show only these plots; pages name the others. docs/results has few. `none`: no plot.
-        #[arg(long, value_name = "FILE,…|none", value_delimiter = ',')]
+        /// Make the one page alone, without the experiments' own: docs/results has it so.
+        #[arg(long)]
+        summary: bool,
+        /// Plots that the summary has beside it.
+        #[arg(long, value_name = "FILE,…", value_delimiter = ',', requires = "summary")]
         plots: Vec<String>,
         /// Compare with the results in another folder instead, and print what repeats.
         #[arg(long, value_name = "FOLDER")]
@@ -284,13 +287,13 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Papers(options) => (options, &OF_THE_PAPERS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: Some(then), .. } => return print(&report::against(&folder, &then)?),
-        Command::Report { folder, from, out, plots, against: None } => {
-            let shown = if plots.is_empty() { Plots::All } else { Plots::Only(plots.into_iter().collect()) };
+        Command::Report { folder, from, out, summary, plots, against: None } => {
             let beside = from.first().and_then(|file| file.parent()).map(Path::to_owned);
             let out = out.or(beside).unwrap_or_else(|| folder.clone());
             let pages = match from.as_slice() {
-                [] => vec![report::join(&folder, &out, &shown)?],
-                files => report::regenerate(files, &out, &shown)?,
+                [] if summary => vec![report::summarize(&folder, &out, &plots.into_iter().collect())?],
+                [] => vec![report::join(&folder, &out)?],
+                files => report::regenerate(files, &out)?,
             };
             pages.iter().for_each(|page| say(&page.display().to_string()));
             return Ok(());
@@ -324,7 +327,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         }
     }
     if experiments.len() > 1 {
-        say(&report::join(&lab.options().out, &lab.options().out, &Plots::All)?.display().to_string());
+        say(&report::join(&lab.options().out, &lab.options().out)?.display().to_string());
     }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));

@@ -1,36 +1,28 @@
 //! An experiment's page. Pure: results into text.
 
 use super::{
-    Case, Plots, Results, Run, attacks, carried, envelopes,
+    Case, Results, Run, attacks, carried, envelopes,
     figures::{SHOWN, interval, number, title},
+    overview::{CELLS, all_tables},
 };
 use crate::bench::{contender::Kind, rival::SATURATED};
 use std::{collections::BTreeSet, fmt::Write as _};
 
-/// Where plots are that a page names only.
-pub(super) const ARCHIVE: &str = "the archive of results";
-
-/// The page; `drawn` are the names of its plots with their captions, of which it shows those that are `shown`.
-pub(super) fn page(results: &Results, drawn: &[(String, String)], shown: &Plots) -> String {
+/// The page; `drawn` are the names of its plots with their captions, `chart` is the file of the chart of where litequic
+/// stands.
+pub(super) fn page(results: &Results, drawn: &[(String, String)], chart: Option<&str>) -> String {
     let mut text = format!("# {}\n\n{}\n\n", results.experiment, results.about);
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
     }
+    if let Some(chart) = chart {
+        let _ = writeln!(text, "## Where litequic stands\n\n![{}]({chart})\n\n{CELLS}\n", results.experiment);
+        text += &all_tables(results);
+    }
     text += &attacks::of(results).unwrap_or_default();
     text += &carried::tables(results);
-    let traces =
-        results.runs.iter().filter(|run| run.counts).filter_map(|run| {
-            Some((run.trace.clone()?, format!("{}, {}, round {}", run.case, run.contender, run.round)))
-        });
-    let (traces, absent_traces): (Vec<_>, Vec<_>) = traces.partition(|(file, _)| shown.has(file));
-    let (drawn, mut absent): (Vec<_>, Vec<_>) = drawn.iter().cloned().partition(|(file, _)| shown.has(file));
-    absent.extend(absent_traces);
-    for (file, caption) in &drawn {
+    for (file, caption) in drawn {
         let _ = writeln!(text, "![{caption}]({file})\n");
-    }
-    if !absent.is_empty() {
-        let names: Vec<String> = absent.iter().map(|(file, caption)| format!("`{file}` ({caption})")).collect();
-        let _ = writeln!(text, "Plots that {ARCHIVE} has: {}.\n", names.join("; "));
     }
     for case in &results.cases {
         text += &table(results, case);
@@ -38,7 +30,11 @@ pub(super) fn page(results: &Results, drawn: &[(String, String)], shown: &Plots)
         text += &parts(results, case, "share/", "part", "% of samples");
         text += &parts(results, case, "calls/", "system call", "a MB");
     }
-    for (at, (file, caption)) in traces.iter().enumerate() {
+    let counting = results.runs.iter().filter(|run| run.counts);
+    let traces = counting.filter_map(|run| {
+        Some((run.trace.as_deref()?, format!("{}, {}, round {}", run.case, run.contender, run.round)))
+    });
+    for (at, (file, caption)) in traces.enumerate() {
         if at == 0 {
             text += "## Traces\n\n";
         }
@@ -221,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_row_has_median_range_and_ratio() {
-        let page = page(&results(&[("a", &[2.0, 2.0, 2.2]), ("b", &[1.0, 1.0, 1.1])]), &[], &Plots::All);
+        let page = page(&results(&[("a", &[2.0, 2.0, 2.2]), ("b", &[1.0, 1.0, 1.1])]), &[], None);
         assert!(page.contains("| contender | CPU s/GB | min–max | to a | MB/s |\n"), "{page}");
         assert!(page.contains("| b | 1.00 | 1.00–1.10 | 0.50 (0.50–0.50) | 100 |\n"), "{page}");
         assert!(!page.contains("No conclusion"), "{page}");
@@ -231,7 +227,7 @@ mod tests {
     fn a_disturbed_contender_has_no_ratio_and_is_named_with_the_reason() {
         let mut results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 2.0])]);
         results.runs[3].noise.stolen = 20.0;
-        let page = page(&results, &[], &Plots::All);
+        let page = page(&results, &[], None);
         assert!(page.contains("| b | 1.00 | 1.00–2.00 | ? | 100 |\n"), "{page}");
         assert!(page.contains("No conclusion: b beside a (2 of at least 3 rounds, 1 disturbed)."), "{page}");
     }
@@ -240,7 +236,7 @@ mod tests {
     fn a_void_run_is_told_with_its_reason() {
         let mut results = results(&[("a", &[2.0]), ("b", &[1.0])]);
         results.runs[1].void = Some("3 of 4 requests were answered".to_owned());
-        let page = page(&results, &[], &Plots::All);
+        let page = page(&results, &[], None);
         assert!(page.contains("| b | void |"), "{page}");
         assert!(page.contains("- void: b, large, round 1: 3 of 4 requests were answered\n"), "{page}");
     }
@@ -252,18 +248,18 @@ mod tests {
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 40.0);
         }
-        assert!(page(&results, &[], &Plots::All).contains("a (not saturated, in spite of"));
+        assert!(page(&results, &[], None).contains("a (not saturated, in spite of"));
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 95.0);
         }
-        assert!(!page(&results, &[], &Plots::All).contains("in spite of"));
+        assert!(!page(&results, &[], None).contains("in spite of"));
     }
 
     #[test]
     fn a_profile_is_a_table_with_the_greatest_part_first() {
         let mut results = results(&[("a", &[2.0])]);
         results.runs[0].figures.extend([("share/crypto".to_owned(), 30.0), ("share/sending".to_owned(), 50.0)]);
-        let page = page(&results, &[], &Plots::All);
+        let page = page(&results, &[], None);
         assert!(
             page.contains("| part, % of samples | a |\n|---|---:|\n| sending | 50.0 |\n| crypto | 30.0 |\n"),
             "{page}"
@@ -271,22 +267,23 @@ mod tests {
     }
 
     #[test]
-    fn plots_that_are_elsewhere_are_named() {
+    fn plots_traces_and_the_chart_of_standings_are_shown() {
         let drawn = ["a-1.svg", "a-2.svg"].map(|file| (file.to_owned(), format!("caption of {file}")));
-        let mut results = results(&[("a", &[2.0])]);
+        let mut results = results(&[("litequic", &[2.0; 3]), ("a", &[3.0; 3])]);
         results.runs[0].trace = Some("trace.svg".to_owned());
-        let all = page(&results, &drawn, &Plots::All);
-        assert!(all.contains("![caption of a-1.svg](a-1.svg)") && all.contains("## Traces\n\n![large, a, round 1]"));
-        let few = page(&results, &drawn, &Plots::Only(BTreeSet::from(["a-2.svg".to_owned()])));
-        assert!(few.contains("![caption of a-2.svg](a-2.svg)") && !few.contains("](a-1.svg)"), "{few}");
-        let named = "archive of results has: `a-1.svg` (caption of a-1.svg); `trace.svg` (large, a, round 1).";
-        assert!(few.contains(named) && !few.contains("## Traces"), "{few}");
+        let page = page(&results, &drawn, Some("a.svg"));
+        assert!(
+            page.contains("![caption of a-1.svg](a-1.svg)")
+                && page.contains("## Traces\n\n![large, litequic, round 1]")
+        );
+        assert!(page.contains("## Where litequic stands\n\n![peers](a.svg)\n"), "{page}");
+        assert!(page.contains("| large | 2.00 | 3.00 | 0.67 (0.67–0.67) first, a |"), "{page}");
     }
 
     #[test]
     fn a_quick_run_does_not_pass_for_a_measurement() {
         let mut results = results(&[("a", &[2.0])]);
         results.quick = true;
-        assert!(page(&results, &[], &Plots::All).contains("figures mean nothing"));
+        assert!(page(&results, &[], None).contains("figures mean nothing"));
     }
 }

@@ -2,6 +2,7 @@
 //! (`markdown`, `plot`), by the experiment itself or later by `litequic-lab report`.
 
 mod attacks;
+mod bars;
 mod carried;
 mod compare;
 mod envelopes;
@@ -21,7 +22,7 @@ pub(crate) use self::{
     figures::Per,
     memory::MemoryTrace,
     plot::distribution,
-    write::{against, earlier, join, keep, regenerate, save, save_memory, save_trace, save_views},
+    write::{against, earlier, join, keep, regenerate, save, save_memory, save_trace, save_views, summarize},
 };
 use crate::bench::{
     contender::Kind,
@@ -32,24 +33,7 @@ use crate::bench::{
 };
 use crate::link::Sample;
 use serde::{Deserialize, Serialize, Serializer};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Plots that are written beside a page and shown on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Plots {
-    All,
-    /// Plots in the files of these names; the page names the others.
-    Only(BTreeSet<String>),
-}
-
-impl Plots {
-    fn has(&self, file: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(files) => files.contains(file),
-        }
-    }
-}
+use std::collections::BTreeMap;
 
 /// An experiment's results.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{MemoryTrace, Plots, Results, Run, compare, markdown, overview, plot, strip, trace};
+use super::{MemoryTrace, Results, Run, compare, markdown, overview, plot, strip, trace};
 use crate::link::Trace;
 use anyhow::{Context as _, Result, bail};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -17,41 +18,42 @@ pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
     if unfinished.exists() {
         fs::remove_file(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
     }
-    page_of(results, folder, &Plots::All).map(|(page, _)| page)
+    page_of(results, folder)
 }
 
-/// Writes an experiment's page and those of its plots that are shown; the page's path, and the files and captions of
-/// all plots.
-fn page_of(results: &Results, folder: &Path, shown: &Plots) -> Result<(PathBuf, Vec<(String, String)>)> {
-    let plots = draw(results, folder, shown)?;
-    let page = write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots, shown))?;
-    Ok((page, plots))
-}
-
-/// Writes the chart of the first screen, where there is one; its file.
-fn chart(results: &Results, folder: &Path, shown: &Plots) -> Result<Option<String>> {
-    let name = format!("{}.svg", results.experiment);
-    match strip::strip(&overview::first_screen(results)) {
-        Some(svg) if !results.quick => {
-            if shown.has(&name) {
-                write(folder, &name, &svg)?;
-            }
-            Ok(Some(name))
-        }
-        // Nothing is better or worse: what it describes.
-        _ => Ok(None),
+/// Writes an experiment's page and its plots; the page's path.
+fn page_of(results: &Results, folder: &Path) -> Result<PathBuf> {
+    let mut drawn = Vec::new();
+    for (name, caption, svg) in plots_of(results)? {
+        write(folder, &name, &svg)?;
+        drawn.push((name, caption));
     }
+    let chart = strip_of(results);
+    if let Some((name, svg)) = &chart {
+        write(folder, name, svg)?;
+    }
+    let chart = chart.map(|(name, _)| name);
+    write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &drawn, chart.as_deref()))
+}
+
+/// The chart of where litequic stands, unless nothing is better or worse.
+fn strip_of(results: &Results) -> Option<(String, String)> {
+    let svg = strip::strip(&overview::first_screen(results)).filter(|_| !results.quick)?;
+    Some((format!("{}.svg", results.experiment), svg))
+}
+
+/// An experiment's plots: file, caption, SVG.
+fn plots_of(results: &Results) -> Result<Vec<(String, String, String)>> {
+    let named = |(at, (caption, svg)): (usize, (String, String))| {
+        (format!("{}-{}.svg", results.experiment, at + 1), caption, svg)
+    };
+    Ok(plot::plots(results)?.into_iter().enumerate().map(named).collect())
 }
 
 /// Makes the page and the plots of each of these files anew, in `folder`; the pages' paths.
-pub(crate) fn regenerate(files: &[PathBuf], folder: &Path, shown: &Plots) -> Result<Vec<PathBuf>> {
+pub(crate) fn regenerate(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let one = |file: &PathBuf| {
-        let results = of_file(file)?;
-        chart(&results, folder, shown)?;
-        page_of(&results, folder, shown).map(|(page, _)| page)
-    };
-    files.iter().map(one).collect()
+    files.iter().map(|file| page_of(&of_file(file)?, folder)).collect()
 }
 
 /// Writes down what is finished of an experiment that is not; [`save`] removes it.
@@ -124,15 +126,39 @@ fn unfinished(experiment: &str, folder: &Path) -> PathBuf {
 }
 
 /// Makes one page, `README.md`, of all results in the folder `from`, and their own pages anew, in `folder`; its path.
-pub(crate) fn join(from: &Path, folder: &Path, shown: &Plots) -> Result<PathBuf> {
+pub(crate) fn join(from: &Path, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut all = Vec::new();
-    for results in read(from)? {
-        let (_, plots) = page_of(&results, folder, shown)?;
-        let chart = chart(&results, folder, shown)?.or_else(|| plots.into_iter().next().map(|(file, _)| file));
-        all.push((results, chart));
+    let all = read(from)?;
+    for results in &all {
+        page_of(results, folder)?;
     }
-    write(folder, "README.md", &overview::page(&all, shown))
+    for (name, chart) in overview::charts(&all) {
+        write(folder, &name, &chart.svg())?;
+    }
+    write(folder, "README.md", &overview::page(&all, None))
+}
+
+/// Makes that page alone in `folder`, and beside it these of its charts, of the experiments' plots and of the plots of
+/// runs, which lie in `from`; its path.
+pub(crate) fn summarize(from: &Path, folder: &Path, plots: &BTreeSet<String>) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let all = read(from)?;
+    let mut known: BTreeMap<String, String> =
+        overview::charts(&all).into_iter().map(|(name, chart)| (name, chart.svg())).collect();
+    for results in &all {
+        known.extend(strip_of(results));
+        known.extend(plots_of(results)?.into_iter().map(|(name, _, svg)| (name, svg)));
+    }
+    for name in plots {
+        let svg = match known.remove(name) {
+            Some(svg) => svg,
+            None => {
+                fs::read_to_string(from.join(name)).with_context(|| format!("{name} is no plot of these results"))?
+            }
+        };
+        write(folder, name, &svg)?;
+    }
+    write(folder, "README.md", &overview::page(&all, Some(plots)))
 }
 
 /// A page on what two folders' results have in common.
@@ -158,19 +184,6 @@ fn of_file(file: &Path) -> Result<Results> {
     serde_json::from_str(&text).with_context(|| format!("{}: no results of the lab", file.display()))
 }
 
-/// Writes those of an experiment's plots that are shown; the files and captions of all.
-fn draw(results: &Results, folder: &Path, shown: &Plots) -> Result<Vec<(String, String)>> {
-    let mut drawn = Vec::new();
-    for (at, (caption, svg)) in plot::plots(results)?.into_iter().enumerate() {
-        let name = format!("{}-{}.svg", results.experiment, at + 1);
-        if shown.has(&name) {
-            write(folder, &name, svg.trim_end())?;
-        }
-        drawn.push((name, caption));
-    }
-    Ok(drawn)
-}
-
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = folder.join(name);
     fs::write(&path, format!("{}\n", text.trim_end())).with_context(|| format!("cannot write {}", path.display()))?;
@@ -181,7 +194,6 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
 mod tests {
     use super::super::tests::results;
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn what_was_saved_is_joined_into_one_page() {
@@ -190,11 +202,27 @@ mod tests {
         save(&one, folder.path()).unwrap();
         one.experiment = "floor".to_owned();
         save(&one, folder.path()).unwrap();
-        let page = fs::read_to_string(join(folder.path(), folder.path(), &Plots::All).unwrap()).unwrap();
-        for wanted in ["**[floor](#floor)**", "\n### peers\n", "](peers-1.svg)"] {
+        let page = fs::read_to_string(join(folder.path(), folder.path()).unwrap()).unwrap();
+        for wanted in ["\n## floor\n", "\n## peers\n", "](peers.md)"] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
         assert!(folder.path().join("peers-1.svg").exists());
+    }
+
+    #[test]
+    fn a_summary_is_one_page_and_the_plots_that_are_named() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        save(&results(&[("a", &[2.0])]), from.path()).unwrap();
+        fs::write(from.path().join("memory.svg"), "<svg/>").unwrap();
+        let plots = ["peers-1.svg", "memory.svg"].map(str::to_owned).into();
+        summarize(from.path(), to.path(), &plots).unwrap();
+        let mut names: Vec<_> = fs::read_dir(to.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["README.md", "memory.svg", "peers-1.svg"]);
+        let same = |name| fs::read(from.path().join(name)).unwrap() == fs::read(to.path().join(name)).unwrap();
+        assert!(same("peers-1.svg"));
+        let error = summarize(from.path(), to.path(), &BTreeSet::from(["other.svg".to_owned()])).unwrap_err();
+        assert_eq!(error.to_string(), "other.svg is no plot of these results");
     }
 
     #[test]
@@ -236,23 +264,16 @@ mod tests {
     fn a_page_and_its_plots_are_made_anew_byte_by_byte() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/results");
         let folder = tempfile::tempdir().unwrap();
-        regenerate(&[fixtures.join("ladder.json")], folder.path(), &Plots::All).unwrap();
+        regenerate(&[fixtures.join("ladder.json")], folder.path()).unwrap();
         for name in ["ladder.md", "ladder.svg", "ladder-1.svg"] {
             let [then, now] = [fixtures.as_path(), folder.path()].map(|place| fs::read(place.join(name)).unwrap());
             assert!(then == now, "{name} is another");
         }
-        // As docs/results has it: with no plot beside it.
-        let bare = tempfile::tempdir().unwrap();
-        regenerate(&[fixtures.join("ladder.json")], bare.path(), &Plots::Only(BTreeSet::new())).unwrap();
-        let names: Vec<_> = fs::read_dir(bare.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["ladder.md"]);
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/ladder.md");
-        assert_eq!(fs::read_to_string(bare.path().join("ladder.md")).unwrap(), fs::read_to_string(kept).unwrap());
     }
 
     #[test]
     fn a_folder_without_results_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(join(folder.path(), folder.path(), &Plots::All).unwrap_err().to_string().contains("has no results"));
+        assert!(join(folder.path(), folder.path()).unwrap_err().to_string().contains("has no results"));
     }
 }

@@ -1,7 +1,7 @@
 //! What `check`, `run` and a reload find out about `[[acme]]` without any network: folders, roots, keys, the command,
 //! and what keeps a CA from validating.
 
-use super::issued::has_file_certificate;
+use super::acme_certificates::has_file_certificate;
 use litequic_acme as acme;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost, Config, FaultCollector};
 use litequic_tls::{self as tls, CertificateStore, ServerTrust};

@@ -1,7 +1,7 @@
 //! Obtains and renews the certificates of `[[acme]]`, and answers for other processes that do.
 
+use super::acme_certificates::{parse_issued_certificate, tables_to_obtain};
 use super::active_state::ActiveState;
-use super::issued::{parse_issued_certificate, tables_to_obtain};
 use litequic_acme::{AcmeClient, AcmeHooks};
 use litequic_config::{Acme, AcmeHost};
 use litequic_tls::{self as tls, ServerTrust};

@@ -1,11 +1,11 @@
 //! What is in force, as workers see it. Reloads, orders of the operator and certificates that were obtained replace it.
 
+use super::acme_certificates::{IssuedCertificates, SharedAcme as Acme};
 use super::denial::Denial;
 use super::descriptors::SharedDescriptors;
-use super::issued::{IssuedCertificates, SharedAcme as Acme};
+use super::http3_switch::Http3Switch;
 use super::last_reload::LastReload;
 use super::metrics::ProcessMetrics;
-use super::switch::Http3Switch;
 use arc_swap::ArcSwap;
 use litequic_config as config;
 use litequic_proxy::Routing;

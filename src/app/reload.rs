@@ -5,22 +5,21 @@
 //! certificates and error pages are renewed by the one in force.
 
 use super::{
+    acme_certificates::{IssuedCertificates, SharedAcme as Acme},
     active_state::ActiveState,
     collector_tls,
+    config_files::{self, LoadedConfig, reloadable_files},
     denial::Denial,
     descriptors::SharedDescriptors,
-    files::{self, LoadedConfig, reloadable_files},
+    file_watcher::FileWatcher,
     handover::InheritedState,
-    issued::{IssuedCertificates, SharedAcme as Acme},
+    http3_switch::Http3Switch,
     last_reload::{LastChange, ReloadTrigger},
     metrics::ProcessMetrics,
     origin_tls,
     renewal::Renewal,
     running::RunningProcess,
-    service,
-    switch::Http3Switch,
-    users,
-    watch::FileWatcher,
+    service, users,
 };
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
@@ -420,7 +419,7 @@ impl ConfigOrigin {
         };
         files.extend(draft.config.iter().flat_map(reloadable_files));
         let lines = |ConfigFaults(faults)| faults.iter().map(ToString::to_string).collect();
-        LoadOutcome { outcome: files::load_files(draft).map_err(lines), files }
+        LoadOutcome { outcome: config_files::load_files(draft).map_err(lines), files }
     }
 }
 

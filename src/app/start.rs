@@ -1,27 +1,26 @@
 //! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
+    acme_certificates::{IssuedCertificates, SharedAcme as Acme},
     active_state::ActiveState,
+    admin_hooks,
     admin_socket::BoundAdminSocket,
-    bounds,
-    clients::WorkerClientControl,
-    collector_tls,
+    client_control::WorkerClientControl,
+    collector_tls, config_files,
     descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
-    files,
     handover::{InheritedState, Predecessor, take_over},
-    inside,
-    issued::{IssuedCertificates, SharedAcme as Acme},
+    log_limits,
     mailbox::{Mailbox, WorkerRequestSender},
-    memory,
+    memory_watch,
     metrics::ProcessMetrics,
-    options::StartOptions,
     origin_tls,
     reload::ActiveStateParts,
     running::RunningProcess,
     service,
     sockets::ProcessSockets,
     start_error::StartError,
+    start_options::StartOptions,
     users,
     worker::{self, Worker},
 };
@@ -134,7 +133,7 @@ impl<'c> PreparedStart<'c> {
         // The https port that redirects lead to.
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
-        let token = files::read_token(self.config)?;
+        let token = config_files::read_token(self.config)?;
         let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process_id);
         let default = &self.options.admin_socket;
         let socket = BoundAdminSocket::bind_configured(&self.config.admin.socket, default, predecessor).await?;
@@ -230,9 +229,9 @@ impl BoundStart<'_> {
         tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch_phase()));
         spawn_acme(&in_force, &lifecycle, handover.wait_for_handover(), &mut tasks);
         if options.memory.is_none() {
-            tasks.spawn(memory::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
+            tasks.spawn(memory_watch::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
         }
-        bounds::log_limits_in_force(config, &in_force.shared.plan_for(config));
+        log_limits::log_limits_in_force(config, &in_force.shared.plan_for(config));
         if let Some(server_id) = &config.listen.server_id {
             let (id, layout) = (server_id.hex_digits(), server_id.describe_layout());
             tracing::info!(server_id = id, layout, "connection IDs name this server, for load balancers");
@@ -336,11 +335,11 @@ impl BoundStart<'_> {
             metrics_text: admin::CachedMetrics::default(),
             lifecycle: self.lifecycle.clone(),
             heartbeats: self.heartbeats.clone(),
-            readiness: admin::Readiness::new(Some(inside::build_origin_probe(in_force))),
+            readiness: admin::Readiness::new(Some(admin_hooks::build_origin_probe(in_force))),
             reload: options.reload.take(),
             token: self.token.take(),
             names: config.admin.names.clone(),
-            hooks: Some(inside::build_admin_hooks(in_force, &self.addresses.udp)),
+            hooks: Some(admin_hooks::build_admin_hooks(in_force, &self.addresses.udp)),
             clients: Some(Arc::new(WorkerClientControl::new(
                 mem::take(&mut self.requests),
                 Arc::clone(metrics),

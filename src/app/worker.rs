@@ -1,7 +1,7 @@
 //! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::draining::OldestClient;
-use super::idle::{self, IdleTracker};
+use super::idle_memory::{self, IdleTracker};
 use super::mailbox::Mailbox;
 use super::metrics::{TurnMetrics, WorkerMetrics};
 use super::start_error::StartError;
@@ -418,7 +418,7 @@ impl WorkerTick<'_> {
                 continue;
             }
             if idle.observe_busy_time(Handle::current().metrics().worker_total_busy_duration(0)) {
-                idle::return_freed_memory();
+                idle_memory::return_freed_memory();
             }
             let now = heartbeat.ended_waits();
             let is_quiet = turns.replace(now).is_some_and(|before| now.wrapping_sub(before) <= MAX_IDLE_TURNS);
@@ -462,7 +462,7 @@ impl MemoryRelease {
         if self.ended || self.rounds >= MAX_ROUNDS {
             // What it brings is read before another one ends.
             *self = Self::default();
-            idle::return_freed_memory();
+            idle_memory::return_freed_memory();
             return;
         }
         let idle = holders.end_idle_connections(Instant::now());

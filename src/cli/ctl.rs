@@ -1,18 +1,19 @@
 //! `litequic ctl`: sends a request to the admin socket or the `admin.listen` of a running litequic; those that
 //! `admin.probes` answers may go there as well.
 
+mod admin_address;
 mod certificates;
 mod clients;
 mod denied;
 mod exchange;
 mod failure;
-mod place;
+mod local_time;
 mod qlog;
 mod status;
-mod times;
 
 use super::exit::{Exit, exit_with_error, print_stdout};
 use super::run::control_runtime;
+use admin_address::{AdminAddress, AdminConnection, FoundAdmin};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
@@ -23,7 +24,6 @@ use litequic_admin::{
     Status, Token,
 };
 use litequic_telemetry::clients::{ListOrder, ListQuery, MAX_LIMIT, Selection, Selector};
-use place::{AdminAddress, AdminConnection, FoundAdmin};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
@@ -337,7 +337,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
     runtime.block_on(async {
         let found = match arguments.admin {
             Some(place) => FoundAdmin { place, missed: Vec::new() },
-            None => match place::find_admin(admin::default_socket_paths(|name| env::var_os(name))).await {
+            None => match admin_address::find_admin(admin::default_socket_paths(|name| env::var_os(name))).await {
                 Ok(found) => found,
                 Err(failure) => return failure.print_and_exit(),
             },
@@ -382,7 +382,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
         }
         match fetch_body(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) if what == CtlCommand::Reload && io::stdout().is_terminal() => {
-                print_stdout(times::with_local_time(&body).as_bytes())
+                print_stdout(local_time::with_local_time(&body).as_bytes())
             }
             Ok(body) => print_stdout(&body),
             Err(failure) => failure.print_and_exit(),
@@ -520,7 +520,7 @@ async fn older_version(
         _ => Some(fetch_answer(found, CtlCommand::Status, None, token).await?),
     };
     let status = status.as_ref().unwrap_or(answer);
-    status::status_version(&status.body).ok_or_else(|| place::not_litequic_failure(&found.place, &found.missed))
+    status::status_version(&status.body).ok_or_else(|| admin_address::not_litequic_failure(&found.place, &found.missed))
 }
 
 /// The answer of a litequic, or of a program that does not name itself.

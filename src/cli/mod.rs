@@ -2,7 +2,6 @@
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 mod advice;
-mod again;
 pub mod check;
 mod command_line;
 pub mod completions;
@@ -16,6 +15,7 @@ pub mod manual;
 mod panic;
 pub mod password;
 pub mod probe;
+mod reexec;
 pub mod reference;
 pub mod run;
 pub mod schema;

@@ -1,9 +1,9 @@
 //! `litequic run`: serves until it is stopped.
 
 use super::advice::{AdvisedCommand, with_advice};
-use super::again::Reexec;
 use super::confinement::{forbid_core_dumps, log_confinement};
 use super::exit::{Exit, exit_with_error, exit_with_faults};
+use super::reexec::Reexec;
 use super::user::user_name;
 use crate::app::{
     self, InheritedSockets, RunningProcess, StartError, StartOptions,

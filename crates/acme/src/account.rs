@@ -1,8 +1,8 @@
 //! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
 
+use super::ca_client::CaClient;
 use super::failure::{OrderFailure, nonce, run_blocking};
 use super::folder::{AcmeFolder, LockError};
-use super::http::CaClient;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use instant_acme::{Account, AccountBuilder, ExternalAccountKey, Key, NewAccount};

@@ -1,7 +1,7 @@
 //! Why there is no certificate: an error of the CA, of the folder or of litequic, in words. Each step at the CA is
 //! called again if its nonce was bad.
 
-use super::{folder::AcmeFolder, http::CaClient, plan::bounded_line};
+use super::{ca_client::CaClient, folder::AcmeFolder, plan::bounded_line};
 use instant_acme::{Error, Problem};
 use std::io;
 use tokio::task::spawn_blocking;

@@ -11,21 +11,21 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod answers;
-mod board;
+mod acme_client;
+mod ca_client;
+mod challenge_responses;
 mod dns;
 mod failure;
 mod folder;
-mod http;
-mod manager;
+mod host_table;
 mod metrics;
 mod order;
 mod plan;
-mod stored;
+mod stored_certificates;
 
-pub use answers::{ChallengeCertificate, ChallengeResponses};
-pub use board::{AcmeHostEntry, AcmeHostTable, CertificateState};
-pub use manager::{AcmeClient, AcmeHooks, DirectoryTls, ServeCertificate};
+pub use acme_client::{AcmeClient, AcmeHooks, DirectoryTls, ServeCertificate};
+pub use challenge_responses::{ChallengeCertificate, ChallengeResponses};
+pub use host_table::{AcmeHostEntry, AcmeHostTable, CertificateState};
 pub use metrics::AcmeMetrics;
 pub use plan::Validity;
-pub use stored::{check_eab_file, is_folder_exposed, read_stored_certificates, report_stored_state};
+pub use stored_certificates::{check_eab_file, is_folder_exposed, read_stored_certificates, report_stored_state};

@@ -1,10 +1,10 @@
 //! An order at the CA, from its beginning, or where an earlier process left it, to the certificate (RFC 8555 §7.4).
 
-use super::answers::{ChallengeResponses, ProvisionedResponse};
+use super::ca_client::CaClient;
+use super::challenge_responses::{ChallengeResponses, ProvisionedResponse};
 use super::dns::{self, DnsAction};
 use super::failure::{OrderFailure, describe_problem, nonce, run_blocking, short_problem_type};
 use super::folder::AcmeFolder;
-use super::http::CaClient;
 use super::metrics::AcmeMetrics;
 use super::plan::{HostPlan, StoredOrder, bounded_line};
 use instant_acme::{

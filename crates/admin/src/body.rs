@@ -1,6 +1,6 @@
 //! The body of an admin answer: whole, or lines of a log as they come.
 
-use super::{places::ConnectionActivity, qlog::QlogLines};
+use super::{connection_slots::ConnectionActivity, qlog::QlogLines};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::{

@@ -31,29 +31,31 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 
-mod answer;
+mod admin_response;
 mod body;
+mod cached_metrics;
 mod clients;
+mod connection_slots;
+mod default_socket;
 mod denial;
 mod maintenance;
 mod mechanisms;
 mod metrics;
 mod objects;
 mod page;
-mod places;
+mod problems;
 mod qlog;
 mod query;
 mod readiness;
-mod scrape;
 mod server;
-mod socket;
 mod state;
 mod status;
-mod status_answer;
+mod status_response;
 mod token;
-mod verdict;
 
+pub use cached_metrics::CachedMetrics;
 pub use clients::{ClientControl, ClientList, ClientStatus, CloseOrder, WorkersReply, format_list_query};
+pub use default_socket::{DefaultSocket, default_socket_paths};
 pub use denial::{DeniedList, DeniedStatus, DenyOrder, parse_client_network};
 pub use maintenance::{MaintenanceOrder, SwitchMaintenance};
 pub use mechanisms::{MechanismWork, mechanism_rows};
@@ -61,9 +63,7 @@ pub use metrics::AdminMetrics;
 pub use objects::{Nullable, Samples};
 pub use qlog::{QlogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
-pub use scrape::CachedMetrics;
 pub use server::{AdminLimits, AdminServer};
-pub use socket::{DefaultSocket, default_socket_paths};
 pub use state::{
     AdminHooks, AdminState, OrderRenewal, ReadStatus, ReloadRequest, SERVER_FIELD, Surface, TOKEN_REFUSED,
     UNCHANGED_PREFIX, WORKER_DEADLINE,

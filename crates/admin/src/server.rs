@@ -1,16 +1,16 @@
 //! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
 //! stops.
 
-use super::answer::answer_admin_request;
+use super::admin_response::answer_admin_request;
 use super::body::StreamedResponse;
-use super::places::{ConnectionActivity, ConnectionSlots};
+use super::connection_slots::{ConnectionActivity, ConnectionSlots};
 use super::qlog::QlogOrder;
 use super::state::{AdminState, Surface};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
-    rate::TokenBucket,
+    token_bucket::TokenBucket,
 };
 use litequic_telemetry::Counter;
 use std::{

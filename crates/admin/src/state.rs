@@ -1,8 +1,8 @@
 //! What the answers are made of, and what the rest of the process gives to them.
 
 use super::{
-    clients::ClientControl, maintenance::SwitchMaintenance, metrics::AdminMetrics, readiness::Readiness,
-    scrape::CachedMetrics, status::Status, token::Token,
+    cached_metrics::CachedMetrics, clients::ClientControl, maintenance::SwitchMaintenance, metrics::AdminMetrics,
+    readiness::Readiness, status::Status, token::Token,
 };
 use litequic_base::lifecycle::Lifecycle;
 use litequic_telemetry::{ControlMetrics, Heartbeat, MetricsRegistry};

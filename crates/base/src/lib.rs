@@ -9,6 +9,6 @@ pub mod half_sip_hash;
 pub mod lifecycle;
 pub mod log_writer;
 pub mod network;
-pub mod number;
-pub mod rate;
+pub mod relaxed_cell;
 pub mod timers;
+pub mod token_bucket;

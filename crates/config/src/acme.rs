@@ -1,12 +1,12 @@
 //! `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::listen::Listen;
-use crate::reading::names::{host_pattern_kind, path_kind};
+use crate::reading::name_kinds::{host_pattern_kind, path_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
 };
-use crate::reading::values::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
+use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
 use serde_json::json;
 use std::{

@@ -1,10 +1,10 @@
 //! `[admin]`: the administration interface.
 
 use super::listen::Listen;
-use crate::reading::names::{address_kind, admin_host_kind, path_kind};
+use crate::reading::name_kinds::{address_kind, admin_host_kind, path_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, file_key, keys, list_key, optional_key};
-use crate::reading::values::{ValueKind, boolean_kind, text_kind};
+use crate::reading::value_kinds::{ValueKind, boolean_kind, text_kind};
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},

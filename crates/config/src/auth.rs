@@ -2,11 +2,11 @@
 
 use super::origin::request_target_kind;
 use super::rules::request_field_fault;
-use crate::reading::names::origin_name_kind;
+use crate::reading::name_kinds::origin_name_kind;
 use crate::reading::rule_readers::{parse_rule_field, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, keys, list_key, required_key};
-use crate::reading::values::{ValueKind, text_kind};
+use crate::reading::value_kinds::{ValueKind, text_kind};
 use http::HeaderName;
 
 /// Fields of the names that litequic reserves for itself by which servers that decide name the user.

@@ -1,10 +1,10 @@
 //! `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of clients.
 
 use crate::reading::{
-    names::path_kind,
+    name_kinds::path_kind,
     section::ConfigSection,
     table::{KeyTable as _, derived_default, file_key, keys, required_file_key},
-    values::{boolean_kind, one_of},
+    value_kinds::{boolean_kind, one_of},
 };
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! The configuration of a process as a whole.
 
-use super::access::AccessLog;
+use super::access_log::AccessLog;
 use super::acme::Acme;
 use super::admin::Admin;
 use super::certificates::{CertificateFiles, ClientCertificates};

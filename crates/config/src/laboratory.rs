@@ -4,7 +4,7 @@
 use super::limits::{Limits, Sources};
 use super::origin::OriginConfig;
 use crate::reading::table::{keys, optional_key};
-use crate::reading::values::{COUNT_RANGE, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
+use crate::reading::value_kinds::{COUNT_RANGE, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// More is better left to the client, which can wait.

@@ -8,25 +8,25 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 
-mod access;
+mod access_log;
 mod acme;
 mod admin;
 mod auth;
 mod certificates;
 mod config;
 mod document;
+mod fixed_response;
 mod laboratory;
 mod limits;
 mod listen;
 mod log;
-mod matching;
+mod match_conditions;
 mod origin;
 mod rate_limit;
 mod reading;
 mod redirect;
 mod reload;
-mod reserved;
-mod respond;
+mod reserved_fields;
 mod route;
 mod rules;
 mod server_id;
@@ -34,7 +34,7 @@ mod timeouts;
 mod traces;
 mod transport;
 
-pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
+pub use access_log::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use auth::Auth;
@@ -44,11 +44,12 @@ pub use document::{
     ConfigChange, FaultCollector, ParsedConfig, find_ambiguous_routes, json_schema, limit_metric, load_config,
     parse_config, reference_page, restart_keys,
 };
+pub use fixed_response::{FixedBody, FixedResponse};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, WorkerCount};
 pub use log::{LogConfig, LogFormat, LogSeverity};
-pub use matching::{MatchConditions, Specificity, ValuePattern};
+pub use match_conditions::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{
     AmbiguousFields, Balance, CheckIdle, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginServer,
     OriginTls, PathReading, StatusRange, StatusRangeError, Sticky, StickyBy, TlsVersion,
@@ -57,8 +58,7 @@ pub use rate_limit::{RateLimit, RateLimitBy};
 pub use reading::{ConfigFault, ConfigFaults, ConfigWarning, Network, find_foreign_variable, parse_listen_address};
 pub use redirect::Redirect;
 pub use reload::{OnChange, ReloadConfig};
-pub use reserved::{ReservedField, ReservedFields};
-pub use respond::{FixedBody, FixedResponse};
+pub use reserved_fields::{ReservedField, ReservedFields};
 pub use route::{RouteConfig, RouteTarget};
 pub use rules::{
     ErrorPages, ErrorStatuses, HeaderRules, RouteTimeouts, Template, TemplatePart, Variable, body_media_type,

@@ -1,10 +1,10 @@
 //! `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it is
 //! reached (`litequic_limit_reached_total`).
 
-use crate::reading::names::{MAX_NETWORKS, network_kind};
+use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, fixed_value, keys, list_key};
-use crate::reading::values::{
+use crate::reading::value_kinds::{
     BODY_BYTES_RANGE, COUNT_OR_ZERO_RANGE, COUNT_RANGE, GIB, KIB, MIB, RawValue, ValueKind, boolean_kind, number_kind,
     or_none, size_kind,
 };

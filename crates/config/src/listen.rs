@@ -2,10 +2,12 @@
 
 use super::origin::TlsVersion;
 use super::server_id::{ServerId, ServerIdReader};
-use crate::reading::names::{MAX_NETWORKS, address_kind, network_kind, path_kind, replica_kind};
+use crate::reading::name_kinds::{MAX_NETWORKS, address_kind, network_kind, path_kind, replica_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
-use crate::reading::values::{DAY, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, port_kind};
+use crate::reading::value_kinds::{
+    DAY, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, port_kind,
+};
 use litequic_base::network::Network;
 use serde_json::json;
 use std::{

@@ -1,6 +1,6 @@
 //! `[log]`: the log.
 
-use crate::reading::{table::keys, values::one_of};
+use crate::reading::{table::keys, value_kinds::one_of};
 
 keys! {
     /// The log.

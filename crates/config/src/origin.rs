@@ -1,9 +1,9 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
-use super::access::{Fraction, fraction_kind};
-use super::reserved::{ReservedFields, reserved_fields_key};
+use super::access_log::{Fraction, fraction_kind};
+use super::reserved_fields::{ReservedFields, reserved_fields_key};
 use crate::reading::changes::Changes;
-use crate::reading::names::{
+use crate::reading::name_kinds::{
     IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, authority_kind, cookie_name_kind, field_name_kind, parse_host,
     parse_port, path_kind, split_port,
 };
@@ -11,7 +11,7 @@ use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyReader, KeyTable, custom_key, file_key, fixed_value, keys, list_key, optional_key, required_key,
 };
-use crate::reading::values::{
+use crate::reading::value_kinds::{
     COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind,
     number_kind, one_of, or_derived, or_none, text_kind,
 };

@@ -3,7 +3,7 @@
 use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, derived_default, keys, required_key};
-use crate::reading::values::{COUNT_RANGE, DAY, duration_kind, number_kind, one_of};
+use crate::reading::value_kinds::{COUNT_RANGE, DAY, duration_kind, number_kind, one_of};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Below a millisecond a timer has no resolution; a day's share is a quota already.

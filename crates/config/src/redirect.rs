@@ -1,11 +1,11 @@
 //! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
 
 use super::rules::{Template, Variable};
-use crate::reading::names::{authority_kind, parse_host};
+use crate::reading::name_kinds::{authority_kind, parse_host};
 use crate::reading::rule_readers::{parse_rule_template, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, keys, required_key};
-use crate::reading::values::{RawValue, ValueError, ValueKind, text_kind};
+use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, text_kind};
 use http::StatusCode;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! `[reload]`: what a changed file does by itself.
 
-use crate::reading::{table::keys, values::one_of};
+use crate::reading::{table::keys, value_kinds::one_of};
 
 keys! {
     /// Reloads.

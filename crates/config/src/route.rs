@@ -2,14 +2,14 @@
 
 use super::auth::{Auth, format_auth, read_auth};
 use super::certificates::{EXPECTED_CA, VerifyMode};
-use super::matching::MatchConditions;
+use super::fixed_response::{FixedResponse, read_respond};
+use super::match_conditions::MatchConditions;
 use super::rate_limit::{RateLimit, format_rate_limit, read_rate_limit};
 use super::redirect::{Redirect, read_redirect};
-use super::respond::{FixedResponse, read_respond};
 use super::rules::{ErrorPages, HeaderRules, RouteTimeouts};
 use crate::reading::changes::Changes;
 use crate::reading::fault::{nearest_word, quote_line};
-use crate::reading::names::{
+use crate::reading::name_kinds::{
     MAX_NETWORKS, authority_kind, exact_path_kind, host_pattern_kind, network_kind, origin_name_kind, path_kind,
     path_prefix_kind, realm_kind, route_name_kind, upgrade_kind,
 };
@@ -18,7 +18,7 @@ use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyReader, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, optional_list_key, table_key,
 };
-use crate::reading::values::{BODY_BYTES_RANGE, boolean_kind, one_of, or_unlimited, size_kind};
+use crate::reading::value_kinds::{BODY_BYTES_RANGE, boolean_kind, one_of, or_unlimited, size_kind};
 use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},

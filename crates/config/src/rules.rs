@@ -1,7 +1,7 @@
 //! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
 use crate::reading::table::{keys, optional_key};
-use crate::reading::values::{TIMEOUT_RANGE, duration_kind, or_none};
+use crate::reading::value_kinds::{TIMEOUT_RANGE, duration_kind, or_none};
 use http::HeaderName;
 use std::{
     collections::BTreeMap,

@@ -2,10 +2,10 @@
 
 use crate::reading::{
     changes::Changes,
-    names::path_kind,
+    name_kinds::path_kind,
     section::ConfigSection,
     table::{KeyReader, KeyTable, derived_default, file_key, keys, optional_key},
-    values::{DAY, RawValue, ValueError, ValueKind, duration_kind, number_kind, text_kind},
+    value_kinds::{DAY, RawValue, ValueError, ValueKind, duration_kind, number_kind, text_kind},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{

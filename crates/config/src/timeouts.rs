@@ -3,7 +3,7 @@
 
 use crate::reading::{
     table::keys,
-    values::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
+    value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
 

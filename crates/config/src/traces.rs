@@ -1,11 +1,11 @@
 //! `[traces]`: spans of requests, and the collector that gets them.
 
-use super::access::Fraction;
+use super::access_log::Fraction;
 use super::rules::HeaderRules;
-use crate::reading::names::path_kind;
+use crate::reading::name_kinds::path_kind;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, file_key, keys, optional_key};
-use crate::reading::values::{
+use crate::reading::value_kinds::{
     COUNT_RANGE, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, text_kind,
 };
 use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};

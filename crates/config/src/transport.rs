@@ -3,7 +3,7 @@
 use crate::reading::{
     section::ConfigSection,
     table::{KeyTable as _, keys},
-    values::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
+    value_kinds::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
 };
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};

@@ -1,6 +1,6 @@
 //! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
 
-use super::{counter::ByteCounter, tunnel::Tunnel, whole::WholeBody};
+use super::{byte_counter::ByteCounter, tunnel::Tunnel, whole_body::WholeBody};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{

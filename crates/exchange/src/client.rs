@@ -1,6 +1,6 @@
 //! The client of a request, as its front end knows it.
 
-use super::{forwarded::LastForwarded, identity::TlsIdentity};
+use super::{forwarded_values::LastForwarded, tls_identity::TlsIdentity};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).

@@ -2,8 +2,8 @@
 
 use super::client::Client;
 use super::head::{Request, Response};
-use super::interim::InterimSender;
-use super::record::RequestRecord;
+use super::interim_channel::InterimSender;
+use super::request_record::RequestRecord;
 use http::Method;
 use std::{fmt, future::Future, rc::Rc};
 

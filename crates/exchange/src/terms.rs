@@ -1,6 +1,6 @@
 //! The limits of what begins now, by the configuration in force: a connection's or a request's, over each protocol.
 
-use super::patience::MinimumRate;
+use super::client_deadline::MinimumRate;
 use arc_swap::Cache;
 use litequic_config::{Config, Limits, LiveConfig, Timeouts};
 use std::{cell::RefCell, rc::Rc, sync::Arc};

@@ -3,7 +3,7 @@
 //! A front end that gets such a request adds an [`Upgrade`] to the request's head, and keeps the client's bytes.
 //! The handler that opens it answers 101 with a body that is a [`Tunnel`]; the front end joins both.
 
-use super::counter::ByteCounter;
+use super::byte_counter::ByteCounter;
 use litequic_base::timers;
 use std::{
     cell::Cell,

@@ -1,13 +1,13 @@
 //! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
 
 use super::{
-    error::{ErrorCode, to_application_error},
+    error_code::{ErrorCode, to_application_error},
     frame::{
         ControlFrame, ControlStream, FrameHeader, FrameType, MessagePart, MessageStream, PeerRole, settings::Settings,
     },
     message,
     qpack::{self, FieldLimits},
-    uni::{StreamType, UnidirectionalStreams},
+    stream_type::{StreamType, UnidirectionalStreams},
     varint,
 };
 use bytes::{Bytes, BytesMut};

@@ -1,14 +1,14 @@
 //! One HTTP/3 connection: accepts its streams, enforces its limits, and ends it with GOAWAY (RFC 9114 §5.2).
 
 use super::{
-    control,
-    error::{ErrorCode, to_application_error},
-    exchanges::ConnectionRequests,
+    connection_requests::ConnectionRequests,
+    error_code::{ErrorCode, to_application_error},
     frame::{encode_goaway, settings::Settings},
-    front::{ConnectionMemory, Http3Connection, Http3Worker, take_client},
-    phase::{Http3End, Http3Event, Http3Phase},
-    request,
-    uni::StreamType,
+    http3_phase::{Http3End, Http3Event, Http3Phase},
+    http3_worker::{ConnectionMemory, Http3Connection, Http3Worker, take_client},
+    request_stream,
+    stream_type::StreamType,
+    unidirectional_streams,
 };
 use bytes::{Bytes, BytesMut};
 use litequic_base::{
@@ -67,7 +67,7 @@ pub async fn serve_http3<H: Handler>(
     let front = &connection.worker;
 
     let (life, memory) = (&connection.lifecycle, &connection.memory);
-    let mut streams = ClientStreams::new(acceptor, &connection, &*windows, request::serve_request);
+    let mut streams = ClientStreams::new(acceptor, &connection, &*windows, request_stream::serve_request);
     let waker = streams.requests.connection_waker();
     let mut watch = front.watch.clone();
     let mut eviction = EvictionState::default();
@@ -241,7 +241,8 @@ impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
             match ready!(self.acceptor.poll_accept(cx)) {
                 Ok(Some(PeerStream::Bidirectional(stream))) => self.begin_request_stream(stream),
                 Ok(Some(PeerStream::Receive(stream))) => {
-                    self.unidirectional.spawn_local(control::serve_unidirectional(stream, Rc::clone(self.connection)));
+                    self.unidirectional
+                        .spawn_local(unidirectional_streams::serve_unidirectional(stream, Rc::clone(self.connection)));
                 }
                 Ok(None) | Err(_) => return Poll::Ready(()),
             }

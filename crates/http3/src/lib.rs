@@ -13,35 +13,35 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod error;
+pub mod error_code;
 pub mod frame;
-mod linger;
+mod lingering_streams;
 pub mod message;
 pub mod qpack;
-pub mod uni;
+pub mod stream_type;
 pub mod varint;
 
-mod alt_svc;
+mod alt_svc_renewal;
 mod connection;
-mod control;
-mod exchanges;
-mod front;
-mod life;
-mod metrics;
-mod outcome;
-mod pauses;
-mod phase;
-mod priorities;
-mod receive;
-mod request;
-mod response;
-mod send;
-mod send_error;
-mod tunnel;
+mod connection_requests;
+mod extended_connect;
+mod http3_lifecycle;
+mod http3_metrics;
+mod http3_phase;
+mod http3_priorities;
+mod http3_worker;
+mod paused_streams;
+mod request_outcome;
+mod request_receiver;
+mod request_stream;
+mod response_sender;
+mod response_writer;
+mod stream_send_error;
+mod unidirectional_streams;
 
 pub use connection::serve_http3;
-pub use error::ErrorCode;
+pub use error_code::ErrorCode;
 pub use frame::settings;
-pub use front::{ClientAddressFn, Http3Worker, QuicTransportFn};
-pub use metrics::Http3Metrics;
-pub use request::request_future_size;
+pub use http3_metrics::Http3Metrics;
+pub use http3_worker::{ClientAddressFn, Http3Worker, QuicTransportFn};
+pub use request_stream::request_future_size;

@@ -3,8 +3,8 @@
 use super::{
     epoll,
     feature::{self, FeatureRequest, Features},
+    socket_sender::SocketSender,
     sys::{Ring, SendBatch, UringError, UringErrorKind, max_completions},
-    transmit::SocketSender,
     uring,
 };
 use crate::{

@@ -7,8 +7,8 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
 mod backend;
-mod cut;
 pub mod datagram;
+mod datagram_splitter;
 mod descriptors;
 mod epoll;
 mod feature;
@@ -17,11 +17,11 @@ mod listener;
 mod metrics;
 mod probe;
 mod receive_errors;
-mod socket;
+mod socket_group;
+mod socket_sender;
 mod steering;
 mod sys;
 mod tcp_transport;
-mod transmit;
 mod uring;
 
 pub use backend::{Backend, OpenSocket, SocketOptions, SocketReceiver};
@@ -29,11 +29,11 @@ pub use descriptors::{receive_descriptors, send_descriptors};
 pub use listener::{ListenError, listen_group};
 pub use metrics::SocketMetrics;
 pub use probe::{AddressFamily, Feature, ProbeResult, probe_kernel};
-pub use socket::{BindError, SocketGroup};
+pub use socket_group::{BindError, SocketGroup};
+pub use socket_sender::SocketSender;
 pub use steering::{Generation, Steering, SteeringMask};
 pub use sys::thread_cpu_time;
 pub use tcp_transport::tcp_transport;
-pub use transmit::SocketSender;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::{
     feature,
-    socket::{RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES, request_buffers, try_steering},
+    socket_group::{RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES, request_buffers, try_steering},
     sys::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch},
     uring,
 };

@@ -8,7 +8,7 @@
 
 use crate::fairness::{ClientSource, EvictionOrder};
 use futures_util::task::AtomicWaker;
-use litequic_base::number::RelaxedCell;
+use litequic_base::relaxed_cell::RelaxedCell;
 use std::{
     cmp::Reverse,
     collections::HashMap,

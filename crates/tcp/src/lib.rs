@@ -11,36 +11,36 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 
-mod accept;
-mod alt_svc;
-mod answer;
-mod body;
-mod connection;
+mod acceptor;
+mod body_discard;
+mod connection_writes;
 mod first_records;
-mod frames;
-mod front;
-mod handshake;
 pub mod http1;
 pub mod http2;
-mod io;
-mod life;
-mod linger;
+mod http2_frames;
 mod listener;
-mod metrics;
-mod phase;
+mod listener_alt_svc;
 mod priorities;
 mod proxy_header;
 mod queue_limit;
-mod redirect;
+mod redirect_listener;
 mod refusal;
-mod request;
-mod share;
-mod tunnel;
-mod writes;
+mod request_answer;
+mod request_head;
+mod response_buffer;
+mod tcp_body;
+mod tcp_connection;
+mod tcp_lifecycle;
+mod tcp_metrics;
+mod tcp_phase;
+mod tcp_worker;
+mod tls_handshake;
+mod tunnel_handoff;
+mod write_timeout;
 
-pub use front::{DeferredValue, HandshakeConfig, TcpTransportFn, TcpWorker};
 pub use listener::{serve_plain, serve_tls};
-pub use metrics::TcpMetrics;
 pub use proxy_header::parse_proxy_header as proxy_header_addresses;
-pub use redirect::{HttpValidation, RedirectListener};
-pub use request::check_fields as check_http2_fields;
+pub use redirect_listener::{HttpValidation, RedirectListener};
+pub use request_head::check_fields as check_http2_fields;
+pub use tcp_metrics::TcpMetrics;
+pub use tcp_worker::{DeferredValue, HandshakeConfig, TcpTransportFn, TcpWorker};

@@ -1,15 +1,15 @@
 //! One listener of a worker: accepts connections until the drain, and waits for their end.
 
 use super::{
-    accept::{SpareAcceptor, is_out_of_descriptors},
-    alt_svc::ListenerAltSvc,
-    connection::TcpConnection,
-    front::{AdmittedConnection, HandshakeConfig, TcpWorker},
-    handshake::accept_tls,
+    acceptor::{SpareAcceptor, is_out_of_descriptors},
     http1, http2,
+    listener_alt_svc::ListenerAltSvc,
     proxy_header::read_connection_addresses,
+    tcp_connection::TcpConnection,
+    tcp_worker::{AdmittedConnection, HandshakeConfig, TcpWorker},
+    tls_handshake::accept_tls,
 };
-use crate::metrics::TcpMetrics;
+use crate::tcp_metrics::TcpMetrics;
 use litequic_base::lifecycle::{ProcessPhase, propagate_panic};
 use litequic_exchange::{Client, ClientTls, Handler, LastForwarded, Protocol, TlsIdentity};
 use litequic_telemetry::WakeCause;

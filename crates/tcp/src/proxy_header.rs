@@ -2,8 +2,8 @@
 //! which a balancer that forwards TLS describes a connection, before its first byte. Only listed peers may send it, and
 //! they must.
 
-use super::front::TcpWorker;
-use crate::metrics::TcpMetrics;
+use super::tcp_worker::TcpWorker;
+use crate::tcp_metrics::TcpMetrics;
 use litequic_base::timers;
 use litequic_exchange::to_canonical_address;
 use litequic_resources::connections::ConnectionEntry;

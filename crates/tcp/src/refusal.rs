@@ -1,6 +1,6 @@
 //! Why a request does not reach the handler, and the answer to its client.
 
-use crate::metrics::TcpMetrics;
+use crate::tcp_metrics::TcpMetrics;
 use http::StatusCode;
 use litequic_exchange::{Response, name, set_date};
 

@@ -1,6 +1,6 @@
 //! Numbers that one worker writes and the control thread reads.
 
-use litequic_base::number::RelaxedCell;
+use litequic_base::relaxed_cell::RelaxedCell;
 use std::{
     sync::{
         Arc,

@@ -11,29 +11,29 @@ pub mod clients;
 mod confinement;
 mod control;
 mod counter;
+mod counter_table;
 mod exemplar;
-mod export;
 mod group;
 mod heartbeat;
 pub mod log;
+mod metrics_registry;
 mod process;
 mod reference;
 mod requests;
-mod table;
 pub mod traces;
 mod wakes;
 
 pub use confinement::Confinement;
 pub use control::{CertificateExpiries, CertificateValidity, ConfigVersion, ControlMetrics};
 pub use counter::{Counter, Gauge, GaugeGuard, Histogram, SizeHistogram};
+pub use counter_table::{CounterKey, CounterTable, plain_label};
 pub use exemplar::{Exemplar, Exemplars};
-pub use export::{CONTENT_TYPE, MetricsRegistry};
 pub use group::{
     CLIENT_CERTIFICATES_REFUSED, DENIED, Family, Group, HANDSHAKE_GROUPS, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED,
     Labels, Measure, REQUESTS, Sample, SampleValue, TIMEOUTS,
 };
 pub use heartbeat::Heartbeat;
+pub use metrics_registry::{CONTENT_TYPE, MetricsRegistry};
 pub use process::ProcessFigures;
 pub use requests::RequestMetrics;
-pub use table::{CounterKey, CounterTable, plain_label};
 pub use wakes::{WakeCause, WakeMetrics, WakeTracker};

@@ -1,6 +1,6 @@
 //! The reference of all metrics, as Markdown: the metrics of a scrape, and the texts of the modules' tables.
 
-use super::{export::MetricsRegistry, process::ProcessFigures};
+use super::{metrics_registry::MetricsRegistry, process::ProcessFigures};
 use std::{collections::HashMap, fmt::Write as _};
 
 /// A placeholder for what comes with the configuration, or the program's version.

@@ -2,10 +2,10 @@
 //! checked once, and held by the certificate store until a reload.
 
 use super::certificate_error::{CertificateError, CertificateErrors};
+use super::certificate_warning::{CertificateWarning, asn1_to_system_time};
 use super::encoding::check_encoding;
 use super::revocation;
 use super::suites::tls13_provider;
-use super::warning::{CertificateWarning, asn1_to_system_time};
 use litequic_config::ClientCertificates;
 use rustls::{
     RootCertStore,

@@ -3,8 +3,8 @@
 
 use super::algorithm::KeyAlgorithm;
 use super::certificate_error::{CertificateError, CertificateErrors};
+use super::certificate_warning::{CertificateFacts, CertificateWarning, MIN_RSA_BITS, rsa_bits};
 use super::encoding::{check_encoding, has_encrypted_key};
-use super::warning::{CertificateFacts, CertificateWarning, MIN_RSA_BITS, rsa_bits};
 use litequic_config::CertificateFiles;
 use rustls::{
     pki_types::{

@@ -1,6 +1,6 @@
 //! Why the files of a certificate, or of certificate authorities, cannot be used.
 
-use super::warning::MIN_RSA_BITS;
+use super::certificate_warning::MIN_RSA_BITS;
 use rustls::pki_types::pem::{self};
 use std::{
     fmt, io,

@@ -3,7 +3,7 @@
 use super::certificate::LoadedCertificate;
 use super::certificate_error::CertificateErrors;
 use super::encoding::check_encoding;
-use super::presented::PresentedCertificate;
+use super::presented_certificate::PresentedCertificate;
 use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
 use rustls::{

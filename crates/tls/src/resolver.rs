@@ -399,7 +399,7 @@ impl ResolvesServerCert for AddressResolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SelfSigned, make_self_signed_with, make_self_signed};
+    use crate::{SelfSigned, make_self_signed, make_self_signed_with};
     use rcgen::{
         CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
         SignatureAlgorithm,

@@ -1,9 +1,9 @@
 //! The server's side of TLS for QUIC as a worker has it: what its sessions begin with.
 
 use super::client_certificates::CertificateRequester;
-use super::keys::{SecretLog, TrafficSecrets};
 use super::metrics::TlsMetrics;
 use super::resolver::CertificateResolver;
+use super::traffic_secrets::{SecretLog, TrafficSecrets};
 use litequic_exchange::CertificateRequest;
 use rustls::{
     ServerConfig,

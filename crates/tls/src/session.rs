@@ -2,10 +2,10 @@
 //! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
 
 use super::hello::{self, HelloName};
-use super::keys::{self, TrafficSecrets};
+use super::hello_rules::ClientHelloRules;
 use super::metrics::TlsMetrics;
-use super::rules::ClientHelloRules;
 use super::server_tls::ServerTls;
+use super::traffic_secrets::{self, TrafficSecrets};
 use bytes::Bytes;
 use litequic_exchange::{CertificateRequest, ClientCertificate, TlsIdentity};
 use rustls::{
@@ -316,7 +316,9 @@ fn announce_negotiated<C: Context<QuicTlsSession>>(
 }
 
 fn negotiated_suite(connection: &ServerConnection) -> CipherSuite {
-    connection.negotiated_cipher_suite().map_or(CipherSuite::Unknown, |suite| keys::to_s2n_suite(suite.suite()))
+    connection
+        .negotiated_cipher_suite()
+        .map_or(CipherSuite::Unknown, |suite| traffic_secrets::to_s2n_suite(suite.suite()))
 }
 
 impl tls::Session for QuicTlsSession {

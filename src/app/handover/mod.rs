@@ -19,16 +19,16 @@
 //! descriptor of a pipe whose other end only the old process holds: it reports when that process has ended, and its
 //! place in the groups is free.
 
-mod beginning;
-mod keeper;
+mod inherited_state;
 mod offer;
 mod predecessor;
 mod protocol;
+mod server;
 mod successor;
 mod takeover;
 
-pub(super) use beginning::InheritedState;
-pub(super) use keeper::HandoverListener;
+pub(super) use inherited_state::InheritedState;
 pub(super) use predecessor::Predecessor;
 pub(super) use protocol::HandoverError;
+pub(super) use server::HandoverListener;
 pub(super) use takeover::take_over;

@@ -1,9 +1,9 @@
 //! How a process begins to serve: its handover server for the process after it, and the moment from which packets
 //! and connections come to it.
 
-use super::beginning::InheritedState;
-use super::keeper::{HandoverListener, HandoverServer};
+use super::inherited_state::InheritedState;
 use super::predecessor::Predecessor;
+use super::server::{HandoverListener, HandoverServer};
 use crate::app::metrics::ProcessMetrics;
 use crate::app::sockets::ProcessSockets;
 use crate::app::start_error::StartError;

@@ -1,6 +1,6 @@
 //! Notifications to the service manager: sd_notify(3). Without `NOTIFY_SOCKET` none are sent.
 
-mod manager;
-mod notify;
+mod notifications;
+mod notify_socket;
 
-pub(super) use manager::{notify_main_process, notify_ready, notify_reloading, notify_stopping, run_watchdog};
+pub(super) use notifications::{notify_main_process, notify_ready, notify_reloading, notify_stopping, run_watchdog};

@@ -1,8 +1,8 @@
 //! A request to a running litequic and its whole answer, or why there is none.
 
 use super::{
+    admin_address::{self, AdminAddress, FoundAdmin},
     failure::CtlFailure,
-    place::{self, AdminAddress, FoundAdmin},
 };
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -52,7 +52,7 @@ impl NoAnswer {
         let place = &found.place;
         match self {
             Self::NotReached(error) => place.connect_failure(&error),
-            Self::NotLitequic => place::not_litequic_failure(place, &found.missed),
+            Self::NotLitequic => admin_address::not_litequic_failure(place, &found.missed),
             Self::Closed => CtlFailure::unavailable(place, "the connection was closed without an answer"),
             Self::Cut(error) => CtlFailure::unavailable(place, error),
         }

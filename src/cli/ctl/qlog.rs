@@ -1,9 +1,9 @@
 //! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
 
 use super::{
+    admin_address::{AdminConnection, FoundAdmin},
     exchange::{NoAnswer, build_request, connection_error},
     failure::CtlFailure,
-    place::{AdminConnection, FoundAdmin},
     status::grouped_number,
 };
 use crate::cli::exit::{Exit, exit_with_error, print_stdout};

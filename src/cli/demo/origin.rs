@@ -19,20 +19,20 @@
 //! | `/fail/garbage` | bytes that are not HTTP |
 
 mod answer;
-mod bytes;
+mod byte_pattern;
+mod injecting_stream;
 mod page;
-mod wire;
 
 use answer::answer_request;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use injecting_stream::InjectingStream;
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::sleep,
 };
-use wire::InjectingStream;
 
 /// Connections at a time; further ones wait in the kernel's backlog. More than the workers' pools of a demo open.
 const MAX_CONNECTIONS: usize = 1024;

@@ -2,10 +2,10 @@
 //! reader of a pipe. The log (`telemetry::log`) and the access log have such a thread each, behind a bounded queue:
 //! lines that do not fit are dropped, and reported once there is room.
 
+mod line_writer;
 mod output;
 mod queue;
-mod thread;
 
+pub use line_writer::{StartedWriter, WriterEvents};
 pub use output::{LogTarget, hold_stderr, write_last_lines};
 pub use queue::{LineReceiver, LineSender, LogPiece, WriterWake, line_queue};
-pub use thread::{StartedWriter, WriterEvents};

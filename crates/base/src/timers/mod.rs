@@ -8,16 +8,16 @@
 //!
 //! The clock is read once a [`Turn`], and timeouts of the same time share a timer of the runtime ([`serve_timers`]).
 
-mod deadlines;
+mod clock_turn;
+mod deadline_lists;
 mod suspension;
+mod thread_timers;
 mod timeout;
-mod timer;
-mod turn;
 
+pub use clock_turn::{ClockTurn, turn_time};
 pub use suspension::{
     elapsed_since_resume, grace_deadline, poll_sleep_elapsed, record_expiry, record_rest, record_tick,
     simulate_suspension, time_since_suspension,
 };
+pub use thread_timers::{Timeout, serve_timers};
 pub use timeout::{Elapsed, sleep_until_counted, timeout, timeout_at};
-pub use timer::{Timeout, serve_timers};
-pub use turn::{ClockTurn, turn_time};

@@ -1,6 +1,6 @@
 //! Waits that end when a time has passed and timeouts count.
 
-use super::{suspension::poll_sleep_elapsed, timer::Timeout};
+use super::{suspension::poll_sleep_elapsed, thread_timers::Timeout};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, sleep_until};
 

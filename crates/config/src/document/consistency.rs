@@ -79,7 +79,7 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Auth, MatchConditions, matching::tests::conditions};
+    use crate::{Auth, MatchConditions, match_conditions::tests::conditions};
 
     fn routes(all: &[(&str, &str)]) -> Vec<RouteConfig> {
         let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), copy: Vec::new() };

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod patterns;
 
-use crate::access::{self, AccessLog};
+use crate::access_log::{self, AccessLog};
 use crate::acme::{self, Acme, Eab};
 use crate::admin::{self, Admin};
 use crate::certificates::{self, CertificateFiles, ClientCertificates};
@@ -14,7 +14,7 @@ use crate::limits::{self, Limits, Sources};
 use crate::listen::{self, Listen};
 use crate::log::LogConfig;
 use crate::origin::{self, OriginConfig, OriginServer};
-use crate::reading::names::{MAX_NETWORKS, network_kind};
+use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::rule_readers;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{ConfigKey, KeyTable};
@@ -162,7 +162,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let reload = root.read_subtable("reload", "What a changed file does by itself.", ReloadConfig::read_table);
     let log = root.read_subtable("log", "The log.", LogConfig::read_table);
     let access_log =
-        root.read_subtable("access_log", "The access log: a line for each request.", access::read_access_log);
+        root.read_subtable("access_log", "The access log: a line for each request.", access_log::read_access_log);
     let about = "Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.";
     let traces = root.read_subtable("traces", about, traces::read_traces);
     let laboratory = root.read_hidden_table("laboratory", Laboratory::read_table);

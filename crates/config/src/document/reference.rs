@@ -1,6 +1,6 @@
 //! The reference of all keys, as Markdown: the schema, for people.
 
-use super::file::json_schema;
+use super::config_file::json_schema;
 use super::keys::{limit_metric, restart_keys};
 use serde_json::Value as Json;
 

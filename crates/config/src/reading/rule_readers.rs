@@ -1,9 +1,9 @@
 //! Readers of header rules and error pages, for the top level of the file and for routes.
 
 use crate::reading::fault::nearest_word;
-use crate::reading::names::TOKEN_PATTERN;
+use crate::reading::name_kinds::TOKEN_PATTERN;
 use crate::reading::section::ConfigSection;
-use crate::reading::values::{ValueError, ValueKind, text_kind};
+use crate::reading::value_kinds::{ValueError, ValueKind, text_kind};
 use crate::rules::{
     ErrorPages, ErrorStatuses, HeaderRules, Template, Variable, page_media_type, request_field_fault,
     response_field_fault,

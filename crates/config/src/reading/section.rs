@@ -4,7 +4,7 @@
 
 use super::examples;
 use super::source::{SourceText, UnknownKey, join_path};
-use super::values::{RawValue, ValueError, ValueKind};
+use super::value_kinds::{RawValue, ValueError, ValueKind};
 use serde_json::{Map, Value as Json, json};
 use std::{
     cell::RefCell,

@@ -2,8 +2,8 @@
 
 use super::fault::{ConfigFault, nearest_word, quote_line};
 use super::position::{KeyPosition, KeyPositions};
-use super::removed;
-use super::values::{RawValue, ValueError, ValueKind};
+use super::removed_keys;
+use super::value_kinds::{RawValue, ValueError, ValueKind};
 use crate::reading::foreign::{self, ForeignHint};
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
@@ -60,7 +60,7 @@ impl UnknownKey {
         if self.is_origin && self.section == "origin" {
             return (None, Some(format!("[{}]", join_path("origins", &self.name))));
         }
-        if let Some(hint) = removed::removed_hint(&self.section, &self.name) {
+        if let Some(hint) = removed_keys::removed_hint(&self.section, &self.name) {
             return (Some(hint), None);
         }
         if let Some(own) =
@@ -123,7 +123,7 @@ impl<'s> SourceText<'s> {
     pub(crate) fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
         let (hint, near) = unknown.suggest_key(schema);
         let problem = match hint {
-            Some(hint) if hint.starts_with(removed::REMOVED_PREFIX) => hint,
+            Some(hint) if hint.starts_with(removed_keys::REMOVED_PREFIX) => hint,
             Some(hint) => format!("unknown key; {hint}"),
             None => "unknown key".into(),
         };

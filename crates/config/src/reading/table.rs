@@ -18,7 +18,7 @@
 //! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
 //! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].
 
-use super::{changes::Changes, section::ConfigSection, values::ValueKind};
+use super::{changes::Changes, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{FieldNameRef, Fields};
-use crate::field::is_token;
+use crate::field_syntax::is_token;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::mem;

@@ -4,13 +4,13 @@
 //! those in which the lines came.
 
 mod convert;
-mod decoded;
-mod line;
-mod memory;
-mod names;
+mod decoded_fields;
+mod field_line;
+mod memory_pool;
+mod name_table;
 mod section;
 
-pub use decoded::{DecodedFields, DecodedLine};
-pub use line::{FieldLine, Span};
-pub use names::{FieldName, FieldNameRef, NameId, NameSet, name};
+pub use decoded_fields::{DecodedFields, DecodedLine};
+pub use field_line::{FieldLine, Span};
+pub use name_table::{FieldName, FieldNameRef, NameId, NameSet, name};
 pub use section::Fields;

@@ -1,9 +1,9 @@
 //! The lines of a header or of trailers, and how they are looked up and edited.
 
-use super::line::{FieldLine, Span, StoredLine};
-use super::memory;
-use super::names::{FieldNameRef, NameId, NameSet};
-use crate::field::is_alphanumeric_name;
+use super::field_line::{FieldLine, Span, StoredLine};
+use super::memory_pool;
+use super::name_table::{FieldNameRef, NameId, NameSet};
+use crate::field_syntax::is_alphanumeric_name;
 use std::fmt;
 
 /// Fields. Names are tokens in lower case, and values have no control characters but tabs: who adds a line has checked
@@ -25,7 +25,7 @@ impl Fields {
 
     /// No fields, with room for `lines` lines and `bytes` bytes of values and of names without a number.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
-        let (text, lines) = memory::take_memory(lines, bytes);
+        let (text, lines) = memory_pool::take_memory(lines, bytes);
         Self { text, lines, names: NameSet::EMPTY }
     }
 
@@ -93,7 +93,7 @@ impl Fields {
 
     /// Adds a line behind the others.
     pub fn append(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
-        debug_assert!(crate::field::is_field_value(value), "a value without control characters");
+        debug_assert!(crate::field_syntax::is_field_value(value), "a value without control characters");
         if name.id.is_known() {
             self.push_known(name.id, value);
         } else {
@@ -106,7 +106,7 @@ impl Fields {
         match NameId::from_any_case(name) {
             NameId::OTHER => {
                 let at = self.text.len();
-                debug_assert!(crate::field::is_field_value(value), "a value without control characters");
+                debug_assert!(crate::field_syntax::is_field_value(value), "a value without control characters");
                 self.push_field_line(NameId::OTHER, is_alphanumeric_name(name), name, value);
                 if let Some(name) = self.text.get_mut(at..at.saturating_add(name.len())) {
                     name.make_ascii_lowercase();
@@ -212,7 +212,7 @@ impl Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        memory::recycle_memory(&mut self.text, &mut self.lines);
+        memory_pool::recycle_memory(&mut self.text, &mut self.lines);
     }
 }
 

@@ -6,16 +6,16 @@
 //! - [`weight`]: urgencies by weights of HTTP/2,
 //! - [`order`]: which of a connection's streams hands over its bytes next.
 
-pub mod field;
-mod header;
-pub mod order;
+pub mod parameters;
+mod priority_field;
+pub mod priority_order;
+pub mod priority_signals;
 mod response_priority;
-pub mod signals;
-pub mod weight;
+pub mod weight_urgency;
 
-pub use field::{PriorityParameters, parse_priority, parse_priority_values};
-pub use header::read_priority_field;
-pub use order::{NextTurn, PriorityOrder, SendList};
+pub use parameters::{PriorityParameters, parse_priority, parse_priority_values};
+pub use priority_field::read_priority_field;
+pub use priority_order::{NextTurn, PriorityOrder, SendList};
+pub use priority_signals::{PrioritySignals, UpdateOutcome};
 pub use response_priority::{MAX_URGENCY, Priority};
-pub use signals::{PrioritySignals, UpdateOutcome};
-pub use weight::urgency_from_weight;
+pub use weight_urgency::urgency_from_weight;

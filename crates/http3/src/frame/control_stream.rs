@@ -2,7 +2,7 @@
 //! §6.2.1, §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
 use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole, settings::Settings};
-use crate::{error::ErrorCode, varint};
+use crate::{error_code::ErrorCode, varint};
 use bytes::{Bytes, BytesMut};
 
 /// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two

@@ -1,7 +1,7 @@
 //! The receiving side of a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
 
 use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole};
-use crate::error::ErrorCode;
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
 
 /// Consecutive frames that carry nothing (empty DATA, unknown types) before a stream counts as a flood. Clients that

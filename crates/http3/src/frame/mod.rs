@@ -3,14 +3,14 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod control_stream;
-mod endpoint;
-mod header;
+mod frame_header;
+mod frame_reader;
 mod message_stream;
-mod reader;
+mod peer_role;
 pub mod settings;
 
 pub use control_stream::{ControlFrame, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
-pub use endpoint::PeerRole;
-pub use header::{FrameHeader, FrameType};
+pub use frame_header::{FrameHeader, FrameType};
+pub use frame_reader::{FrameEvent, FrameReader, PayloadAction};
 pub use message_stream::{MAX_IDLE_FRAMES, MessagePart, MessageStream};
-pub use reader::{FrameEvent, FrameReader, PayloadAction};
+pub use peer_role::PeerRole;

@@ -1,7 +1,7 @@
 //! The SETTINGS frame (RFC 9114 §7.2.4): what an endpoint supports and how much it takes.
 
-use super::header::{FrameHeader, FrameType};
-use crate::{error::ErrorCode, varint};
+use super::frame_header::{FrameHeader, FrameType};
+use crate::{error_code::ErrorCode, varint};
 use bytes::BytesMut;
 
 /// The settings that litequic supports. Each default applies if a peer does not send it.

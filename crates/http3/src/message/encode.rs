@@ -1,12 +1,12 @@
 //! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are left out, whatever the caller passes.
 
-use super::field::CONNECTION_SPECIFIC;
+use super::field_checks::CONNECTION_SPECIFIC;
 use crate::{
     frame::{FrameHeader, FrameType},
     qpack,
 };
 use http::{Method, StatusCode, Uri};
-use litequic_exchange::{FieldLine, Fields, NameSet, field::may_be_trailer, name};
+use litequic_exchange::{FieldLine, Fields, NameSet, field_syntax::may_be_trailer, name};
 
 /// Why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

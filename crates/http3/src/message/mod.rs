@@ -6,7 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod encode;
-mod field;
+mod field_checks;
 mod rejection;
 mod request;
 mod response;

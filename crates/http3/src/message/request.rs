@@ -1,10 +1,10 @@
 //! Decodes a field section into a request: checks that need the header alone (RFC 9114 §4.3.1).
 
-use super::{Rejection, field};
+use super::{Rejection, field_checks};
 use http::{Method, StatusCode};
 use litequic_exchange::{
-    DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, field::is_token_byte, name,
-    check_path,
+    DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, check_path,
+    field_syntax::is_token_byte, name,
 };
 
 /// A request that may be served.
@@ -30,7 +30,7 @@ pub fn decode_request(
     last: &LastAuthority,
 ) -> Result<DecodedRequest, Rejection> {
     let (pseudo, mut fields) = split_pseudo_headers(decoded)?;
-    let content_length = field::normalize_content_length(&mut fields)?;
+    let content_length = field_checks::normalize_content_length(&mut fields)?;
     let value = |name: FieldNameRef<'_>| pseudo.find_span(name).map(|span| fields.span_text(span));
     let method = value(name::METHOD).ok_or(Rejection::Malformed("no :method"))?;
     let mut method = Method::from_bytes(method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
@@ -113,7 +113,7 @@ impl PseudoHeaders {
         if line.id == name::STATUS.id() {
             return Err(Rejection::Malformed(":status in a request"));
         }
-        field::check_pseudo_value(line.value)?;
+        field_checks::check_pseudo_value(line.value)?;
         if line.value.is_empty() {
             return Err(Rejection::Malformed("empty pseudo-header"));
         }
@@ -145,13 +145,13 @@ fn split_pseudo_headers(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields
             return pseudo.set_pseudo(&line).map(|()| false);
         }
         regular_seen = true;
-        field::check_field(&line)?;
+        field_checks::check_field(&line)?;
         if line.id == name::HOST.id() {
             return pseudo.set_host_span(&line).map(|()| false);
         }
         Ok(true)
     })?;
-    field::check_connection_fields(&fields)?;
+    field_checks::check_connection_fields(&fields)?;
     join_crumbs(&mut fields);
     Ok((pseudo, fields))
 }

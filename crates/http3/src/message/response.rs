@@ -1,6 +1,6 @@
 //! Decodes a field section into a response: a client's checks (RFC 9114 §4.3.2).
 
-use super::{Rejection, field};
+use super::{Rejection, field_checks};
 use http::{Response, StatusCode, Version};
 use litequic_exchange::{DecodedFields, Fields, name};
 
@@ -36,7 +36,7 @@ pub fn decode_response(decoded: DecodedFields) -> Result<DecodedResponse, Reject
     let mut fields = decoded.into_fields(|line| {
         if !line.id.is_pseudo() {
             regular_seen = true;
-            return field::check_field(&line).map(|()| true);
+            return field_checks::check_field(&line).map(|()| true);
         }
         if regular_seen {
             return Err(Rejection::Malformed("pseudo-header after another field"));
@@ -56,8 +56,8 @@ pub fn decode_response(decoded: DecodedFields) -> Result<DecodedResponse, Reject
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Rejection::Malformed("status 101"));
     }
-    field::check_connection_fields(&fields)?;
-    let content_length = field::normalize_content_length(&mut fields)?;
+    field_checks::check_connection_fields(&fields)?;
+    let content_length = field_checks::normalize_content_length(&mut fields)?;
     Ok(DecodedResponse { status, fields, content_length })
 }
 

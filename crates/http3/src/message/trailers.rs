@@ -1,7 +1,7 @@
 //! Decodes a field section into trailers (RFC 9114 §4.1, RFC 9110 §6.5).
 
-use super::{Rejection, field};
-use litequic_exchange::{DecodedFields, Fields, field::may_be_trailer};
+use super::{Rejection, field_checks};
+use litequic_exchange::{DecodedFields, Fields, field_syntax::may_be_trailer};
 
 /// Decodes trailers from their fields.
 ///
@@ -17,9 +17,9 @@ pub fn decode_trailers(decoded: DecodedFields) -> Result<Fields, Rejection> {
         if line.id.is_pseudo() {
             return Err(Rejection::Malformed("pseudo-header in trailers"));
         }
-        field::check_field(&line)?;
-        if field::CONNECTION_SPECIFIC.contains_id(line.id) {
-            return Err(field::CONNECTION_FIELD);
+        field_checks::check_field(&line)?;
+        if field_checks::CONNECTION_SPECIFIC.contains_id(line.id) {
+            return Err(field_checks::CONNECTION_FIELD);
         }
         // A token is ASCII.
         Ok(str::from_utf8(line.name).is_ok_and(may_be_trailer))

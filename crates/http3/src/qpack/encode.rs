@@ -4,7 +4,7 @@ use super::{
     huffman, integer,
     static_table::{self, TableMatch},
 };
-use litequic_exchange::{FieldLine, FieldNameRef, NameId, field::has_blank_edge, name};
+use litequic_exchange::{FieldLine, FieldNameRef, NameId, field_syntax::has_blank_edge, name};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
 pub fn encode_prefix(out: &mut Vec<u8>) {

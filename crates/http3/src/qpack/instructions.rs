@@ -1,7 +1,7 @@
 //! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly any instruction is valid.
 
 use super::integer;
-use crate::error::ErrorCode;
+use crate::error_code::ErrorCode;
 
 /// Reads the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
 #[derive(Debug, Default)]

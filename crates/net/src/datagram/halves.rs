@@ -1,6 +1,6 @@
 //! The halves of a socket: batches that are received, and batches to be sent.
 
-use super::outgoing::OutgoingBatch;
+use super::outgoing_batch::OutgoingBatch;
 use s2n_quic_core::inet::datagram::Header;
 use std::{
     io,

@@ -4,7 +4,7 @@
 //! A path's addresses are plain: an IPv4 address is IPv4, also on a dual-stack socket.
 
 mod halves;
-mod outgoing;
+mod outgoing_batch;
 
 pub use halves::{DatagramHeader, Receive, Transmit};
-pub use outgoing::{MAX_MESSAGE_LEN, MAX_SEGMENTS, MessageAction, OutgoingBatch, OutgoingMessage};
+pub use outgoing_batch::{MAX_MESSAGE_LEN, MAX_SEGMENTS, MessageAction, OutgoingBatch, OutgoingMessage};

@@ -1,7 +1,7 @@
 //! The receiving half: a batch a call, cut into datagrams.
 
 use super::super::{
-    cut::{DatagramSlice, DatagramSplitter},
+    datagram_splitter::{DatagramSlice, DatagramSplitter},
     receive_errors::MAX_RECEIVE_ERRORS,
     sys::{GRO_MESSAGE_LEN, PLAIN_MESSAGE_LEN, ReceiveBatch, register_interest},
 };

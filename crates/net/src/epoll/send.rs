@@ -1,7 +1,7 @@
 //! How epoll passes messages to the kernel.
 
 use crate::{
-    datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, sys::SendBatch, transmit::SendBackend,
+    datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, socket_sender::SendBackend, sys::SendBatch,
 };
 use std::net::UdpSocket;
 

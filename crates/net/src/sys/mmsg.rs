@@ -1,8 +1,8 @@
 //! Many messages a system call: recvmmsg(2) into buffers that are allocated once, and sendmmsg(2).
 
 use super::{
-    address::{RAW_ADDRESS_LEN, RawAddress},
     control::{CONTROL_LEN, ControlBuffer, ControlValues, to_cmsg_length},
+    raw_address::{RAW_ADDRESS_LEN, RawAddress},
 };
 use crate::datagram::{MAX_MESSAGE_LEN, OutgoingMessage};
 #[cfg(not(target_env = "musl"))]

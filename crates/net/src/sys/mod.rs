@@ -1,11 +1,11 @@
 //! The system calls that neither std nor socket2 have: all unsafe code of the crate. Each function is safe to call.
 #![expect(unsafe_code, reason = "system calls; this is the one place for them")]
 
-mod address;
 mod control;
 mod cpu_time;
+mod int_option;
 mod mmsg;
-mod option;
+mod raw_address;
 mod readiness;
 mod result;
 mod reuseport;
@@ -13,8 +13,8 @@ mod tcp;
 mod uring;
 
 pub use cpu_time::thread_cpu_time;
+pub(super) use int_option::IntOption;
 pub(super) use mmsg::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch};
-pub(super) use option::IntOption;
 pub(super) use readiness::register_interest;
 pub(super) use reuseport::{Instruction, attach_reuseport_cbpf};
 pub(super) use tcp::tcp_info;

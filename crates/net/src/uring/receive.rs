@@ -1,7 +1,7 @@
 //! The receiving half: what the kernel has received meanwhile, cut into datagrams.
 
 use super::super::{
-    cut::{DatagramSlice, DatagramSplitter},
+    datagram_splitter::{DatagramSlice, DatagramSplitter},
     receive_errors::MAX_RECEIVE_ERRORS,
     sys::{GRO_MESSAGE_LEN, MultishotReceive, PLAIN_MESSAGE_LEN, Ring, UringError},
 };

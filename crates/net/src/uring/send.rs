@@ -1,6 +1,8 @@
 //! How io_uring passes messages to the kernel.
 
-use crate::{datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, sys::Ring, transmit::SendBackend};
+use crate::{
+    datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, socket_sender::SendBackend, sys::Ring,
+};
 use std::net::UdpSocket;
 
 /// io_uring_enter(2), which tries every message, even after a failure.

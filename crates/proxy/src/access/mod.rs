@@ -2,13 +2,13 @@
 //! Pure but for the threads that verify passwords. `handler::stages` has the order of the steps,
 //! docs/adr/0047-who-may-come-in.md the reasons.
 
-mod addresses;
+mod address_rules;
 mod auth;
-mod limit;
+mod rate_limiter;
 mod users;
 
-pub(super) use addresses::AddressRules;
+pub(super) use address_rules::AddressRules;
 pub(super) use auth::{AuthDecision, AuthRule, MAX_AUTH_BODY, build_auth_response};
-pub(super) use limit::{RateLimiter, TakenPermit};
+pub(super) use rate_limiter::{RateLimiter, TakenPermit};
 pub(super) use users::{Credentials, PasswordCheck, PasswordChecker, UsersRule};
 pub use users::{Users, UsersError, create_user_line};

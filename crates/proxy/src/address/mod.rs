@@ -1,15 +1,15 @@
 //! The addresses of an origin's server: lookup of its name, order of the addresses, those that failed, and attempts
 //! that overlap.
 
-mod addresses;
+mod address_order;
 mod lookup;
 mod race;
-mod resolve;
+mod resolver;
 
-pub(crate) use addresses::{AddressFailures, Blame, order_addresses};
+pub(crate) use address_order::{AddressFailures, Blame, order_addresses};
 pub(crate) use lookup::Lookups;
 pub(crate) use race::{RaceWinner, race_addresses};
-pub(crate) use resolve::Resolver;
+pub(crate) use resolver::Resolver;
 
 #[cfg(test)]
 pub(crate) use lookup::tests::set_known_name as resolve_for_tests;

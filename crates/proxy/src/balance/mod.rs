@@ -5,21 +5,21 @@
 //! `cookie` or a `hash`, or one by `rotation` and `weight`. `budget` bounds retries, so that failing servers do not
 //! cause a second load.
 
-mod budget;
-mod choice;
-mod cookie;
 mod ejection;
-mod hash;
 mod health;
+mod rendezvous;
+mod retry_budget;
 mod rotation;
+mod server_choice;
+mod sticky_cookie;
 mod weight;
 
-pub(super) use budget::RetryBudget;
-pub(super) use choice::{Affinity, ServerSet, ServerView, choose_server};
-pub use cookie::CookieKey;
-pub(super) use cookie::{RequestCookie, StickyCookies};
 pub(super) use ejection::{Ejection, EjectionCause, EjectionRule};
-pub(super) use hash::{HashKey, rendezvous_server};
 pub(super) use health::{CheckResult, HealthState, HealthStreak};
+pub(super) use rendezvous::{HashKey, rendezvous_server};
+pub(super) use retry_budget::RetryBudget;
 pub(super) use rotation::Rotation;
+pub(super) use server_choice::{Affinity, ServerSet, ServerView, choose_server};
+pub use sticky_cookie::CookieKey;
+pub(super) use sticky_cookie::{RequestCookie, StickyCookies};
 pub(super) use weight::effective_weight;

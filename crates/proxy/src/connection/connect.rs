@@ -1,7 +1,7 @@
 //! Opens connections to an origin, over TCP, TLS or a Unix socket.
 
 use super::origin_connection::OriginConnection;
-use super::proxied::{ProxiedClient, local_header};
+use super::proxy_header::{ProxiedClient, local_header};
 use super::socket::OriginSocket;
 use super::tls::{OriginTlsConfig, TlsFailure, TlsToOrigin};
 use crate::address::{AddressFailures, Blame, Lookups, RaceWinner, Resolver, order_addresses, race_addresses};

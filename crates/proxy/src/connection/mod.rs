@@ -1,22 +1,22 @@
 //! A connection to an origin: opening it, TLS, its socket, and a request with its body and a response on it.
 
 mod connect;
-mod giving_way;
 #[cfg(test)]
 mod oracle;
 mod origin_connection;
-mod proxied;
+mod preemption;
+mod proxy_header;
 mod records;
 mod request_body;
 mod socket;
 mod tls;
 
 pub(crate) use connect::{ConnectFailure, ConnectOptions, Connector, ProbeTarget, probe_target, reach_server};
-pub(crate) use giving_way::{
+pub(crate) use origin_connection::{OriginConnection, ReceivedHead, ReceivedMessage, SendFailure};
+pub(crate) use preemption::{
     BodyDirection, ClientTime, PREEMPTION_DELAY, PreemptionReason, WaitingRequest, update_cell,
 };
-pub(crate) use origin_connection::{OriginConnection, ReceivedHead, ReceivedMessage, SendFailure};
-pub(crate) use proxied::ProxiedClient;
+pub(crate) use proxy_header::ProxiedClient;
 pub(crate) use request_body::{TrailerRules, Upload, UploadProgress};
 pub(crate) use tls::TlsFailure;
 pub use tls::TlsToOrigin;

@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use litequic_exchange::{
     BodyCapacity, BodyError, FieldName, FieldNameRef, Fields, Head, Traceparent, WholeBody,
-    field::is_field_value,
+    field_syntax::is_field_value,
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     name,
 };

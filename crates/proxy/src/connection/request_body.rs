@@ -1,6 +1,6 @@
 //! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
-use super::giving_way::{ClientTime, PreemptionReason, WaitingRequest, update_cell};
+use super::preemption::{ClientTime, PreemptionReason, WaitingRequest, update_cell};
 use crate::message::{
     FieldPolicy,
     request::{self, BodyFraming},

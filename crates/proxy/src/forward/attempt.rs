@@ -1,9 +1,9 @@
 //! One request to an origin: the state that its attempts share, and the outcome of each.
 
-use super::open::{OpenExchange, finish_exchange};
+use super::header_wait::{self, InterimForwarder, WaitOutcome};
+use super::open_exchange::{OpenExchange, finish_exchange};
 use super::response_body::ResponseBody;
 use super::retry::{self, AttemptFailure, RetryDecision};
-use super::wait::{self, InterimForwarder, WaitOutcome};
 use crate::answer::Error;
 use crate::balance::{Affinity, ServerSet};
 use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
@@ -233,7 +233,8 @@ impl<'a> Attempts<'a> {
         connection.start_request(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
         let outcome =
-            wait::wait_for_header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
+            header_wait::wait_for_header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics)
+                .await;
         self.note_end(&outcome, connection);
         outcome
     }

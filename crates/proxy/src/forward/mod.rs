@@ -2,11 +2,11 @@
 //! can be taken into memory when its connection is needed.
 
 mod attempt;
-mod open;
+mod header_wait;
+mod open_exchange;
 mod response_body;
-mod rest;
 mod retry;
+mod spool;
 mod transfer;
-mod wait;
 
 pub(crate) use attempt::{ForwardFailure, ForwardedRequest, forward_request};

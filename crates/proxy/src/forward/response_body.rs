@@ -1,6 +1,6 @@
 //! A response's body: its trailers, its timeouts, and what becomes of the connection at its end.
 
-use super::open::{BodyRead, OpenExchange, finish_exchange};
+use super::open_exchange::{BodyRead, OpenExchange, finish_exchange};
 use super::transfer::Transfer;
 use crate::connection::{Upload, UploadProgress};
 use crate::message::response;

@@ -1,8 +1,8 @@
 //! The transfer of a response's body from an origin's connection to its client. Its pool can end it, or take the rest
 //! from the origin into memory, while the client's task is parked and polls nothing.
 
-use super::open::{BodyRead, OpenExchange};
-use super::rest::SpooledBody;
+use super::open_exchange::{BodyRead, OpenExchange};
+use super::spool::SpooledBody;
 use crate::connection::{ClientTime, PreemptionReason, Upload, UploadProgress, WaitingRequest, update_cell};
 use crate::pool::{PooledResponse, SpoolBudget};
 use bytes::Bytes;

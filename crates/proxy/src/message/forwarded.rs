@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use http::Method;
     use litequic_exchange::{
-        Authority, ClientCertificate, LastForwarded, NameId, Protocol, TlsIdentity, field::is_field_value,
+        Authority, ClientCertificate, LastForwarded, NameId, Protocol, TlsIdentity, field_syntax::is_field_value,
     };
     use proptest::prelude::*;
 

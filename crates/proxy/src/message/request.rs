@@ -7,7 +7,9 @@ use crate::answer::Error;
 use http::Method;
 use http_body::Body as HttpBody;
 use litequic_config::{self as config, AmbiguousFields, ReservedFields};
-use litequic_exchange::{CertificateRequest, Client, Fields, Head, NameSet, Propagation, field::may_be_trailer, name};
+use litequic_exchange::{
+    CertificateRequest, Client, Fields, Head, NameSet, Propagation, field_syntax::may_be_trailer, name,
+};
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

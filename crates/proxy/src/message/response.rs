@@ -5,7 +5,7 @@
 
 use crate::answer::Error;
 use http::{Method, StatusCode};
-use litequic_exchange::{FieldNameRef, Fields, NameSet, field::may_be_trailer, name};
+use litequic_exchange::{FieldNameRef, Fields, NameSet, field_syntax::may_be_trailer, name};
 
 /// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as it will
 /// be delivered, if it is known.

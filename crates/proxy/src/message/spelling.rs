@@ -8,12 +8,12 @@
 
 use crate::answer::Error;
 use litequic_config::AmbiguousFields;
-use litequic_exchange::{Fields, field};
+use litequic_exchange::{Fields, field_syntax};
 use std::borrow::Cow;
 
 /// Whether no origin confuses a field of that name, in lower case, with another plain name.
 pub(crate) fn is_plain_name(name: &str) -> bool {
-    field::is_alphanumeric_name(name.as_bytes())
+    field_syntax::is_alphanumeric_name(name.as_bytes())
 }
 
 /// The plain name as which an origin may read `name`, in lower case.

@@ -1,7 +1,7 @@
 //! The choice of a server for a request, and the report of the request's outcome to that server.
 
-use super::server::{WorkerServer, tokio_now};
-use super::state::WorkerOrigin;
+use super::worker_origin::WorkerOrigin;
+use super::worker_server::{WorkerServer, tokio_now};
 use crate::balance::{self, Affinity, EjectionCause, EjectionRule, ServerSet};
 use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
 

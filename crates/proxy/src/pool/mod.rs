@@ -3,10 +3,10 @@
 
 mod capacity;
 mod deadline;
-mod resources;
+mod pool_resources;
 mod server_pool;
 
 pub use capacity::{Capacity, DerivedLimits};
 pub(crate) use deadline::{Deadline, PassedDeadline};
-pub(crate) use resources::{PoolResources, SpoolBudget, SpoolReservation};
+pub(crate) use pool_resources::{PoolResources, SpoolBudget, SpoolReservation};
 pub(crate) use server_pool::{ConnectionNeeds, PooledConnection, PooledResponse, ServerPool};

@@ -5,7 +5,7 @@
 //! connection is used for that client only.
 
 use super::deadline::{Deadline, PassedDeadline};
-use super::resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
+use super::pool_resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
 use crate::address::Blame;
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};

@@ -2,11 +2,11 @@
 //! route without any of it has no [`Rules`]; error pages are separate, because those for all routes cost a successful
 //! request nothing.
 
-mod fields;
+mod field_rules;
 mod redirect;
 mod respond;
 mod rewrite;
-mod route;
+mod rule_set;
 
-pub(crate) use fields::Variables;
-pub(crate) use route::{RouteState, RuleSet};
+pub(crate) use field_rules::Variables;
+pub(crate) use rule_set::{RouteState, RuleSet};

@@ -1,9 +1,9 @@
 //! Redirects (RFC 9110 §15.4).
 
-use super::fields::{UsedVariables, Variables};
+use super::field_rules::{UsedVariables, Variables};
 use http::StatusCode;
 use litequic_config::{self as config, Template};
-use litequic_exchange::{Body, Response, field::is_field_value, name};
+use litequic_exchange::{Body, Response, field_syntax::is_field_value, name};
 
 /// Where to, and how.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl RedirectRule {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fields::tests::test_variables, *};
+    use super::{super::field_rules::tests::test_variables, *};
     use litequic_config::Variable;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Routes whose answer is fixed.
 
-use super::fields::{FieldRules, UsedVariables, Variables};
+use super::field_rules::{FieldRules, UsedVariables, Variables};
 use crate::answer::StaticPage;
 use http::StatusCode;
 use litequic_config::{self as config, FixedBody, HeaderRules};
@@ -55,7 +55,7 @@ impl RespondRule {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fields::tests::test_variables, *};
+    use super::{super::field_rules::tests::test_variables, *};
     use http::HeaderName;
     use http_body::Body as _;
     use litequic_config::{Template, Variable};

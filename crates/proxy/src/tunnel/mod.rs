@@ -1,9 +1,9 @@
 //! Tunnels: the switch of protocols that opens one, the slots of a worker, and the origin's end.
 
+mod protocol_switch;
 mod side;
 mod slots;
-mod upgrade;
 
+pub(crate) use protocol_switch::{ProtocolSwitch, choose_protocol};
 pub(crate) use side::TunnelSide;
 pub(crate) use slots::TunnelPool;
-pub(crate) use upgrade::{ProtocolSwitch, choose_protocol};

@@ -1,8 +1,8 @@
 //! Connects: the client's socket, its limits, and why there is no connection.
 
 use super::{
-    observed::{ObservedTls, Observer},
-    refusal,
+    observer::{ObservedTls, Observer},
+    port_unreachable,
 };
 use rustls::ClientConfig;
 use s2n_quic::{
@@ -129,7 +129,7 @@ pub async fn connect_client(
     SockRef::from(&socket).set_recv_buffer_size(CLIENT_RECEIVE_BUFFER_BYTES)?;
     // The kernel reports ICMP errors only to connected sockets (udp(7)).
     socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
-    let unreachable = refusal::watch_unreachable(&socket)?;
+    let unreachable = port_unreachable::watch_unreachable(&socket)?;
     let io = io::tokio::Builder::default().with_rx_socket(socket)?.build()?;
     let limits = limits::Limits::new()
         .with_max_handshake_duration(timeout)

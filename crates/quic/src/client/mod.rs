@@ -1,10 +1,10 @@
 //! A QUIC client on a socket of its own, for `litequic get`: one connection, and its observable state.
 
 mod connect;
-mod observed;
-mod parameters;
-mod refusal;
+mod observer;
+mod port_unreachable;
+mod transport_parameters;
 
 pub use connect::{ConnectError, connect_client};
-pub use observed::{ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate};
-pub use parameters::TransportParameters;
+pub use observer::{ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate};
+pub use transport_parameters::TransportParameters;

@@ -2,14 +2,14 @@
 
 use super::{
     bbr::{self, Bbr},
-    buffer::BottleneckBuffer,
+    bottleneck_buffer::BottleneckBuffer,
     cubic::Cubic,
     feedback::PathFeedback,
-    near::NearLimit,
+    near_limit::NearLimit,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
     rtt::current_rtt,
-    undo::UndoableReduction,
+    undoable_reduction::UndoableReduction,
 };
 use crate::io::{Moderation, longest_turn};
 use litequic_config::Congestion;

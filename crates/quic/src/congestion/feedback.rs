@@ -6,7 +6,7 @@
 //! acknowledges.
 
 use crate::metrics::QuicMetrics;
-use litequic_base::number::RelaxedCell;
+use litequic_base::relaxed_cell::RelaxedCell;
 use std::sync::Arc;
 
 /// Paths of a connection at most: s2n-quic has no more, and forgets none.

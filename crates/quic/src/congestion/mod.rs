@@ -14,21 +14,21 @@
 //! - [`feedback`] passes reports between the controller of a path and the state of its connection.
 
 mod bbr;
-mod buffer;
+mod bottleneck_buffer;
 mod controller;
 mod cubic;
 mod feedback;
 mod hystart;
 #[cfg(feature = "laboratory")]
 mod laboratory;
-mod near;
+mod near_limit;
 mod pacer;
 mod published;
 mod reno_friendly;
 mod rtt;
-mod undo;
+mod undoable_reduction;
 
-pub(super) use buffer::BottleneckBuffer;
+pub(super) use bottleneck_buffer::BottleneckBuffer;
 pub(super) use controller::Controller;
 pub(super) use feedback::{PathFeedback, PathFeedbacks};
 pub(super) use rtt::current_rtt;

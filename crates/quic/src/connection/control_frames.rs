@@ -3,7 +3,7 @@
 //! close the connection, sees none.
 
 use futures_util::task::AtomicWaker;
-use litequic_base::rate::TokenBucket;
+use litequic_base::token_bucket::TokenBucket;
 use litequic_resources::transport::{self, Alert};
 use std::{
     sync::{

@@ -14,26 +14,26 @@
 //! connection at a frame that `quic::wire::frame` does not parse.
 
 mod ack_frequency;
-mod acknowledged;
+mod acknowledged_numbers;
 mod by_id;
 mod client_address;
+mod connection_state;
+mod connections;
 mod control_frames;
 mod lost_packets;
 mod path_challenge;
 mod send_queue;
-mod state;
-mod stream;
 mod stream_credit;
-mod table;
+mod stream_state;
 
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};
-pub use acknowledged::{AcknowledgedNumbers, MAX_ACKNOWLEDGED_RANGES};
+pub use acknowledged_numbers::{AcknowledgedNumbers, MAX_ACKNOWLEDGED_RANGES};
 pub use control_frames::AlertHandle;
 
 pub(super) use ack_frequency::AckFrequencyState;
 pub(super) use client_address::ValidatedAddresses;
+pub(super) use connection_state::ConnectionState;
+pub(super) use connections::{Connections, PacketAction, ReceivedPacket};
 pub(super) use path_challenge::{UnansweredChallenge, move_before_response};
 pub(super) use send_queue::{SendQueue, SentStreams};
-pub(super) use state::ConnectionState;
-pub(super) use stream::StreamSendState;
-pub(super) use table::{Connections, PacketAction, ReceivedPacket};
+pub(super) use stream_state::StreamSendState;

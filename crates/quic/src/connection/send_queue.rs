@@ -11,17 +11,17 @@
 //! behind it.
 
 mod in_order;
-mod short;
+mod short_responses;
 mod stream_order;
 
 use super::{
-    stream::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT},
     stream_credit::OpenStreams,
+    stream_state::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT},
 };
-use litequic_base::number::RelaxedCell;
+use litequic_base::relaxed_cell::RelaxedCell;
 use litequic_resources::send::path::{MIN_REFILL, OWN_LOW_WATER, QueuedBytes, SendPath, WriteAllowance};
 use litequic_telemetry::clients::TransportReport;
-use short::ShortResponses;
+use short_responses::ShortResponses;
 use std::{ops::Range, sync::Arc, time::Duration};
 use stream_order::StreamOrder;
 

@@ -10,7 +10,7 @@
 //! `next_stream` a stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client
 //! open `max_streams` at once and closes the connection beyond, so no honest frame finds the room used up.
 
-use super::{by_id::ByConnectionId, stream::StreamSendState};
+use super::{by_id::ByConnectionId, stream_state::StreamSendState};
 use crate::wire::StreamFrame;
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -17,7 +17,7 @@
 
 use super::{
     admission::{AttemptOutcome, client_ip},
-    state::EndpointState,
+    endpoint_state::EndpointState,
 };
 use crate::identity::Secrets;
 use aws_lc_rs::hmac;

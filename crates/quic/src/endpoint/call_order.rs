@@ -2,9 +2,9 @@
 //! moves to another port, and is closed, before providers that record their calls.
 
 use super::{
+    endpoint_state::EndpointState,
     library_io,
     start::tests::{QUIC_TEST_TIMEOUT, client_tls, parts},
-    state::EndpointState,
     tls::TlsEndpoint,
 };
 use litequic_config::Limits;

@@ -6,9 +6,9 @@
 use super::{
     admission::client_ip,
     connection_slot::ConnectionSlot,
+    endpoint_state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
     logging::path_ends,
-    recovery::RttSampling,
-    state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
+    rtt_sampling::RttSampling,
     wakes,
 };
 use crate::{

@@ -4,7 +4,7 @@
 //! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete`] puts
 //! the frame in its place, before this very packet is encrypted.
 
-use super::state::{EndpointState, EndpointTable, FrameSlot, PacketId, SlotFrame};
+use super::endpoint_state::{EndpointState, EndpointTable, FrameSlot, PacketId, SlotFrame};
 use crate::{
     connection::{AckFrequencyState, SendQueue, UnansweredChallenge, move_before_response},
     wire::placeholder,
@@ -157,7 +157,7 @@ impl Receiver for NoReceiver {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::state::ChallengePacket, *};
+    use super::{super::endpoint_state::ChallengePacket, *};
     use crate::{
         connection::{AckFrequencySupport, DraftVersion},
         wire::{frame::FrameIter, placeholder::PLACEHOLDER_BYTES},

@@ -1,7 +1,7 @@
 //! Connection IDs and stateless reset tokens, as s2n-quic requests them. `quic::identity` makes both; the endpoint's
 //! state has the IDs that concern the token at hand.
 
-use super::state::EndpointState;
+use super::endpoint_state::EndpointState;
 use crate::identity::{ConnectionIdFormat, stateless_reset::ResetTokens};
 use s2n_quic::provider::{
     connection_id::{ConnectionInfo, Generator, Validator},

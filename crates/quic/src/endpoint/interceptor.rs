@@ -8,8 +8,8 @@
 
 use super::{
     amplification::{self, long_header_id},
+    endpoint_state::{EndpointState, PacketId},
     frame_slot,
-    state::{EndpointState, PacketId},
 };
 use crate::{
     connection::{PacketAction, ReceivedPacket},

@@ -3,7 +3,7 @@
 
 use super::{
     admission::{AttemptOutcome, client_ip, limit_network},
-    state::EndpointState,
+    endpoint_state::EndpointState,
 };
 use litequic_config::{Config, Limits};
 use litequic_resources::receive::ReceiveBudget;

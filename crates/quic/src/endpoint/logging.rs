@@ -1,7 +1,7 @@
 //! Logs of an endpoint's connections (`quic::qlog`): which connections have one, and orders that wait for a connection
 //! to begin. While there is neither, a packet costs a load and a branch.
 
-use super::{logs::ConnectionLogs, state::EndpointState};
+use super::{connection_logs::ConnectionLogs, endpoint_state::EndpointState};
 use crate::qlog::{ConnectionLog, LogOrder};
 use s2n_quic_core::path::Tuple;
 use std::{net::SocketAddr, sync::Arc};

@@ -1,6 +1,6 @@
 //! One request stream's window, which HTTP/3 holds.
 
-use super::state::EndpointState;
+use super::endpoint_state::EndpointState;
 use crate::connection::{ConnectionState, SendQueue, StreamSendState};
 use litequic_exchange::priority::Priority;
 use litequic_resources::{

@@ -1,7 +1,7 @@
 //! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
 //! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
 
-use litequic_base::rate::TokenBucket;
+use litequic_base::token_bucket::TokenBucket;
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},

@@ -2,15 +2,15 @@
 
 use super::{
     address_token::AddressTokenFormat,
-    close::CloseFormatter,
-    controllers::ControllerFactory,
+    close_formatter::CloseFormatter,
+    controller_factory::ControllerFactory,
+    endpoint_parts::EndpointParts,
+    endpoint_state::EndpointState,
     events::EventSubscriber,
     frame_slot::FrameSlotEndpoint,
     ids::{EndpointIds, EndpointResets},
     interceptor::PacketInterceptor,
     limits::{ConnectionAttemptLimiter, TransportLimits},
-    parts::EndpointParts,
-    state::EndpointState,
     tls::TlsEndpoint,
 };
 use crate::{

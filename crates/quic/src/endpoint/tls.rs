@@ -13,8 +13,8 @@
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
 use super::{
+    endpoint_state::EndpointState,
     response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
-    state::EndpointState,
 };
 use crate::{
     connection::AckFrequencySupport,

@@ -6,8 +6,8 @@
 
 use super::{
     generations::Generations,
-    layout::{ISSUER_LEN, IdBytes, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
-    scheme::IdScheme,
+    id_layout::{ISSUER_LEN, IdBytes, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
+    id_scheme::IdScheme,
 };
 use crate::metrics::QuicMetrics;
 use litequic_base::half_sip_hash::SipHashKey;

@@ -7,7 +7,7 @@
 //! [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
 
 use crate::metrics::QuicMetrics;
-use litequic_base::number::RelaxedCell;
+use litequic_base::relaxed_cell::RelaxedCell;
 use litequic_telemetry::WakeCause;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;

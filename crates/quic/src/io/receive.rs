@@ -1,7 +1,7 @@
 //! Received batches for the endpoint, and the order in which it gets them.
 
 use super::{
-    ack_order::{AckReordering, Arrival},
+    ack_reordering::{AckReordering, Arrival},
     hooks::EndpointHooks,
     moderation::{Moderation, ModerationRule},
     yield_to_runtime::yield_to_runtime,

@@ -9,11 +9,11 @@
 //! - [`log`]: one connection's log, which its events write to.
 //! - [`frames`], [`parameters`], [`json`]: their contents. Pure.
 
+mod connection_log;
 mod frames;
 mod json;
-mod log;
-mod order;
+mod log_order;
 mod parameters;
 
-pub(super) use log::{ConnectionLog, LogMetrics, LoggedPacket};
-pub use order::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};
+pub(super) use connection_log::{ConnectionLog, LogMetrics, LoggedPacket};
+pub use log_order::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};

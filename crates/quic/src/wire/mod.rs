@@ -3,9 +3,9 @@
 
 pub mod frame;
 
-mod packet;
+mod packet_summary;
 pub(super) mod parameters;
 pub(super) mod placeholder;
 mod violation;
 
-pub(super) use packet::{BlockedFrames, PacketSummary, StreamFrame};
+pub(super) use packet_summary::{BlockedFrames, PacketSummary, StreamFrame};

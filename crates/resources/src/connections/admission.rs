@@ -1,7 +1,7 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::account_state::{ConnectionPool, EvictionReason, RegisteredConnection};
+use super::registered_connection::{ConnectionPool, EvictionReason, RegisteredConnection};
 use super::registry::{ConnectionEntry, ConnectionRegistry};
 use crate::fairness::{ClientSource, QueueOutcome};
 use std::{

@@ -1,7 +1,7 @@
 //! Looks through a worker's connections for an operator, so few at a time that no other task of the worker waits long.
 //! Pure: the caller passes the time, and decides when the next look comes.
 
-use super::account_state::{EvictionReason, RegisteredConnection};
+use super::registered_connection::{EvictionReason, RegisteredConnection};
 use super::registry::ConnectionRegistry;
 use super::sent_rate::{MAX_RATE_INTERVAL, MIN_RATE_INTERVAL, ScanTimes};
 use litequic_telemetry::clients::{ClientReport, ConnectionName, ListQuery, OpenConnection, Selection, TopN};

@@ -1,8 +1,8 @@
 //! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
 //! memory or because another client gets the place (admission.rs). Pure.
 
-use super::account_state::{ConnectionPool, EvictionReason, RegisteredConnection, TrafficCounter};
-use super::places::ConnectionPools;
+use super::connection_pools::ConnectionPools;
+use super::registered_connection::{ConnectionPool, EvictionReason, RegisteredConnection, TrafficCounter};
 use super::sent_rate::ScanTimes;
 use crate::fairness::{ClientSource, EvictionOrder, PoolSlot};
 use litequic_telemetry::clients::OpenConnection;
@@ -257,7 +257,7 @@ impl Drop for ConnectionEntry {
 mod tests {
     use super::*;
     use crate::connections::{
-        account_state::{CONNECTION_OVERHEAD_BYTES, MIN_IDLE_TIME, REQUEST_OVERHEAD_BYTES, TrafficCells},
+        registered_connection::{CONNECTION_OVERHEAD_BYTES, MIN_IDLE_TIME, REQUEST_OVERHEAD_BYTES, TrafficCells},
         sent_rate::SentRate,
     };
     use futures_util::task::noop_waker_ref;

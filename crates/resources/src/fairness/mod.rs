@@ -1,12 +1,12 @@
 //! Pools of slots that clients share. [`Fair`] gives one client a whole pool while no other client waits, and divides a
 //! pool evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
 
-mod fair;
-mod source;
-mod tree;
-mod victims;
+mod client_source;
+mod eviction_order;
+mod fair_pool;
+mod source_tree;
 
-pub use fair::{FairPool, NextRequest, PoolSlot, QueueOutcome, QueuePlace};
-pub use source::ClientSource;
-pub use tree::{SlotExcess, SourceBranches};
-pub use victims::EvictionOrder;
+pub use client_source::ClientSource;
+pub use eviction_order::EvictionOrder;
+pub use fair_pool::{FairPool, NextRequest, PoolSlot, QueueOutcome, QueuePlace};
+pub use source_tree::{SlotExcess, SourceBranches};

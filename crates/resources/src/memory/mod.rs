@@ -2,10 +2,10 @@
 //! then the connections that hold the most are closed (docs/adr/0029-memory.md). The control thread measures usage,
 //! each worker acts.
 
-mod ladder;
+mod memory_step;
 mod pressure;
 mod usage;
 
-pub use ladder::{MemoryStep, StepTracker};
+pub use memory_step::{MemoryStep, StepTracker};
 pub use pressure::{AwakeWorker, MEASURE_INTERVAL, MemoryGauge, MemoryPressure};
 pub use usage::{MemoryReading, MemoryUsage, ProcessMemoryLimit, installed_memory};

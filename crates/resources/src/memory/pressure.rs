@@ -1,6 +1,6 @@
 //! How short memory is: written by the control thread, read by each worker.
 
-use super::{MemoryReading, MemoryStep, ladder};
+use super::{MemoryReading, MemoryStep, memory_step};
 use std::{
     sync::{
         Arc,
@@ -95,7 +95,7 @@ impl MemoryGauge {
             Some(reading) if self.workers.awake.load(Relaxed) > 0 => {
                 let growth = MAX_GROWTH_PER_SECOND.saturating_mul(workers as u64).max(1);
                 let until_short =
-                    Duration::from_secs_f64(ladder::bytes_before_first_step(reading) as f64 / growth as f64);
+                    Duration::from_secs_f64(memory_step::bytes_before_first_step(reading) as f64 / growth as f64);
                 until_short.clamp(MEASURE_INTERVAL, NORMAL_INTERVAL)
             }
             _ => RESTING_INTERVAL,
@@ -117,7 +117,7 @@ impl MemoryGauge {
 
     /// Sets how short memory is, by `reading`.
     pub fn publish_pressure(&self, step: MemoryStep, reading: MemoryReading) {
-        let excess = if step == MemoryStep::Close { ladder::bytes_over_last_step(reading) } else { 0 };
+        let excess = if step == MemoryStep::Close { memory_step::bytes_over_last_step(reading) } else { 0 };
         let now = PressureState { step, limit: reading.limit, excess };
         self.state.send_if_modified(|state| std::mem::replace(state, now) != now);
     }

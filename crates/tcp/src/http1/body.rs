@@ -1,7 +1,7 @@
 //! A request's body as hyper delivers it.
 
 use super::{PipelineState, expectation::BodyGate};
-use crate::{body::IncomingBody, linger::BodyDiscard};
+use crate::{body_discard::BodyDiscard, tcp_body::IncomingBody};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::BodyError;

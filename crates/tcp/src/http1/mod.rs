@@ -2,10 +2,10 @@
 
 mod body;
 mod expectation;
-mod guard;
-mod head;
-mod requests;
-mod serve;
+mod head_check;
+mod http1_server;
+mod request_guard;
+mod request_scanner;
 
-pub use guard::{PipelineState, RequestGuardStream};
-pub(super) use serve::serve_http1;
+pub(super) use http1_server::serve_http1;
+pub use request_guard::{PipelineState, RequestGuardStream};

@@ -1,7 +1,7 @@
 //! A request's body as h2 delivers it.
 
-use super::tasks::StreamTasks;
-use crate::{body::IncomingBody, linger::BodyDiscard};
+use super::stream_tasks::StreamTasks;
+use crate::{body_discard::BodyDiscard, tcp_body::IncomingBody};
 use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};

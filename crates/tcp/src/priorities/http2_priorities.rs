@@ -1,11 +1,11 @@
 //! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the order of
 //! its responses.
 
-use super::order::{ResponseOrder, ResponseTurn, TurnState};
+use super::response_order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
-    frames::PriorityUpdate,
-    metrics::TcpMetrics,
-    writes::{ConnectionWrites, OpenResponse},
+    connection_writes::{ConnectionWrites, OpenResponse},
+    http2_frames::PriorityUpdate,
+    tcp_metrics::TcpMetrics,
 };
 use litequic_exchange::{
     Fields,

@@ -2,16 +2,16 @@
 //! come first in a list; and the networks whose clients are refused. Pure: front ends report their connections, and
 //! `resources::connections::MemoryAccounts` looks through them.
 
-mod best;
-mod denied;
+mod deny_list;
+mod list_order;
 mod query;
 mod report;
 mod selector;
-mod sort;
+mod top_n;
 
-pub use best::TopN;
-pub use denied::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL_TIME, MAX_DENIED};
+pub use deny_list::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL_TIME, MAX_DENIED};
+pub use list_order::ListOrder;
 pub use query::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection};
 pub use report::{ClientReport, ConnectionDescription, OpenConnection, TransportReport};
 pub use selector::{ConnectionName, Selector, SelectorError};
-pub use sort::ListOrder;
+pub use top_n::TopN;

@@ -1,7 +1,7 @@
 //! What an operator asks for: some of the connections, in an order.
 
+use super::list_order::ListOrder;
 use super::selector::{ConnectionName, Selector};
-use super::sort::ListOrder;
 use std::net::SocketAddr;
 
 /// Rows of a list without a limit of its own: a screen.

@@ -1,6 +1,6 @@
 //! What is reported of an open connection.
 
-use super::{selector::ConnectionName, sort::ListOrder};
+use super::{list_order::ListOrder, selector::ConnectionName};
 use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

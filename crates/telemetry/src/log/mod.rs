@@ -4,13 +4,13 @@
 
 mod capture;
 mod json;
-mod limiter;
-mod limits;
-mod lines;
+mod line_limiter;
+mod line_limits;
+mod log_lines;
 mod metrics;
 mod setup;
 mod terminal;
 
-pub use lines::{defer_log_wakes, finish_log, wake_log_writer, write_end_reason, write_panic_lines};
+pub use log_lines::{defer_log_wakes, finish_log, wake_log_writer, write_end_reason, write_panic_lines};
 pub use metrics::LogLineMetrics;
 pub use setup::{LogError, LogHandle, LogOutputFormat, VARIABLE, init_log};

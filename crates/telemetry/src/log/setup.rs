@@ -2,8 +2,8 @@
 
 use super::{
     json,
-    limiter::{LineLimitLayer, LineLimiter},
-    lines::{LOG, LogLineSender, LogOutput, LogWriterEvents},
+    line_limiter::{LineLimitLayer, LineLimiter},
+    log_lines::{LOG, LogLineSender, LogOutput, LogWriterEvents},
     metrics::LogLineMetrics,
     terminal::TerminalFormat,
 };

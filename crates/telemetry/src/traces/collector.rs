@@ -7,7 +7,7 @@ use super::{
         GrpcStatus, PartialSuccess, grpc_message, grpc_payload, grpc_status, partial_success, printable_message,
         retry_info,
     },
-    setting::SpanDestination,
+    trace_setting::SpanDestination,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};

@@ -5,7 +5,7 @@ use super::CollectorState;
 use super::collector::{CollectorConnection, ExportBody, ExportOutcome, export_spans};
 use super::collector_state::SharedCollectorState;
 use super::metrics::ExportMetrics;
-use super::setting::SpanDestination;
+use super::trace_setting::SpanDestination;
 use crate::{Exemplar, Exemplars};
 use bytes::Bytes;
 use litequic_config::TraceProtocol;

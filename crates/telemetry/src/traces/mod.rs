@@ -7,18 +7,18 @@
 mod attribute;
 mod collector;
 mod collector_state;
-mod context;
 mod exporter;
 mod metrics;
 mod otlp;
 mod protobuf;
-mod recorder;
-mod setting;
+mod sampler;
 mod span;
+mod span_recorder;
+mod trace_setting;
 mod tracing;
 
 pub use collector_state::CollectorState;
 pub use metrics::{ExportMetrics, SpanMetrics, WaitingSpanBytes};
-pub use recorder::{SpanFlusher, WorkerSpans};
-pub use setting::CollectorTls;
+pub use span_recorder::{SpanFlusher, WorkerSpans};
+pub use trace_setting::CollectorTls;
 pub use tracing::Tracing;

@@ -3,8 +3,8 @@
 use super::collector_state::{CollectorState, SharedCollectorState};
 use super::exporter::{Exporter, SpanQueue};
 use super::metrics::{ExportMetrics, SpanMetrics};
-use super::recorder::WorkerSpans;
-use super::setting::{CollectorTls, CurrentTraceSetting, TraceSetting};
+use super::span_recorder::WorkerSpans;
+use super::trace_setting::{CollectorTls, CurrentTraceSetting, TraceSetting};
 use crate::Exemplars;
 use arc_swap::ArcSwapOption;
 use litequic_config::Config;

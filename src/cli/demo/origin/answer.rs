@@ -1,9 +1,9 @@
 //! From a request to the demo's origin to its answer.
 
 use super::{
-    bytes::{BytePattern, MAX_BYTES, RequestedRange, parse_range, parse_size},
+    byte_pattern::{BytePattern, MAX_BYTES, RequestedRange, parse_range, parse_size},
+    injecting_stream::InjectedBytes,
     page,
-    wire::InjectedBytes,
 };
 use aws_lc_rs::digest;
 use bytes::Bytes;

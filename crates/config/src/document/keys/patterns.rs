@@ -1,15 +1,15 @@
 //! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
 //! it rejects but for what a pattern cannot express, first of all a range.
 
-use crate::access::access_target_kind;
-use crate::matching::pattern_kind;
+use crate::access_log::access_target_kind;
+use crate::match_conditions::pattern_kind;
 use crate::origin::{origin_address_kind, request_target_kind, status_range_kind};
-use crate::reading::names::{
+use crate::reading::name_kinds::{
     address_kind, authority_kind, cookie_name_kind, exact_path_kind, field_name_kind, host_pattern_kind, method_kind,
     network_kind, path_prefix_kind, route_name_kind, upgrade_kind,
 };
 use crate::reading::rule_readers::{error_page_kind, field_value_kind};
-use crate::reading::values::{RawValue, ValueKind, duration_kind, or_none, size_kind};
+use crate::reading::value_kinds::{RawValue, ValueKind, duration_kind, or_none, size_kind};
 use crate::redirect::location_kind;
 use proptest::{
     strategy::{Strategy, ValueTree},

@@ -117,7 +117,7 @@ proptest! {
 
 #[test]
 fn a_byte_of_a_value_is_held_as_a_header_value_holds_it() {
-    use crate::field::is_field_value;
+    use crate::field_syntax::is_field_value;
     for byte in 0..=u8::MAX {
         let value = [b'a', byte, b'b'];
         assert_eq!(is_field_value(&value), HeaderValue::from_bytes(&value).is_ok(), "{byte:#x}");

@@ -1,8 +1,8 @@
 //! The layout of a buffer with a received message, as the receive's arguments set it.
 
 use super::super::{
-    address::RawAddress,
     control::{CONTROL_ALIGN, CONTROL_LEN, to_cmsg_length},
+    raw_address::RawAddress,
 };
 use libc::msghdr;
 use std::mem::{size_of, zeroed};

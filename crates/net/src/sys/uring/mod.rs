@@ -3,14 +3,14 @@
 //! that thread's io_uring_enter(2) (IORING_SETUP_DEFER_TASKRUN).
 
 mod buffer_layout;
-mod buffers;
-mod receive;
-mod refusal;
+mod multishot_receive;
+mod provided_buffers;
 mod ring;
+mod uring_error;
 
-pub(crate) use receive::{MultishotReceive, max_completions};
-pub(crate) use refusal::{UringError, UringErrorKind};
+pub(crate) use multishot_receive::{MultishotReceive, max_completions};
 pub(crate) use ring::Ring;
+pub(crate) use uring_error::{UringError, UringErrorKind};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@
 use super::{
     super::mmsg::{MAX_SEND_MESSAGES, SendBatch},
     buffer_layout,
-    refusal::UringError,
+    uring_error::UringError,
 };
 use crate::datagram::OutgoingMessage;
 use io_uring::{

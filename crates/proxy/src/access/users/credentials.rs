@@ -5,7 +5,7 @@ use base64::{
     alphabet::STANDARD,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use litequic_exchange::{Fields, field::is_field_value, name};
+use litequic_exchange::{Fields, field_syntax::is_field_value, name};
 use std::fmt;
 
 /// Bytes of a password at most: a hash of it takes time by its length.

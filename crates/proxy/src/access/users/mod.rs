@@ -2,14 +2,14 @@
 //! (`verifier`); the rest is pure but for reading the file.
 
 mod credentials;
-mod file;
-mod hash;
-mod remembered;
-mod verifier;
+mod password_cache;
+mod password_checker;
+mod stored_hash;
+mod users_file;
 
 pub(crate) use credentials::{Credentials, MAX_PASSWORD};
-pub use file::{Users, UsersError, create_user_line};
-pub(crate) use verifier::{PasswordCheck, PasswordChecker};
+pub(crate) use password_checker::{PasswordCheck, PasswordChecker};
+pub use users_file::{Users, UsersError, create_user_line};
 
 use litequic_config as config;
 use std::sync::Arc;

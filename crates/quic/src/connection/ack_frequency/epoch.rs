@@ -1,6 +1,6 @@
 //! Divides what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
 
-use super::rule::AckEpoch;
+use super::threshold_rule::AckEpoch;
 use std::time::Duration;
 
 /// Batches of an epoch at least: fewer are chance.

@@ -11,12 +11,12 @@
 //!
 //! [`state`] is one connection, which joins them. `quic::endpoint::interceptor` provides received and sent packets.
 
+mod ack_frequency_state;
 mod delivery;
 mod epoch;
-mod parameters;
 mod request;
-mod rule;
-mod state;
+mod support;
+mod threshold_rule;
 
-pub use parameters::{AckFrequencySupport, DraftVersion};
-pub(crate) use state::AckFrequencyState;
+pub(crate) use ack_frequency_state::AckFrequencyState;
+pub use support::{AckFrequencySupport, DraftVersion};

@@ -1,7 +1,7 @@
 //! A request to a client, and its ACK_FREQUENCY frame, as in the client's draft: the drafts agree on the frame's type
 //! and on two of its four fields. Pure.
 
-use super::parameters::DraftVersion;
+use super::support::DraftVersion;
 use crate::wire::placeholder::PLACEHOLDER_LEN;
 use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;

@@ -7,7 +7,7 @@
 //! over, and finds the room empty of all but its like, needs no place in the order ([`ShortResponses`](super::short)).
 
 use super::{SendQueue, stream_order::StreamOrder};
-use crate::connection::stream::StreamSendState;
+use crate::connection::stream_state::StreamSendState;
 use litequic_exchange::priority::{NextTurn, Priority};
 use litequic_resources::send::path::{MIN_UNSENT_BYTES, WriteAllowance};
 use std::{sync::Arc, time::Instant};

@@ -1,6 +1,6 @@
 //! The streams of a connection that wait for their turn.
 
-use crate::connection::stream::StreamSendState;
+use crate::connection::stream_state::StreamSendState;
 use litequic_exchange::priority::{PriorityOrder, SendList};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

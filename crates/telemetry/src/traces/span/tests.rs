@@ -1,5 +1,5 @@
 use super::*;
-use crate::traces::{context, otlp::ExportEnvelope};
+use crate::traces::{otlp::ExportEnvelope, sampler};
 use bytes::Bytes;
 use http::StatusCode;
 use litequic_config::{Fraction, Traces};
@@ -47,12 +47,12 @@ impl Tracer for All {
     }
     fn sample_trace(&self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace> {
         let traceparent = facts.client_traceparent();
-        Some(context::decide_trace(
+        Some(sampler::decide_trace(
             traceparent,
             true,
             facts.request_text(RequestText::RequestId),
             own,
-            context::Sampler::new(Fraction::ALL),
+            sampler::Sampler::new(Fraction::ALL),
         ))
     }
     fn on_trace_ended(&self, facts: &RecordedFacts, trace: &RequestTrace) {

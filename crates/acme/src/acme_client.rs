@@ -1,0 +1,678 @@
+//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other
+//! processes respect, and each decision anew from what is stored.
+
+use super::account;
+use super::ca_client::CaClient;
+use super::challenge_responses::ChallengeResponses;
+use super::failure::{OrderFailure, describe_ca_error, run_blocking};
+use super::folder::{AcmeFolder, FolderLock, LockError, StoredCertificate, certificate_file_name, host_file_stem};
+use super::host_table::{AcmeHostEntry, AcmeHostTable, CertificateState};
+use super::metrics::AcmeMetrics;
+use super::order::CertificateOrder;
+use super::plan::{HostPlan, PlanStep, shortened_line};
+use instant_acme::{Account, CertificateIdentifier};
+use litequic_base::lifecycle::panic_if_requested;
+use litequic_config::{Acme, AcmeHost};
+use rand::random;
+use rustls::ClientConfig;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    select,
+    time::{Instant, sleep},
+};
+
+/// Time between two looks at the clock and the folder: a clock may jump, and other processes write into the folder.
+const FOLDER_POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Renewals begin a random time up to this after the start, in seconds: not all replicas at once.
+const RENEWAL_SPREAD_SECONDS: u64 = 60;
+/// Seconds until a folder that cannot be written is tried again.
+const STORAGE_RETRY_SECONDS: u64 = 60;
+/// Seconds until the folder is looked at again while another process orders a certificate, or one is to be written.
+const SHORT_POLL_SECONDS: u64 = 5;
+
+/// Characters of a problem in its line of the log: the DNS command's output has 4 KiB.
+const MAX_LOGGED_CHARACTERS: usize = 5000;
+
+/// TLS to the directory of a table, or why there is none.
+pub type DirectoryTls = dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync;
+/// Checks and serves chain and key of a host, in PEM; returns what is wrong with them.
+pub type ServeCertificate = dyn Fn(&AcmeHost, &str) -> Result<(), String> + Send + Sync;
+
+/// What the manager needs of the rest of the process.
+pub struct AcmeHooks {
+    /// The tables in force, without hosts that have a certificate in a file.
+    pub tables: Box<dyn Fn() -> Vec<Acme> + Send + Sync>,
+    /// TLS to the directory of a table.
+    pub trust: Arc<DirectoryTls>,
+    /// Checks and serves chain and key of a host, in PEM.
+    pub serve: Box<ServeCertificate>,
+}
+
+/// Obtains certificates.
+pub struct AcmeClient {
+    hooks: AcmeHooks,
+    answers: Arc<ChallengeResponses>,
+    board: Arc<AcmeHostTable>,
+    metrics: Arc<AcmeMetrics>,
+    hosts: BTreeMap<AcmeHost, ManagedHost>,
+    /// No renewal before this.
+    spread: u64,
+    /// A clock that differs from a CA's was reported.
+    is_skew_reported: Arc<AtomicBool>,
+}
+
+/// What is known of a host.
+#[derive(Debug, Default)]
+struct ManagedHost {
+    /// The certificate that is served.
+    stored: Option<StoredCertificate>,
+    plan: HostPlan,
+    /// The file that `stored` was read from: when it was written, and its number.
+    stored_version: Option<(SystemTime, u64)>,
+    /// The certificate is not in its file yet, nor is its plan: they could not be written.
+    unwritten: bool,
+    /// The next order is not before this, for a reason of this process's.
+    not_before: u64,
+    /// The file of `written` is none that litequic can use. It is left alone.
+    is_foreign: bool,
+    /// Why files cannot be used or written.
+    storage_problems: BTreeMap<StorageItem, String>,
+    /// An operator wants a renewal.
+    forced: bool,
+}
+
+/// What cannot be used or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum StorageItem {
+    Folder,
+    Certificate,
+    Plan,
+}
+
+impl AcmeClient {
+    /// A manager of the tables of `wiring`.
+    pub fn new(
+        wiring: AcmeHooks,
+        answers: Arc<ChallengeResponses>,
+        board: Arc<AcmeHostTable>,
+        metrics: Arc<AcmeMetrics>,
+    ) -> Self {
+        let spread = unix_now() + random::<u64>() % RENEWAL_SPREAD_SECONDS;
+        Self {
+            hooks: wiring,
+            answers,
+            board,
+            metrics,
+            hosts: BTreeMap::new(),
+            spread,
+            is_skew_reported: Arc::default(),
+        }
+    }
+
+    /// Obtains and renews, until this is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// An order that was begun is continued from the folder by the next process.
+    pub async fn run_renewals(mut self) -> Infallible {
+        loop {
+            let tables = (self.hooks.tables)();
+            self.answers.refresh_from_folders(&tables).await;
+            self.read_hosts(&tables).await;
+            let due = self.earliest_step(&tables);
+            self.publish_states(&tables);
+            match due {
+                Some((at, step, table, host)) if at <= unix_now() => self.perform_step(step, &table, &host).await,
+                due => {
+                    let is_soon = self.hosts.values().any(ManagedHost::expects_folder_change);
+                    let pause = if is_soon { Duration::from_secs(SHORT_POLL_SECONDS) } else { FOLDER_POLL_INTERVAL };
+                    let left = due.map_or(pause, |(at, ..)| Duration::from_secs(at.saturating_sub(unix_now())));
+                    select! {
+                        () = sleep(left.min(pause)) => {}
+                        () = self.board.wait_for_wake() => {}
+                    }
+                }
+            }
+            for host in self.board.take_renewal_orders() {
+                if let Some(host) = self.hosts.get_mut(&host) {
+                    host.forced = true;
+                }
+            }
+        }
+    }
+
+    /// The earliest step of all hosts.
+    fn earliest_step(&self, tables: &[Acme]) -> Option<(u64, PlanStep, Acme, AcmeHost)> {
+        let steps = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
+        let steps = steps.filter_map(|(table, host)| {
+            let (step, at) = self.hosts.get(host)?.next_host_step(table, self.spread);
+            Some((at, step, table, host))
+        });
+        let (at, step, table, host) = steps.min_by_key(|(at, ..)| *at)?;
+        Some((at, step, table.clone(), host.clone()))
+    }
+
+    /// Reads what other processes have stored, and writes what could not be written before.
+    async fn read_hosts(&mut self, tables: &[Acme]) {
+        let wanted: BTreeSet<&AcmeHost> = tables.iter().flat_map(|table| &table.hosts).collect();
+        self.hosts.retain(|host, _| wanted.contains(host));
+        for table in tables {
+            for name in &table.hosts {
+                let host = self.hosts.entry(name.clone()).or_default();
+                host.read_host_files(&AcmeFolder::new(&table.folder), name, &self.hooks).await;
+            }
+        }
+    }
+
+    /// Shows the state of every host.
+    fn publish_states(&self, tables: &[Acme]) {
+        let now = unix_now();
+        let mut counts = [0_u64; 5];
+        let mut entries = Vec::new();
+        let mut next = None;
+        for table in tables {
+            for name in &table.hosts {
+                let Some(host) = self.hosts.get(name) else { continue };
+                let mut entry = host.to_host_entry(name, table, self.spread, now);
+                entry.record = self.answers.persistent_record(name);
+                let [valid, due, missing, failing, overdue] = &mut counts;
+                *match entry.state {
+                    CertificateState::Valid => valid,
+                    CertificateState::Due => due,
+                    CertificateState::Missing => missing,
+                } += 1;
+                *failing += u64::from(entry.failures > 0 && entry.problem.is_some());
+                *overdue += u64::from(host.plan.is_overdue(now, entry.validity));
+                let (_, at) = host.next_order(table, self.spread);
+                next = Some(next.map_or(at, |next: u64| next.min(at)));
+                entries.push(entry);
+            }
+        }
+        let [valid, due, missing, failing, overdue] = counts;
+        for (gauge, count) in [
+            (&self.metrics.valid, valid),
+            (&self.metrics.due, due),
+            (&self.metrics.missing, missing),
+            (&self.metrics.failing, failing),
+            (&self.metrics.overdue, overdue),
+            (&self.metrics.next_attempt, next.map_or(0, |next| next.max(now))),
+        ] {
+            gauge.set(count);
+        }
+        self.board.replace_entries(entries);
+    }
+
+    async fn perform_step(&mut self, step: PlanStep, table: &Acme, name: &AcmeHost) {
+        match step {
+            PlanStep::Ask => self.request_renewal_info(table, name).await,
+            PlanStep::Order | PlanStep::Resume => self.order_certificate(table, name).await,
+        }
+    }
+
+    /// Asks the CA when to renew.
+    async fn request_renewal_info(&mut self, table: &Acme, name: &AcmeHost) {
+        let Some(id) = self.hosts.get(name).and_then(|host| host.stored.as_ref()?.id.clone()) else { return };
+        let folder = AcmeFolder::new(&table.folder);
+        let asked = self.fetch_renewal_info(table, &folder, &id).await;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        match asked {
+            Ok((window, wait)) => host.plan.store_renewal_info(unix_now(), &id, Some(window), wait, random()),
+            Err(failure) => {
+                tracing::debug!(host = %name, problem = failure.problem, "the CA says nothing about renewal");
+                host.plan.store_renewal_info(unix_now(), &id, None, failure.retry_after, random());
+            }
+        }
+        if !host.persist_plan(&folder, name).await {
+            host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+        }
+    }
+
+    async fn fetch_renewal_info(
+        &mut self,
+        table: &Acme,
+        folder: &AcmeFolder,
+        id: &str,
+    ) -> Result<((u64, u64), Option<u64>), OrderFailure> {
+        let (account, http) = self.open_ca_account(table, folder, false).await?;
+        let (authority, serial) = id.split_once('.').ok_or_else(|| OrderFailure::new("it has no identifier".into()))?;
+        let id =
+            CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
+        let (info, wait) = account.renewal_info(&id).await.map_err(|error| OrderFailure {
+            retry_after: http.take_retry_after(),
+            ..OrderFailure::new(describe_ca_error(&error))
+        })?;
+        let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
+        let window = &info.suggested_window;
+        let window = (seconds(window.start.unix_timestamp()), seconds(window.end.unix_timestamp()));
+        Ok((window, Some(wait.as_secs())))
+    }
+
+    /// The account of `table`, and its client.
+    async fn open_ca_account(
+        &mut self,
+        table: &Acme,
+        folder: &AcmeFolder,
+        forgotten: bool,
+    ) -> Result<(Account, CaClient), OrderFailure> {
+        let (trust, of) = (Arc::clone(&self.hooks.trust), table.clone());
+        let tls = run_blocking(move || trust(&of)).await?.map_err(OrderFailure::new)?;
+        let http = CaClient::new(&table.directory, Arc::new(tls), Arc::clone(&self.is_skew_reported));
+        let account = account::open_account(folder, table, &http, forgotten).await?;
+        Ok((account, http))
+    }
+
+    /// Orders a certificate, or continues an order, unless another process does.
+    async fn order_certificate(&mut self, table: &Acme, name: &AcmeHost) {
+        let folder = AcmeFolder::new(&table.folder);
+        let Some(_locked) = self.lock_host(&folder, name).await else { return };
+        // What another process has stored since the last look.
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        host.read_host_files(&folder, name, &self.hooks).await;
+        let (step, at) = host.next_host_step(table, self.spread);
+        if at > unix_now() || step == PlanStep::Ask {
+            return;
+        }
+        let validity = host.stored.as_ref().map(|stored| stored.validity);
+        if step == PlanStep::Order {
+            host.plan.record_attempt_start(unix_now(), validity, random());
+            if !host.persist_plan(&folder, name).await {
+                host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+                return;
+            }
+        }
+        host.forced = false;
+        panic_if_requested("acme-begun");
+        let began = Instant::now();
+        let mut plan = host.plan.clone();
+        let replaces = host.stored.as_ref().filter(|_| plan.directory == table.directory);
+        let replaces = replaces.and_then(|stored| stored.id.clone());
+        let outcome = self.run_order(table, name, &folder, &mut plan, replaces.as_deref()).await;
+        let outcome = outcome.and_then(|pem| {
+            // A chain that does not fit is the CA's fault, and is not stored.
+            let stored = StoredCertificate::from_chain_pem(pem).map_err(OrderFailure::new);
+            let checked = stored.and_then(|stored| {
+                (self.hooks.serve)(name, &stored.pem).map_err(OrderFailure::new)?;
+                Ok(stored)
+            });
+            checked.map_err(|failure| OrderFailure {
+                problem: format!("the CA's certificate: {}", failure.problem),
+                ..failure
+            })
+        });
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        host.plan = plan;
+        match outcome {
+            Ok(stored) => {
+                let until = UNIX_EPOCH + Duration::from_secs(stored.validity.until);
+                tracing::info!(
+                    host = %name,
+                    expires = httpdate::fmt_http_date(until),
+                    directory = table.directory,
+                    took = ?began.elapsed(),
+                    renewal = host.stored.is_some(),
+                    "obtained a certificate"
+                );
+                self.metrics.orders_issued.increment();
+                host.on_certificate_issued(stored, table);
+                host.write_host_files(&folder, name).await;
+                panic_if_requested("acme-stored");
+            }
+            Err(failure) => {
+                host.plan.record_failed_attempt(
+                    step,
+                    unix_now(),
+                    &failure.problem,
+                    failure.retry_after,
+                    validity,
+                    random(),
+                );
+                if !host.persist_plan(&folder, name).await {
+                    host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+                }
+                let attempts = host.plan.attempts.as_ref();
+                let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(unix_now()));
+                tracing::error!(
+                    host = %name,
+                    problem = shortened_line(&failure.problem, MAX_LOGGED_CHARACTERS),
+                    directory = table.directory,
+                    attempts = attempts.map_or(0, |attempts| attempts.count),
+                    next = ?Duration::from_secs(next),
+                    "no certificate was obtained"
+                );
+                self.metrics.orders_failed.increment();
+            }
+        }
+    }
+
+    async fn run_order(
+        &mut self,
+        table: &Acme,
+        host: &AcmeHost,
+        folder: &AcmeFolder,
+        plan: &mut HostPlan,
+        replaces: Option<&str>,
+    ) -> Result<String, OrderFailure> {
+        let mut forgotten = false;
+        loop {
+            let (account, http) = self.open_ca_account(table, folder, forgotten).await?;
+            // The answers to HTTP-01 need the account's key.
+            self.answers.refresh_from_folders(std::slice::from_ref(table)).await;
+            self.answers.refresh_from_folders(&(self.hooks.tables)()).await;
+            let (answers, metrics) = (&*self.answers, &*self.metrics);
+            let job =
+                CertificateOrder { host, table, replaces, folder, answers, metrics, account: &account, http: &http };
+            match job.obtain_certificate(plan).await {
+                // The CA has lost it, or is another one by now: it is registered again, with its key, or with a new
+                // one where an External Account Binding is configured.
+                Err(failure) if failure.is_account_unknown && !forgotten => {
+                    tracing::warn!(
+                        directory = table.directory,
+                        "the CA does not know the account: registering it again"
+                    );
+                    forgotten = true;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Locks the certificate of a host. `None` if another process has it, or the folder cannot be written: both are
+    /// tried again.
+    async fn lock_host(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> Option<FolderLock> {
+        let (of, stem) = (folder.clone(), host_file_stem(name));
+        let locked = run_blocking(move || of.try_lock_file(&stem)).await.ok()?;
+        let host = self.hosts.get_mut(name)?;
+        match locked {
+            Ok(locked) => {
+                host.storage_problems.remove(&StorageItem::Folder);
+                return Some(locked);
+            }
+            Err(LockError::Taken) => {
+                tracing::debug!(host = %name, "another process orders the certificate");
+                host.not_before = unix_now() + SHORT_POLL_SECONDS;
+            }
+            Err(LockError::Io(error)) => {
+                host.report_storage_problem(
+                    StorageItem::Folder,
+                    name,
+                    OrderFailure::from_folder_error(folder, &error).problem,
+                );
+                host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+            }
+        }
+        None
+    }
+}
+
+impl ManagedHost {
+    /// The next step and its time.
+    fn next_host_step(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
+        let now = unix_now();
+        if self.forced {
+            return (
+                if self.plan.order.is_some() { PlanStep::Resume } else { PlanStep::Order },
+                now.max(self.not_before),
+            );
+        }
+        let held = self.stored.as_ref().map(StoredCertificate::current_certificate);
+        let (step, at) = self.plan.next_plan_step(now, held, &table.directory, spread);
+        (step, at.max(self.not_before))
+    }
+
+    /// Whether something is to be expected in the folder, or to be written there: an order runs in another process, or
+    /// has ended with it, or a certificate could not be written.
+    fn expects_folder_change(&self) -> bool {
+        self.unwritten || self.plan.attempts.as_ref().is_some_and(|attempts| attempts.problem.is_none())
+    }
+
+    /// The next order and its time.
+    fn next_order(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
+        match self.next_host_step(table, spread) {
+            (PlanStep::Ask, _) => {
+                let due = self
+                    .stored
+                    .as_ref()
+                    .map_or(0, |stored| self.plan.renewal_time(unix_now(), stored.current_certificate()));
+                (PlanStep::Order, due.max(spread))
+            }
+            other => other,
+        }
+    }
+
+    /// Reads what another process has stored, unless this one has something newer that could not be written.
+    async fn read_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost, wiring: &AcmeHooks) {
+        if self.unwritten {
+            self.write_host_files(folder, name).await;
+            return;
+        }
+        let (of, host, written) = (folder.clone(), name.clone(), self.stored_version);
+        let read = run_blocking(move || {
+            let now = of.certificate_file_version(&host);
+            let certificate = if now == written { Ok(None) } else { of.read_stored_certificate(&host) };
+            (now, certificate, of.read_plan(&host))
+        });
+        let Ok((written, certificate, plan)) = read.await else { return };
+        match plan {
+            Ok(plan) => {
+                self.plan = plan;
+                self.storage_problems.remove(&StorageItem::Plan);
+            }
+            // Nothing is known of earlier attempts, and nothing can be noted.
+            Err(problem) => {
+                self.report_storage_problem(StorageItem::Plan, name, problem);
+                self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+            }
+        }
+        let is_new = self.stored_version != written;
+        self.stored_version = written;
+        let read = certificate.and_then(|certificate| {
+            let Some(stored) = certificate else { return Ok(None) };
+            (wiring.serve)(name, &stored.pem).map(|()| Some(stored))
+        });
+        match read {
+            Ok(Some(stored)) => self.stored = Some(stored),
+            Ok(None) if written.is_none() => self.stored = None,
+            Ok(None) => {}
+            Err(problem) => {
+                self.is_foreign = true;
+                self.report_storage_problem(StorageItem::Certificate, name, problem);
+                return;
+            }
+        }
+        if is_new {
+            self.is_foreign = false;
+            self.storage_problems.remove(&StorageItem::Certificate);
+        }
+    }
+
+    /// Takes note of a certificate that was obtained.
+    fn on_certificate_issued(&mut self, stored: StoredCertificate, table: &Acme) {
+        self.plan = self.plan.after_issuance(unix_now(), &table.directory, self.stored.is_some());
+        self.stored = Some(stored);
+        self.unwritten = true;
+    }
+
+    /// Writes the certificate that was obtained: served it is already. Files that are not litequic's are left alone.
+    async fn write_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost) {
+        let Some(pem) = self.stored.as_ref().map(|stored| stored.pem.clone()) else { return };
+        let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
+        let foreign = self.stored_version.filter(|_| self.is_foreign);
+        let outcome = run_blocking(move || {
+            if foreign.is_some() && of.certificate_file_version(&host) == foreign {
+                return Ok(None);
+            }
+            of.read_stored_certificate(&host).map_err(|problem| (StorageItem::Certificate, problem))?;
+            of.read_plan(&host).map_err(|problem| (StorageItem::Plan, problem))?;
+            let failed = |error: &io::Error| OrderFailure::from_folder_error(&of, error).problem;
+            let written = of.write_stored_file(&certificate_file_name(&host), &pem);
+            written.map_err(|error| (StorageItem::Certificate, failed(&error)))?;
+            of.write_plan(&host, &plan).map_err(|error| (StorageItem::Plan, failed(&error)))?;
+            Ok(Some(of.certificate_file_version(&host)))
+        });
+        match outcome.await {
+            Ok(Ok(Some(written))) => {
+                if !self.storage_problems.is_empty() {
+                    tracing::info!(host = %name, "the certificate is stored now");
+                    self.storage_problems.clear();
+                }
+                self.stored_version = written;
+                self.is_foreign = false;
+                self.unwritten = false;
+            }
+            Ok(Ok(None)) => {}
+            Ok(Err((subject, problem))) => {
+                // What comes before it is possible.
+                self.storage_problems.retain(|known, _| *known == subject);
+                self.report_storage_problem(subject, name, problem);
+            }
+            Err(failure) => self.report_storage_problem(StorageItem::Certificate, name, failure.problem),
+        }
+    }
+
+    /// Stores the plan; returns whether it is stored.
+    async fn persist_plan(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> bool {
+        let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
+        match run_blocking(move || of.write_plan(&host, &plan)).await {
+            Ok(Ok(())) => {
+                self.storage_problems.remove(&StorageItem::Plan);
+                true
+            }
+            Ok(Err(error)) => {
+                self.report_storage_problem(
+                    StorageItem::Plan,
+                    name,
+                    OrderFailure::from_folder_error(folder, &error).problem,
+                );
+                false
+            }
+            Err(failure) => {
+                self.report_storage_problem(StorageItem::Plan, name, failure.problem);
+                false
+            }
+        }
+    }
+
+    /// Logs a problem with `subject`, once.
+    fn report_storage_problem(&mut self, subject: StorageItem, name: &AcmeHost, problem: String) {
+        if self.storage_problems.get(&subject) != Some(&problem) {
+            tracing::error!(host = %name, problem, "a certificate's files cannot be used");
+            self.storage_problems.insert(subject, problem);
+        }
+    }
+
+    fn to_host_entry(&self, name: &AcmeHost, table: &Acme, spread: u64, now: u64) -> AcmeHostEntry {
+        let held = self.stored.as_ref();
+        let (step, next) = self.next_order(table, spread);
+        let state = match held {
+            Some(stored) if stored.validity.until <= now => CertificateState::Missing,
+            Some(stored) if self.plan.renewal_time(now, stored.current_certificate()) <= now => CertificateState::Due,
+            Some(_) => CertificateState::Valid,
+            None => CertificateState::Missing,
+        };
+        let attempts = self.plan.attempts.as_ref();
+        AcmeHostEntry {
+            host: name.to_string(),
+            state,
+            validity: held.map(|stored| stored.validity),
+            directory: table.directory.clone(),
+            next: next.max(now),
+            resumes: step == PlanStep::Resume,
+            failures: attempts.map_or(0, |attempts| attempts.count),
+            failing_since: attempts.map(|attempts| attempts.since),
+            problem: self.storage_problems.values().next().cloned().or_else(|| attempts?.problem.clone()),
+            record: None,
+        }
+    }
+}
+
+/// Seconds since the Unix epoch.
+pub(super) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Validity;
+    use std::fs;
+
+    #[tokio::test]
+    async fn a_plan_that_cannot_be_stored_does_not_make_the_ca_be_asked_at_once_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
+        let plan = folder.path().join("a.test.json");
+        // A folder takes the place of the plan's file while the CA is asked.
+        let trust = move |_: &Acme| {
+            let _ = fs::remove_file(&plan);
+            let _ = fs::create_dir(&plan);
+            Err("there is no CA".to_owned())
+        };
+        let tables = vec![table.clone()];
+        let wiring = AcmeHooks {
+            tables: Box::new(move || tables.clone()),
+            trust: Arc::new(trust),
+            serve: Box::new(|_, _| Ok(())),
+        };
+        let mut manager = AcmeClient::new(wiring, Arc::default(), Arc::default(), Arc::default());
+        manager.read_hosts(std::slice::from_ref(&table)).await;
+        let began = unix_now();
+        manager.order_certificate(&table, &name).await;
+        let host = manager.hosts.get_mut(&name).unwrap();
+        assert_eq!(host.plan.attempts.as_ref().unwrap().problem.as_deref(), Some("there is no CA"));
+        assert!(host.not_before >= began + STORAGE_RETRY_SECONDS, "an order");
+        host.not_before = 0;
+        let validity = Validity { from: began, until: 2 * began };
+        host.stored = Some(StoredCertificate { pem: String::new(), validity, id: Some("a.b".into()) });
+        manager.request_renewal_info(&table, &name).await;
+        assert!(manager.hosts[&name].not_before >= began + STORAGE_RETRY_SECONDS, "renewal information");
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_litequics_are_named_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
+        let wiring = || AcmeHooks {
+            tables: Box::new(Vec::new),
+            trust: Arc::new(|_| panic!("the CA is asked")),
+            serve: Box::new(|_, _| Ok(())),
+        };
+        let of = AcmeFolder::new(folder.path());
+        let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+        let mut manager = AcmeClient::new(wiring(), Arc::default(), Arc::default(), Arc::default());
+
+        // Without its plan nothing is known of earlier attempts: none is made.
+        fs::write(folder.path().join("a.test.json"), "something else").unwrap();
+        manager.read_hosts(std::slice::from_ref(&table)).await;
+        manager.hosts.get_mut(&name).unwrap().forced = true;
+        manager.order_certificate(&table, &name).await;
+        let host = manager.hosts.get_mut(&name).unwrap();
+        assert!(
+            host.to_host_entry(&name, &table, 0, unix_now()).problem.unwrap().contains("it is not a plan of litequic")
+        );
+        assert_eq!(read("a.test.json"), "something else");
+
+        // A certificate is served, and stored once the files in its place have been moved away.
+        fs::write(folder.path().join("a.test.pem"), "something else").unwrap();
+        host.read_host_files(&of, &name, &manager.hooks).await;
+        let pem = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap().cert.pem();
+        host.on_certificate_issued(StoredCertificate::from_chain_pem(pem.clone()).unwrap(), &table);
+        for file in ["a.test.pem", "a.test.json"] {
+            host.read_host_files(&of, &name, &manager.hooks).await;
+            assert!(host.unwritten && read(file) == "something else", "{file}");
+            assert!(host.to_host_entry(&name, &table, 0, unix_now()).problem.unwrap().contains(file), "{file}");
+            fs::remove_file(folder.path().join(file)).unwrap();
+        }
+        host.read_host_files(&of, &name, &manager.hooks).await;
+        assert!(!host.unwritten && host.storage_problems.is_empty());
+        assert_eq!((read("a.test.pem"), of.read_plan(&name).unwrap().directory), (pem, table.directory.clone()));
+    }
+}

@@ -1,0 +1,649 @@
+//! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
+
+use super::body::AdminResponseBody;
+use super::clients::{ClientControl, CloseOrder, WorkersReply, parse_list_query};
+use super::denial::{DenyOrder, parse_allow_query};
+use super::maintenance::MaintenanceOrder;
+use super::qlog::QlogOrder;
+use super::state::{AdminState, Surface, WORKER_DEADLINE};
+use super::{page, status_response};
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Response, StatusCode,
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, SERVER,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    },
+    request::Parts,
+};
+use litequic_base::{lifecycle::ProcessPhase, timers};
+use litequic_telemetry::{self as telemetry, Heartbeat};
+use serde::Serialize;
+use std::{
+    future::ready,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+pub(super) type AdminResponse = Response<AdminResponseBody>;
+
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+const JSON_TYPE: &str = "application/json";
+/// The media type of qlog as JSON-SEQ (draft-ietf-quic-qlog-main-schema §11.2).
+const QLOG_TYPE: &str = "application/qlog+json-seq";
+const HTML_TYPE: &str = "text/html; charset=utf-8";
+
+/// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
+const MAX_HOST_BYTES: usize = 253 + 4;
+
+/// The resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AdminResource {
+    Health,
+    Ready,
+    Metrics,
+    Page,
+    Status,
+    Clients,
+    Denied,
+    Config,
+    Reload,
+    Close,
+    Deny,
+    Allow,
+    Qlog,
+    Maintenance,
+    Http3,
+    Renew,
+    Drain,
+}
+
+impl AdminResource {
+    const ALL: [Self; 17] = [
+        Self::Health,
+        Self::Ready,
+        Self::Metrics,
+        Self::Page,
+        Self::Status,
+        Self::Clients,
+        Self::Denied,
+        Self::Config,
+        Self::Reload,
+        Self::Close,
+        Self::Deny,
+        Self::Allow,
+        Self::Qlog,
+        Self::Maintenance,
+        Self::Http3,
+        Self::Renew,
+        Self::Drain,
+    ];
+
+    const fn resource_path(self) -> &'static str {
+        match self {
+            Self::Health => "/healthz",
+            Self::Ready => "/readyz",
+            Self::Metrics => "/metrics",
+            Self::Page => "/",
+            Self::Status => "/status",
+            Self::Clients => "/clients",
+            Self::Denied => "/denied",
+            Self::Config => "/config",
+            Self::Reload => "/reload",
+            Self::Close => "/close",
+            Self::Deny => "/deny",
+            Self::Allow => "/allow",
+            Self::Qlog => "/qlog",
+            Self::Maintenance => "/maintenance",
+            Self::Http3 => "/http3",
+            Self::Renew => "/renew",
+            Self::Drain => "/drain",
+        }
+    }
+
+    /// The methods, as `Allow` lists them.
+    const fn allowed_methods(self) -> &'static str {
+        if self.changes_state() { "POST" } else { "GET, HEAD" }
+    }
+
+    fn allows_method(self, method: &Method) -> bool {
+        if self.changes_state() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+    }
+
+    /// Whether a request for it changes something.
+    const fn changes_state(self) -> bool {
+        matches!(
+            self,
+            Self::Reload
+                | Self::Close
+                | Self::Deny
+                | Self::Allow
+                | Self::Qlog
+                | Self::Maintenance
+                | Self::Http3
+                | Self::Renew
+                | Self::Drain
+        )
+    }
+
+    /// Whether it needs no token: the page shows nothing before it has one.
+    const fn needs_no_token(self) -> bool {
+        matches!(self, Self::Health | Self::Ready | Self::Page)
+    }
+
+    /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
+    /// probes and load balancers request them by any name.
+    const fn is_operator_only(self) -> bool {
+        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
+    }
+
+    fn is_on_surface(self, surface: Surface) -> bool {
+        surface != Surface::Probes || matches!(self, Self::Health | Self::Ready | Self::Metrics)
+    }
+}
+
+/// Answers one request to an address of that `surface`.
+pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
+    let on_surface = || {
+        AdminResource::ALL.into_iter().filter(|resource| {
+            resource.is_on_surface(surface) && (*resource != AdminResource::Reload || state.reload.is_some())
+        })
+    };
+    let Some(resource) = on_surface().find(|resource| resource.resource_path() == request.uri.path()) else {
+        let list =
+            on_surface().map(|resource| format!("{} {}\n", resource.allowed_methods(), resource.resource_path()));
+        return text_response(StatusCode::NOT_FOUND, format!("not found; available:\n{}", list.collect::<String>()));
+    };
+    if !resource.allows_method(&request.method) {
+        let mut answer = text_response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{} allows {}\n", resource.resource_path(), resource.allowed_methods()),
+        );
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.allowed_methods()));
+        return answer;
+    }
+    let token = state.token.as_ref().filter(|_| surface == Surface::Operator);
+    if let Some(token) = token.filter(|_| !resource.needs_no_token())
+        && !token.is_presented(&request.headers)
+    {
+        let mut answer = text_response(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return answer;
+    }
+    // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
+    // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
+    let by_name = surface != Surface::Local && token.is_none();
+    if by_name && resource.is_operator_only() && !has_trusted_host(request, &state.names) {
+        return text_response(
+            StatusCode::FORBIDDEN,
+            "Host must be an IP address, localhost or a name in admin.names\n".into(),
+        );
+    }
+    let query = request.uri.query().unwrap_or_default();
+    match resource {
+        AdminResource::Page => page_response(),
+        AdminResource::Status => {
+            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_response::build_status(state).await))
+        }
+        AdminResource::Clients => {
+            let shown = |_, list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
+            workers_response(state, parse_list_query(query), |clients, query| clients.list_clients(query), shown).await
+        }
+        AdminResource::Denied => {
+            let shown = |(), list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
+            workers_response(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.list_denied_networks()))), shown)
+                .await
+        }
+        AdminResource::Config => {
+            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_response::configuration_object(state)))
+        }
+        AdminResource::Health => health_response(&state.heartbeats),
+        AdminResource::Ready => match state.readiness.check_ready(&state.lifecycle).await {
+            Ok(()) => text_response(StatusCode::OK, "ready\n".into()),
+            Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        },
+        AdminResource::Metrics => content_response(
+            StatusCode::OK,
+            telemetry::CONTENT_TYPE,
+            state.metrics_text.metrics_text(&state.registry, Instant::now()),
+        ),
+        // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
+        // §3.2). No tool that an operator uses sends it.
+        changing if changing.changes_state() && request.headers.contains_key(ORIGIN) => {
+            text_response(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
+        }
+        AdminResource::Reload => reload_response(state).await,
+        AdminResource::Close => {
+            let shown = |order: CloseOrder, closed| text_response(StatusCode::OK, order.describe_closed(closed));
+            workers_response(
+                state,
+                CloseOrder::from_close_query(query),
+                |clients, order| clients.close_clients(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Deny => {
+            let shown = |_, outcome| order_response(outcome);
+            workers_response(
+                state,
+                DenyOrder::from_deny_query(query),
+                |clients, order| clients.deny_clients(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Allow => {
+            let shown = |_, outcome| order_response(outcome);
+            workers_response(
+                state,
+                parse_allow_query(query),
+                |clients, network| Box::pin(ready(Ok(clients.allow_clients(network)))),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Qlog => {
+            let shown = |_, outcome| match outcome {
+                Ok(lines) => body_response(StatusCode::OK, QLOG_TYPE, AdminResponseBody::Lines(lines, None)),
+                Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+            };
+            workers_response(
+                state,
+                QlogOrder::from_qlog_query(query),
+                |clients, order| clients.log_connections(order),
+                shown,
+            )
+            .await
+        }
+        AdminResource::Maintenance => maintenance_response(state, query),
+        AdminResource::Http3 => http3_response(state, query),
+        AdminResource::Renew => renew_response(state, query),
+        AdminResource::Drain => drain_response(state),
+    }
+}
+
+/// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of
+/// `names`, in lower case.
+fn has_trusted_host(request: &Parts, names: &[String]) -> bool {
+    let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let bare = bare.strip_suffix('.').unwrap_or(bare);
+    let mut own = names.iter().map(String::as_str).chain(["localhost"]);
+    bare.parse::<IpAddr>().is_ok() || own.any(|own| bare.eq_ignore_ascii_case(own))
+}
+
+fn page_response() -> AdminResponse {
+    let mut answer = content_response(StatusCode::OK, HTML_TYPE, page::DOCUMENT.clone());
+    let fields = answer.headers_mut();
+    fields.insert(CONTENT_SECURITY_POLICY, page::POLICY.clone());
+    fields.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// Never depends on an origin: one that is down is no reason to restart the proxy.
+fn health_response(heartbeats: &[Arc<Heartbeat>]) -> AdminResponse {
+    // A worker that was suspended with the process has had no time to tick since.
+    let running = timers::time_since_suspension();
+    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| {
+        hung_worker_line(index, heartbeat.unresponsive_time().min(running))
+    };
+    let hung: String = heartbeats.iter().enumerate().filter_map(hung).collect();
+    if hung.is_empty() {
+        text_response(StatusCode::OK, "ok\n".into())
+    } else {
+        text_response(StatusCode::SERVICE_UNAVAILABLE, hung)
+    }
+}
+
+fn hung_worker_line(worker: usize, age: Duration) -> Option<String> {
+    (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
+}
+
+async fn reload_response(state: &AdminState) -> AdminResponse {
+    let (request, answered) = oneshot::channel();
+    if let Some(reload) = &state.reload {
+        // An error drops the request, which the next line sees.
+        let _ = reload.send(request).await;
+    }
+    match answered.await {
+        Ok(Ok(changes)) => text_response(StatusCode::OK, changes),
+        Ok(Err(faults)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, faults),
+        Err(_) => text_response(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
+    }
+}
+
+/// Answers a question to the workers, which `parsed` has read from a request's query: as `shown` makes of what they
+/// answer to `ask`.
+async fn workers_response<'a, Q: Copy, T>(
+    state: &'a AdminState,
+    parsed: Result<Q, String>,
+    ask: impl FnOnce(&'a dyn ClientControl, Q) -> WorkersReply<'a, T>,
+    shown: impl FnOnce(Q, T) -> AdminResponse,
+) -> AdminResponse {
+    let question = match parsed {
+        Ok(question) => question,
+        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else {
+        return text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into());
+    };
+    match ask(&**clients, question).await {
+        Ok(answer) => shown(question, answer),
+        Err(problem) => text_response(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+/// What became of an order, in words.
+fn order_response(outcome: Result<String, String>) -> AdminResponse {
+    match outcome {
+        Ok(done) => text_response(StatusCode::OK, done),
+        Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+    }
+}
+
+fn maintenance_response(state: &AdminState, query: &str) -> AdminResponse {
+    let order = match MaintenanceOrder::from_maintenance_query(query) {
+        Ok(order) => order,
+        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    match state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order)) {
+        Some(Ok(now)) => text_response(StatusCode::OK, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
+    }
+}
+
+/// Switches HTTP/3: `state=on` or `state=off`.
+fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
+    let on = match query {
+        "state=on" => true,
+        "state=off" => false,
+        _ => return text_response(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
+    };
+    match state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on)) {
+        Some(Ok(now)) => text_response(StatusCode::OK, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
+    }
+}
+
+/// Orders a certificate: `host=HOST`.
+fn renew_response(state: &AdminState, query: &str) -> AdminResponse {
+    let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES) else {
+        return text_response(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
+    };
+    match state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*"))) {
+        Some(Ok(now)) => text_response(StatusCode::ACCEPTED, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no certificates\n".into()),
+    }
+}
+
+fn drain_response(state: &AdminState) -> AdminResponse {
+    if state.lifecycle.advance_phase(ProcessPhase::Leaving) {
+        tracing::info!("drain requested by POST /drain");
+        text_response(StatusCode::ACCEPTED, "draining\n".into())
+    } else {
+        text_response(StatusCode::ACCEPTED, "draining already\n".into())
+    }
+}
+
+fn text_response(status: StatusCode, body: String) -> AdminResponse {
+    content_response(status, TEXT_TYPE, body)
+}
+
+fn content_response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
+    body_response(status, content_type, AdminResponseBody::Whole(body.into()))
+}
+
+fn body_response(status: StatusCode, content_type: &'static str, body: AdminResponseBody) -> AdminResponse {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(SERVER, HeaderValue::from_static(super::SERVER_FIELD));
+    answer
+}
+
+/// JSON for people too.
+fn pretty_json(value: &impl Serialize) -> String {
+    // Keys are texts, and every value has a form in JSON: serde_json has no reason to fail.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdminHooks, CachedMetrics, Readiness, Token};
+    use litequic_base::lifecycle::Lifecycle;
+    use litequic_telemetry::MetricsRegistry;
+
+    /// Of a litequic that nothing is known of, and that nothing can be asked of.
+    fn state() -> AdminState {
+        AdminState {
+            registry: MetricsRegistry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
+            metrics_text: CachedMetrics::default(),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: None,
+            token: None,
+            names: Vec::new(),
+            hooks: None,
+            clients: None,
+        }
+    }
+
+    #[test]
+    fn a_worker_is_hung_once_past_the_deadline() {
+        assert_eq!(hung_worker_line(0, WORKER_DEADLINE), None);
+        let late = WORKER_DEADLINE + Duration::from_millis(100);
+        assert_eq!(hung_worker_line(3, late).as_deref(), Some("worker 3 has hung for 5.1 s\n"));
+    }
+
+    #[tokio::test]
+    async fn a_reload_is_answered_with_what_changed_or_every_fault() {
+        let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::ReloadRequest>(1);
+        let state = AdminState { reload: Some(reload), ..state() };
+        let ask = async |method, origin, surface| {
+            let mut request = http::Request::builder().method(method).uri("/reload");
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            answer_admin_request(&state, surface, &request).await.status().as_u16()
+        };
+        // Rejected before the reload is requested.
+        for (method, origin, surface, expected) in [
+            (Method::GET, false, Surface::Operator, 405),
+            (Method::POST, true, Surface::Operator, 403),
+            (Method::POST, false, Surface::Probes, 404),
+        ] {
+            assert_eq!(ask(method, origin, surface).await, expected);
+        }
+        assert!(requests.try_recv().is_err());
+        for (outcome, expected) in [(Ok("changes".into()), 200), (Err("faults".into()), 422)] {
+            let reloader = async { requests.recv().await.unwrap().send(outcome).unwrap() };
+            let (status, ()) = tokio::join!(ask(Method::POST, false, Surface::Operator), reloader);
+            assert_eq!(status, expected);
+        }
+        drop(requests);
+        assert_eq!(ask(Method::POST, false, Surface::Operator).await, 503);
+    }
+
+    #[tokio::test]
+    async fn maintenance_is_for_the_operator_and_not_for_web_pages() {
+        let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&orders);
+        let hooks = AdminHooks {
+            status: Box::new(|| Box::pin(async { crate::Status::default() })),
+            configuration: Box::new(Vec::new),
+            renew: Box::new(|_| Err(String::new())),
+            maintain: Box::new(move |order| {
+                seen.lock().unwrap().push(order.on);
+                if order.on { Ok("now\n".into()) } else { Err("no such route\n".into()) }
+            }),
+            order_http3: Box::new(|on| if on { Ok("on\n".into()) } else { Err("no listener\n".into()) }),
+        };
+        let state = AdminState { hooks: Some(hooks), ..state() };
+        for (method, query, origin, surface, expected) in [
+            (Method::GET, "?state=on", false, Surface::Operator, 405),
+            (Method::POST, "?state=on", true, Surface::Operator, 403),
+            (Method::POST, "?state=on", false, Surface::Probes, 404),
+            (Method::POST, "", false, Surface::Operator, 400),
+            (Method::POST, "?state=on&retry_after=0", false, Surface::Operator, 400),
+            (Method::POST, "?state=on", false, Surface::Operator, 200),
+            (Method::POST, "?state=off", false, Surface::Operator, 422),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(format!("/maintenance{query}"));
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(
+                answer_admin_request(&state, surface, &request).await.status().as_u16(),
+                expected,
+                "{query} {surface:?}"
+            );
+        }
+        assert_eq!(*orders.lock().unwrap(), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn closing_is_for_the_operator_and_not_for_web_pages() {
+        for (method, query, origin, surface, expected) in [
+            (Method::GET, "?client=192.0.2.1", false, Surface::Operator, 405),
+            (Method::POST, "?client=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "?client=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "?client=10.0.0.0/8", false, Surface::Operator, 400),
+            (Method::POST, "?client=192.0.2.1", false, Surface::Operator, 503),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(format!("/close{query}"));
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(
+                answer_admin_request(&state(), surface, &request).await.status().as_u16(),
+                expected,
+                "{query} {surface:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn denying_and_logging_are_for_the_operator_and_not_for_web_pages() {
+        for (method, path, origin, surface, expected) in [
+            (Method::GET, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 405),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", true, Surface::Operator, 403),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Probes, 404),
+            (Method::POST, "/deny?network=192.0.2.1", false, Surface::Operator, 400),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 503),
+            (Method::POST, "/allow?network=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/allow", false, Surface::Operator, 400),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/qlog?client=192.0.2.1", false, Surface::Operator, 405),
+            (Method::POST, "/qlog?client=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/qlog", false, Surface::Operator, 400),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/denied", false, Surface::Probes, 404),
+            (Method::GET, "/denied", false, Surface::Operator, 503),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(path);
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(
+                answer_admin_request(&state(), surface, &request).await.status().as_u16(),
+                expected,
+                "{path} {surface:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
+        let state = AdminState {
+            heartbeats: vec![Arc::default(), Arc::new(Heartbeat::with_age(WORKER_DEADLINE * 2))],
+            ..state()
+        };
+        let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
+        assert_eq!(answer_admin_request(&state, Surface::Probes, &request).await.status(), 503);
+        state.heartbeats[1].tick_heartbeat();
+        assert_eq!(answer_admin_request(&state, Surface::Probes, &request).await.status(), 200);
+    }
+
+    #[test]
+    fn a_foreign_name_for_this_machine_is_told_nothing() {
+        for (host, expected) in [
+            ("127.0.0.1:9443", true),
+            ("127.0.0.1", true),
+            ("[::1]:9443", true),
+            ("[::1]", true),
+            ("localhost:9443", true),
+            ("LOCALHOST", true),
+            ("rebound.test:9443", false),
+            ("rebound.test", false),
+            ("127.0.0.1.rebound.test", false),
+            ("", false),
+            ("litequic", true),
+            ("Metrics.Internal.:9444", true),
+            ("litequic.rebound.test", false),
+        ] {
+            let (request, ()) = http::Request::get("/status").header(HOST, host).body(()).unwrap().into_parts();
+            let names = ["litequic".to_owned(), "metrics.internal".to_owned()];
+            assert_eq!(has_trusted_host(&request, &names), expected, "{host}");
+        }
+    }
+
+    /// With a token or without one, `probes` shows metrics to requests by a name that is its own, and to no other.
+    #[tokio::test]
+    async fn metrics_are_no_more_for_a_foreign_name_than_the_status() {
+        let token = Token::new_for_tests("0123456789abcdef");
+        for (has_token, surface, shown, path, host, expected) in [
+            (false, Surface::Probes, false, "/metrics", "10.0.0.1:9444", 200),
+            (false, Surface::Probes, false, "/metrics", "litequic:9444", 200),
+            (false, Surface::Probes, false, "/metrics", "rebound.test:9444", 403),
+            (true, Surface::Probes, false, "/metrics", "rebound.test:9444", 403),
+            (true, Surface::Probes, false, "/metrics", "10.0.0.1:9444", 200),
+            (false, Surface::Probes, false, "/healthz", "rebound.test:9444", 200),
+            (false, Surface::Probes, false, "/readyz", "rebound.test:9444", 200),
+            (false, Surface::Operator, false, "/metrics", "127.0.0.1:9443", 200),
+            (false, Surface::Operator, false, "/metrics", "rebound.test:9443", 403),
+            (false, Surface::Operator, false, "/config", "rebound.test:9443", 403),
+            (false, Surface::Operator, false, "/clients", "rebound.test:9443", 403),
+            (false, Surface::Probes, false, "/clients", "127.0.0.1:9444", 404),
+            (true, Surface::Operator, false, "/metrics", "rebound.test:9443", 401),
+            (true, Surface::Operator, true, "/metrics", "rebound.test:9443", 200),
+        ] {
+            let lifecycle = Lifecycle::default();
+            lifecycle.advance_phase(ProcessPhase::Ready);
+            let state = AdminState {
+                lifecycle,
+                token: has_token.then(|| token.clone()),
+                names: vec!["litequic".into()],
+                ..state()
+            };
+            let mut request = http::Request::get(path).header(HOST, host);
+            if shown {
+                request = request.header(http::header::AUTHORIZATION, token.authorization_value());
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            let status = answer_admin_request(&state, surface, &request).await.status().as_u16();
+            assert_eq!(status, expected, "{surface:?} {path} {host}");
+        }
+    }
+}

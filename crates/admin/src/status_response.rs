@@ -1,0 +1,92 @@
+//! The answers to `/status` and `/config`, from what the process knows of itself.
+
+use super::objects::Samples;
+use super::problems;
+use super::state::AdminState;
+use super::status::{ConfigurationStatus, ConfinementStatus, MemoryStatus, ProcessStatus, Status, WorkerStatus};
+use litequic_resources::memory;
+use litequic_telemetry::{Confinement, Heartbeat, ProcessFigures};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The answer now.
+pub(super) async fn build_status(state: &AdminState) -> Status {
+    let inside = match &state.hooks {
+        Some(hooks) => (hooks.status)().await,
+        None => Status::default(),
+    };
+    let ProcessFigures { cpu_seconds, resident_bytes, start_time, open_fds, max_fds } =
+        ProcessFigures::read_process_figures();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let control = &state.control;
+    let mut status = Status {
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        time: Some(now.as_secs_f64()),
+        phase: Some(state.lifecycle.current_phase()),
+        generation: Some(control.generation.get()),
+        older_processes: Some(control.older_processes.get()),
+        denied_networks: Some(control.denied_networks.get()),
+        workers: (0..)
+            .zip(&state.heartbeats)
+            .map(|(worker, heartbeat)| WorkerStatus::from_heartbeat(worker, heartbeat))
+            .collect(),
+        configuration: ConfigurationStatus {
+            version: Some(control.version.get()),
+            read: Some(control.configured_at.get()),
+            reloads: Some(control.reloads.get()),
+            reloaded_at: Some(control.reloaded_at.get()),
+            refused: Some(control.reloads_refused.get()),
+            refused_at: Some(control.refused_at.get()),
+            refused_since: Some(control.refused_since.get()),
+            renewed_at: Some(control.renewed_at.get()),
+        },
+        memory: MemoryStatus {
+            step: Some(memory::MemoryStep::from(control.memory_step.get()).step_name().into()),
+            used: Some(control.memory_used.get()),
+            limit: Some(control.memory_limit.get()),
+        },
+        process: ProcessStatus {
+            cpu_seconds,
+            resident_bytes,
+            started: start_time,
+            open_files: open_fds,
+            open_files_limit: max_fds,
+        },
+        confinement: ConfinementStatus::current_confinement(),
+        metrics: Some(Samples(state.registry.summed_samples().into_iter().collect())),
+        ..inside
+    };
+    status.problems = problems::list_problems(&status);
+    status
+}
+
+impl ConfinementStatus {
+    fn current_confinement() -> Self {
+        let found = Confinement::read_confinement();
+        Self {
+            user: Some(found.user.into()),
+            capabilities: found.capability_names(),
+            no_new_privileges: found.no_new_privileges,
+            seccomp: found.seccomp.map(Into::into),
+            read_only_root: found.read_only_root,
+            core_dumps: found.core_dumps,
+        }
+    }
+}
+
+impl WorkerStatus {
+    fn from_heartbeat(worker: u64, heartbeat: &Heartbeat) -> Self {
+        Self {
+            worker: Some(worker),
+            seconds_since_turn: Some(heartbeat.unresponsive_time().as_secs_f64()),
+            idle: Some(heartbeat.is_parked()),
+        }
+    }
+}
+
+/// `/config`: every key of the configuration in force, as a flat object of texts.
+pub(super) fn configuration_object(state: &AdminState) -> BTreeMap<String, String> {
+    state.hooks.iter().flat_map(|hooks| (hooks.configuration)()).collect()
+}

@@ -1,0 +1,107 @@
+//! The configuration file: read, checked, described. Its keys are in `keys`.
+
+use super::parsed_config::ParsedConfig;
+use super::{consistency, keys};
+use crate::config::Config;
+use crate::laboratory::Laboratory;
+use crate::reading::fault::{ConfigFault, ConfigFaults};
+use crate::reading::position::KeyPositions;
+use crate::reading::source::{SourceText, find_foreign_fault, list_syntax_faults};
+use crate::reading::value_kinds::format_size;
+use serde_json::{Value as Json, json};
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+use toml::de::DeTable;
+
+/// Bytes of a file at most: a thousand times a long one, and no log file by mistake.
+const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
+
+/// Reads the file at `path`, with the environment of this process, and none of the files that it names.
+///
+/// # Errors
+///
+/// Every fault, also that the file cannot be read.
+pub fn load_config(path: &Path) -> Result<Config, ConfigFaults> {
+    ParsedConfig::load_file(path).into_config()
+}
+
+/// Reads `text` as the content of `file`, whose folder relative paths start at; `environment` returns variables by
+/// name.
+///
+/// # Errors
+///
+/// Every fault, in the order of the file.
+pub fn parse_config(
+    text: &str,
+    file: &Path,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigFaults> {
+    ParsedConfig::parse_text(text, file, environment).into_config()
+}
+
+impl ParsedConfig {
+    /// Reads the file at `path`, with the environment of this process.
+    pub fn load_file(path: &Path) -> Self {
+        let whole = |problem: String| {
+            let expected = Some("a file of TOML".into());
+            let (file, key) = (path.into(), String::new());
+            let fault =
+                ConfigFault { file, line: None, column: None, key, value: None, problem, expected, nearest: None };
+            Self::new(None, KeyPositions::new(path, BTreeMap::new()), vec![fault])
+        };
+        let mut bytes = Vec::new();
+        // One byte more, to know a file that is too large from one that just fits.
+        if let Err(error) = File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes)) {
+            return whole(format!("cannot be read: {error}"));
+        }
+        if bytes.len() as u64 > MAX_CONFIG_BYTES {
+            return whole(format!("is larger than {}", format_size(MAX_CONFIG_BYTES)));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse_text(&text, path, |name| std::env::var(name).ok()),
+            Err(_) => whole("is not UTF-8".into()),
+        }
+    }
+
+    fn parse_text(text: &str, file: &Path, environment: impl Fn(&str) -> Option<String>) -> Self {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let unread = |faults| Self::new(None, KeyPositions::new(file, BTreeMap::new()), faults);
+        if !errors.is_empty() {
+            return unread(list_syntax_faults(file, text, table.get_ref(), &errors));
+        }
+        if let Some(fault) = find_foreign_fault(file, text, table.get_ref()) {
+            return unread(vec![fault]);
+        }
+        let source = SourceText::new(file, text, &environment);
+        let (config, _) = source.read_root(table.get_ref(), keys::read_config);
+        let (positions, faults) = source.take_results();
+        let loops = consistency::find_auth_loops(&config.routes);
+        let overruled = consistency::find_overruled_rules(&config);
+        let has_experiments = config.laboratory != Laboratory::default();
+        let mut draft = Self::new(Some(config), positions, faults);
+        if has_experiments {
+            draft.faults.add_warning("laboratory", Laboratory::EXPERIMENT_WARNING);
+        }
+        for (key, problem) in overruled {
+            draft.faults.add_fault(&key, problem);
+        }
+        for (number, problem) in loops {
+            draft.faults.add_fault(&format!("routes[{number}].auth.origin"), problem);
+        }
+        draft
+    }
+}
+
+/// The JSON schema (draft 2020-12) of the file.
+pub fn json_schema() -> Json {
+    let environment = |_: &str| None;
+    let empty = DeTable::new();
+    let source = SourceText::new(Path::new(""), "", &environment);
+    let (_, mut schema) = source.read_root(&empty, keys::read_config);
+    if let Some(schema) = schema.as_object_mut() {
+        schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+        schema.insert("title".into(), "litequic's configuration".into());
+        let one_of = |tables: [&str; 2]| json!({ "anyOf": tables.map(|table| json!({ "required": [table] })) });
+        schema.insert("allOf".into(), json!([one_of(["certificates", "acme"]), one_of(["origin", "routes"])]));
+    }
+    schema
+}

@@ -1,0 +1,152 @@
+//! `respond` of a route: a fixed answer, in place of an origin's.
+
+use super::rules::{HeaderRules, Template, body_media_type, response_field_fault};
+use crate::reading::name_kinds::{TOKEN_PATTERN, path_kind};
+use crate::reading::rule_readers::{field_value_kind, parse_rule_field, read_optional_table};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{KeyReader, KeyTable as _, custom_key, keys};
+use crate::reading::value_kinds::{ValueKind, number_kind, text_kind};
+use http::{HeaderName, StatusCode, header};
+use serde_json::json;
+use std::{fmt, ops::RangeInclusive, path::PathBuf};
+
+/// Interim ones are not whole answers (RFC 9110 §15.2).
+const FINAL_STATUS_RANGE: RangeInclusive<u64> = 200..=599;
+
+keys! {
+    /// `respond`: a fixed answer.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FixedResponse {
+        /// The answer's status.
+        status: StatusCode = Self::DEFAULT_STATUS, final_status_kind();
+
+        /// The body, as plain text unless `headers` have another `content-type`.
+        body: FixedBody = FixedBody::None, FixedBodyReader;
+
+        /// Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.
+        headers: Vec<(HeaderName, Template)> = Vec::new(), custom_key(read_response_fields, |_| String::new());
+    }
+}
+
+/// The source of a fixed answer's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FixedBody {
+    /// There is none.
+    None,
+    /// `body`
+    Text(String),
+    /// `body_file`, absolute or relative to the working directory.
+    File(PathBuf),
+}
+
+impl FixedResponse {
+    /// The usual status of a health check.
+    pub const DEFAULT_STATUS: StatusCode = StatusCode::OK;
+    /// Bytes of `body`: beyond that a file is easier to read.
+    pub const MAX_BODY_BYTES: usize = 16 * 1024;
+
+    /// Whether answers with `status` have a body (RFC 9110 §6.4.1, §15.3.6).
+    pub fn may_have_body(status: StatusCode) -> bool {
+        !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
+    }
+
+    /// `body_file`, if it is there.
+    pub fn body_file_path(&self) -> Option<&PathBuf> {
+        match &self.body {
+            FixedBody::File(path) => Some(path),
+            FixedBody::None | FixedBody::Text(_) => None,
+        }
+    }
+}
+
+/// The values of fields may be secrets.
+impl fmt::Display for FixedResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status.as_u16())?;
+        match &self.body {
+            FixedBody::None => {}
+            FixedBody::Text(text) => write!(f, " with {} bytes", text.len())?,
+            FixedBody::File(path) => write!(f, " {}", path.display())?,
+        }
+        self.headers.iter().try_for_each(|(name, _)| write!(f, ", set {name}"))
+    }
+}
+
+/// `respond`, if set.
+pub(crate) fn read_respond(section: &mut ConfigSection<'_>) -> Option<FixedResponse> {
+    let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
+    read_optional_table(section, "respond", about, read_fixed_response)
+}
+
+fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
+    let respond = FixedResponse::read_table(section);
+    if section.has_key("body") {
+        section.note_fault("body_file", "has no effect beside body", None, None);
+    }
+    if !FixedResponse::may_have_body(respond.status) {
+        for key in ["body", "body_file"] {
+            let problem = format!("an answer with status {} has no body", respond.status.as_u16());
+            section.note_fault(key, &problem, None, None);
+        }
+    }
+    let has_type = respond.headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
+    if respond.body_file_path().is_some_and(|file| body_media_type(file).is_none()) && !has_type {
+        let expected = Some("headers.content-type");
+        section.note_fault("body_file", "unknown file name extension", expected, None);
+    }
+    respond
+}
+
+/// The keys `body` and `body_file`, of which one may be set.
+pub(crate) struct FixedBodyReader;
+
+impl KeyReader<FixedBody> for FixedBodyReader {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: FixedBody, about: &str) -> FixedBody {
+        let text = section.optional_value(key, body_text_kind(), about);
+        let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
+            extension of its name decides its `Content-Type`, unless `headers` do.";
+        let file = section
+            .optional_value("body_file", body_file_kind(), about)
+            .map(|file| section.base_directory().join(file));
+        match (text, file) {
+            (Some(text), _) => FixedBody::Text(text),
+            (None, Some(file)) => FixedBody::File(file),
+            (None, None) => FixedBody::None,
+        }
+    }
+
+    /// `Respond` shows the whole answer.
+    fn format_value(&self, _: &FixedBody) -> String {
+        String::new()
+    }
+}
+
+/// The fields of a fixed answer.
+pub(crate) fn read_response_fields(
+    section: &mut ConfigSection<'_>,
+    key: &str,
+    about: &str,
+) -> Vec<(HeaderName, Template)> {
+    let named = |name: &str| parse_rule_field(name, response_field_fault);
+    section.read_map(key, TOKEN_PATTERN, named, field_value_kind(), HeaderRules::MAX_FIELDS, about)
+}
+
+fn body_text_kind() -> ValueKind<String> {
+    let parse = |text: String| {
+        let (length, most) = (text.len(), FixedResponse::MAX_BODY_BYTES);
+        if length > most { Err(format!("has {length} bytes, at most {most} are allowed").into()) } else { Ok(text) }
+    };
+    let expected = format!("a text of up to {} KiB", FixedResponse::MAX_BODY_BYTES / 1024);
+    text_kind(&expected, parse, Clone::clone).with_length(0..=FixedResponse::MAX_BODY_BYTES)
+}
+
+fn body_file_kind() -> ValueKind<PathBuf> {
+    path_kind("the path of a file, such as \"robots.txt\"")
+}
+
+/// The status of a fixed answer.
+pub(crate) fn final_status_kind() -> ValueKind<StatusCode> {
+    let ValueKind { expected, schema, read, .. } = number_kind::<u16>(FINAL_STATUS_RANGE);
+    let read = move |given| StatusCode::from_u16(read(given)?).map_err(|_| "not a status".into());
+    ValueKind { expected, schema, read: Box::new(read), show: Box::new(|status| json!(status.as_u16())) }
+}

@@ -1,0 +1,319 @@
+//! Conditions of a route besides host and path (`[routes.match]`), and the precedence of routes. Pure.
+//!
+//! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
+//! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
+
+use crate::reading::name_kinds::{TOKEN_PATTERN, method_kind};
+use crate::reading::section::ConfigSection;
+use crate::reading::table::{custom_key, keys, list_key};
+use crate::reading::value_kinds::{ValueError, ValueKind, text_kind};
+use http::{HeaderName, Method};
+use std::fmt;
+
+keys! {
+    /// `match`: conditions that a request has to meet, all of them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct MatchConditions {
+        /// Methods, of which the request has one. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over
+        /// HTTP/2 and HTTP/3. By default every method.
+        methods: Vec<Method> = Vec::new(), list_key(method_kind(), 0..=Self::MAX_METHODS);
+
+        /// Header fields that the request has: with this value, with a value that begins with this text (`"text*"`), or
+        /// with any value (`"*"`). If a field has several lines, one of them has to match. Values are case-sensitive,
+        /// names are not.
+        headers: Vec<(HeaderName, ValuePattern)> = Vec::new(), custom_key(read_header_patterns, format_header_names);
+
+        /// Parameters that the request's query has, by the same patterns. Names and values are compared as they are
+        /// written, including percent-encoding and case.
+        query: Vec<(String, ValuePattern)> = Vec::new(), custom_key(read_query_patterns, format_query_names);
+    }
+}
+
+impl MatchConditions {
+    /// RFC 9110 §9.3 has eight.
+    pub const MAX_METHODS: usize = 16;
+    /// Each is looked up in every request that host and path select the route for.
+    pub const MAX_CONDITIONS: usize = 16;
+    /// Bytes of a pattern: twice a long token.
+    pub const MAX_PATTERN_BYTES: usize = 1024;
+
+    /// Whether every request meets it.
+    pub fn is_empty(&self) -> bool {
+        self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty()
+    }
+
+    /// How specific it is: of two routes with the same host and path the more specific one comes first.
+    pub fn specificity(&self) -> Specificity {
+        let patterns = self.headers.iter().map(|(_, pattern)| pattern);
+        let patterns = patterns.chain(self.query.iter().map(|(_, pattern)| pattern));
+        Specificity {
+            methods: !self.methods.is_empty(),
+            headers: self.headers.len(),
+            query: self.query.len(),
+            length: patterns.map(ValuePattern::specific_bytes).sum(),
+        }
+    }
+
+    /// Whether no request meets both, but for one with several lines of a field, or one parameter twice.
+    pub(super) fn excludes_conditions(&self, other: &Self) -> bool {
+        let methods = !self.methods.is_empty()
+            && !other.methods.is_empty()
+            && !self.methods.iter().any(|method| other.methods.contains(method));
+        methods || patterns_clash(&self.headers, &other.headers) || patterns_clash(&self.query, &other.query)
+    }
+
+    /// A text of the conditions, equal for conditions that differ in order or repetition alone.
+    pub(super) fn canonical_text(&self) -> String {
+        let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
+        methods.sort_unstable();
+        methods.dedup();
+        let mut headers: Vec<_> = self.headers.iter().map(|(name, pattern)| (name.as_str(), pattern)).collect();
+        headers.sort_unstable();
+        let mut query: Vec<_> = self.query.iter().map(|(name, pattern)| (name.as_str(), pattern)).collect();
+        query.sort_unstable();
+        if self.is_empty() { String::new() } else { format!("{methods:?}{headers:?}{query:?}") }
+    }
+}
+
+/// The conditions, in words that fit a name: values are left out, as they may be secrets.
+impl fmt::Display for MatchConditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let methods = self.methods.iter().map(ToString::to_string);
+        let headers = self.headers.iter().map(|(name, _)| name.to_string());
+        let query = self.query.iter().map(|(name, _)| format!("?{name}"));
+        let all: Vec<_> = methods.chain(headers).chain(query).collect();
+        if all.is_empty() { Ok(()) } else { write!(f, "[{}]", all.join(",")) }
+    }
+}
+
+/// Whether both name something of which no value fits both.
+fn patterns_clash<N: PartialEq>(one: &[(N, ValuePattern)], other: &[(N, ValuePattern)]) -> bool {
+    let clashes = |name: &N, pattern: &ValuePattern| {
+        other.iter().any(|(other, against)| other == name && pattern.excludes_pattern(against))
+    };
+    one.iter().any(|(name, pattern)| clashes(name, pattern))
+}
+
+/// How specific a [`Match`] is: compared from its first field on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Specificity {
+    /// There are methods.
+    pub methods: bool,
+    /// Header fields.
+    pub headers: usize,
+    /// Query parameters.
+    pub query: usize,
+    /// Bytes of patterns; a whole value has one more.
+    pub length: usize,
+}
+
+/// The pattern of a value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ValuePattern {
+    /// Anything.
+    Present,
+    /// A prefix.
+    Prefix(String),
+    /// The whole value.
+    Equal(String),
+}
+
+impl ValuePattern {
+    /// Reads `"*"`, `"text*"` or `"text"`.
+    pub fn parse_pattern(text: &str) -> Self {
+        match text.strip_suffix('*') {
+            Some("") => Self::Present,
+            Some(prefix) => Self::Prefix(prefix.into()),
+            None => Self::Equal(text.into()),
+        }
+    }
+
+    /// Whether `value` matches.
+    pub fn matches_value(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Present => true,
+            Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
+            Self::Equal(text) => value == text.as_bytes(),
+        }
+    }
+
+    const fn specific_bytes(&self) -> usize {
+        match self {
+            Self::Present => 0,
+            Self::Prefix(prefix) => prefix.len(),
+            Self::Equal(text) => text.len() + 1,
+        }
+    }
+
+    /// Whether no value matches both.
+    pub(super) fn excludes_pattern(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Present, _) | (_, Self::Present) => false,
+            (Self::Equal(one), Self::Equal(other)) => one != other,
+            (Self::Prefix(prefix), Self::Equal(text)) | (Self::Equal(text), Self::Prefix(prefix)) => {
+                !text.starts_with(prefix.as_str())
+            }
+            (Self::Prefix(one), Self::Prefix(other)) => {
+                !one.starts_with(other.as_str()) && !other.starts_with(one.as_str())
+            }
+        }
+    }
+}
+
+impl fmt::Display for ValuePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("*"),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+            Self::Equal(text) => f.write_str(text),
+        }
+    }
+}
+
+type HeaderPatterns = Vec<(HeaderName, ValuePattern)>;
+type QueryPatterns = Vec<(String, ValuePattern)>;
+
+fn read_header_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderPatterns {
+    section.read_map(key, TOKEN_PATTERN, parse_matched_field, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
+}
+
+fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
+    let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
+    let name = name.ok_or("not a field's name")?;
+    let problem = match name.as_str() {
+        "host" => "is what host matches",
+        // HTTP/2 and HTTP/3 do not have them, or know the length otherwise.
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
+        | "transfer-encoding" => "is a connection-specific or framing field",
+        _ => return Ok(name),
+    };
+    Err(problem.into())
+}
+
+/// Names alone: a value may be a secret.
+fn format_header_names(headers: &HeaderPatterns) -> String {
+    join_names(headers.iter().map(|(name, _)| name.as_str()))
+}
+
+fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> QueryPatterns {
+    let parameter = |text: &str| {
+        let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
+        let fits = fits && (1..=MatchConditions::MAX_PATTERN_BYTES).contains(&text.len());
+        if fits { Ok(text.to_owned()) } else { Err("not the name of a query parameter as in a URL".into()) }
+    };
+    section.read_map(key, "[!-\"$%'-<>-~]+", parameter, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
+}
+
+fn format_query_names(query: &QueryPatterns) -> String {
+    join_names(query.iter().map(|(name, _)| name.as_str()))
+}
+
+fn join_names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<_> = all.collect();
+    if all.is_empty() { "any".into() } else { all.join(", ") }
+}
+
+pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {
+    let parse = |text: String| {
+        if text.len() > MatchConditions::MAX_PATTERN_BYTES {
+            return Err(format!(
+                "has {} bytes, at most {} are allowed",
+                text.len(),
+                MatchConditions::MAX_PATTERN_BYTES
+            )
+            .into());
+        }
+        if text.trim() != text {
+            return Err("begins or ends with a blank".into());
+        }
+        if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
+            return Err("has other characters than printable ASCII".into());
+        }
+        Ok(ValuePattern::parse_pattern(&text))
+    };
+    let kind = text_kind(
+        "a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any",
+        parse,
+        ToString::to_string,
+    );
+    kind.with_pattern("([!-~]([\t -~]*[!-~])?)?").with_length(0..=MatchConditions::MAX_PATTERN_BYTES)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_value_its_beginning_or_anything() {
+        for (text, value, fits) in [
+            ("*", "", true),
+            ("*", "a", true),
+            ("a*", "a", true),
+            ("a*", "ab", true),
+            ("a*", "", false),
+            ("a*", "A", false),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b", "a*b", true),
+            ("a*b", "axb", false),
+            ("**", "*/*", true),
+        ] {
+            let pattern = ValuePattern::parse_pattern(text);
+            assert_eq!(pattern.matches_value(value.as_bytes()), fits, "{text} {value}");
+            assert_eq!(pattern.to_string(), text);
+        }
+    }
+
+    pub(crate) fn conditions(
+        methods: &[&str],
+        headers: &[(&'static str, &str)],
+        query: &[(&str, &str)],
+    ) -> MatchConditions {
+        MatchConditions {
+            methods: methods.iter().map(|method| Method::from_bytes(method.as_bytes()).unwrap()).collect(),
+            headers: headers
+                .iter()
+                .map(|(name, pattern)| (HeaderName::from_static(name), ValuePattern::parse_pattern(pattern)))
+                .collect(),
+            query: query
+                .iter()
+                .map(|(name, pattern)| ((*name).to_owned(), ValuePattern::parse_pattern(pattern)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn methods_weigh_more_than_fields_and_fields_more_than_parameters() {
+        // From the first to the last.
+        let order = [
+            conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]),
+            conditions(&["GET"], &[("a", "1")], &[("a", "1"), ("b", "1")]),
+            conditions(&["GET", "HEAD"], &[], &[]),
+            conditions(&[], &[("a", "*"), ("b", "*")], &[]),
+            conditions(&[], &[("a", "*")], &[("a", "*")]),
+            conditions(&[], &[("a", "abc")], &[]),
+            conditions(&[], &[("a", "abc*")], &[]),
+            conditions(&[], &[("a", "ab*")], &[]),
+            conditions(&[], &[("a", "*")], &[]),
+            conditions(&[], &[], &[("a", "1")]),
+            conditions(&[], &[], &[("a", "*")]),
+            MatchConditions::default(),
+        ];
+        for pair in order.windows(2) {
+            assert!(pair[0].specificity() > pair[1].specificity(), "{} {}", pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn what_asks_for_the_same_is_the_same_in_whatever_order() {
+        let one = conditions(&["GET", "HEAD"], &[("a", "1"), ("b", "*")], &[]);
+        let other = conditions(&["HEAD", "GET", "GET"], &[("b", "*"), ("a", "1")], &[]);
+        assert_eq!(one.canonical_text(), other.canonical_text());
+        assert_ne!(one.canonical_text(), conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]).canonical_text());
+        assert_eq!(MatchConditions::default().canonical_text(), "");
+        assert_eq!(other.to_string(), "[HEAD,GET,GET,b,a]");
+        assert_eq!(conditions(&[], &[], &[("v", "secret")]).to_string(), "[?v]");
+    }
+}

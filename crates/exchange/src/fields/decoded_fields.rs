@@ -1,0 +1,117 @@
+//! Fields as a decoder has found them: nothing of them is checked.
+
+use super::{Fields, NameId, NameSet, Span, field_line::StoredLine, memory_pool};
+use crate::field_syntax::is_alphanumeric_name;
+use std::mem;
+
+/// Lines that come out of a field section, pseudo-header fields too.
+#[derive(Debug, Clone, Default)]
+pub struct DecodedFields {
+    text: Vec<u8>,
+    lines: Vec<StoredLine>,
+}
+
+/// A line of [`DecodedFields`].
+#[derive(Debug, Clone, Copy)]
+pub struct DecodedLine<'a> {
+    /// The name's number.
+    pub id: NameId,
+    /// The name.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The place of the value, which stays the same in the [`Fields`] that are made of the lines.
+    pub span: Span,
+}
+
+impl DecodedFields {
+    /// No lines, with room for `lines` lines and `bytes` bytes of text.
+    pub fn with_capacity(lines: usize, bytes: usize) -> Self {
+        let (text, lines) = memory_pool::take_memory(lines, bytes);
+        Self { text, lines }
+    }
+
+    /// Where the text of the next line is written: its name, unless that has a number, and its value.
+    pub const fn text_buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Ends a line whose text begins at `at`: the value of a field with the name `id`.
+    pub fn end_line(&mut self, id: NameId, at: usize) {
+        self.push_decoded_line(id, at, 0);
+    }
+
+    /// Ends a line whose text begins at `at` with a name of `name_len` bytes, which is not in the table.
+    pub fn end_other_line(&mut self, at: usize, name_len: usize) {
+        self.push_decoded_line(NameId::OTHER, at, name_len);
+    }
+
+    fn push_decoded_line(&mut self, name: NameId, at: usize, name_len: usize) {
+        let value_len = self.text.len().saturating_sub(at).saturating_sub(name_len);
+        // A name that is too long reads as an empty one, which is no name. Sections are shorter than 4 GiB by their
+        // limits.
+        let length = u16::try_from(name_len).unwrap_or(0);
+        let (at, value_len) = (u32::try_from(at).unwrap_or(u32::MAX), u32::try_from(value_len).unwrap_or(u32::MAX));
+        self.lines.push(StoredLine { name, is_plain: true, name_len: length, at, value_len });
+    }
+
+    /// Lines.
+    pub const fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there is no line.
+    pub const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The lines, in their order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = DecodedLine<'_>> {
+        self.lines.iter().map(|line| to_decoded_line(line, &self.text))
+    }
+
+    /// The fields that `keeps` returns true for.
+    ///
+    /// # Errors
+    ///
+    /// The first one of `keeps`.
+    pub fn into_fields<E>(mut self, mut keeps: impl FnMut(DecodedLine<'_>) -> Result<bool, E>) -> Result<Fields, E> {
+        let (text, mut lines) = (mem::take(&mut self.text), mem::take(&mut self.lines));
+        let (mut names, mut error) = (NameSet::EMPTY, None);
+        lines.retain_mut(|line| {
+            if error.is_some() {
+                return false;
+            }
+            let found = to_decoded_line(line, &text);
+            match keeps(found) {
+                Ok(kept) => {
+                    if kept {
+                        line.is_plain = line.name.is_known() || is_alphanumeric_name(found.name);
+                        names.insert_id(line.name, !line.is_plain);
+                    }
+                    kept
+                }
+                Err(found) => {
+                    error = Some(found);
+                    false
+                }
+            }
+        });
+        // Its memory is kept in any case.
+        let fields = Fields { text, lines, names };
+        error.map_or(Ok(fields), Err)
+    }
+}
+
+impl Drop for DecodedFields {
+    fn drop(&mut self) {
+        memory_pool::recycle_memory(&mut self.text, &mut self.lines);
+    }
+}
+
+fn to_decoded_line<'a>(line: &StoredLine, text: &'a [u8]) -> DecodedLine<'a> {
+    let found = line.to_field_line(text);
+    let span = Span { at: line.at.saturating_add(line.name_len.into()), len: line.value_len };
+    let name = if line.name.is_known() { line.name.as_str().as_bytes() } else { found.name };
+    DecodedLine { id: line.name, name, value: found.value, span }
+}

@@ -1,0 +1,522 @@
+//! Names of fields: a table of those that a rule, a check or QPACK's static table knows, each with a number.
+
+use crate::http1::is_name_ignoring_case;
+
+/// Names that have a number. The pseudo-header fields of HTTP/3 stand first.
+pub(super) const KNOWN_NAMES: [&str; 116] = [
+    ":authority",
+    ":method",
+    ":path",
+    ":protocol",
+    ":scheme",
+    ":status",
+    // QPACK's static table (RFC 9204 Appendix A)
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "accept-ranges",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "access-control-request-headers",
+    "access-control-request-method",
+    "age",
+    "alt-svc",
+    "authorization",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-length",
+    "content-security-policy",
+    "content-type",
+    "cookie",
+    "date",
+    "early-data",
+    "etag",
+    "expect-ct",
+    "forwarded",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "last-modified",
+    "link",
+    "location",
+    "origin",
+    "purpose",
+    "range",
+    "referer",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "timing-allow-origin",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "vary",
+    "x-content-type-options",
+    "x-forwarded-for",
+    "x-frame-options",
+    "x-xss-protection",
+    // The connection and the body's framing (RFC 9110 §7.6.1, RFC 9112 §6)
+    "connection",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    // Names that litequic sets, removes or reads
+    "allow",
+    "client-cert",
+    "client-cert-chain",
+    "content-language",
+    "expect",
+    "if-match",
+    "if-unmodified-since",
+    "max-forwards",
+    "proxy",
+    "proxy-authorization",
+    "proxy-status",
+    "remote-user",
+    "retry-after",
+    "sec-websocket-accept",
+    "sec-websocket-key",
+    "traceparent",
+    "www-authenticate",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-real-ip",
+    "x-request-id",
+    // Names that most browsers and many origins send
+    "content-location",
+    "content-range",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "dnt",
+    "expires",
+    "nel",
+    "permissions-policy",
+    "pragma",
+    "priority",
+    "referrer-policy",
+    "report-to",
+    "save-data",
+    "sec-ch-ua",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-platform",
+    "sec-fetch-dest",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+    "sec-fetch-user",
+    "sec-gpc",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "server-timing",
+    "tracestate",
+    "via",
+    "warning",
+    "x-api-key",
+    "x-powered-by",
+    "x-requested-with",
+];
+
+/// Pseudo-header fields among [`NAMES`].
+const PSEUDO_COUNT: u8 = 6;
+
+/// The number of a name in the table, or that of all other names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameId(u8);
+
+impl NameId {
+    /// All names that are not in the table.
+    pub const OTHER: Self = Self(127);
+    /// Bytes of the longest name in the table.
+    pub const MAX_LEN: usize = longest_name_len();
+    /// Numbers of names in the table are below.
+    pub const COUNT: usize = KNOWN_NAMES.len();
+
+    /// The number of `name`, which is in lower case: no name with a capital is in the table.
+    #[inline]
+    pub fn from_lower_case(name: &[u8]) -> Self {
+        find_name_id(name, |known| known == name)
+    }
+
+    /// The number of `name`, a token in any case.
+    #[inline]
+    pub fn from_any_case(name: &[u8]) -> Self {
+        find_name_id(name, |known| is_name_ignoring_case(name, known))
+    }
+
+    /// The number of `name` in the table, while compiling.
+    pub const fn from_const_name(name: &str) -> Self {
+        let mut id = 0;
+        while id < KNOWN_NAMES.len() {
+            #[expect(clippy::indexing_slicing, reason = "within the table")]
+            if const_bytes_eq(KNOWN_NAMES[id].as_bytes(), name.as_bytes()) {
+                #[expect(clippy::cast_possible_truncation, reason = "the table is shorter")]
+                return Self(id as u8);
+            }
+            id += 1;
+        }
+        Self::OTHER
+    }
+
+    /// The name; empty for [`Self::OTHER`].
+    pub fn as_str(self) -> &'static str {
+        KNOWN_NAMES.get(self.table_index()).copied().unwrap_or_default()
+    }
+
+    /// The place in the table.
+    pub const fn table_index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether the name is in the table.
+    pub const fn is_known(self) -> bool {
+        self.0 != Self::OTHER.0
+    }
+
+    /// Whether this is a pseudo-header field (RFC 9114 §4.3).
+    pub const fn is_pseudo(self) -> bool {
+        self.0 < PSEUDO_COUNT
+    }
+
+    /// Whether a value is a secret that no table of a peer may keep (RFC 9204 §7.1.3).
+    pub const fn is_sensitive(self) -> bool {
+        SENSITIVE_NAMES.contains_id(self)
+    }
+}
+
+const SENSITIVE_NAMES: NameSet =
+    NameSet::from_names(&[name::AUTHORIZATION, name::COOKIE, name::PROXY_AUTHORIZATION, name::SET_COOKIE]);
+
+/// The name of a field, in lower case: a number, and the text, which is needed for names without a number of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldNameRef<'a> {
+    pub(super) id: NameId,
+    pub(super) text: &'a str,
+}
+
+impl<'a> FieldNameRef<'a> {
+    /// The name `text`, which is a token in lower case.
+    pub fn from_lower_case_token(text: &'a str) -> Self {
+        Self { id: NameId::from_lower_case(text.as_bytes()), text }
+    }
+
+    const fn from_static_name(text: &'static str) -> FieldNameRef<'static> {
+        FieldNameRef { id: NameId::from_const_name(text), text }
+    }
+
+    /// The name's number.
+    pub const fn id(self) -> NameId {
+        self.id
+    }
+
+    /// The text.
+    pub const fn as_str(self) -> &'a str {
+        self.text
+    }
+}
+
+/// The name of a field in the configuration: looked up once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldName {
+    id: NameId,
+    text: Box<str>,
+}
+
+impl FieldName {
+    /// The name, for a look-up.
+    pub fn as_name_ref(&self) -> FieldNameRef<'_> {
+        FieldNameRef { id: self.id, text: &self.text }
+    }
+}
+
+impl From<FieldNameRef<'_>> for FieldName {
+    fn from(FieldNameRef { id, text }: FieldNameRef<'_>) -> Self {
+        Self { id, text: text.into() }
+    }
+}
+
+impl From<&http::HeaderName> for FieldName {
+    fn from(name: &http::HeaderName) -> Self {
+        FieldNameRef::from_lower_case_token(name.as_str()).into()
+    }
+}
+
+/// A set of names of the table, and whether there are others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NameSet(u128);
+
+impl NameSet {
+    /// No name.
+    pub const EMPTY: Self = Self(0);
+    /// Names that are not in the table.
+    pub const OTHER: Self = Self(1 << NameId::OTHER.0);
+    /// Names with other characters than letters, digits and `-`: none is in the table.
+    pub const AMBIGUOUS: Self = Self(1 << 126);
+
+    /// The set of `names`, which are in the table.
+    pub const fn from_names(names: &[FieldNameRef<'static>]) -> Self {
+        let (mut set, mut at) = (0, 0);
+        while at < names.len() {
+            #[expect(clippy::indexing_slicing, reason = "within the slice")]
+            let id = names[at].id;
+            assert!(id.is_known(), "no name of the table");
+            set |= 1 << id.0;
+            at += 1;
+        }
+        Self(set)
+    }
+
+    /// The names of the table for which `is_in` holds.
+    pub fn from_predicate(is_in: impl Fn(&str) -> bool) -> Self {
+        let bits = KNOWN_NAMES.iter().enumerate().filter(|(_, name)| is_in(name)).map(|(id, _)| 1 << id);
+        Self(bits.fold(0, |set: u128, bit: u128| set | bit))
+    }
+
+    /// Whether `id` is in the set.
+    pub const fn contains_id(self, id: NameId) -> bool {
+        self.0 >> id.0 & 1 != 0
+    }
+
+    /// Whether any name is in both.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The names of both sets.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn insert_id(&mut self, id: NameId, is_ambiguous: bool) {
+        self.0 |= 1 << id.0;
+        if is_ambiguous {
+            self.0 |= Self::AMBIGUOUS.0;
+        }
+    }
+
+    pub(super) const fn remove_id(&mut self, id: NameId) {
+        self.0 &= !(1 << id.0);
+    }
+}
+
+const _: () = assert!(KNOWN_NAMES.len() <= 126);
+
+/// The names that the code has a use for.
+pub mod name {
+    use super::FieldNameRef;
+
+    macro_rules! names {
+        ($($constant:ident = $text:literal),+ $(,)?) => {
+            $(
+                #[doc = concat!("`", $text, "`")]
+                pub const $constant: FieldNameRef<'static> = FieldNameRef::from_static_name($text);
+            )+
+        };
+    }
+
+    names! {
+        AUTHORITY = ":authority",
+        METHOD = ":method",
+        PATH = ":path",
+        PROTOCOL = ":protocol",
+        SCHEME = ":scheme",
+        STATUS = ":status",
+        ALLOW = "allow",
+        ALT_SVC = "alt-svc",
+        AUTHORIZATION = "authorization",
+        CACHE_CONTROL = "cache-control",
+        CLIENT_CERT = "client-cert",
+        CLIENT_CERT_CHAIN = "client-cert-chain",
+        CONNECTION = "connection",
+        CONTENT_ENCODING = "content-encoding",
+        CONTENT_LANGUAGE = "content-language",
+        CONTENT_LENGTH = "content-length",
+        CONTENT_TYPE = "content-type",
+        COOKIE = "cookie",
+        DATE = "date",
+        EXPECT = "expect",
+        FORWARDED = "forwarded",
+        HOST = "host",
+        IF_MATCH = "if-match",
+        IF_MODIFIED_SINCE = "if-modified-since",
+        IF_NONE_MATCH = "if-none-match",
+        IF_RANGE = "if-range",
+        IF_UNMODIFIED_SINCE = "if-unmodified-since",
+        KEEP_ALIVE = "keep-alive",
+        LOCATION = "location",
+        MAX_FORWARDS = "max-forwards",
+        PRIORITY = "priority",
+        PROXY = "proxy",
+        PROXY_AUTHORIZATION = "proxy-authorization",
+        PROXY_CONNECTION = "proxy-connection",
+        PROXY_STATUS = "proxy-status",
+        RANGE = "range",
+        REMOTE_USER = "remote-user",
+        RETRY_AFTER = "retry-after",
+        SEC_WEBSOCKET_ACCEPT = "sec-websocket-accept",
+        SEC_WEBSOCKET_KEY = "sec-websocket-key",
+        SET_COOKIE = "set-cookie",
+        TE = "te",
+        TRACEPARENT = "traceparent",
+        TRACESTATE = "tracestate",
+        TRAILER = "trailer",
+        TRANSFER_ENCODING = "transfer-encoding",
+        UPGRADE = "upgrade",
+        WWW_AUTHENTICATE = "www-authenticate",
+        X_FORWARDED_FOR = "x-forwarded-for",
+        X_FORWARDED_HOST = "x-forwarded-host",
+        X_FORWARDED_METHOD = "x-forwarded-method",
+        X_FORWARDED_PORT = "x-forwarded-port",
+        X_FORWARDED_PROTO = "x-forwarded-proto",
+        X_FORWARDED_URI = "x-forwarded-uri",
+        X_REAL_IP = "x-real-ip",
+        X_REQUEST_ID = "x-request-id",
+    }
+}
+
+/// Slots of the hash table; a power of two, and several times the names, so that most other names meet an empty one.
+const HASH_SLOTS: usize = 512;
+const EMPTY_SLOT: u8 = NameId::OTHER.0;
+
+/// The table's names by [`slot`]; open addressing.
+static NAME_TABLE: [u8; HASH_SLOTS] = build_name_table();
+
+#[inline]
+fn find_name_id(name: &[u8], is_same: impl Fn(&[u8]) -> bool) -> NameId {
+    let mut slot = hash_slot(name);
+    loop {
+        let id = NAME_TABLE.get(slot).copied().unwrap_or(EMPTY_SLOT);
+        match KNOWN_NAMES.get(usize::from(id)) {
+            Some(known) if known.len() == name.len() && is_same(known.as_bytes()) => {
+                return NameId(id);
+            }
+            Some(_) => slot = (slot + 1) % HASH_SLOTS,
+            None => return NameId::OTHER,
+        }
+    }
+}
+
+/// Length and four letters, whatever their case, distinguish the table's names well enough.
+#[inline]
+const fn hash_slot(name: &[u8]) -> usize {
+    let length = name.len();
+    let (Some(first), Some(last)) = (name.first(), name.last()) else {
+        return 0;
+    };
+    let Some((before, tail)) = name.split_at_checked(length / 2) else {
+        return 0;
+    };
+    let (Some(middle), Some(end)) = (tail.first(), before.last()) else {
+        return *first as usize;
+    };
+    (length * 7
+        + fold_letter(*first) * 31
+        + fold_letter(*middle) * 5
+        + fold_letter(*end) * 101
+        + fold_letter(*last) * 17)
+        % HASH_SLOTS
+}
+
+const fn fold_letter(byte: u8) -> usize {
+    byte as usize | 0x20
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn longest_name_len() -> usize {
+    let (mut id, mut longest) = (0, 0);
+    while id < KNOWN_NAMES.len() {
+        if KNOWN_NAMES[id].len() > longest {
+            longest = KNOWN_NAMES[id].len();
+        }
+        id += 1;
+    }
+    longest
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
+const fn build_name_table() -> [u8; HASH_SLOTS] {
+    let mut table = [EMPTY_SLOT; HASH_SLOTS];
+    let mut id = 0;
+    while id < KNOWN_NAMES.len() {
+        let mut slot = hash_slot(KNOWN_NAMES[id].as_bytes());
+        while table[slot] != EMPTY_SLOT {
+            slot = (slot + 1) % HASH_SLOTS;
+        }
+        table[slot] = id as u8;
+        id += 1;
+    }
+    table
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn const_bytes_eq(left: &[u8], right: &[u8]) -> bool {
+    let mut index = 0;
+    while index < left.len() && index < right.len() && left[index] == right[index] {
+        index += 1;
+    }
+    index == left.len() && index == right.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field_syntax::is_lower_case_token;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_name_stands_once_in_the_table_and_is_found_in_any_case() {
+        assert_eq!(BTreeSet::from(KNOWN_NAMES).len(), KNOWN_NAMES.len());
+        for (index, text) in KNOWN_NAMES.iter().enumerate() {
+            let id = NameId::from_lower_case(text.as_bytes());
+            assert_eq!((id.table_index(), id.as_str(), NameId::from_const_name(text)), (index, *text, id));
+            let capitals = text.to_ascii_uppercase();
+            assert_eq!(
+                (NameId::from_lower_case(capitals.as_bytes()), NameId::from_any_case(capitals.as_bytes())),
+                (NameId::OTHER, id)
+            );
+            let token = text.strip_prefix(':').unwrap_or(text);
+            assert!(is_lower_case_token(token.as_bytes()));
+            assert!(token.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric()), "{text} is plain");
+            assert_eq!(id.is_pseudo(), text.starts_with(':'));
+        }
+        let secret = ["authorization", "cookie", "proxy-authorization", "set-cookie"];
+        assert!(KNOWN_NAMES.iter().all(|text| NameId::from_const_name(text).is_sensitive() == secret.contains(text)));
+        assert!(!NameId::OTHER.is_sensitive());
+    }
+
+    #[test]
+    fn a_set_has_its_names_alone() {
+        let set = NameSet::from_names(&[name::HOST, name::TE]);
+        let filtered = NameSet::from_predicate(|name| matches!(name, "host" | "te"));
+        assert_eq!(set, filtered);
+        for text in KNOWN_NAMES {
+            assert_eq!(set.contains_id(NameId::from_const_name(text)), matches!(text, "host" | "te"), "{text}");
+        }
+        assert!(!set.intersects(NameSet::OTHER) && !set.contains_id(NameId::OTHER));
+        assert!(
+            set.intersects(NameSet::from_names(&[name::TE, name::DATE]))
+                && !set.intersects(NameSet::from_names(&[name::DATE]))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_found_as_a_search_finds_it(text in "[a-zA-Z-]{0,12}|(accept|cookie|x-forwarded-|te|sec-)[a-z-]{0,8}") {
+            let expected = KNOWN_NAMES.iter().position(|name| *name == text).map_or(NameId::OTHER.table_index(), |index| index);
+            prop_assert_eq!(NameId::from_lower_case(text.as_bytes()).table_index(), expected);
+            let lower = text.to_ascii_lowercase();
+            prop_assert_eq!(NameId::from_any_case(text.as_bytes()), NameId::from_lower_case(lower.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A response's body, taken out of the connection's bytes as they come (RFC 9112 §6.3, §7).
+
+use super::{
+    chunk_decoder::{ChunkDecoder, ChunkLimits},
+    response_parser::{MAX_FIELDS, MAX_HEAD, ResponseFraming},
+};
+use httparse::{EMPTY_HEADER, Status};
+
+/// Bytes of the extensions of all chunks of a response at most. They are not used; without a bound they are a body that
+/// no limit counts.
+const MAX_EXTENSIONS: usize = 16 * 1024;
+const RESPONSE_CHUNK_LIMITS: ChunkLimits = ChunkLimits {
+    extension: MAX_EXTENSIONS,
+    extensions: MAX_EXTENSIONS,
+    // As of a head.
+    trailers: MAX_HEAD,
+    is_response: true,
+};
+
+/// The state within a response's body.
+#[derive(Debug)]
+pub struct BodyDecoder(BodyState);
+
+#[derive(Debug)]
+enum BodyState {
+    /// Bytes that the body has still.
+    Length(u64),
+    Chunks(ChunkDecoder),
+    UntilClose,
+    Done,
+}
+
+/// The next part of a body in the bytes that came: framing first, then data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BodyPiece {
+    /// Bytes that belong to the framing.
+    pub skipped: usize,
+    /// Bytes of data behind these; none if more bytes are needed, or the body has ended.
+    pub data: usize,
+}
+
+/// The lines of trailers, checked.
+#[derive(Debug)]
+pub struct ChunkedTrailers(Vec<u8>);
+
+impl BodyDecoder {
+    /// The beginning of a body.
+    pub fn new(framing: ResponseFraming) -> Self {
+        Self(match framing {
+            ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
+            ResponseFraming::Length(length) => BodyState::Length(length),
+            ResponseFraming::Chunked => BodyState::Chunks(ChunkDecoder::new(RESPONSE_CHUNK_LIMITS)),
+            ResponseFraming::UntilClose => BodyState::UntilClose,
+        })
+    }
+
+    /// The next piece in `bytes`, which come next. The caller takes it out of them, whole. `None` if the bytes violate
+    /// the chunked coding; what stood before them was returned before.
+    pub fn decode_piece(&mut self, bytes: &[u8]) -> Option<BodyPiece> {
+        match &mut self.0 {
+            BodyState::Done => Some(BodyPiece::default()),
+            BodyState::UntilClose => Some(BodyPiece { skipped: 0, data: bytes.len() }),
+            BodyState::Length(left) => {
+                let data = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                *left = left.saturating_sub(data as u64);
+                if *left == 0 {
+                    self.0 = BodyState::Done;
+                }
+                Some(BodyPiece { skipped: 0, data })
+            }
+            BodyState::Chunks(chunks) => {
+                let skipped = chunks.take_framing_bytes(bytes)?;
+                let data = chunks.take_chunk_data(bytes.get(skipped..).unwrap_or_default());
+                Some(BodyPiece { skipped, data })
+            }
+        }
+    }
+
+    /// Takes the framing that `bytes` begin with, and returns its length: so that the end of a body in chunks is known
+    /// with its last data. Invalid framing is left to the next call of [`Self::next`].
+    pub fn skip_framing(&mut self, bytes: &[u8]) -> usize {
+        let BodyState::Chunks(chunks) = &mut self.0 else { return 0 };
+        let mut ahead = chunks.clone();
+        let Some(skipped) = ahead.take_framing_bytes(bytes) else { return 0 };
+        *chunks = ahead;
+        skipped
+    }
+
+    /// Whether the body has ended. Its trailers may not have been taken yet.
+    pub fn is_body_done(&self) -> bool {
+        match &self.0 {
+            BodyState::Done => true,
+            BodyState::Chunks(chunks) => chunks.is_done(),
+            BodyState::Length(_) | BodyState::UntilClose => false,
+        }
+    }
+
+    /// Whether the body lasts until the connection ends.
+    pub const fn is_until_close(&self) -> bool {
+        matches!(self.0, BodyState::UntilClose)
+    }
+
+    /// The connection has ended in order: that ends a body which lasts until then, and returns whether it did.
+    pub fn end_at_close(&mut self) -> bool {
+        let ends = self.is_until_close();
+        if ends {
+            self.0 = BodyState::Done;
+        }
+        ends
+    }
+
+    /// Bytes of data that are still to come; `None` if the framing does not say.
+    pub fn remaining_body_bytes(&self) -> Option<u64> {
+        match &self.0 {
+            BodyState::Length(left) => Some(*left),
+            BodyState::Done => Some(0),
+            BodyState::Chunks(_) | BodyState::UntilClose => None,
+        }
+    }
+
+    /// Whether there are trailers that were not taken.
+    pub fn has_trailers(&self) -> bool {
+        matches!(&self.0, BodyState::Chunks(chunks) if chunks.has_trailers())
+    }
+
+    /// The trailers of a body that has ended, once.
+    pub fn take_trailers(&mut self) -> Option<ChunkedTrailers> {
+        match &mut self.0 {
+            BodyState::Chunks(chunks) if chunks.is_done() && chunks.has_trailers() => {
+                Some(ChunkedTrailers(chunks.take_trailers()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl ChunkedTrailers {
+    /// Calls `field` with each name and value; false if there are more than [`MAX_FIELDS`].
+    pub fn for_each_trailer(&self, mut field: impl FnMut(&str, &[u8])) -> bool {
+        let mut lines = [EMPTY_HEADER; MAX_FIELDS];
+        match httparse::parse_headers(&self.0, &mut lines) {
+            Ok(Status::Complete((_, lines))) => {
+                lines.iter().for_each(|line| field(line.name, line.value));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::prop;
+
+    /// A body's outcome: its data, its trailers, how many bytes were taken, and whether it is done.
+    #[derive(Debug, PartialEq, Eq, Clone, Default)]
+    struct Outcome {
+        data: Vec<u8>,
+        trailers: Vec<(String, Vec<u8>)>,
+        taken: usize,
+        is_done: bool,
+    }
+
+    /// Decodes `bytes`, which come in pieces of `step`. Looks ahead if `looks`.
+    fn decoded(framing: ResponseFraming, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
+        let (mut decoder, mut outcome) = (BodyDecoder::new(framing), Outcome::default());
+        let mut end = 0;
+        while end < bytes.len() {
+            end = bytes.len().min(end + step);
+            loop {
+                let rest = &bytes[outcome.taken..end];
+                let Some(BodyPiece { skipped, data }) = decoder.decode_piece(rest) else { return Err(outcome) };
+                outcome.data.extend_from_slice(&rest[skipped..skipped + data]);
+                outcome.taken += skipped + data;
+                if looks {
+                    outcome.taken += decoder.skip_framing(&bytes[outcome.taken..end]);
+                }
+                if data == 0 || decoder.is_body_done() {
+                    break;
+                }
+            }
+            if decoder.is_body_done() {
+                break;
+            }
+        }
+        if matches!(framing, ResponseFraming::Length(_) | ResponseFraming::None) {
+            assert_eq!(decoder.remaining_body_bytes() == Some(0), decoder.is_body_done());
+        }
+        outcome.is_done = decoder.is_body_done();
+        if let Some(trailers) = decoder.take_trailers() {
+            let field = |name: &str, value: &[u8]| outcome.trailers.push((name.to_owned(), value.to_vec()));
+            assert!(trailers.for_each_trailer(field));
+            assert!(decoder.take_trailers().is_none());
+        }
+        Ok(outcome)
+    }
+
+    #[test]
+    fn a_body_ends_where_its_framing_says_however_it_comes() {
+        for (framing, bytes, data, behind, is_done) in [
+            (ResponseFraming::None, "more", "", "more", true),
+            (ResponseFraming::Length(0), "more", "", "more", true),
+            (ResponseFraming::Length(5), "hellomore", "hello", "more", true),
+            (ResponseFraming::Length(5), "hel", "hel", "", false),
+            (ResponseFraming::UntilClose, "hello", "hello", "", false),
+            (ResponseFraming::Chunked, "5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\nmore", "hello!", "more", true),
+            (ResponseFraming::Chunked, "2 ;x\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (ResponseFraming::Chunked, "2;x=\"\u{e9}\"\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (ResponseFraming::Chunked, "5\r\nhel", "hel", "", false),
+            (ResponseFraming::Chunked, "5\r\nhello\r\n0\r\n", "hello", "", false),
+            (ResponseFraming::Chunked, "0\r\n\r\n", "", "", true),
+        ] {
+            for step in [1, 2, 3, 100] {
+                for looks in [false, true] {
+                    let found = decoded(framing, bytes.as_bytes(), step, looks).unwrap();
+                    let taken = bytes.len() - behind.len();
+                    if is_done {
+                        assert_eq!((found.taken, found.is_done), (taken, true), "{bytes:?} by {step}");
+                    } else {
+                        assert!(!found.is_done, "{bytes:?} by {step}");
+                    }
+                    assert_eq!(found.data, data.as_bytes(), "{bytes:?} by {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn trailers_are_fields_and_bounded() {
+        let outcome = decoded(ResponseFraming::Chunked, b"0\r\nX-Sum:  1 \r\ny:\r\n\r\n", 1, true).unwrap();
+        assert_eq!(outcome.trailers, [("X-Sum".to_owned(), b"1".to_vec()), ("y".to_owned(), Vec::new())]);
+        let many = format!("0\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS + 1));
+        let mut decoder = BodyDecoder::new(ResponseFraming::Chunked);
+        assert_eq!(decoder.decode_piece(many.as_bytes()).unwrap().skipped, many.len());
+        assert!(!decoder.take_trailers().unwrap().for_each_trailer(|_, _| ()));
+        let long = format!("0\r\nx: {}\r\n\r\n", "y".repeat(MAX_HEAD));
+        assert!(decoded(ResponseFraming::Chunked, long.as_bytes(), 1000, false).is_err());
+    }
+
+    #[test]
+    fn extensions_of_all_chunks_together_are_bounded() {
+        let chunk = format!("1;{}\r\na\r\n", "x".repeat(1000));
+        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(16).as_bytes(), 1000, false).is_ok());
+        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(17).as_bytes(), 1000, false).is_err());
+    }
+
+    #[test]
+    fn what_the_coding_forbids_is_an_error_after_the_data_before_it() {
+        for bytes in [
+            "5\r\nhelloX",
+            "5\r\nhello\n",
+            "5\r\nhello\r\nzz",
+            "5\r\nhello\r\n2 \r\n",
+            "5\r\nhello\r\n2\t\r\n",
+            "5\r\nhello\r\n2 2\r\n",
+            "5\r\nhello\r\n1;\x01",
+            "5\r\nhello\r\n0 \r\n",
+            "5\r\nhello\r\n00000000000000001",
+            "5\r\nhello\r\n0\r\nx y",
+            "5\r\nhello\r\n0\r\nx: a\r\n b",
+        ] {
+            for step in [1, 3, 100] {
+                for looks in [false, true] {
+                    let outcome = decoded(ResponseFraming::Chunked, bytes.as_bytes(), step, looks).unwrap_err();
+                    assert_eq!(outcome.data, b"hello", "{bytes:?} by {step}");
+                }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            bytes in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..80),
+            step in 1_usize..7,
+        ) {
+            for framing in [ResponseFraming::Chunked, ResponseFraming::Length(9)] {
+                let whole = decoded(framing, &bytes, 1000, false);
+                for looks in [false, true] {
+                    let pieces = decoded(framing, &bytes, step, looks);
+                    match (&whole, &pieces) {
+                        (Ok(whole), Ok(pieces)) => {
+                            proptest::prop_assert_eq!(&whole.data, &pieces.data);
+                            proptest::prop_assert_eq!(whole.is_done, pieces.is_done);
+                            proptest::prop_assert_eq!(&whole.trailers, &pieces.trailers);
+                        }
+                        (Err(whole), Err(pieces)) => proptest::prop_assert_eq!(&whole.data, &pieces.data),
+                        _ => proptest::prop_assert!(false, "{:?} {:?}", whole, pieces),
+                    }
+                }
+            }
+        }
+    }
+}

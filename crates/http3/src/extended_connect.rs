@@ -1,0 +1,104 @@
+//! The stream of an extended CONNECT (RFC 9220) joined with its origin: DATA frames both ways, until both have ended.
+
+use super::{
+    error_code::ErrorCode,
+    http3_worker::Http3Connection,
+    request_outcome::{RequestFault, RequestOutcome, ResponseFailure},
+    request_receiver::RequestBody,
+    response_sender::ResponseSender,
+    response_writer::relay_checked_response,
+};
+use futures_util::{TryStreamExt, future::try_join};
+use http::{Method, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use litequic_exchange::{
+    Body, BodyError, ExpiryCause, Fields, Handler, RequestRecord, Response, TUNNEL_BUFFER, Tunnel,
+};
+use std::{io, pin::pin};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt, split},
+    select,
+};
+use tokio_util::io::ReaderStream;
+
+/// Sends the answer that the protocol is switched, which is 200 here, and joins both. The end of either is forwarded to
+/// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or for
+/// `timeouts.tunnel_half_closed` after the end of one, or another client's tunnel gets its place, both are reset.
+pub(super) async fn serve_tunnel<H: Handler>(
+    fields: Fields,
+    tunnel: Tunnel,
+    body: RequestBody,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    outcome: &RequestOutcome,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    // A tunnel has a timeout of its own. A connection whose client is gone ends all the same, as it acknowledges
+    // nothing.
+    let _open = connection.paused_streams.begin_pause();
+    // Whatever drops the client's half before its end.
+    outcome.set_stop_code(ErrorCode::RequestCancelled);
+    sender.open_tunnel();
+    let quiet = tunnel.expiry_handle();
+    let (from, to) = split(tunnel);
+    let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
+    let pieces = Body::from_stream(StreamBody::new(pieces.map_err(|error| origin_body_error(&error))));
+    let response = Response { status: StatusCode::OK, fields, body: pieces };
+    let download = async {
+        relay_checked_response(response, &Method::GET, sender, connection, outcome, record)
+            .await
+            .map_err(to_tunnel_failure)?;
+        sender.flush_queued().await.map_err(ResponseFailure::Send)?;
+        sender.end_stream();
+        Ok(())
+    };
+    select! {
+        joined = try_join(upload_to_origin(body, to, record), download) => joined.map(drop),
+        silenced = quiet.wait_for_expiry() => match silenced {
+            ExpiryCause::Evicted => Err(ResponseFailure::Evicted),
+            ExpiryCause::TimedOut | ExpiryCause::HalfClosed => {
+                let shared = &connection.worker.metrics.shared;
+                let is_half_closed = silenced == ExpiryCause::HalfClosed;
+                if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
+                record.record_broken_body(BodyError::TimedOut);
+                Err(ResponseFailure::Tunnel)
+            }
+        }
+    }
+}
+
+async fn upload_to_origin(
+    body: RequestBody,
+    mut to: impl AsyncWrite + Unpin,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    let broken = |error: io::Error| {
+        record.record_broken_body(origin_body_error(&error));
+        ResponseFailure::Tunnel
+    };
+    let mut body = pin!(body);
+    while let Some(frame) = body.frame().await {
+        // The request's outcome has the cause.
+        let frame = frame.map_err(|_| ResponseFailure::Request(RequestFault::Cancelled))?;
+        if let Ok(data) = frame.into_data() {
+            to.write_all(&data).await.map_err(broken)?;
+            // TLS with an origin may hold what its socket has no room for.
+            to.flush().await.map_err(broken)?;
+        }
+    }
+    to.shutdown().await.map_err(broken)
+}
+
+/// RFC 9220 §3: a tunnel that fails is not an internal error.
+fn to_tunnel_failure(failure: ResponseFailure) -> ResponseFailure {
+    match failure {
+        ResponseFailure::Response => ResponseFailure::Tunnel,
+        other => other,
+    }
+}
+
+fn origin_body_error(error: &io::Error) -> BodyError {
+    tracing::debug!(%error, "a tunnel's connection to its origin failed");
+    BodyError::Truncated
+}

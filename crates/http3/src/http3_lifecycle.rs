@@ -1,0 +1,109 @@
+//! The course of one HTTP/3 connection: its phase, its requests, and how much of what is suspicious its client does.
+
+use super::{
+    error_code::ErrorCode,
+    http3_phase::{Http3End, Http3Event, Http3Phase},
+};
+use crate::http3_metrics::Http3Metrics;
+use litequic_base::token_bucket::TokenBucket;
+use litequic_config::Limits;
+use litequic_exchange::RequestEnd;
+use std::{cell::RefCell, sync::Arc, time::Instant};
+
+/// The course of one connection. Shared by its task and those of its streams.
+#[derive(Debug)]
+pub(super) struct Http3Lifecycle {
+    state: RefCell<Http3LifecycleState>,
+    metrics: Arc<Http3Metrics>,
+}
+
+#[derive(Debug)]
+struct Http3LifecycleState {
+    phase: Http3Phase,
+    /// Requests that were accepted.
+    accepted: u64,
+    /// The stream ID behind that of the last one.
+    next_stream: u64,
+    /// Rate limit of cancelled requests.
+    cancelled: TokenBucket,
+    /// Rate limit of DATA frames with next to nothing in them.
+    small_frames: TokenBucket,
+}
+
+impl Http3Lifecycle {
+    /// A connection that begins now, within `limits`.
+    pub(super) fn new(limits: &Limits, metrics: Arc<Http3Metrics>) -> Self {
+        let state = RefCell::new(Http3LifecycleState {
+            phase: Http3Phase::Open,
+            accepted: 0,
+            next_stream: 0,
+            cancelled: TokenBucket::new(limits.max_resets),
+            small_frames: TokenBucket::new(limits.max_small_frames),
+        });
+        Self { state, metrics }
+    }
+
+    pub(super) fn http3_phase(&self) -> Http3Phase {
+        self.state.borrow().phase
+    }
+
+    /// How the requests end that are open, if litequic has ended the connection for a reason of its own.
+    pub(super) fn request_end(&self) -> Option<RequestEnd> {
+        match self.http3_phase() {
+            Http3Phase::Closed { reason: Http3End::Evicted } => Some(RequestEnd::Evicted),
+            Http3Phase::Closed { reason: Http3End::Operator } => Some(RequestEnd::Closed),
+            _ => None,
+        }
+    }
+
+    /// Moves on after `event`. False if it had no effect.
+    pub(super) fn on_event(&self, event: Http3Event) -> bool {
+        self.state.borrow_mut().phase.apply_event(event)
+    }
+
+    /// The client has GOAWAY, or had the time for it. Returns the stream ID from which on requests are rejected now.
+    pub(super) fn on_goaway_received(&self) -> u64 {
+        let state = &mut *self.state.borrow_mut();
+        state.phase.apply_event(Http3Event::GoawayReceived { next: state.next_stream });
+        state.next_stream
+    }
+
+    /// Counts the request on stream `id`. Returns how many there were, or `None` if it is to be rejected.
+    pub(super) fn accept_request(&self, id: u64) -> Option<u64> {
+        let state = &mut *self.state.borrow_mut();
+        if state.phase.rejects_stream(id) {
+            return None;
+        }
+        state.next_stream = state.next_stream.max(id.saturating_add(4));
+        state.accepted = state.accepted.saturating_add(1);
+        Some(state.accepted)
+    }
+
+    /// Requests that were accepted.
+    pub(super) fn accepted_requests(&self) -> u64 {
+        self.state.borrow().accepted
+    }
+
+    /// The stream ID behind that of the last request that was accepted.
+    pub(super) fn next_stream_id(&self) -> u64 {
+        self.state.borrow().next_stream
+    }
+
+    /// Counts a request that its client cancelled. False once there were too many in too short a time.
+    pub(super) fn on_request_cancelled(&self) -> bool {
+        self.state.borrow_mut().cancelled.take_tokens(1, Instant::now())
+    }
+
+    /// Counts DATA frames with next to nothing in them.
+    ///
+    /// # Errors
+    ///
+    /// There were too many in too short a time: the code that closes the connection.
+    pub(super) fn count_small_frames(&self, count: u32) -> Result<(), ErrorCode> {
+        if count == 0 || self.state.borrow_mut().small_frames.take_tokens(count, Instant::now()) {
+            return Ok(());
+        }
+        self.metrics.shared.limit_small_frames.increment();
+        Err(ErrorCode::ExcessiveLoad)
+    }
+}

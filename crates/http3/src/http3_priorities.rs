@@ -1,0 +1,130 @@
+//! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the streams.
+
+use super::{error_code::ErrorCode, http3_metrics::Http3Metrics};
+use litequic_exchange::{
+    Fields, RequestRecord,
+    priority::{self, Priority, PriorityParameters, PrioritySignals, UpdateOutcome},
+    read_priority_field,
+};
+use litequic_resources::transport::{SendWindow, Transport};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// The distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
+const ID_STEP: u64 = 4;
+
+/// The signals of one connection.
+pub(super) struct Http3Priorities {
+    transport: Rc<dyn Transport>,
+    /// The connection, by s2n-quic's ID.
+    connection: u64,
+    is_ordered: bool,
+    signals: RefCell<PrioritySignals>,
+    max_streams: u64,
+    metrics: Arc<Http3Metrics>,
+}
+
+/// How a PRIORITY_UPDATE frame was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UpdateEffect {
+    /// The frame has changed something.
+    Changed,
+    /// The frame has changed nothing.
+    Ignored,
+}
+
+impl Http3Priorities {
+    /// The priorities of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams open.
+    pub(super) fn new(
+        transport: Rc<dyn Transport>,
+        connection: u64,
+        max_streams: u32,
+        metrics: Arc<Http3Metrics>,
+    ) -> Self {
+        let is_ordered = transport.is_connection_ordered(connection);
+        let signals = RefCell::new(PrioritySignals::new(max_streams as usize));
+        Self { transport, connection, is_ordered, signals, max_streams: max_streams.into(), metrics }
+    }
+
+    /// The stream `id` has come.
+    pub(super) fn on_stream_opened(&self, id: u64) {
+        if !self.is_ordered {
+            return;
+        }
+        if let Some(priority) = self.signals.borrow_mut().take_early(id) {
+            self.transport.update_priority(self.connection, id, priority);
+        }
+    }
+
+    /// The request of `window`'s stream has come with `fields`. If its priority is obeyed `record` gets it.
+    pub(super) fn set_request_priority(
+        &self,
+        window: &dyn SendWindow,
+        fields: &Fields,
+        is_tunnel: bool,
+        record: &RequestRecord,
+    ) {
+        if !self.is_ordered {
+            return;
+        }
+        let field = read_priority_field(fields);
+        if field.is_some() {
+            self.metrics.shared.priority_requests.increment();
+        }
+        let priority = self.signals.borrow_mut().request_priority(field, is_tunnel);
+        // Otherwise it is what a stream begins with.
+        if priority != Priority::UNSIGNALLED {
+            window.begin_priority(priority);
+        }
+        record.update_facts(|facts| facts.priority = Some(window.stream_priority()));
+    }
+
+    /// The response of `window`'s stream has `fields` (RFC 9218 §8). If they change its priority `record` gets it.
+    pub(super) fn apply_response_priority(&self, window: &dyn SendWindow, fields: &Fields, record: &RequestRecord) {
+        let field = if self.is_ordered { read_priority_field(fields) } else { None };
+        let Some(field) = field.filter(|field| *field != PriorityParameters::default()) else { return };
+        let priority = field.or_priority(window.stream_priority());
+        window.set_stream_priority(priority);
+        record.update_facts(|facts| facts.priority = Some(priority));
+    }
+
+    /// The connection has brought `frames` PRIORITY_UPDATE frames that were too long to be read.
+    pub(super) fn count_skipped_updates(&self, frames: u32) {
+        if self.is_ordered {
+            self.metrics.shared.priority_updates_skipped.increment_by(frames.into());
+        }
+    }
+
+    /// A PRIORITY_UPDATE frame came for the stream `id` with this value. The client has had `accepted` requests, and
+    /// the next one is on the stream `next_stream`.
+    ///
+    /// # Errors
+    ///
+    /// H3_ID_ERROR if the client may not open the stream yet (RFC 9218 §7.2).
+    pub(super) fn apply_update(
+        &self,
+        id: u64,
+        value: &[u8],
+        accepted: u64,
+        next_stream: u64,
+    ) -> Result<UpdateEffect, ErrorCode> {
+        // MAX_STREAMS has allowed no more than those that are over and may be open.
+        if id / ID_STEP >= accepted.saturating_add(self.max_streams) {
+            return Err(ErrorCode::IdError);
+        }
+        if !self.is_ordered {
+            return Ok(UpdateEffect::Ignored);
+        }
+        let field = priority::parse_priority(value);
+        let (counter, changed) = match self.signals.borrow_mut().on_priority_update(id, field, next_stream) {
+            UpdateOutcome::Known(priority) => match self.transport.update_priority(self.connection, id, priority) {
+                Some(changed) => (&self.metrics.shared.priority_updates_applied, changed),
+                None => (&self.metrics.shared.priority_updates_late, false),
+            },
+            UpdateOutcome::Early(changed) => (&self.metrics.shared.priority_updates_early, changed),
+            UpdateOutcome::Dropped => (&self.metrics.shared.priority_updates_dropped, false),
+            UpdateOutcome::Invalid => (&self.metrics.shared.priority_updates_invalid, false),
+        };
+        counter.increment();
+        Ok(if changed { UpdateEffect::Changed } else { UpdateEffect::Ignored })
+    }
+}

@@ -1,0 +1,116 @@
+//! The failures of a request: a fault of the request, a response that was not complete, and how the two halves of its
+//! stream exchange them.
+
+use super::{error_code::ErrorCode, stream_send_error::StreamSendError};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+/// A fault of a request, and how the client learns of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestFault {
+    /// The stream is reset with this code.
+    Stream(ErrorCode),
+    /// The connection is closed with this code.
+    Connection(ErrorCode),
+    /// The client reset the stream, or is gone.
+    Cancelled,
+    /// The client was too slow.
+    TimedOut,
+}
+
+impl RequestFault {
+    /// What an error code means for a request.
+    pub(super) fn from_code(code: ErrorCode) -> Self {
+        if code.is_stream_error() { Self::Stream(code) } else { Self::Connection(code) }
+    }
+}
+
+/// Why a request got no complete response.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ResponseFailure {
+    Request(RequestFault),
+    Send(StreamSendError),
+    /// The response was cut off.
+    Response,
+    /// A tunnel was, or it was idle for too long.
+    Tunnel,
+    /// Another client's tunnel got its place.
+    Evicted,
+    /// The handler returned none.
+    Aborted,
+}
+
+/// The code in RESET_STREAM, and in STOP_SENDING beside it, for a failure.
+pub(super) fn reset_code(failure: ResponseFailure) -> ErrorCode {
+    match failure {
+        ResponseFailure::Request(RequestFault::Stream(code) | RequestFault::Connection(code)) => code,
+        ResponseFailure::Request(RequestFault::Cancelled | RequestFault::TimedOut) => ErrorCode::RequestCancelled,
+        ResponseFailure::Send(StreamSendError::Stopped | StreamSendError::TimedOut | StreamSendError::TooSlow)
+        | ResponseFailure::Tunnel
+        | ResponseFailure::Evicted => ErrorCode::RequestCancelled,
+        ResponseFailure::Response | ResponseFailure::Aborted => ErrorCode::InternalError,
+    }
+}
+
+/// The state that the two halves of a request share.
+#[derive(Debug)]
+pub(super) struct RequestOutcome {
+    fault: Cell<Option<RequestFault>>,
+    /// The code of STOP_SENDING if the rest of the request is not read: H3_NO_ERROR as long as there is no fault (RFC
+    /// 9114 §4.1.1).
+    stop_code: Cell<ErrorCode>,
+}
+
+thread_local! {
+    /// Outcomes of earlier requests.
+    static FREE_OUTCOMES: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Outcomes that are kept at most.
+const MAX_FREE_OUTCOMES: usize = 128;
+
+impl RequestOutcome {
+    pub(super) fn new() -> Rc<Self> {
+        let new = || Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(ErrorCode::NoError) });
+        FREE_OUTCOMES.with_borrow_mut(Vec::pop).unwrap_or_else(new)
+    }
+
+    /// Keeps it for another request, unless this one is still read.
+    pub(super) fn recycle_outcome(self: Rc<Self>) {
+        if Rc::strong_count(&self) > 1 {
+            return;
+        }
+        self.fault.set(None);
+        self.stop_code.set(ErrorCode::NoError);
+        FREE_OUTCOMES.with_borrow_mut(|free| {
+            if free.len() < MAX_FREE_OUTCOMES {
+                free.push(self);
+            }
+        });
+    }
+
+    /// The first fault found.
+    pub(super) fn first_fault(&self) -> Option<RequestFault> {
+        self.fault.get()
+    }
+
+    /// Notes `fault`, unless there is one already.
+    pub(super) fn set_fault(&self, fault: RequestFault) {
+        if self.fault.get().is_none() {
+            self.fault.set(Some(fault));
+            if let RequestFault::Stream(code) = fault {
+                self.stop_code.set(code);
+            }
+        }
+    }
+
+    pub(super) fn set_stop_code(&self, code: ErrorCode) {
+        self.stop_code.set(code);
+    }
+
+    pub(super) fn stop_code(&self) -> ErrorCode {
+        self.stop_code.get()
+    }
+}

@@ -1,0 +1,362 @@
+//! The receiving half of a request stream: frames as they come, then the request's body as the proxy pulls it.
+
+use super::{
+    error_code::{ErrorCode, to_application_error},
+    frame::{MessagePart, MessageStream},
+    http3_lifecycle::Http3Lifecycle,
+    lingering_streams::LingeringStreams,
+    message,
+    qpack::{self, DecodeError, FieldLimits},
+    request_outcome::{RequestFault, RequestOutcome},
+};
+use crate::http3_metrics::Http3Metrics;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use litequic_exchange::{BodyError, ClientDeadline, Fields, MinimumRate, RequestRecord, TimeoutCause};
+use litequic_resources::{connections::TrafficCounter, receive::UploadDetector};
+use s2n_quic::stream::ReceiveStream;
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    slice,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+/// Chunks taken from QUIC in one call.
+const CHUNKS_PER_READ: usize = 8;
+/// Bytes of a stream that are taken a chunk at a time.
+const SINGLE_CHUNK_BYTES: u64 = 64 * 1024;
+/// Pieces of a body shorter than this are joined, as far as they have arrived, so that a client that frames byte by
+/// byte does not cause a write, and a wake of the origin, for each byte.
+const JOIN_THRESHOLD: usize = 1024;
+/// The size of joined pieces: beyond it a piece costs little for each of its bytes.
+const MAX_JOINED: usize = 16 * 1024;
+
+/// Reads a request stream. Dropped before the stream's end it discards the rest, or sends STOP_SENDING.
+pub(super) struct RequestReceiver {
+    /// `None` once it is dropped.
+    stream: Option<ReceiveStream>,
+    message: MessageStream,
+    /// Taken from QUIC and not read yet: those from `at` on. At first one chunk at a time, as a request may wait long
+    /// with it for a connection to its origin, and it counts as read.
+    chunk: Bytes,
+    /// In place of `chunk` once there were [`FIRST`] bytes.
+    chunks: Option<Box<[Bytes; CHUNKS_PER_READ]>>,
+    at: usize,
+    /// Bytes that were taken from QUIC.
+    received: u64,
+    /// The client has sent its last byte.
+    finished: bool,
+    outcome: Rc<RequestOutcome>,
+    life: Rc<Http3Lifecycle>,
+    lingering: Rc<LingeringStreams>,
+    taken: UploadDetector,
+    motion: TrafficCounter,
+}
+
+const _: () = assert!(size_of::<RequestReceiver>() <= 368);
+
+impl RequestReceiver {
+    pub(super) fn new(
+        stream: ReceiveStream,
+        message: MessageStream,
+        outcome: Rc<RequestOutcome>,
+        life: Rc<Http3Lifecycle>,
+        lingering: Rc<LingeringStreams>,
+        taken: UploadDetector,
+        motion: TrafficCounter,
+    ) -> Self {
+        Self {
+            stream: Some(stream),
+            message,
+            chunk: Bytes::new(),
+            chunks: None,
+            at: CHUNKS_PER_READ,
+            received: 0,
+            finished: false,
+            outcome,
+            life,
+            lingering,
+            taken,
+            motion,
+        }
+    }
+
+    /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
+    pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<MessagePart>, RequestFault>> {
+        loop {
+            let chunks = self
+                .chunks
+                .as_deref_mut()
+                .map_or(slice::from_mut(&mut self.chunk), <[Bytes; CHUNKS_PER_READ]>::as_mut_slice);
+            while let Some(chunk) = chunks.get_mut(self.at) {
+                if let Some(part) = self.message.read_part(chunk).map_err(RequestFault::from_code)? {
+                    return Poll::Ready(Ok(Some(part)));
+                }
+                self.at += 1;
+            }
+            // Once for all that came together: chunks are bounded, and with them what one reading costs.
+            self.life.count_small_frames(self.message.take_small_frames()).map_err(RequestFault::Connection)?;
+            if self.finished {
+                self.message.check_end().map_err(RequestFault::from_code)?;
+                return Poll::Ready(Ok(None));
+            }
+            let stream = self.stream.as_mut().ok_or(RequestFault::Cancelled)?;
+            let chunks = if self.received < SINGLE_CHUNK_BYTES {
+                slice::from_mut(&mut self.chunk)
+            } else {
+                self.chunks.get_or_insert_default().as_mut_slice()
+            };
+            let (count, open) =
+                ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| RequestFault::Cancelled)?;
+            let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
+            self.taken.count_body_bytes(bytes);
+            self.motion.count_received(bytes);
+            self.received = self.received.saturating_add(bytes);
+            self.at = 0;
+            self.finished = !open;
+        }
+    }
+
+    /// What follows the header is not a body, but a tunnel's bytes.
+    pub(super) fn expect_tunnel_data(&mut self) {
+        self.message.expect_data_only();
+    }
+
+    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may come before it; they are dropped, as
+    /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
+    pub(super) async fn read_empty_body(
+        &mut self,
+        limits: &FieldLimits,
+        metrics: &Http3Metrics,
+    ) -> Result<(), RequestFault> {
+        while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
+            match part {
+                MessagePart::Data(_) => return Err(RequestFault::Stream(ErrorCode::MessageError)),
+                MessagePart::Trailers(section) => drop(read_trailers(&section, limits, metrics)?),
+                MessagePart::TrailersTooLarge => return Err(trailers_too_large_fault(metrics)),
+                MessagePart::Header(_) | MessagePart::HeaderTooLarge => {
+                    return Err(RequestFault::Connection(ErrorCode::FrameUnexpected));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when no byte is left to read: the last read came with the stream's end.
+    pub(super) fn is_finished(&self) -> bool {
+        let chunks = self.chunks.as_deref().map_or(slice::from_ref(&self.chunk), <[Bytes; CHUNKS_PER_READ]>::as_slice);
+        self.finished && chunks.iter().skip(self.at).all(Bytes::is_empty)
+    }
+}
+
+impl Drop for RequestReceiver {
+    fn drop(&mut self) {
+        let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
+        let code = self.outcome.stop_code();
+        if code == ErrorCode::NoError && self.lingering.is_lingering_enabled() && self.outcome.first_fault().is_none() {
+            self.lingering.discard_stream(stream, Rc::clone(&self.outcome), self.taken.body_account().clone());
+        } else {
+            // An error means that the stream is gone already.
+            let _ = stream.stop_sending(to_application_error(code));
+        }
+    }
+}
+
+/// A request's body, pulled by the handler: what is not pulled stays with the client (QUIC flow control).
+pub(super) struct RequestBody {
+    receiver: RequestReceiver,
+    /// Read ahead, to find out whether there is a body at all, or whether more can be joined.
+    ahead: Option<Result<Option<MessagePart>, RequestFault>>,
+    /// A tunnel has its own.
+    deadline: Option<ClientDeadline>,
+    limits: FieldLimits,
+    /// The value of `Content-Length`.
+    expected: Option<u64>,
+    received: u64,
+    /// Kept until the stream's end: what comes after them makes the request malformed, and must do so before it is
+    /// complete.
+    trailers: Option<Fields>,
+    done: bool,
+    metrics: Arc<Http3Metrics>,
+    record: RequestRecord,
+}
+
+impl RequestBody {
+    pub(super) fn new(
+        receiver: RequestReceiver,
+        ahead: Option<MessagePart>,
+        expected: Option<u64>,
+        pace: Option<MinimumRate>,
+        limits: FieldLimits,
+        metrics: Arc<Http3Metrics>,
+        record: RequestRecord,
+    ) -> Self {
+        let patience = pace.map(ClientDeadline::new);
+        let ahead = ahead.map(|part| Ok(Some(part)));
+        Self {
+            receiver,
+            ahead,
+            deadline: patience,
+            limits,
+            expected,
+            received: 0,
+            trailers: None,
+            done: false,
+            metrics,
+            record,
+        }
+    }
+
+    fn poll_next_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, RequestFault>> {
+        loop {
+            let part = match self.ahead.take() {
+                Some(part) => part?,
+                None => match self.receiver.poll_part(cx) {
+                    Poll::Ready(part) => part?,
+                    Poll::Pending => {
+                        let Some(patience) = &mut self.deadline else { return Poll::Pending };
+                        match ready!(patience.poll_wait(cx)) {
+                            TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
+                            TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
+                        }
+                        return Poll::Ready(Err(RequestFault::TimedOut));
+                    }
+                },
+            };
+            let part = match part {
+                Some(MessagePart::Data(data)) if data.len() < JOIN_THRESHOLD => {
+                    Some(MessagePart::Data(self.join_short_pieces(data, cx)))
+                }
+                part => part,
+            };
+            if let Some(patience) = &mut self.deadline {
+                let data = if let Some(MessagePart::Data(data)) = &part { data.len() } else { 0 };
+                patience.on_progress(data as u64);
+            }
+            let ended = part.is_none();
+            let frame = self.take_part(part)?;
+            if ended || frame.is_some() {
+                return Poll::Ready(Ok(frame));
+            }
+        }
+    }
+
+    /// `first` and the short pieces after it that have arrived. What ends them is kept for next time.
+    fn join_short_pieces(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
+        let mut gathered = BytesMut::new();
+        while gathered.len() < MAX_JOINED {
+            match self.receiver.poll_part(cx) {
+                Poll::Ready(Ok(Some(MessagePart::Data(data)))) if data.len() < JOIN_THRESHOLD => {
+                    if gathered.is_empty() {
+                        gathered.extend_from_slice(&first);
+                    }
+                    gathered.extend_from_slice(&data);
+                }
+                Poll::Ready(other) => {
+                    self.ahead = Some(other);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        if gathered.is_empty() { first } else { gathered.freeze() }
+    }
+
+    /// The body's next frame. `None` at its end, or for trailers, which wait for it.
+    fn take_part(&mut self, part: Option<MessagePart>) -> Result<Option<Frame<Bytes>>, RequestFault> {
+        match part {
+            Some(MessagePart::Data(data)) => {
+                self.received += data.len() as u64;
+                self.metrics.shared.request_body_bytes.increment_by(data.len() as u64);
+                self.record.update_facts(|facts| facts.received = self.received);
+                if self.expected.is_some_and(|expected| self.received > expected) {
+                    return Err(RequestFault::Stream(ErrorCode::MessageError));
+                }
+                Ok(Some(Frame::data(data)))
+            }
+            Some(MessagePart::Trailers(section)) => {
+                self.check_length()?;
+                self.trailers = Some(read_trailers(&section, &self.limits, &self.metrics)?);
+                Ok(None)
+            }
+            Some(MessagePart::TrailersTooLarge) => Err(trailers_too_large_fault(&self.metrics)),
+            // A request has one header, which was read before its body.
+            Some(MessagePart::Header(_) | MessagePart::HeaderTooLarge) => {
+                Err(RequestFault::Connection(ErrorCode::FrameUnexpected))
+            }
+            None => self.check_length().map(|()| self.trailers.take().map(|fields| Frame::trailers(fields.into()))),
+        }
+    }
+
+    /// At the body's end: it must be as long as announced (RFC 9114 §4.1.2).
+    fn check_length(&self) -> Result<(), RequestFault> {
+        match self.expected {
+            Some(expected) if expected != self.received => Err(RequestFault::Stream(ErrorCode::MessageError)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads and checks trailers.
+fn read_trailers(section: &[u8], limits: &FieldLimits, metrics: &Http3Metrics) -> Result<Fields, RequestFault> {
+    let fields = qpack::decode_section(section, limits).map_err(|error| match error {
+        DecodeError::Failed(_) => RequestFault::Connection(ErrorCode::QpackDecompressionFailed),
+        DecodeError::TooManyBytes => trailers_too_large_fault(metrics),
+        DecodeError::TooManyFields => {
+            metrics.shared.limit_headers.increment();
+            RequestFault::Stream(ErrorCode::ExcessiveLoad)
+        }
+    })?;
+    message::decode_trailers(fields).map_err(|_| RequestFault::Stream(ErrorCode::MessageError))
+}
+
+fn trailers_too_large_fault(metrics: &Http3Metrics) -> RequestFault {
+    metrics.shared.limit_header_bytes.increment();
+    RequestFault::Stream(ErrorCode::ExcessiveLoad)
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // An empty body is not an upload, nor is a tunnel, which has its own timeout.
+        if self.deadline.is_some() && (self.received > 0 || !self.done) {
+            self.metrics.shared.request_size.observe_size(self.received);
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let part = ready!(self.poll_next_frame(cx));
+        self.done = !matches!(part, Ok(Some(_)));
+        Poll::Ready(part.transpose().map(|part| {
+            part.map_err(|fault| {
+                self.receiver.outcome.set_fault(fault);
+                match fault {
+                    RequestFault::Stream(_) | RequestFault::Connection(_) => BodyError::Malformed,
+                    RequestFault::Cancelled => BodyError::Cancelled,
+                    RequestFault::TimedOut => BodyError::TimedOut,
+                }
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.done
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.expected {
+            Some(expected) => SizeHint::with_exact(expected.saturating_sub(self.received)),
+            None => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! One request stream, from its first byte to the acknowledgement of its last.
+
+use super::{
+    error_code::ErrorCode,
+    extended_connect,
+    frame::{MessagePart, MessageStream, PeerRole},
+    http3_worker::Http3Connection,
+    message::{self, Rejection},
+    qpack::{self, DecodeError},
+    request_outcome::{RequestFault, RequestOutcome, ResponseFailure, reset_code},
+    request_receiver::{RequestBody, RequestReceiver},
+    response_sender::ResponseSender,
+    response_writer::{encode_header_frame, front_end_response, relay_checked_response},
+    stream_send_error::StreamSendError,
+};
+use crate::http3_metrics::Http3Metrics;
+use http::{Method, StatusCode};
+use litequic_base::{lifecycle::panic_if_requested, timers};
+use litequic_exchange::{
+    Abort, Body, Client, DecodedFields, Exchange, Fields, Handler, InterimReceiver, InterimSender, RecordGuard,
+    Request, RequestEnd, RequestRecord, Response, name, rarely_has_body, terms::Terms,
+};
+use litequic_resources::{receive::UploadDetector, transport::SendWindow};
+use s2n_quic::stream::BidirectionalStream;
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+use tokio::time::{self, Instant};
+
+/// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
+/// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
+const FIN_TIMEOUT: Duration = Duration::from_millis(20);
+/// Serves the request on `stream`.
+pub(super) async fn serve_request<H: Handler>(
+    stream: BidirectionalStream,
+    window: Box<dyn SendWindow>,
+    connection: Rc<Http3Connection<H>>,
+) {
+    let front = &*connection.worker;
+    let metrics = &front.metrics;
+    metrics.shared.requests_open.increment();
+    panic_if_requested("request");
+    let _guard = RequestGuard(&connection, timers::turn_time());
+    let client = connection.current_client();
+    let recording = front.records.begin_record(|| Rc::clone(&client));
+    let _cut = ClosedRequestRecorder(&connection, &recording);
+    let record = recording.shared_record();
+    let (receive, send) = stream.split();
+    let outcome = RequestOutcome::new();
+    let terms = connection.worker.current_terms();
+    let message = MessageStream::new(PeerRole::Client, terms.limits.max_header_bytes as usize);
+    let receiver = RequestReceiver::new(
+        receive,
+        message,
+        Rc::clone(&outcome),
+        Rc::clone(&connection.lifecycle),
+        Rc::clone(&connection.lingering),
+        UploadDetector::new(connection.memory.received.clone()),
+        connection.memory.entry.traffic_counter(),
+    );
+    let mut sender = connection.open_sender(send, window, terms.minimum_download_rate());
+
+    // This future holds what is borrowed, matched, or passed on to another one as long as that is in scope: a request
+    // is neither, so that one that waits for its origin is in memory once.
+    let result = 'served: {
+        let (request, stream) = match read_request(receiver, &client, &connection, &terms, record).await {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
+                break 'served Box::pin(answer_refused(refusal, &mut sender, &connection, &outcome, record)).await;
+            }
+        };
+        metrics.requests.increment();
+        let (exchange, queue, method) =
+            begin_exchange(request, stream.is_some(), client, &mut sender, &connection, record);
+        let response = {
+            let answer = pin!(connection.handler.handle(exchange));
+            await_response(answer, &queue, &mut sender, &connection, &outcome).await
+        };
+        match response {
+            Ok(response) => relay_response(response, stream, &method, &mut sender, &connection, &outcome, record).await,
+            Err(failure) => Err(failure),
+        }
+    };
+    let result = match result {
+        Ok(()) => sender.finish_stream(&recording).await.map_err(ResponseFailure::Send),
+        Err(failure) => {
+            if matches!(failure, ResponseFailure::Response) && outcome.first_fault().is_none() {
+                sender.wait_acknowledged().await;
+            }
+            reset_after_failure(&mut sender, outcome.first_fault().map_or(failure, ResponseFailure::Request), &outcome);
+            Err(failure)
+        }
+    };
+    let fault = outcome.first_fault();
+    recording.set_end(classify_end(fault, &result));
+    outcome.recycle_outcome();
+    if let Some(RequestFault::Connection(code)) = fault {
+        connection.close_for_violation(code);
+    }
+    match (fault, result) {
+        (Some(RequestFault::Stream(ErrorCode::MessageError)), _) => metrics.malformed_requests.increment(),
+        (Some(RequestFault::Cancelled), _) | (_, Err(ResponseFailure::Send(StreamSendError::Stopped))) => {
+            connection.count_reset();
+        }
+        (_, Err(ResponseFailure::Send(StreamSendError::TimedOut))) => {
+            metrics.shared.timeout_send.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
+        }
+        (_, Err(ResponseFailure::Send(StreamSendError::TooSlow))) => {
+            metrics.shared.limit_download_rate.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
+        }
+        (_, Err(_)) => metrics.shared.streams_reset_by_proxy.increment(),
+        (_, Ok(())) => {}
+    }
+}
+
+/// Bytes of the future that serves a request.
+pub fn request_future_size<H: Handler>() -> usize {
+    const fn output_size<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+    output_size(serve_request::<H>)
+}
+
+/// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
+/// complete response.
+fn classify_end(fault: Option<RequestFault>, result: &Result<(), ResponseFailure>) -> RequestEnd {
+    match (fault, result) {
+        (Some(RequestFault::Stream(_) | RequestFault::Connection(_)), _) => RequestEnd::Malformed,
+        (Some(RequestFault::Cancelled), Err(_)) | (_, Err(ResponseFailure::Send(StreamSendError::Stopped))) => {
+            RequestEnd::Cancelled
+        }
+        (_, Err(ResponseFailure::Send(StreamSendError::TimedOut | StreamSendError::TooSlow))) => RequestEnd::Stalled,
+        (_, Err(ResponseFailure::Evicted)) => RequestEnd::Evicted,
+        (_, Err(_)) => RequestEnd::Failed,
+        (_, Ok(())) => RequestEnd::Complete,
+    }
+}
+
+/// Counts a request as open as long as this exists, and how long that was.
+struct RequestGuard<'a, H: Handler>(&'a Http3Connection<H>, Instant);
+
+impl<H: Handler> Drop for RequestGuard<'_, H> {
+    fn drop(&mut self) {
+        self.0.worker.metrics.shared.requests_open.decrement();
+        self.0
+            .worker
+            .metrics
+            .shared
+            .request_duration
+            .observe_time(timers::turn_time().saturating_duration_since(self.1));
+    }
+}
+
+/// Records that a request ended with its connection, if litequic ended that for another client or for the operator.
+struct ClosedRequestRecorder<'a, H: Handler>(&'a Http3Connection<H>, &'a RecordGuard);
+
+impl<H: Handler> Drop for ClosedRequestRecorder<'_, H> {
+    fn drop(&mut self) {
+        let Self(connection, recording) = self;
+        if let Some(end) = connection.lifecycle.request_end() {
+            recording.set_end(end);
+            connection.worker.metrics.shared.streams_reset_by_proxy.increment();
+        }
+    }
+}
+
+/// Why a request does not reach the handler.
+enum RefusedRequest {
+    RequestFault(RequestFault),
+    /// The last is the method, which decides whether the answer may have a body.
+    Status(StatusCode, &'static str, Method),
+}
+
+/// Reads and checks the request's header. For a tunnel it returns the stream.
+async fn read_request<H>(
+    mut receiver: RequestReceiver,
+    client: &Client,
+    connection: &Http3Connection<H>,
+    terms: &Terms,
+    record: &RequestRecord,
+) -> Result<(Request, Option<Box<RequestBody>>), RefusedRequest> {
+    let front = &*connection.worker;
+    let header = poll_fn(|cx| receiver.poll_part(cx));
+    let Ok(part) = timers::timeout(terms.timeouts.request_header, header).await else {
+        front.metrics.shared.timeout_request_header.increment();
+        let why = "the request's header did not come in time";
+        return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN_METHOD));
+    };
+    let section = match part.map_err(RefusedRequest::RequestFault)? {
+        Some(MessagePart::Header(section)) => section,
+        Some(MessagePart::HeaderTooLarge) => {
+            front.metrics.shared.limit_header_bytes.increment();
+            return Err(header_too_large());
+        }
+        // By the stream's rules nothing comes before the header, and the stream does not end without one.
+        Some(_) | None => return Err(RefusedRequest::RequestFault(RequestFault::Stream(ErrorCode::RequestIncomplete))),
+    };
+    let fields = qpack::decode_section(&section, &terms.field_limits).map_err(|error| match error {
+        DecodeError::Failed(_) => {
+            RefusedRequest::RequestFault(RequestFault::Connection(ErrorCode::QpackDecompressionFailed))
+        }
+        DecodeError::TooManyBytes => {
+            front.metrics.shared.limit_header_bytes.increment();
+            header_too_large()
+        }
+        DecodeError::TooManyFields => {
+            front.metrics.shared.limit_headers.increment();
+            header_too_large()
+        }
+    })?;
+    let method = request_method(&fields);
+    record.update_facts(|facts| fields.iter().for_each(|line| facts.record_field(line.name, line.value)));
+    let request = message::decode_request(fields, connection.terms.has_tunnels, &connection.authority);
+    let message::DecodedRequest { head, content_length } = request.map_err(|rejection| match rejection {
+        Rejection::Malformed(_) => RefusedRequest::RequestFault(RequestFault::Stream(ErrorCode::MessageError)),
+        Rejection::Status(status, why) => RefusedRequest::Status(status, why, method),
+    })?;
+    if !(front.covers)(client, head.host()) {
+        return Err(RefusedRequest::Status(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this connection is not for that host",
+            head.method,
+        ));
+    }
+    if head.upgrade.is_some() {
+        receiver.expect_tunnel_data();
+        let metrics = Arc::clone(&front.metrics);
+        let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
+        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream))));
+    }
+    let start = read_body_start(&mut receiver, content_length, &head.method, terms, &front.metrics).await;
+    let body = match start {
+        Ok(BodyStart::Empty) => Body::empty(),
+        Ok(BodyStart::Stream(ahead)) => Body::from_stream(RequestBody::new(
+            receiver,
+            ahead,
+            content_length,
+            Some(terms.minimum_upload_rate()),
+            terms.field_limits,
+            Arc::clone(&front.metrics),
+            record.clone(),
+        )),
+        Err(RequestFault::TimedOut) => {
+            let why = "the request's body did not end in time";
+            return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));
+        }
+        Err(fault) => return Err(RefusedRequest::RequestFault(fault)),
+    };
+    Ok((Request { head, body }, None))
+}
+
+fn header_too_large() -> RefusedRequest {
+    RefusedRequest::Status(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "the request's header is larger than allowed",
+        UNKNOWN_METHOD,
+    )
+}
+
+/// Placeholder for a method that was not read: the answer has a body.
+const UNKNOWN_METHOD: Method = Method::GET;
+
+/// The method of a request that may be rejected.
+fn request_method(fields: &DecodedFields) -> Method {
+    let line = fields.iter().find(|line| line.id == name::METHOD.id());
+    line.and_then(|line| Method::from_bytes(line.value).ok()).unwrap_or(UNKNOWN_METHOD)
+}
+
+/// How a request's body begins.
+enum BodyStart {
+    Empty,
+    /// With what was read ahead of it.
+    Stream(Option<MessagePart>),
+}
+
+/// Reads up to where the request is known to have a body or none: it has none if the stream ends with the header. A
+/// body of no bytes is passed on when it has ended, as it is never read: late bytes make the request malformed, and
+/// must do so before the origin gets it.
+async fn read_body_start(
+    receiver: &mut RequestReceiver,
+    expected: Option<u64>,
+    method: &Method,
+    terms: &Terms,
+    metrics: &Arc<Http3Metrics>,
+) -> Result<BodyStart, RequestFault> {
+    if expected == Some(0) {
+        let ended =
+            timers::timeout(terms.timeouts.request_body, receiver.read_empty_body(&terms.field_limits, metrics)).await;
+        return match ended {
+            Ok(ended) => ended.map(|()| BodyStart::Empty),
+            Err(_) => {
+                metrics.shared.timeout_request_body.increment();
+                Err(RequestFault::TimedOut)
+            }
+        };
+    }
+    let mut ahead = None;
+    if expected.is_none() && !receiver.is_finished() {
+        let patience = if rarely_has_body(method) { FIN_TIMEOUT } else { Duration::ZERO };
+        match time::timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
+            Ok(Ok(Some(part))) => ahead = Some(part),
+            Ok(Ok(None)) => return Ok(BodyStart::Empty),
+            Ok(Err(fault)) => return Err(fault),
+            Err(_) => {}
+        }
+    }
+    if ahead.is_none() && receiver.is_finished() {
+        return match expected {
+            Some(_) => Err(RequestFault::Stream(ErrorCode::MessageError)),
+            None => Ok(BodyStart::Empty),
+        };
+    }
+    Ok(BodyStart::Stream(ahead))
+}
+
+/// Answers a request that does not reach the handler.
+async fn answer_refused<H: Handler>(
+    refusal: RefusedRequest,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    outcome: &RequestOutcome,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    match refusal {
+        RefusedRequest::RequestFault(fault) => {
+            outcome.set_fault(fault);
+            Err(ResponseFailure::Request(fault))
+        }
+        RefusedRequest::Status(status, why, method) => {
+            record.record_error("http_request_error");
+            let mut response = front_end_response(status, why, "litequic; error=http_request_error");
+            connection.handler.complete_rejection(&connection.current_client(), &mut response);
+            relay_checked_response(response, &method, sender, connection, outcome, record).await
+        }
+    }
+}
+
+/// The exchange that begins with `request`, the queue of its interim responses, and its method.
+fn begin_exchange<H>(
+    request: Request,
+    is_tunnel: bool,
+    client: Rc<Client>,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    record: &RequestRecord,
+) -> (Exchange, InterimReceiver, Method) {
+    let method = request.head.method.clone();
+    connection.priorities.set_request_priority(sender.send_window(), &request.head.fields, is_tunnel, record);
+    let (interim, queue) = InterimSender::open_channel();
+    (Exchange { request, client, interim, record: record.clone() }, queue, method)
+}
+
+/// Sends the handler's answer to a request of this `method`.
+async fn relay_response<H: Handler>(
+    response: Response,
+    stream: Option<Box<RequestBody>>,
+    method: &Method,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    outcome: &RequestOutcome,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    // A malformed request gets no response, whatever the origin answered.
+    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.first_fault() {
+        return Err(ResponseFailure::Request(fault));
+    }
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
+        let Response { status, fields, body } = response;
+        // A tunnel is a 101 with one.
+        let tunnel = body.into_tunnel().map_err(|_| ResponseFailure::Aborted)?;
+        if !connection.accepts_section(Some(StatusCode::OK), &fields) {
+            // The client gets a 502 instead, and no tunnel.
+            let response = Response { status, fields, body: Body::empty() };
+            return relay_checked_response(response, method, sender, connection, outcome, record).await;
+        }
+        return Box::pin(extended_connect::serve_tunnel(fields, tunnel, *stream, sender, connection, outcome, record))
+            .await;
+    }
+    relay_checked_response(response, method, sender, connection, outcome, record).await
+}
+
+/// The handler's response, `answer`, behind the interim responses of `queue`, which are sent.
+async fn await_response<H: Handler>(
+    mut answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
+    queue: &InterimReceiver,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    outcome: &RequestOutcome,
+) -> Result<Response, ResponseFailure> {
+    let mut answered = None;
+    loop {
+        let next = poll_fn(|cx| {
+            if answered.is_none()
+                && let Poll::Ready(response) = answer.as_mut().poll(cx)
+            {
+                answered = Some(response);
+            }
+            // Interim responses of the origin are sent before its final one.
+            if let Some((status, fields)) = queue.take_interim() {
+                return Poll::Ready(HandlerEvent::Interim(status, fields));
+            }
+            match answered.take() {
+                Some(response) => Poll::Ready(HandlerEvent::Final(response)),
+                None => sender.poll_stopped(cx).map(|()| HandlerEvent::Stopped),
+            }
+        });
+        match next.await {
+            // Interim responses are advisory: one that is larger than the client accepts is left out.
+            HandlerEvent::Interim(status, fields) if !connection.accepts_section(Some(status), &fields) => {}
+            HandlerEvent::Interim(status, fields) => {
+                sender.send_bytes(encode_header_frame(status, &fields)?).await.map_err(ResponseFailure::Send)?;
+                connection.worker.metrics.shared.count_response(status);
+            }
+            HandlerEvent::Final(response) => return response.map_err(|_| ResponseFailure::Aborted),
+            HandlerEvent::Stopped => {
+                // Before the handler drops the request's body.
+                outcome.set_stop_code(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
+                return Err(ResponseFailure::Send(StreamSendError::Stopped));
+            }
+        }
+    }
+}
+
+/// The next event of a request while its handler runs.
+enum HandlerEvent {
+    Interim(StatusCode, Fields),
+    Final(Result<Response, Abort>),
+    Stopped,
+}
+
+/// Resets the stream, with the code of the failure.
+fn reset_after_failure(sender: &mut ResponseSender, failure: ResponseFailure, outcome: &RequestOutcome) {
+    if matches!(failure, ResponseFailure::Request(RequestFault::Connection(_))) {
+        return; // the connection's close says it
+    }
+    outcome.set_stop_code(reset_code(failure));
+    sender.reset_stream(reset_code(failure));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handles nothing.
+    struct Silent;
+
+    impl Handler for Silent {
+        async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
+            Err(Abort::Internal)
+        }
+    }
+
+    /// Bytes of the future that a function of three arguments returns.
+    fn size_of_future<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_request_takes_no_more_memory_in_http3_than_it_needs() {
+        let size = size_of_future(serve_request::<Silent>);
+        assert!(size <= 4 << 10, "{size} bytes");
+    }
+}

@@ -1,0 +1,596 @@
+//! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
+//! never lets an incomplete response look complete.
+
+use super::{
+    error_code::{ErrorCode, to_application_error},
+    http3_worker::Http3Connection,
+    paused_streams::PausedStreams,
+    stream_send_error::StreamSendError,
+};
+use crate::http3_metrics::Http3Metrics;
+use bytes::Bytes;
+use litequic_base::timers;
+use litequic_exchange::{MinimumRate, RecordGuard, RequestEnd};
+use litequic_resources::{
+    connections::TrafficCounter,
+    send::{
+        BufferLease, FIRST_SHARE_BYTES, TRAIN,
+        path::{MIN_REFILL, WriteAllowance},
+    },
+    transport::SendWindow,
+};
+use litequic_telemetry::WakeCause;
+use s2n_quic::{connection, stream};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout};
+
+/// A stream that may send nothing is woken by events. So often it checks by itself whether its client has acknowledged
+/// nothing for too long.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to wait for the acknowledgement of what was sent before a response failed.
+const RESET_ACK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`:
+/// half of what GPRS does. All of it is within the client's window, so that only the path delays it.
+const MIN_FINAL_RATE: u64 = 4 * 1024;
+/// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
+const MIN_FINAL_RATE_BYTES: u64 = 1024 * 1024;
+/// Minimum rate beyond [`FIRST`], in bytes per second.
+const MIN_FINAL_RATE_BEYOND: u64 = 64 * 1024;
+
+/// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
+/// all had been sent.
+pub(super) struct ResponseSender {
+    stream: stream::SendStream,
+    window: Box<dyn SendWindow>,
+    paused_streams: Rc<PausedStreams>,
+    lease: BufferLease,
+    /// What QUIC does not have yet, of which a first share was read ahead.
+    queued: VecDeque<Bytes>,
+    /// Bytes of `ahead`.
+    queued_bytes: u64,
+    /// s2n-quic's bound on a stream's unacknowledged bytes, as reported before there are any ([`stream_buffer`]).
+    buffer: u64,
+    /// How slowly the client may read it.
+    minimum_rate: MinimumRate,
+    /// Noted at whatever QUIC takes.
+    motion: TrafficCounter,
+    /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
+    window_wait: Duration,
+    sent: u64,
+    /// Bytes of these that were not acknowledged when the stream last looked.
+    outstanding: u64,
+    /// Bytes of the response's body so far, once there is a response.
+    size: Option<u64>,
+    tunnel: bool,
+    /// What is sent next is the last of the response.
+    is_last: bool,
+    /// Nothing is to be reset any more.
+    ended: bool,
+    metrics: Arc<Http3Metrics>,
+}
+
+const _: () = assert!(size_of::<ResponseSender>() <= 424);
+
+impl<H> Http3Connection<H> {
+    /// A sender on `stream`, which sends within `window`; its client must read it at `pace`.
+    pub(super) fn open_sender(
+        &self,
+        mut stream: stream::SendStream,
+        window: Box<dyn SendWindow>,
+        pace: MinimumRate,
+    ) -> ResponseSender {
+        if self.stream_buffer.get().is_none() {
+            self.stream_buffer.set(read_stream_buffer(&mut stream));
+        }
+        let limit = u64::from(self.terms.limits.stream_send_buffer);
+        ResponseSender {
+            stream,
+            window,
+            paused_streams: Rc::clone(&self.paused_streams),
+            lease: BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.worker.send), limit),
+            queued: VecDeque::new(),
+            queued_bytes: 0,
+            buffer: self.stream_buffer.get().unwrap_or_default(),
+            minimum_rate: pace,
+            motion: self.memory.entry.traffic_counter(),
+            window_wait: Duration::ZERO,
+            sent: 0,
+            outstanding: 0,
+            size: None,
+            tunnel: false,
+            is_last: false,
+            ended: false,
+            metrics: Arc::clone(&self.worker.metrics),
+        }
+    }
+}
+
+impl ResponseSender {
+    /// The response begins.
+    pub(super) fn begin_response(&mut self) {
+        self.size = (!self.tunnel).then_some(0);
+    }
+
+    /// What follows the response's header is not a body, but a tunnel's bytes.
+    pub(super) fn open_tunnel(&mut self) {
+        self.tunnel = true;
+    }
+
+    /// `bytes` of what is sent are of the response's body.
+    pub(super) fn count_body(&mut self, bytes: u64) {
+        self.metrics.shared.response_body_bytes.increment_by(bytes);
+        self.size = self.size.map(|size| size.saturating_add(bytes));
+    }
+
+    /// The stream's window, which knows the response's priority.
+    pub(super) fn send_window(&self) -> &dyn SendWindow {
+        &*self.window
+    }
+
+    /// What is sent next is the last of the response.
+    pub(super) fn mark_last(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
+    /// are served by their priorities a response's first share is kept here until it is its turn. So most responses are
+    /// read to their end, and free their origin's connection. Not cancel safe: part of it may be sent.
+    pub(super) async fn send_bytes(&mut self, mut chunk: Bytes) -> Result<(), StreamSendError> {
+        if self.queued.is_empty() {
+            poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
+        }
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.queued_bytes = self.queued_bytes.saturating_add(chunk.len() as u64);
+        self.queued.push_back(chunk);
+        if self.window.is_ordered() {
+            poll_fn(|cx| Poll::Ready(self.try_flush(cx))).await?;
+            if self.is_within_first_share() {
+                return Ok(());
+            }
+        }
+        self.flush_queued().await
+    }
+
+    /// Passes to QUIC all that it does not have yet. Not cancel safe.
+    pub(super) async fn flush_queued(&mut self) -> Result<(), StreamSendError> {
+        while self.queued_bytes > 0 {
+            let ready = usize::try_from(self.queued_bytes).unwrap_or(usize::MAX);
+            let mut permitted = self.wait_permitted(ready).await?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
+                let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
+                timers::timeout(self.minimum_rate.idle_timeout(), accepted)
+                    .await
+                    .map_err(|_| StreamSendError::TimedOut)?
+                    .map_err(|_| StreamSendError::Stopped)?;
+            }
+            self.motion.count_sent(self.sent.saturating_sub(before));
+            self.window.on_queued(self.sent);
+        }
+        Ok(())
+    }
+
+    /// Passes to QUIC what it does not have yet, as far as it may go now. The task is woken when more may.
+    fn try_flush(&mut self, cx: &mut Context<'_>) -> Result<(), StreamSendError> {
+        while self.queued_bytes > 0 {
+            let room = self.window.send_limit().saturating_sub(self.sent);
+            if room == 0 {
+                self.window.register_waker(cx.waker());
+                return if self.has_stopped(cx) { Err(StreamSendError::Stopped) } else { Ok(()) };
+            }
+            let ready = usize::try_from(self.queued_bytes.min(room)).unwrap_or(usize::MAX);
+            let Poll::Ready(permitted) = self.poll_permitted(ready, cx) else { return Ok(()) };
+            let mut permitted = permitted?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
+                match self.stream.poll_send(&mut piece, cx) {
+                    Poll::Ready(accepted) => accepted.map_err(|_| StreamSendError::Stopped)?,
+                    // There is no room, which cannot be; a stream that lacks a piece must not go on.
+                    Poll::Pending => return Err(StreamSendError::Stopped),
+                }
+            }
+            self.motion.count_sent(self.sent.saturating_sub(before));
+            self.window.on_queued(self.sent);
+        }
+        Ok(())
+    }
+
+    /// The next piece of what QUIC does not have yet, which counts as sent, of `permitted` bytes at most.
+    fn next_queued_piece(&mut self, permitted: &mut usize) -> Option<Bytes> {
+        if *permitted == 0 {
+            return None;
+        }
+        let first = self.queued.front_mut()?;
+        let piece = if first.len() <= *permitted { self.queued.pop_front()? } else { first.split_to(*permitted) };
+        *permitted -= piece.len();
+        self.queued_bytes = self.queued_bytes.saturating_sub(piece.len() as u64);
+        self.sent = self.sent.saturating_add(piece.len() as u64);
+        Some(piece)
+    }
+
+    /// Whether all that QUIC does not have is of the response's first share, and leased.
+    fn is_within_first_share(&self) -> bool {
+        self.sent.saturating_add(self.queued_bytes) <= FIRST_SHARE_BYTES
+            && self.lease.held_bytes() >= self.outstanding.saturating_add(self.queued_bytes)
+    }
+
+    /// Sends a chunk that fits into the stream's first train with all that was sent before, unless other streams
+    /// compete with it: then it does not matter what of that was acknowledged, and no budget is consulted.
+    fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), StreamSendError> {
+        let length = chunk.len() as u64;
+        let end = self.sent.saturating_add(length);
+        if end > TRAIN.min(self.buffer).min(self.window.send_limit())
+            || self.lease.permit_bytes(self.sent, self.sent, length) < length
+            || !self.window.may_send_at_once(self.sent, length, self.is_last)
+        {
+            return Ok(());
+        }
+        // Pending: there is no room, which cannot be; what comes next would wait for it.
+        if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
+            accepted.map_err(|_| StreamSendError::Stopped)?;
+            self.motion.count_sent(length);
+            self.sent = end;
+        }
+        Ok(())
+    }
+
+    /// How many bytes may go now: at least one.
+    async fn wait_permitted(&mut self, ready: usize) -> Result<usize, StreamSendError> {
+        let room = self.wait_window().await?;
+        let ready = usize::try_from(room).unwrap_or(ready).min(ready);
+        if let Poll::Ready(permitted) = poll_fn(|cx| Poll::Ready(self.poll_permitted(ready, cx))).await {
+            return permitted;
+        }
+        if self.lease.is_denied() {
+            self.metrics.shared.limit_send_buffer.increment();
+        }
+        let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout());
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        loop {
+            if let Ok(permitted) = timeout(tick, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
+                return permitted;
+            }
+            self.metrics.wake.note_cause(WakeCause::Other);
+            self.outstanding = self.unacknowledged_bytes().await?;
+            // With nothing to acknowledge it does not wait for its client, but for its turn.
+            let moves = self.outstanding < before || self.outstanding == 0;
+            waited = if moves { Duration::ZERO } else { waited + tick };
+            before = self.outstanding;
+            if waited >= self.minimum_rate.idle_timeout() {
+                return Err(StreamSendError::TimedOut);
+            }
+        }
+    }
+
+    /// How many of `ready` bytes the path can use, where streams are not served by their priorities. A response's first
+    /// share is sent at once all the same: most end within it, and free their origin's connection however slowly the
+    /// client reads.
+    fn path_allowance(&mut self, outstanding: u64, ready: u64) -> WriteAllowance {
+        // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
+        let room = self.window.write_allowance(self.sent, outstanding, ready);
+        if self.sent.saturating_add(ready) <= FIRST_SHARE_BYTES { WriteAllowance::Bytes(ready) } else { room }
+    }
+
+    /// How many of `ready` bytes may be sent now: at least one. Pending until the path and the lease allow more; each
+    /// wakes the task when to look again.
+    fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, StreamSendError>> {
+        // Before it looks.
+        self.window.register_waker(cx.waker());
+        let (outstanding, ready) = match self.poll_available(cx) {
+            Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(StreamSendError::Stopped)),
+            // Full: s2n-quic wakes the task when it no longer is.
+            Poll::Pending => return Poll::Pending,
+        };
+        self.outstanding = outstanding;
+        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
+        // once, and its origin's connection is free.
+        self.lease.trust_window(self.window.earned_window());
+        if self.window.is_ordered() {
+            return self.poll_send_turn(outstanding, ready as u64).map(Ok);
+        }
+        let permitted = self.lease.permit_bytes(self.sent, outstanding, ready as u64);
+        let enough = match self.path_allowance(outstanding, ready as u64) {
+            WriteAllowance::Bytes(room) => {
+                // Small pieces cost as much as large ones.
+                let enough = (self.lease.held_bytes() / 4).clamp(1, MIN_REFILL);
+                if permitted >= enough.min(room) {
+                    return Poll::Ready(Ok(usize::try_from(permitted.min(room)).unwrap_or(ready).min(ready)));
+                }
+                enough
+            }
+            WriteAllowance::Unacknowledged => MIN_REFILL,
+            WriteAllowance::Unsent => {
+                self.window.wait_until_sent();
+                return Poll::Pending;
+            }
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
+    }
+
+    /// How many of `ready` bytes may be sent now: at least one. Pending until it is the stream's turn, for which it
+    /// waits only with bytes that its lease allows.
+    fn poll_send_turn(&mut self, outstanding: u64, ready: u64) -> Poll<usize> {
+        // All that is here is in memory.
+        let permitted = self.lease.permit_bytes(self.sent, outstanding, self.queued_bytes).min(ready);
+        // Small pieces cost as much as large ones.
+        let enough = (self.lease.held_bytes() / 4).clamp(1, MIN_REFILL);
+        let may_go = permitted >= enough.min(ready);
+        let enough = match self.window.write_allowance(self.sent, outstanding, if may_go { permitted } else { 0 }) {
+            WriteAllowance::Bytes(room) if room > 0 => {
+                return Poll::Ready(usize::try_from(room.min(permitted)).unwrap_or(usize::MAX));
+            }
+            WriteAllowance::Bytes(_) => enough,
+            WriteAllowance::Unacknowledged => MIN_REFILL,
+            // The order wakes it.
+            WriteAllowance::Unsent => return Poll::Pending,
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
+    }
+
+    /// How many bytes the client's window allows now: at least one. QUIC is never given more: it would buffer them, and
+    /// on a reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    async fn wait_window(&mut self) -> Result<u64, StreamSendError> {
+        let room = self.window.send_limit().saturating_sub(self.sent);
+        if room > 0 {
+            return Ok(room);
+        }
+        let clock = Instant::now();
+        let tick = self.paused_streams.delay.min(self.minimum_rate.idle_timeout());
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        let mut pause = None;
+        loop {
+            let nap = tick.min(self.remaining_client_wait(timers::elapsed_since_resume(clock), self.outstanding)?);
+            let changed = poll_fn(|cx| {
+                self.window.register_waker(cx.waker());
+                match self.window.send_limit().saturating_sub(self.sent) {
+                    0 if self.has_stopped(cx) => Poll::Ready(Err(StreamSendError::Stopped)),
+                    0 => Poll::Pending,
+                    room => Poll::Ready(Ok(room)),
+                }
+            });
+            if let Ok(room) = timers::timeout(nap, changed).await {
+                self.window_wait = self.window_wait.saturating_add(timers::elapsed_since_resume(clock));
+                return room;
+            }
+            // A client on a slow path acknowledges what it has not read yet.
+            self.outstanding = self.unacknowledged_bytes().await?;
+            if clock.elapsed() >= tick {
+                pause.get_or_insert_with(|| self.paused_streams.begin_pause());
+                self.lease.shrink_to_train(self.sent, self.outstanding.saturating_add(self.queued_bytes));
+            }
+            waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
+            before = self.outstanding;
+            if waited >= self.minimum_rate.idle_timeout() {
+                return Err(StreamSendError::TimedOut);
+            }
+        }
+    }
+
+    /// How long to wait for the client, which has been waited for `now` and before, with `outstanding` bytes
+    /// unacknowledged. A tunnel's bytes have no rate.
+    fn remaining_client_wait(&self, now: Duration, outstanding: u64) -> Result<Duration, StreamSendError> {
+        let allowed = if self.tunnel {
+            Duration::MAX
+        } else {
+            self.minimum_rate.allowed_wait(self.sent.saturating_sub(outstanding))
+        };
+        let left = allowed.saturating_sub(self.window_wait.saturating_add(now));
+        if left.is_zero() { Err(StreamSendError::TooSlow) } else { Ok(left) }
+    }
+
+    /// Bytes that QUIC holds and that are not acknowledged.
+    async fn unacknowledged_bytes(&mut self) -> Result<u64, StreamSendError> {
+        let available = timers::timeout(self.minimum_rate.idle_timeout(), poll_fn(|cx| self.poll_available(cx)))
+            .await
+            .map_err(|_| StreamSendError::TimedOut)?
+            .map_err(|_| StreamSendError::Stopped)?;
+        Ok(self.buffer.saturating_sub(available as u64))
+    }
+
+    /// Bytes that QUIC's buffer has room for.
+    fn poll_available(&mut self, cx: &mut Context<'_>) -> Poll<stream::Result<usize>> {
+        let available = self.stream.poll_send_ready(cx);
+        if let (0, Poll::Ready(Ok(available))) = (self.sent, &available) {
+            self.buffer = *available as u64;
+        }
+        available
+    }
+
+    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic
+    /// reports STOP_SENDING only on request as long as nothing is being sent; the window says when there is something
+    /// to report.
+    pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queued_bytes > 0 && self.try_flush(cx).is_err() {
+            return Poll::Ready(());
+        }
+        self.window.register_waker(cx.waker());
+        if self.window.is_stopped() && self.has_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn has_stopped(&mut self, cx: &mut Context<'_>) -> bool {
+        matches!(self.poll_available(cx), Poll::Ready(Err(_)))
+    }
+
+    /// How long a wait lasts before it counts as a pause.
+    pub(super) fn pause_delay(&self) -> Duration {
+        self.paused_streams.delay
+    }
+
+    /// How many bytes the next piece should have: no more is read ahead than was leased last, nor than a first share
+    /// unless the path has more in flight.
+    pub(super) fn piece_limit(&self) -> u64 {
+        self.lease.held_bytes().min(self.outstanding.max(FIRST_SHARE_BYTES)).max(TRAIN)
+    }
+
+    /// Whether it has leased something.
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease.held_bytes() > 0
+    }
+
+    /// Gives back what is leased and not used, while there is nothing to send.
+    pub(super) fn release_unused_lease(&mut self, cx: &mut Context<'_>) {
+        // Pending: the buffer is full.
+        if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
+            let outstanding = self.buffer.saturating_sub(available as u64);
+            self.lease.release_unused(self.sent, outstanding.saturating_add(self.queued_bytes));
+        }
+    }
+
+    /// Ends the stream, without a wait.
+    pub(super) fn end_stream(&mut self) {
+        // An error means that the stream is gone already.
+        let _ = self.stream.finish();
+    }
+
+    /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
+    /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
+    /// is cut off. Dropped, it records the response as complete if the client has done either by then.
+    pub(super) async fn finish_stream(&mut self, recording: &RecordGuard) -> Result<(), StreamSendError> {
+        self.flush_queued().await?;
+        if self.lease.held_bytes() > TRAIN {
+            self.release_unused_lease(&mut Context::from_waker(Waker::noop()));
+        }
+        let patience = final_ack_timeout(self.minimum_rate.idle_timeout(), self.lease.held_bytes());
+        let end = StreamEnd { sender: self, recording };
+        let ended = poll_fn(|cx| end.sender.poll_stream_end(cx));
+        timers::timeout(patience, ended).await.map_err(|_| StreamSendError::TimedOut)?
+    }
+
+    /// Ready once the client has the whole stream, or stopped it.
+    fn poll_stream_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamSendError>> {
+        self.stream.poll_close(cx).map(|acknowledged| {
+            self.ended = true;
+            acknowledged.or_else(|error| if is_client_error(&error) { Err(StreamSendError::Stopped) } else { Ok(()) })
+        })
+    }
+
+    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most:
+    /// QUIC discards at a reset what it has queued, the response's header too.
+    pub(super) async fn wait_acknowledged(&mut self) {
+        if self.sent == 0 && self.queued_bytes == 0 {
+            return;
+        }
+        let patience = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout());
+        let acknowledged = poll_fn(|cx| {
+            if self.try_flush(cx).is_err() {
+                return Poll::Ready(());
+            }
+            // Before it looks.
+            self.window.register_waker(cx.waker());
+            let outstanding = match self.poll_available(cx) {
+                Poll::Ready(Ok(available)) => self.buffer.saturating_sub(available as u64),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => self.buffer,
+            };
+            if self.queued_bytes > 0 {
+                return Poll::Pending;
+            }
+            if outstanding == 0 {
+                return Poll::Ready(());
+            }
+            // Asked, so that acknowledgements wake the stream.
+            let _ = self.window.write_allowance(self.sent, outstanding, 0);
+            self.window.wait_until_acknowledged(outstanding);
+            Poll::Pending
+        });
+        // Too late: what was not acknowledged may be lost.
+        let _ = timers::timeout(patience, acknowledged).await;
+    }
+
+    /// Resets the stream with `code` (RFC 9114 §8.1).
+    pub(super) fn reset_stream(&mut self, code: ErrorCode) {
+        self.ended = true;
+        // An error means that the stream is gone already.
+        let _ = self.stream.reset(to_application_error(code));
+    }
+}
+
+impl Drop for ResponseSender {
+    fn drop(&mut self) {
+        if let Some(size) = self.size {
+            self.metrics.shared.response_size.observe_size(size);
+        }
+        if !self.ended {
+            self.reset_stream(ErrorCode::RequestCancelled);
+        }
+    }
+}
+
+/// A sender whose last byte was sent.
+struct StreamEnd<'a> {
+    sender: &'a mut ResponseSender,
+    recording: &'a RecordGuard,
+}
+
+impl Drop for StreamEnd<'_> {
+    fn drop(&mut self) {
+        // The task of a connection that is gone may have been dropped before it saw why.
+        let mut cx = Context::from_waker(Waker::noop());
+        if !self.sender.ended && matches!(self.sender.poll_stream_end(&mut cx), Poll::Ready(Ok(()))) {
+            self.recording.set_end(RequestEnd::Complete);
+        }
+    }
+}
+
+/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on
+/// which nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake
+/// began, HTTP/3 when it was done, and a reload may lie between.
+fn read_stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
+    match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(available)) => Some(available as u64),
+        _ => None,
+    }
+}
+
+/// Whether the code of a client that closed before it acknowledged a complete response is an error. Many close
+/// the connection behind the last byte.
+fn is_client_error(error: &stream::Error) -> bool {
+    match error {
+        stream::Error::StreamReset { error, .. } => ErrorCode::is_error_code(**error),
+        stream::Error::ConnectionError { error: connection::Error::Closed { initiator, .. }, .. } => {
+            initiator.is_local()
+        }
+        stream::Error::ConnectionError { error: connection::Error::Application { error, initiator, .. }, .. } => {
+            initiator.is_local() || ErrorCode::is_error_code(**error)
+        }
+        _ => true,
+    }
+}
+
+/// How long to wait for the acknowledgement of the last `held` bytes.
+fn final_ack_timeout(patience: Duration, held: u64) -> Duration {
+    let first = held.min(MIN_FINAL_RATE_BYTES);
+    patience.saturating_add(Duration::from_secs(first / MIN_FINAL_RATE + (held - first) / MIN_FINAL_RATE_BEYOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_waited_for_in_proportion() {
+        let patience = Duration::from_secs(60);
+        assert_eq!(final_ack_timeout(patience, 0), patience);
+        assert_eq!(final_ack_timeout(patience, 16 * 1024), Duration::from_secs(64));
+        for (mebibytes, minutes) in [(1, 6), (16, 10)] {
+            assert!(final_ack_timeout(patience, mebibytes * MIN_FINAL_RATE_BYTES) < Duration::from_secs(minutes * 60));
+        }
+        assert_eq!(final_ack_timeout(Duration::MAX, u64::MAX), Duration::MAX);
+    }
+}

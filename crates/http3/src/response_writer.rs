@@ -1,0 +1,349 @@
+//! Sends the response on a request stream: its header, its body as it comes, its trailers.
+
+use super::{
+    frame::{FrameHeader, FrameType},
+    http3_worker::Http3Connection,
+    message,
+    request_outcome::{RequestOutcome, ResponseFailure, reset_code},
+    response_sender::ResponseSender,
+    stream_send_error::StreamSendError,
+};
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode};
+use http_body::{Body as _, Frame};
+use litequic_exchange::{Body, BodyError, Fields, Handler, IdleTimer, RequestRecord, Response, name, set_date};
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    mem,
+    pin::{Pin, pin},
+    task::Poll,
+};
+
+/// Body chunks shorter than this travel in one piece with their DATA frame's header.
+const SMALL_PIECE: usize = 1024;
+/// Whole bodies up to this are copied behind their header, unless they have room for it: a copy costs less than another
+/// piece in QUIC's buffer.
+const MAX_COPIED_BODY: usize = 4096;
+/// Memory for a response's header that is kept for the next one at most.
+const MAX_RETAINED_HEADER: usize = 16 * 1024;
+
+thread_local! {
+    /// What is encoded at present.
+    static HEADER_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
+pub(super) async fn relay_checked_response<H: Handler>(
+    response: Response,
+    method: &Method,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    outcome: &RequestOutcome,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    let Response { status, fields, body } = response;
+    let mut body = pin!(body);
+    let sent = write_header_and_body((status, fields), body.as_mut(), method, sender, connection, record).await;
+    if let Err(failure) = sent {
+        // Before the body is dropped, and with it what is left of the request.
+        outcome.set_stop_code(reset_code(outcome.first_fault().map_or(failure, ResponseFailure::Request)));
+    }
+    sent
+}
+
+/// A response without its body.
+type StatusAndFields = (StatusCode, Fields);
+
+async fn write_header_and_body<H: Handler>(
+    head: StatusAndFields,
+    mut body: Pin<&mut Body>,
+    method: &Method,
+    sender: &mut ResponseSender,
+    connection: &Http3Connection<H>,
+    record: &RequestRecord,
+) -> Result<(), ResponseFailure> {
+    let (status, mut fields) = limit_response_header(head, body.as_mut(), connection, record)?;
+    connection.advertise_http3(status, &mut fields);
+    let shared = &connection.worker.metrics.shared;
+    // Once QUIC has its header.
+    let responded = |status| {
+        shared.count_response(status);
+        record.record_response_status(status);
+    };
+    sender.begin_response();
+    connection.priorities.apply_response_priority(sender.send_window(), &fields, record);
+    let framing = DataFraming::new(method, status, body.size_hint().exact());
+    match framing {
+        DataFraming::Nothing => {
+            sender.mark_last();
+            sender.send_bytes(encode_header_frame(status, &fields)?).await.map_err(ResponseFailure::Send)?;
+            responded(status);
+            return Ok(());
+        }
+        DataFraming::Whole(length) => {
+            if !fields.contains(name::CONTENT_LENGTH) {
+                fields.set_number_field(name::CONTENT_LENGTH, length);
+            }
+        }
+        DataFraming::Pieces => {}
+    }
+
+    // What is there of the body already: if that is all of a short one it is sent in one piece with its header, and the
+    // buffer that it was read into is freed.
+    if framing != DataFraming::Pieces
+        && let Some(whole) = body.take_buffered_body()
+    {
+        let mut writer = ResponseWriter { framing, sent: 0, sender, record };
+        let length = whole.len() as u64;
+        let start = writer.encode_start(status, &fields, length, |start| whole.prepend_header(start))?;
+        writer.sender.mark_last();
+        writer.send_chunk(start).await?;
+        responded(status);
+        return writer.check_all_sent();
+    }
+    let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
+    let short = match &mut ahead {
+        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| framing.is_short_whole(data)).map(mem::take),
+        _ => None,
+    };
+    if short.is_some() {
+        ahead = Poll::Pending;
+    }
+    let mut writer = ResponseWriter { framing, sent: 0, sender, record };
+    let short = short.unwrap_or_default();
+    let start = writer.encode_start(status, &fields, short.len() as u64, |start| concat_exact(start, &short))?;
+    let is_last = writer.is_all_sent() && body.is_end_stream();
+    if is_last {
+        writer.sender.mark_last();
+    }
+    writer.send_chunk(start).await?;
+    responded(status);
+    if is_last {
+        return Ok(());
+    }
+
+    let mut idle = IdleTimer::new(writer.sender.pause_delay());
+    loop {
+        body.set_piece_limit(writer.sender.piece_limit());
+        let Some(frame) = next_body_frame(body.as_mut(), &mut ahead, &mut writer, &mut idle).await? else { break };
+        idle.on_activity();
+        match frame.into_data() {
+            Ok(data) if data.is_empty() => {}
+            Ok(data) => writer.write_data(data).await?,
+            Err(frame) => {
+                // Trailers may be left out (RFC 9110 §6.5.1), and are if they are larger than the client accepts.
+                if let Ok(trailers) = frame.into_trailers().map(Fields::from)
+                    && connection.accepts_section(None, &trailers)
+                {
+                    writer.write_response_trailers(&trailers).await?;
+                }
+            }
+        }
+    }
+    writer.check_all_sent()
+}
+
+/// The response, or a 502 in its place if the header is larger than the client accepts.
+fn limit_response_header<H: Handler>(
+    (status, fields): StatusAndFields,
+    mut body: Pin<&mut Body>,
+    connection: &Http3Connection<H>,
+    record: &RequestRecord,
+) -> Result<StatusAndFields, ResponseFailure> {
+    if connection.accepts_section(Some(status), &fields) {
+        return Ok((status, fields));
+    }
+    let why = "the response's header is larger than the client accepts";
+    let answer = front_end_response(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
+    if !connection.accepts_section(Some(answer.status), &answer.fields) {
+        return Err(ResponseFailure::Response);
+    }
+    record.record_error("http_response_header_section_size");
+    body.set(answer.body);
+    Ok((answer.status, answer.fields))
+}
+
+/// The body's next frame, what was polled `ahead` first; `None` at its end.
+async fn next_body_frame(
+    mut body: Pin<&mut Body>,
+    ahead: &mut PolledBodyFrame,
+    writer: &mut ResponseWriter<'_>,
+    idle: &mut IdleTimer,
+) -> Result<Option<Frame<Bytes>>, ResponseFailure> {
+    let next = poll_fn(|cx| {
+        if let Poll::Ready(next) = mem::replace(ahead, Poll::Pending) {
+            return Poll::Ready(Ok(next));
+        }
+        if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
+            return Poll::Ready(Ok(next));
+        }
+        // An event stream holds no budget between two events.
+        while writer.sender.has_lease() && idle.poll_expired(cx).is_ready() {
+            writer.sender.release_unused_lease(cx);
+            idle.on_activity();
+        }
+        writer.sender.poll_stopped(cx).map(Err)
+    });
+    match next.await {
+        Err(()) => Err(ResponseFailure::Send(StreamSendError::Stopped)),
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame)),
+        Ok(Some(Err(error))) => {
+            writer.record.record_broken_body(error);
+            Err(ResponseFailure::Response)
+        }
+    }
+}
+
+type PolledBodyFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+/// How a body is framed in DATA frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DataFraming {
+    /// There is none: the header is all.
+    Nothing,
+    /// The body follows in one DATA frame of this length, in bytes.
+    Whole(u64),
+    /// In a DATA frame for each piece.
+    Pieces,
+}
+
+impl DataFraming {
+    /// For the response to `method` with a body of `length` bytes, if that is known.
+    fn new(method: &Method, status: StatusCode, length: Option<u64>) -> Self {
+        let has_none = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        match length {
+            _ if has_none => Self::Nothing,
+            Some(0) => Self::Nothing,
+            Some(length) => Self::Whole(length),
+            None => Self::Pieces,
+        }
+    }
+
+    /// Whether `data` is all of the body, and short.
+    fn is_short_whole(self, data: &Bytes) -> bool {
+        data.len() <= MAX_COPIED_BODY && self == Self::Whole(data.len() as u64)
+    }
+}
+
+/// Sends a response in its framing, and counts its body.
+struct ResponseWriter<'a> {
+    framing: DataFraming,
+    /// Bytes of the body so far.
+    sent: u64,
+    sender: &'a mut ResponseSender,
+    record: &'a RequestRecord,
+}
+
+impl ResponseWriter<'_> {
+    /// The header, with which `join` joins the first `bytes` of the body, which count as sent.
+    fn encode_start(
+        &mut self,
+        status: StatusCode,
+        fields: &Fields,
+        bytes: u64,
+        join: impl FnOnce(&[u8]) -> Bytes,
+    ) -> Result<Bytes, ResponseFailure> {
+        let encode = |start: &mut Vec<u8>| {
+            append_header_frame(status, fields, start)?;
+            if let DataFraming::Whole(length) = self.framing {
+                FrameHeader { kind: FrameType::Data, length }.encode_frame_header(start);
+            }
+            Ok(())
+        };
+        let start = encode_and_join(encode, join)?;
+        if bytes > 0 {
+            self.count_written_body(bytes)?;
+        }
+        Ok(start)
+    }
+
+    /// A piece of the body.
+    async fn write_data(&mut self, data: Bytes) -> Result<(), ResponseFailure> {
+        self.count_written_body(data.len() as u64)?;
+        if let DataFraming::Whole(_) = self.framing {
+            return self.send_chunk(data).await;
+        }
+        let mut header = BytesMut::new();
+        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode_frame_header(&mut header);
+        if data.len() < SMALL_PIECE {
+            header.extend_from_slice(&data);
+            return self.send_chunk(header.freeze()).await;
+        }
+        self.send_chunk(header.freeze()).await?;
+        self.send_chunk(data).await
+    }
+
+    async fn write_response_trailers(&mut self, trailers: &Fields) -> Result<(), ResponseFailure> {
+        let mut out = Vec::new();
+        message::encode_trailers(trailers, &mut out);
+        self.send_chunk(out.into()).await
+    }
+
+    /// A body that is longer than announced fails before more of it is sent.
+    fn count_written_body(&mut self, bytes: u64) -> Result<(), ResponseFailure> {
+        self.sent = self.sent.saturating_add(bytes);
+        if matches!(self.framing, DataFraming::Whole(length) if self.sent > length) {
+            return Err(ResponseFailure::Response);
+        }
+        self.sender.count_body(bytes);
+        self.record.update_facts(|facts| facts.sent = self.sent);
+        Ok(())
+    }
+
+    async fn send_chunk(&mut self, chunk: Bytes) -> Result<(), ResponseFailure> {
+        self.sender.send_bytes(chunk).await.map_err(ResponseFailure::Send)
+    }
+
+    /// Whether all that was announced was sent.
+    fn is_all_sent(&self) -> bool {
+        self.framing == DataFraming::Whole(self.sent)
+    }
+
+    /// A body that is shorter than announced fails.
+    fn check_all_sent(&self) -> Result<(), ResponseFailure> {
+        if self.framing == DataFraming::Pieces || self.is_all_sent() { Ok(()) } else { Err(ResponseFailure::Response) }
+    }
+}
+
+/// A response's HEADERS frame.
+pub(super) fn encode_header_frame(status: StatusCode, fields: &Fields) -> Result<Bytes, ResponseFailure> {
+    encode_and_join(|out| append_header_frame(status, fields, out), Bytes::copy_from_slice)
+}
+
+fn append_header_frame(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Result<(), ResponseFailure> {
+    // Only 101 cannot be encoded, and the handler must not return it.
+    message::encode_response(status, fields, out).map_err(|_| ResponseFailure::Response)
+}
+
+/// `start` and `body`, in memory of exactly their size: a client may acknowledge it late.
+fn concat_exact(start: &[u8], body: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(start.len() + body.len());
+    bytes.extend_from_slice(start);
+    bytes.extend_from_slice(body);
+    bytes.into()
+}
+
+/// What `join` makes of what `encode` writes.
+fn encode_and_join(
+    encode: impl FnOnce(&mut Vec<u8>) -> Result<(), ResponseFailure>,
+    join: impl FnOnce(&[u8]) -> Bytes,
+) -> Result<Bytes, ResponseFailure> {
+    let mut start = HEADER_BUFFER.take();
+    start.clear();
+    let bytes = encode(&mut start).map(|()| join(&start));
+    if start.capacity() <= MAX_RETAINED_HEADER {
+        HEADER_BUFFER.set(start);
+    }
+    bytes
+}
+
+/// An answer of the front end's own.
+pub(super) fn front_end_response(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
+    let mut response = Response::new(status, format!("{status}\n{why}\n"));
+    response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+    response.fields.append(name::PROXY_STATUS, proxy_status.as_bytes());
+    set_date(&mut response.fields);
+    response
+}

@@ -1,0 +1,112 @@
+//! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
+
+use super::{
+    error_code::{ErrorCode, to_application_error},
+    frame::{ControlFrame, ControlStream, PeerRole},
+    http3_priorities::UpdateEffect,
+    http3_worker::Http3Connection,
+    qpack::{DecoderStream, EncoderStream},
+    stream_type::StreamType,
+    varint,
+};
+use bytes::Bytes;
+use litequic_resources::receive::ReceiveAccount;
+use s2n_quic::stream::ReceiveStream;
+use std::rc::Rc;
+
+/// Reads a unidirectional stream to its end; closes the connection if it violates HTTP/3.
+pub(super) async fn serve_unidirectional<H>(stream: ReceiveStream, connection: Rc<Http3Connection<H>>) {
+    if let Err(code) = read_unidirectional(stream, &connection).await {
+        connection.close_for_violation(code);
+    }
+}
+
+async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Connection<H>) -> Result<(), ErrorCode> {
+    let account = &connection.memory.received;
+    let Some((kind, rest)) = read_stream_type(&mut stream, account).await else { return Ok(()) };
+    connection.uni.borrow_mut().register_stream(kind)?;
+    match kind {
+        StreamType::Control => {
+            let mut control = ControlStream::new(PeerRole::Client);
+            let mut requests = 0;
+            for_each_chunk(&mut stream, rest, account, |mut chunk| {
+                if std::mem::replace(&mut requests, connection.lifecycle.accepted_requests()) != requests {
+                    control.on_request_progress();
+                }
+                while let Some(said) = control.read_control_frame(&mut chunk)? {
+                    match said {
+                        // One of them changes what litequic sends.
+                        ControlFrame::Settings(settings) => {
+                            connection.max_field_section_size.set(settings.max_field_section_size);
+                        }
+                        // It concerns pushes.
+                        ControlFrame::Goaway(_) => {}
+                        ControlFrame::PriorityUpdate { id, value } => {
+                            let life = &connection.lifecycle;
+                            let received = connection.priorities.apply_update(
+                                id,
+                                &value,
+                                life.accepted_requests(),
+                                life.next_stream_id(),
+                            )?;
+                            if received == UpdateEffect::Ignored {
+                                control.count_ineffective_update()?;
+                            }
+                        }
+                    }
+                }
+                let skipped = control.take_skipped_updates();
+                if skipped > 0 {
+                    connection.priorities.count_skipped_updates(skipped);
+                }
+                Ok(())
+            })
+            .await
+        }
+        StreamType::QpackEncoder => {
+            let mut instructions = EncoderStream::default();
+            for_each_chunk(&mut stream, rest, account, |chunk| instructions.check_instructions(&chunk)).await
+        }
+        StreamType::QpackDecoder => {
+            let mut instructions = DecoderStream::default();
+            for_each_chunk(&mut stream, rest, account, |chunk| instructions.read_cancellations(&chunk)).await
+        }
+        StreamType::Push | StreamType::Unknown(_) => {
+            // An error means that the stream is gone already.
+            let _ = stream.stop_sending(to_application_error(ErrorCode::StreamCreationError));
+            Ok(())
+        }
+    }
+}
+
+/// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
+async fn read_stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Option<(StreamType, Bytes)> {
+    let mut partial = varint::PartialVarint::default();
+    while let Ok(Some(mut chunk)) = stream.receive().await {
+        account.count_taken(chunk.len() as u64);
+        if let Some(value) = partial.read_partial(&mut chunk) {
+            return Some((StreamType::from_value(value), chunk));
+        }
+    }
+    None
+}
+
+/// Reads a critical stream, which must not end before the connection (RFC 9114 §6.2.1).
+async fn for_each_chunk(
+    stream: &mut ReceiveStream,
+    first: Bytes,
+    account: &ReceiveAccount,
+    mut read: impl FnMut(Bytes) -> Result<(), ErrorCode>,
+) -> Result<(), ErrorCode> {
+    read(first)?;
+    loop {
+        match stream.receive().await {
+            Ok(Some(chunk)) => {
+                account.count_taken(chunk.len() as u64);
+                read(chunk)?;
+            }
+            Ok(None) | Err(s2n_quic::stream::Error::StreamReset { .. }) => return Err(ErrorCode::ClosedCriticalStream),
+            Err(_) => return Ok(()), // the connection is gone
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The receiving half of a ring: messages as recvmsg(2) has them, in buffers that the kernel picked.
+
+use super::{
+    super::{
+        control::{CONTROL_LEN, ControlValues},
+        mmsg::KernelMessage,
+        raw_address::RawAddress,
+    },
+    buffer_layout::{ADDRESS_ROOM, BUFFER_HEADER_LEN, RECVMSG_OUT_LEN},
+    provided_buffers::{MAX_BUFFERS, ProvidedBuffers},
+    ring::{FilledBuffer, Ring},
+    uring_error::UringError,
+};
+use std::{io, mem::size_of, ops::Range, task::Waker};
+
+/// A batch of received messages, and the memory for it and for what the kernel receives meanwhile.
+pub(crate) struct MultishotReceive {
+    ring: Ring,
+    pub(super) buffers: ProvidedBuffers,
+    room: usize,
+    batch: Vec<FilledBuffer>,
+}
+
+/// What [`MultishotReceive::receive`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MultishotOutcome {
+    /// Messages that it took.
+    pub(crate) messages: usize,
+    /// System calls that it made.
+    pub(crate) calls: u64,
+    /// Why the receive had ended, if it has to begin anew: an errno, or 0.
+    pub(crate) ended: Option<i32>,
+}
+
+impl MultishotReceive {
+    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked
+    /// at.
+    ///
+    /// # Errors
+    ///
+    /// The kernel is too old, or short of memory.
+    pub(crate) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
+        let mut buffers = ProvidedBuffers::new(buffer_count(messages), BUFFER_HEADER_LEN + message_len);
+        let mut inner = ring.lock_ring();
+        buffers.register_buffers(&inner).map_err(UringError::Buffers)?;
+        inner.arm_receive();
+        drop(inner);
+        let mut receive = Self { ring, buffers, room: messages, batch: Vec::with_capacity(messages) };
+        receive.submit_receive().map(|()| receive)
+    }
+
+    /// Submits the receive, which fails at once if it cannot be done at all.
+    fn submit_receive(&mut self) -> Result<(), UringError> {
+        let mut inner = self.ring.lock_ring();
+        inner.enter_kernel(0).map_err(UringError::Enter)?;
+        inner.collect_completions();
+        match inner.ended {
+            Some(error) if error < 0 && error != -libc::ENOBUFS => {
+                Err(UringError::Receive(io::Error::from_raw_os_error(-error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there are none,
+    /// the ring is readable when there are.
+    ///
+    /// # Errors
+    ///
+    /// Those of io_uring_enter(2). The batch is empty then.
+    pub(crate) fn take_messages(&mut self) -> io::Result<MultishotOutcome> {
+        for filled in self.batch.drain(..) {
+            self.buffers.provide_buffer(filled.buffer);
+        }
+        self.buffers.publish_tail();
+        let mut inner = self.ring.lock_ring();
+        let mut calls = 0;
+        inner.collect_completions();
+        if inner.received.is_empty() {
+            if !inner.armed {
+                inner.arm_receive();
+            }
+            if inner.needs_enter() {
+                calls = 1;
+                inner.enter_kernel(0)?;
+                inner.collect_completions();
+            }
+        }
+        let messages = inner.received.len().min(self.room);
+        self.batch.extend(inner.received.drain(..messages));
+        Ok(MultishotOutcome { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
+    }
+
+    /// Enables events of the kernel for received messages, and wakes `waker` when a send finds one. True if they were
+    /// disabled before: then there may be something already.
+    pub(crate) fn enable_events(&mut self, waker: &Waker) -> bool {
+        let mut inner = self.ring.lock_ring();
+        match &mut inner.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        let before = inner.events_enabled;
+        inner.set_events(true);
+        !before
+    }
+
+    /// Disables the kernel's events: the caller polls by itself.
+    pub(crate) fn disable_events(&mut self) {
+        self.ring.lock_ring().set_events(false);
+    }
+
+    /// The kernel's description of message `index` of the batch.
+    pub(crate) fn batch_message(&self, index: usize) -> Option<KernelMessage> {
+        let filled = self.batch.get(index)?;
+        let buffer = self.buffers.buffer_bytes(filled.buffer)?;
+        let word = |n: usize| buffer.get(n * 4..n * 4 + 4)?.try_into().ok().map(u32::from_ne_bytes);
+        let [name_len, control_len, payload_len, flags] = [word(0)?, word(1)?, word(2)?, word(3)?];
+        let name = RawAddress::from_bytes(
+            buffer.get(RECVMSG_OUT_LEN..RECVMSG_OUT_LEN + size_of::<RawAddress>())?.try_into().ok()?,
+        );
+        let control = buffer.get(
+            RECVMSG_OUT_LEN + ADDRESS_ROOM
+                ..RECVMSG_OUT_LEN + ADDRESS_ROOM + usize::try_from(control_len).ok()?.min(CONTROL_LEN),
+        )?;
+        let said = ControlValues::read_control_slice(control);
+        let len = usize::try_from(payload_len).ok()?.min(filled.len.saturating_sub(BUFFER_HEADER_LEN));
+        Some(KernelMessage {
+            remote: name.to_socket_addr(name_len),
+            local: said.local,
+            ecn: said.ecn,
+            len,
+            segment: said.segment.map_or(len, usize::from),
+            truncated: flags.cast_signed() & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
+        })
+    }
+
+    /// The bytes `range` of message `index` of the batch.
+    pub(crate) fn payload_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
+        let filled = self.batch.get(index)?;
+        if BUFFER_HEADER_LEN + range.end > filled.len {
+            return None;
+        }
+        self.buffers
+            .buffer_bytes_mut(filled.buffer)?
+            .get_mut(BUFFER_HEADER_LEN + range.start..BUFFER_HEADER_LEN + range.end)
+    }
+}
+
+impl Drop for MultishotReceive {
+    fn drop(&mut self) {
+        self.buffers.release_buffers(&mut self.ring.lock_ring());
+    }
+}
+
+/// Completions that receiving `messages` messages at once may bring before they are read.
+pub(crate) fn max_completions(messages: usize) -> usize {
+    buffer_count(messages) + 1
+}
+
+fn buffer_count(messages: usize) -> usize {
+    (2 * messages.max(1)).next_power_of_two().min(MAX_BUFFERS)
+}

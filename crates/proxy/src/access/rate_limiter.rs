@@ -1,0 +1,412 @@
+//! The rate limit of a route, over all workers: the generic cell rate algorithm (ITU-T I.371), whose whole state is one
+//! number, in a table of a fixed size without locks.
+
+use litequic_config::{RateLimit, RateLimitBy};
+use std::{
+    hash::{BuildHasher, Hash, RandomState},
+    net::IpAddr,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    time::{Duration, Instant},
+};
+
+/// Addresses that a route's limit tracks at once: 1 MiB. Beyond, the entry that owes least is evicted.
+const MAX_ADDRESSES: usize = 65_536;
+/// Entries that an address can have: two cache lines.
+const WAYS: usize = 8;
+/// Attempts to find an entry while other workers take them.
+const MAX_CLAIM_ATTEMPTS: usize = 4;
+
+/// What came of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenPermit {
+    /// The request may be served.
+    Admitted {
+        /// For it an address was forgotten whose requests were still counted.
+        evicted: bool,
+    },
+    /// The request may not be served before this time has passed.
+    Denied(Duration),
+}
+
+/// One route's limit, shared by the workers.
+#[derive(Debug)]
+pub(crate) struct RateLimiter {
+    limit: RateLimit,
+    emission: EmissionInterval,
+    began: Instant,
+    counts: RateCounters,
+}
+
+#[derive(Debug)]
+enum RateCounters {
+    Route(AtomicU64),
+    /// Sets of [`WAYS`] entries; which one an address has is decided by a hash that no client can foretell.
+    Addresses(Box<[[RateEntry; WAYS]]>, RandomState),
+}
+
+/// An address, and when its requests would all have been due. A worker that takes an entry while another counts in it
+/// may have that request counted for the wrong address: an error of one.
+#[derive(Debug, Default)]
+struct RateEntry {
+    /// Hash of the address; 0 if there is none.
+    tag: AtomicU64,
+    /// In nanoseconds since the limiter began.
+    due: AtomicU64,
+}
+
+impl RateLimiter {
+    pub(crate) fn new(limit: RateLimit, now: Instant) -> Self {
+        let counts = match limit.by {
+            RateLimitBy::Route => RateCounters::Route(AtomicU64::new(0)),
+            RateLimitBy::Address => {
+                let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
+                RateCounters::Addresses(sets, RandomState::new())
+            }
+        };
+        Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
+    }
+
+    /// What it was made for.
+    pub(crate) fn configured_limit(&self) -> &RateLimit {
+        &self.limit
+    }
+
+    /// Takes a request of `client`'s.
+    pub(crate) fn take_permit(&self, client: IpAddr, now: Instant) -> TakenPermit {
+        let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
+        let (due, forgot) = match &self.counts {
+            RateCounters::Route(due) => (due, false),
+            RateCounters::Addresses(sets, hasher) => {
+                let hash = hasher.hash_one(client_key(client));
+                // Its low bit says that there is one; the others choose the set.
+                let index = usize::try_from(hash >> 1).unwrap_or_default() % sets.len().max(1);
+                let Some(set) = sets.get(index) else { return TakenPermit::Admitted { evicted: false } };
+                find_or_evict(set, hash | 1, now)
+            }
+        };
+        match self.emission.advance_due(due, now) {
+            Ok(()) => TakenPermit::Admitted { evicted: forgot },
+            Err(wait) => TakenPermit::Denied(Duration::from_nanos(wait)),
+        }
+    }
+}
+
+/// Failures by a key, over all workers: a burst, and then one an interval. The table is bounded as that of a
+/// [`RateLimiter`].
+#[derive(Debug)]
+pub(crate) struct FailureLimiter {
+    emission: EmissionInterval,
+    began: Instant,
+    sets: Box<[[RateEntry; WAYS]]>,
+    hasher: RandomState,
+}
+
+impl FailureLimiter {
+    pub(crate) fn new(burst: u32, interval: Duration, now: Instant) -> Self {
+        let limit = RateLimit { requests: 1, per: interval, burst, by: RateLimitBy::Address };
+        let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
+        Self { emission: EmissionInterval::new(&limit), began: now, sets, hasher: RandomState::new() }
+    }
+
+    /// The key of a client's address.
+    pub(crate) fn address_key(client: IpAddr) -> u128 {
+        client_key(client)
+    }
+
+    /// How long until another failure of `key` would be within the limit; `None` if it is.
+    pub(crate) fn remaining_wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
+        let (set, tag) = self.find_set(key)?;
+        let entry = set.iter().find(|entry| entry.tag.load(Acquire) == tag)?;
+        self.emission.next_due(entry.due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
+    }
+
+    /// Counts a failure of `key`.
+    pub(crate) fn count_failure(&self, key: &impl Hash, now: Instant) {
+        let Some((set, tag)) = self.find_set(key) else { return };
+        let now = self.elapsed_nanoseconds(now);
+        let (due, _) = find_or_evict(set, tag, now);
+        // Beyond the limit nothing is added: a wait has an end.
+        let _ = self.emission.advance_due(due, now);
+    }
+
+    fn find_set(&self, key: &impl Hash) -> Option<(&[RateEntry; WAYS], u64)> {
+        let hash = self.hasher.hash_one(key);
+        let index = usize::try_from(hash >> 1).unwrap_or_default().checked_rem(self.sets.len())?;
+        Some((self.sets.get(index)?, hash | 1))
+    }
+
+    fn elapsed_nanoseconds(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What counts as one client: an IPv4 address, or a /64, of which any machine has 2^64 addresses (RFC 7934 §6.1).
+fn client_key(client: IpAddr) -> u128 {
+    match client.to_canonical() {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        // No IPv4 address is that large.
+        IpAddr::V6(address) => (address.to_bits() >> 64) + (1 << 64),
+    }
+}
+
+/// The entry of `tag` in its `set`; if it has none, the one that owes least is evicted; and whether that one still owed
+/// something.
+fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
+    let [first, ..] = set;
+    for _ in 0..MAX_CLAIM_ATTEMPTS {
+        let mut least = (first, first.tag.load(Acquire), first.due.load(Relaxed));
+        for entry in set {
+            let (held, due) = (entry.tag.load(Acquire), entry.due.load(Relaxed));
+            if held == tag {
+                return (&entry.due, false);
+            }
+            if due < least.2 {
+                least = (entry, held, due);
+            }
+        }
+        let (entry, held, due) = least;
+        if entry.tag.compare_exchange(held, tag, Release, Relaxed).is_ok() {
+            // What has passed is as good as nothing.
+            let owed = due > now;
+            if owed {
+                entry.due.store(now, Relaxed);
+            }
+            return (&entry.due, owed);
+        }
+    }
+    // Other workers take entries as fast as this one searches: it counts in another's.
+    (&first.due, false)
+}
+
+/// A request every `interval`, and as many at once as are worth `capacity`. In nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct EmissionInterval {
+    interval: u64,
+    capacity: u64,
+}
+
+impl EmissionInterval {
+    fn new(limit: &RateLimit) -> Self {
+        let per = u64::try_from(limit.per.as_nanos()).unwrap_or(u64::MAX);
+        let interval = per.checked_div(limit.requests.into()).unwrap_or(u64::MAX).max(1);
+        Self { interval, capacity: interval.saturating_mul(limit.burst.into()) }
+    }
+
+    /// When all would be due with one more; or how long until it could be had.
+    fn next_due(self, due: u64, now: u64) -> Result<u64, u64> {
+        let next = due.max(now).saturating_add(self.interval);
+        let wait = next.saturating_sub(now).saturating_sub(self.capacity);
+        if wait == 0 { Ok(next) } else { Err(wait) }
+    }
+
+    /// Takes a request, with the state in memory.
+    fn advance_due(self, due: &AtomicU64, now: u64) -> Result<(), u64> {
+        let mut seen = due.load(Relaxed);
+        loop {
+            let next = self.next_due(seen, now)?;
+            match due.compare_exchange_weak(seen, next, Relaxed, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => seen = other,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litequic_base::token_bucket::TokenBucket;
+    use proptest::prelude::*;
+    use std::{net::Ipv4Addr, thread};
+
+    const ADMITTED: TakenPermit = TakenPermit::Admitted { evicted: false };
+
+    fn limit(requests: u32, per: Duration, burst: u32, by: RateLimitBy) -> RateLimit {
+        RateLimit { requests, per, burst, by }
+    }
+
+    fn second(requests: u32, burst: u32, by: RateLimitBy) -> (RateLimiter, Instant) {
+        let now = Instant::now();
+        (RateLimiter::new(limit(requests, Duration::from_secs(1), burst, by), now), now)
+    }
+
+    fn address(n: u32) -> IpAddr {
+        Ipv4Addr::from_bits(n).into()
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate() {
+        let (limiter, start) = second(10, 3, RateLimitBy::Route);
+        let at = |millis| start + Duration::from_millis(millis);
+        for (millis, taken) in [
+            (0, ADMITTED),
+            (0, ADMITTED),
+            (0, ADMITTED),
+            (0, TakenPermit::Denied(Duration::from_millis(100))),
+            // A rejected request owes nothing.
+            (50, TakenPermit::Denied(Duration::from_millis(50))),
+            (100, ADMITTED),
+            (150, TakenPermit::Denied(Duration::from_millis(50))),
+            (200, ADMITTED),
+            // A pause makes up for a burst and no more.
+            (10_000, ADMITTED),
+            (10_000, ADMITTED),
+            (10_000, ADMITTED),
+            (10_000, TakenPermit::Denied(Duration::from_millis(100))),
+            // A worker whose clock was read a little earlier.
+            (9_999, TakenPermit::Denied(Duration::from_millis(101))),
+        ] {
+            assert_eq!(limiter.take_permit(address(1), at(millis)), taken, "{millis}");
+        }
+    }
+
+    #[test]
+    fn clients_are_counted_apart_by_address_and_together_by_route() {
+        for (by, second_client) in [(RateLimitBy::Address, true), (RateLimitBy::Route, false)] {
+            let (limiter, now) = second(1, 1, by);
+            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+            assert_eq!(limiter.take_permit(address(1), now), TakenPermit::Denied(Duration::from_secs(1)));
+            assert_eq!(limiter.take_permit(address(2), now) == ADMITTED, second_client);
+        }
+    }
+
+    #[test]
+    fn one_client_is_an_ipv4_address_or_a_64() {
+        for (one, other, same) in [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("2001:db8::1", "2001:db8::ffff:1:2:3", true),
+            ("2001:db8:0:1::1", "2001:db8::1", false),
+            ("::1", "0.0.0.0", false),
+            ("::", "0.0.0.0", false),
+        ] {
+            let of = |text: &str| client_key(text.parse().unwrap());
+            assert_eq!(of(one) == of(other), same, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn failures_are_limited_by_their_keys_and_a_wait_has_an_end() {
+        let now = Instant::now();
+        let limiter = FailureLimiter::new(3, Duration::from_secs(6), now);
+        for _ in 0..3 {
+            assert_eq!(limiter.remaining_wait(&"alice", now), None);
+            limiter.count_failure(&"alice", now);
+        }
+        for _ in 0..5 {
+            assert_eq!(limiter.remaining_wait(&"alice", now), Some(Duration::from_secs(6)));
+            limiter.count_failure(&"alice", now);
+        }
+        assert_eq!(limiter.remaining_wait(&"bob", now), None);
+        assert_eq!(limiter.remaining_wait(&"alice", now + Duration::from_secs(6)), None);
+    }
+
+    /// The table holds no more than its entries, and a client that comes while it is full is counted all the same.
+    #[test]
+    fn more_addresses_than_places_are_limited_too() {
+        let (limiter, now) = second(1, 2, RateLimitBy::Address);
+        let mut forgot = 0;
+        for n in 0..4 * u32::try_from(MAX_ADDRESSES).unwrap() {
+            for _ in 0..2 {
+                let TakenPermit::Admitted { evicted: one } = limiter.take_permit(address(n), now) else {
+                    panic!("{n}")
+                };
+                forgot += u32::from(one);
+            }
+            assert!(matches!(limiter.take_permit(address(n), now), TakenPermit::Denied(_)), "{n}");
+        }
+        // Each of them but those that are in the table took another's place.
+        assert!(forgot >= 3 * u32::try_from(MAX_ADDRESSES).unwrap(), "{forgot}");
+        // Once no client owes anything, none is evicted.
+        let later = now + Duration::from_secs(60);
+        assert!((0..1000).all(|n| limiter.take_permit(address(n), later) == ADMITTED));
+    }
+
+    #[test]
+    fn the_address_that_owes_least_is_forgotten_first() {
+        let set: [RateEntry; WAYS] = std::array::from_fn(|way| RateEntry {
+            tag: AtomicU64::new(way as u64 * 2 + 1),
+            due: AtomicU64::new(1000 - way as u64),
+        });
+        let (due, forgot) = find_or_evict(&set, 101, 500);
+        assert!(forgot && std::ptr::eq(due, &set[7].due));
+        assert_eq!((set[7].tag.load(Relaxed), set[7].due.load(Relaxed)), (101, 500));
+        assert!(std::ptr::eq(find_or_evict(&set, 101, 500).0, &set[7].due));
+        // What was due is no loss.
+        let (due, forgot) = find_or_evict(&set, 103, 999);
+        assert!(!forgot && std::ptr::eq(due, &set[7].due));
+    }
+
+    #[test]
+    fn workers_share_what_is_allowed() {
+        let (limiter, now) = second(1000, 5000, RateLimitBy::Address);
+        let admitted = || (0..4000).filter(|_| limiter.take_permit(address(1), now) == ADMITTED).count();
+        let all: usize = thread::scope(|scope| {
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(admitted)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        assert_eq!(all, 5000);
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges_do_not_overflow() {
+        let day = Duration::from_secs(86_400);
+        for (requests, per, burst) in
+            [(1, day, 10_000_000), (10_000_000, Duration::from_millis(1), 1), (10_000_000, day, 10_000_000)]
+        {
+            let now = Instant::now();
+            let limiter = RateLimiter::new(limit(requests, per, burst, RateLimitBy::Route), now);
+            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+            assert_eq!(limiter.take_permit(address(1), now + 400 * day), ADMITTED);
+        }
+    }
+
+    proptest! {
+        /// Against the bucket that counts the same in another way.
+        #[test]
+        fn it_admits_what_a_bucket_of_tokens_does(
+            requests in 1_u32..1000,
+            burst in 1_u32..50,
+            steps in prop::collection::vec(0_u64..20, 1..200),
+        ) {
+            let (limiter, start) = second(requests, burst, RateLimitBy::Route);
+            let interval = Duration::from_secs(1) / requests;
+            let mut bucket = TokenBucket::with_burst(requests, interval * burst);
+            let mut now = start;
+            for millis in steps {
+                now += Duration::from_millis(millis);
+                prop_assert_eq!(limiter.take_permit(address(1), now) == ADMITTED, bucket.try_take_token(now));
+            }
+        }
+
+        /// In no span of time passes more than a burst and the rate.
+        #[test]
+        fn no_more_passes_than_the_burst_and_the_rate(
+            requests in 1_u32..1000,
+            burst in 1_u32..50,
+            steps in prop::collection::vec(0_u64..2_000_000, 1..300),
+        ) {
+            let (limiter, start) = second(requests, burst, RateLimitBy::Address);
+            let (mut now, mut passed) = (start, 0_u64);
+            for micros in steps {
+                now += Duration::from_micros(micros);
+                match limiter.take_permit(address(1), now) {
+                    TakenPermit::Admitted { .. } => passed += 1,
+                    // And a client that waits for `Retry-After` is served.
+                    TakenPermit::Denied(wait) => {
+                        now += wait;
+                        prop_assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+                        passed += 1;
+                    }
+                }
+                let interval = 1_000_000_000 / u64::from(requests);
+                let most = u64::from(burst) + u64::try_from((now - start).as_nanos()).unwrap() / interval;
+                prop_assert!(passed <= most, "{} of {}", passed, most);
+            }
+        }
+    }
+}

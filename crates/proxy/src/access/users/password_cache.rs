@@ -1,0 +1,123 @@
+//! Passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed hash of
+//! each in a table of a fixed size. Pure.
+
+use super::{credentials::Credentials, stored_hash::StoredHash};
+use aws_lc_rs::hmac;
+use std::time::{Duration, Instant};
+
+/// How long a password that was right is right without another look.
+const RETENTION: Duration = Duration::from_secs(5 * 60);
+/// Sets of [`WAYS`] places: 4096 passwords in 192 KiB.
+const SETS: usize = 512;
+const WAYS: usize = 8;
+
+/// A keyed hash of a name, a password, and the hash that they were compared with. A file that has another hash for the
+/// name, or none, makes it one that is not looked for any more.
+pub(super) type PasswordTag = [u8; 32];
+
+#[derive(Debug, Clone, Copy, Default)]
+struct CachedTag {
+    tag: PasswordTag,
+    /// `None`: it is free.
+    until: Option<Instant>,
+}
+
+/// The table.
+pub(super) struct PasswordCache(Vec<[CachedTag; WAYS]>);
+
+/// The key of tags: of this process alone, so that memory that leaks without it has no passwords.
+pub(super) struct TagKey(hmac::Key);
+
+impl TagKey {
+    pub(super) fn new_random() -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>()))
+    }
+
+    pub(super) fn compute_tag(&self, credentials: &Credentials, hash: &StoredHash) -> PasswordTag {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in [credentials.name.as_bytes(), &credentials.password, hash.encoded_hash().as_bytes()] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        context.sign().as_ref().try_into().unwrap_or_default()
+    }
+}
+
+impl PasswordCache {
+    pub(super) fn new() -> Self {
+        Self(vec![[CachedTag::default(); WAYS]; SETS])
+    }
+
+    /// Whether the password with `tag` was right a short time ago.
+    pub(super) fn contains_tag(&self, tag: &PasswordTag, now: Instant) -> bool {
+        let Self(sets) = self;
+        let mut places = sets.get(set_index(tag)).into_iter().flatten();
+        places.any(|place| place.tag == *tag && place.until.is_some_and(|until| now < until))
+    }
+
+    /// The password with `tag` was right; the place of the one that was right longest ago is its.
+    pub(super) fn insert_tag(&mut self, tag: PasswordTag, now: Instant) {
+        let Self(sets) = self;
+        let Some(set) = sets.get_mut(set_index(&tag)) else { return };
+        let is_its = |place: &CachedTag| place.tag == tag;
+        let place = match set.iter().position(is_its) {
+            Some(place) => set.get_mut(place),
+            None => set.iter_mut().min_by_key(|place| place.until),
+        };
+        if let Some(place) = place {
+            *place = CachedTag { tag, until: now.checked_add(RETENTION) };
+        }
+    }
+}
+
+/// A client cannot choose it: it follows from a keyed hash.
+fn set_index(tag: &PasswordTag) -> usize {
+    let [first, second, ..] = tag;
+    usize::from(u16::from_be_bytes([*first, *second])) % SETS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credentials(name: &str, password: &str) -> Credentials {
+        Credentials { name: name.into(), password: password.into() }
+    }
+
+    #[test]
+    fn a_password_is_remembered_for_five_minutes_with_its_user_and_its_hash() {
+        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::new(), Instant::now());
+        let [hash, other] = ["a", "b"].map(|text| StoredHash::Bcrypt(text.into()));
+        let tag = key.compute_tag(&credentials("alice", "secret"), &hash);
+        assert!(!remembered.contains_tag(&tag, now));
+        remembered.insert_tag(tag, now);
+        assert!(remembered.contains_tag(&tag, now + Duration::from_secs(299)));
+        assert!(!remembered.contains_tag(&tag, now + Duration::from_secs(300)));
+        for (name, password, hash) in [
+            ("alice", "Secret", &hash),
+            ("bob", "secret", &hash),
+            ("alices", "ecret", &hash),
+            ("alice", "secret", &other),
+        ] {
+            assert!(
+                !remembered.contains_tag(&key.compute_tag(&credentials(name, password), hash), now),
+                "{name} {password}"
+            );
+        }
+        assert_ne!(TagKey::new_random().compute_tag(&credentials("alice", "secret"), &hash), tag);
+    }
+
+    #[test]
+    fn a_full_table_forgets_what_is_oldest() {
+        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::new(), Instant::now());
+        let hash = StoredHash::Bcrypt(String::new());
+        let tag = |n: u64| key.compute_tag(&credentials(&n.to_string(), ""), &hash);
+        let many = 4 * (SETS * WAYS) as u64;
+        for n in 0..many {
+            remembered.insert_tag(tag(n), now + Duration::from_micros(n));
+            assert!(remembered.contains_tag(&tag(n), now));
+        }
+        let left = (0..many).filter(|n| remembered.contains_tag(&tag(*n), now)).count();
+        assert_eq!(left, SETS * WAYS, "and no more");
+    }
+}

@@ -1,0 +1,368 @@
+//! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
+//! [`THREADS`] at a time; the queue for them is fair by source and bounded.
+
+use super::credentials::Credentials;
+use super::password_cache::{PasswordCache, PasswordTag, TagKey};
+use super::users_file::Users;
+use crate::access::rate_limiter::FailureLimiter;
+use litequic_base::timers::timeout;
+use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, QueueOutcome, QueuePlace};
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// Passwords that are verified at a time, and so cores that they use.
+const MAX_THREADS: u32 = 2;
+/// Requests that may wait for it: three seconds' worth.
+const MAX_QUEUED: u32 = 64;
+/// How long a request waits at most.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a thread without work stays.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Wrong passwords of a source (an IPv4 address or a /64) at once, and then one every [`SOURCE_INTERVAL`].
+const SOURCE_BURST: u32 = 10;
+const SOURCE_INTERVAL: Duration = Duration::from_secs(6);
+/// Wrong passwords for a name from all sources at once, and then one every [`NAME_INTERVAL`]: a client that tries names
+/// from many sources must not lock a user out for long.
+const NAME_BURST: u32 = 50;
+const NAME_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PasswordCheck {
+    /// The password was right a short time ago.
+    Remembered,
+    Right,
+    /// Wrong, or there is no such user.
+    Wrong,
+    /// Too many were wrong: another one may be tried after this time.
+    Limited(Duration),
+    /// Too many are waiting.
+    Busy,
+}
+
+/// The verifier of a process. It has no thread and no table until there is a password to check.
+#[derive(Default)]
+pub(crate) struct PasswordChecker(OnceLock<Arc<CheckerState>>);
+
+impl std::fmt::Debug for PasswordChecker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Passwords").field(&self.0.get().is_some()).finish()
+    }
+}
+
+struct CheckerState {
+    queue: Mutex<VerificationQueue>,
+    wake: Condvar,
+    key: TagKey,
+    remembered: Mutex<PasswordCache>,
+    by_source: FailureLimiter,
+    by_name: FailureLimiter,
+}
+
+struct VerificationQueue {
+    /// A slot a thread.
+    fair: FairPool<VerificationJob>,
+    /// With a slot, and not taken by a thread yet.
+    ready: VecDeque<(PoolSlot, VerificationJob)>,
+    threads: u32,
+}
+
+struct VerificationJob {
+    users: Arc<Users>,
+    credentials: Credentials,
+    client: IpAddr,
+    answer: oneshot::Sender<PasswordCheck>,
+}
+
+/// A request in the queue, which leaves it when its client does.
+struct QueuedVerification<'a> {
+    shared: &'a CheckerState,
+    place: QueuePlace,
+}
+
+impl Drop for QueuedVerification<'_> {
+    fn drop(&mut self) {
+        self.shared.lock_queue().fair.leave_queue(self.place);
+    }
+}
+
+impl PasswordChecker {
+    /// Whether `credentials` are right for one of `users`; sent by `client`, which belongs to `source`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue; a password that is being verified is verified to the end.
+    pub(crate) async fn check_password(
+        &self,
+        users: &Arc<Users>,
+        credentials: Credentials,
+        source: ClientSource,
+        client: IpAddr,
+    ) -> PasswordCheck {
+        let Self(shared) = self;
+        let shared = shared.get_or_init(|| Arc::new(CheckerState::new(Instant::now())));
+        // Without users there is no name to protect.
+        let Some((hash, is_known)) = users.find_hash(&credentials.name) else { return PasswordCheck::Wrong };
+        let tag = shared.key.compute_tag(&credentials, hash);
+        let now = Instant::now();
+        if is_known && shared.lock_cache().contains_tag(&tag, now) {
+            return PasswordCheck::Remembered;
+        }
+        if let Some(wait) = shared.failure_wait(client, &credentials.name, now) {
+            return PasswordCheck::Limited(wait);
+        }
+        let (answer, answered) = oneshot::channel();
+        let job = VerificationJob { users: Arc::clone(users), credentials, client, answer };
+        let Ok(queued) = shared.submit_job(job, source, now) else { return PasswordCheck::Busy };
+        let checked = timeout(QUEUE_TIMEOUT, answered).await;
+        drop(queued);
+        // A queue that lost the job has dropped its end.
+        checked.ok().and_then(Result::ok).unwrap_or(PasswordCheck::Busy)
+    }
+}
+
+impl CheckerState {
+    fn new(now: Instant) -> Self {
+        Self {
+            queue: Mutex::new(VerificationQueue {
+                fair: FairPool::new(MAX_THREADS),
+                ready: VecDeque::new(),
+                threads: 0,
+            }),
+            wake: Condvar::new(),
+            key: TagKey::new_random(),
+            remembered: Mutex::new(PasswordCache::new()),
+            by_source: FailureLimiter::new(SOURCE_BURST, SOURCE_INTERVAL, now),
+            by_name: FailureLimiter::new(NAME_BURST, NAME_INTERVAL, now),
+        }
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, VerificationQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_cache(&self) -> MutexGuard<'_, PasswordCache> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long `client` has to wait before another password for `name` is verified.
+    fn failure_wait(&self, client: IpAddr, name: &str, now: Instant) -> Option<Duration> {
+        self.by_source
+            .remaining_wait(&FailureLimiter::address_key(client), now)
+            .max(self.by_name.remaining_wait(&name, now))
+    }
+
+    /// Has `job` verified, at once or in turn.
+    fn submit_job(
+        self: &Arc<Self>,
+        job: VerificationJob,
+        source: ClientSource,
+        now: Instant,
+    ) -> Result<Option<QueuedVerification<'_>>, ()> {
+        let mut queue = self.lock_queue();
+        let waiting = match queue.fair.take_slot(source) {
+            Some(slot) => {
+                queue.ready.push_back((slot, job));
+                None
+            }
+            None => match queue.fair.enqueue_request(source, now, MAX_QUEUED, job) {
+                // The request that lost its place finds out by its answer's channel.
+                QueueOutcome::Queued(place, _lost) => Some(place),
+                QueueOutcome::Refused(_) => return Err(()),
+            },
+        };
+        while queue.threads < queue.fair.used_slot_count() {
+            let shared = Arc::clone(self);
+            let started = thread::Builder::new().name("litequic-password".into()).spawn(move || shared.verify_jobs());
+            if let Err(error) = started {
+                tracing::warn!(%error, "no thread for passwords");
+                break;
+            }
+            queue.threads += 1;
+        }
+        if queue.threads == 0 {
+            // All that wait in the queue then get the same answer.
+            while let Some((slot, _job)) = queue.ready.pop_front() {
+                queue.fair.release_slot(slot);
+            }
+        }
+        drop(queue);
+        self.wake.notify_one();
+        Ok(waiting.map(|place| QueuedVerification { shared: self, place }))
+    }
+
+    /// A thread's life.
+    fn verify_jobs(&self) {
+        let mut queue = self.lock_queue();
+        loop {
+            let Some((slot, job)) = queue.ready.pop_front() else {
+                let (woken, waited) =
+                    self.wake.wait_timeout(queue, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
+                queue = woken;
+                if waited.timed_out() && queue.ready.is_empty() {
+                    queue.threads = queue.threads.saturating_sub(1);
+                    return;
+                }
+                continue;
+            };
+            drop(queue);
+            // Nothing is done for a client that has gone.
+            let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
+            queue = self.lock_queue();
+            queue.fair.release_slot(slot);
+            while let Some((job, slot)) = queue.fair.grant_slot() {
+                queue.ready.push_back((slot, job));
+            }
+            if let Some(checked) = checked {
+                // It may have gone meanwhile.
+                let _ = job.answer.send(checked);
+            }
+        }
+    }
+
+    fn verify_job(&self, VerificationJob { users, credentials, client, .. }: &VerificationJob) -> PasswordCheck {
+        // Others of the same client, or for the same name, may have failed while this one waited.
+        if let Some(wait) = self.failure_wait(*client, &credentials.name, Instant::now()) {
+            return PasswordCheck::Limited(wait);
+        }
+        let Some((hash, is_known)) = users.find_hash(&credentials.name) else { return PasswordCheck::Wrong };
+        let is_right = hash.matches_password(&credentials.password);
+        let now = Instant::now();
+        if is_right && is_known {
+            let tag: PasswordTag = self.key.compute_tag(credentials, hash);
+            self.lock_cache().insert_tag(tag, now);
+            return PasswordCheck::Right;
+        }
+        self.by_source.count_failure(&FailureLimiter::address_key(*client), now);
+        self.by_name.count_failure(&credentials.name.as_str(), now);
+        PasswordCheck::Wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, future::join_all};
+    use std::pin::pin;
+
+    fn users(cost: u32) -> Arc<Users> {
+        let line = |name: &str| format!("{name}:{}\n", bcrypt::hash(format!("{name}'s"), cost).unwrap());
+        Arc::new(Users::parse_users((line("alice") + &line("bob")).as_bytes()).unwrap())
+    }
+
+    fn credentials(name: &str, password: &str) -> Credentials {
+        Credentials { name: name.into(), password: password.into() }
+    }
+
+    fn client(n: u8) -> (ClientSource, IpAddr) {
+        let address = IpAddr::from([192, 0, 2, n]);
+        (ClientSource::new(Some((address, 32)), n.into()), address)
+    }
+
+    async fn check(
+        passwords: &PasswordChecker,
+        users: &Arc<Users>,
+        name: &str,
+        password: &str,
+        n: u8,
+    ) -> PasswordCheck {
+        let (source, address) = client(n);
+        passwords.check_password(users, credentials(name, password), source, address).await
+    }
+
+    #[tokio::test]
+    async fn a_password_is_verified_on_another_thread_and_then_remembered() {
+        // Verified in some 60 ms: with a cheap hash the other thread may be done before this one looks.
+        let (passwords, users) = (PasswordChecker::default(), users(10));
+        let (source, address) = client(1);
+        let mut first = pin!(passwords.check_password(&users, credentials("alice", "alice's"), source, address));
+        // Whatever verifies it, the caller's thread has not.
+        assert_eq!(first.as_mut().now_or_never(), None);
+        assert_eq!(first.await, PasswordCheck::Right);
+        assert_eq!(check(&passwords, &users, "alice", "alice's", 2).await, PasswordCheck::Remembered);
+        for (name, password) in
+            [("alice", "bob's"), ("bob", "alice's"), ("mallory", "alice's"), ("mallory", "bob's"), ("", "")]
+        {
+            assert_eq!(check(&passwords, &users, name, password, 3).await, PasswordCheck::Wrong, "{name} {password}");
+        }
+        // Another file with the same user and another password.
+        let other =
+            Arc::new(Users::parse_users(format!("alice:{}", bcrypt::hash("new", 4).unwrap()).as_bytes()).unwrap());
+        assert_eq!(check(&passwords, &other, "alice", "alice's", 1).await, PasswordCheck::Wrong);
+        assert_eq!(check(&passwords, &other, "alice", "new", 1).await, PasswordCheck::Right);
+        assert_eq!(check(&passwords, &Arc::default(), "alice", "new", 1).await, PasswordCheck::Wrong);
+        assert_eq!(passwords.0.get().unwrap().lock_queue().fair.used_slot_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn failures_are_limited_by_source_and_by_name_and_a_remembered_password_is_not() {
+        let (passwords, users) = (PasswordChecker::default(), users(4));
+        assert_eq!(check(&passwords, &users, "alice", "alice's", 9).await, PasswordCheck::Right);
+        for n in 0..SOURCE_BURST {
+            assert_eq!(check(&passwords, &users, &n.to_string(), "x", 1).await, PasswordCheck::Wrong, "{n}");
+        }
+        assert!(matches!(check(&passwords, &users, "bob", "bob's", 1).await, PasswordCheck::Limited(_)));
+        assert_eq!(check(&passwords, &users, "alice", "alice's", 1).await, PasswordCheck::Remembered);
+        assert_eq!(check(&passwords, &users, "bob", "bob's", 2).await, PasswordCheck::Right, "another source");
+        // One name, by sources that are each within their own limit.
+        let mut wrong = 0;
+        for n in 10..20 {
+            for _ in 0..SOURCE_BURST - 1 {
+                wrong += u32::from(check(&passwords, &users, "alice", "guess", n).await == PasswordCheck::Wrong);
+            }
+        }
+        assert!((NAME_BURST..NAME_BURST + 20).contains(&wrong), "{wrong}");
+        assert!(matches!(check(&passwords, &users, "alice", "guess", 30).await, PasswordCheck::Limited(_)));
+        assert_eq!(check(&passwords, &users, "alice", "alice's", 30).await, PasswordCheck::Remembered);
+        assert_eq!(check(&passwords, &users, "carol", "guess", 30).await, PasswordCheck::Wrong, "another name");
+    }
+
+    /// One source fills the queue; another one is still served.
+    #[tokio::test]
+    async fn the_queue_is_bounded_and_fair() {
+        let (passwords, users) = (PasswordChecker::default(), users(9));
+        let flood = (0..2 * MAX_QUEUED).map(|n| {
+            let (source, _) = client(1);
+            // Of many addresses, so that failures are not what limits them.
+            let address = IpAddr::from(u32::to_be_bytes(n + (10 << 24)));
+            let (passwords, users) = (&passwords, &users);
+            async move { passwords.check_password(users, credentials(&format!("n{n}"), "x"), source, address).await }
+        });
+        let mut flood = pin!(join_all(flood));
+        assert!(flood.as_mut().now_or_never().is_none());
+        assert!(passwords.0.get().unwrap().lock_queue().fair.waiting_requests() > MAX_QUEUED / 2);
+        let other = async {
+            let checked = check(&passwords, &users, "alice", "alice's", 2).await;
+            (checked, passwords.0.get().unwrap().lock_queue().fair.waiting_requests())
+        };
+        let ((checked, left), flood) = tokio::join!(other, flood);
+        assert_eq!(checked, PasswordCheck::Right);
+        assert!(left > MAX_QUEUED / 2, "served in its turn, and not behind the whole queue: {left}");
+        let busy = flood.iter().filter(|checked| **checked == PasswordCheck::Busy).count();
+        assert!(busy > MAX_QUEUED as usize / 2 && flood.contains(&PasswordCheck::Wrong), "{busy}");
+    }
+
+    #[tokio::test]
+    async fn who_goes_leaves_the_queue() {
+        let (passwords, users) = (PasswordChecker::default(), users(8));
+        let (source, address) = client(1);
+        let mut waiting: Vec<_> = (0..10)
+            .map(|n| Box::pin(passwords.check_password(&users, credentials(&n.to_string(), "x"), source, address)))
+            .collect();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        let queued = |passwords: &PasswordChecker| passwords.0.get().unwrap().lock_queue().fair.waiting_requests();
+        assert!(queued(&passwords) > 0);
+        drop(waiting);
+        assert_eq!(queued(&passwords), 0);
+        assert_eq!(check(&passwords, &users, "alice", "alice's", 2).await, PasswordCheck::Right);
+    }
+}

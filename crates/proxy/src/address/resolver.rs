@@ -1,0 +1,343 @@
+//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A
+//! lookup that fails keeps the last answer.
+
+use super::address_order::{AddressEjections, AddressFailures, Blame, order_addresses};
+use super::lookup::{Lookup, Lookups, clone_shared_error};
+use crate::balance::{EjectionCause, EjectionRule};
+use litequic_base::timers::timeout;
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+use tokio::{sync::Mutex, time::Instant};
+
+/// After a failed lookup without an earlier answer there is no other for that long: a burst of requests must not become
+/// a burst of lookups.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a request waits for a lookup; below the time that connecting may take, so that the last answer, if there
+/// is one, can still be used. The lookup itself goes on, and the next request that needs it waits for the same one.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One origin's name and its addresses. Belongs to one worker.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    host: String,
+    port: u16,
+    /// The host is an address already.
+    literal: bool,
+    interval: Duration,
+    answer: RefCell<Resolution>,
+    /// Where the next connection starts in the list.
+    turn: Cell<usize>,
+    /// Locked by the request that waits for a lookup: one at a time.
+    lookup: Mutex<()>,
+    lookups: Lookups,
+    /// The lookup whose result was not taken yet, because the request that waited for it gave up.
+    pending: RefCell<Option<Lookup>>,
+    /// Addresses to which no connection could be opened, by any worker.
+    failures: AddressFailures,
+    /// Addresses whose connections broke, by this worker's requests.
+    ejections: RefCell<AddressEjections>,
+}
+
+/// The results of the last lookups. Pure.
+#[derive(Debug, Default)]
+struct Resolution {
+    addresses: Vec<SocketAddr>,
+    next_lookup: Option<Instant>,
+}
+
+impl Resolution {
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.next_lookup.is_some_and(|next| now < next)
+    }
+
+    fn record_lookup(&mut self, result: Option<Vec<SocketAddr>>, now: Instant, interval: Duration) {
+        match result.filter(|addresses| !addresses.is_empty()) {
+            Some(addresses) => {
+                self.addresses = addresses;
+                self.next_lookup = Some(now + interval);
+            }
+            None if self.addresses.is_empty() => self.next_lookup = Some(now + RETRY_INTERVAL.min(interval)),
+            None => self.next_lookup = Some(now + interval),
+        }
+    }
+}
+
+impl Resolver {
+    /// For `host`, a name or an IP address without brackets.
+    pub(crate) fn new(host: &str, port: u16, interval: Duration) -> Self {
+        let mut answer = Resolution::default();
+        let literal = host.parse::<IpAddr>().ok();
+        answer.addresses.extend(literal.map(|address| SocketAddr::new(address, port)));
+        Self {
+            host: host.to_owned(),
+            port,
+            literal: literal.is_some(),
+            interval,
+            answer: RefCell::new(answer),
+            turn: Cell::new(0),
+            lookup: Mutex::new(()),
+            lookups: Lookups::process_lookups(),
+            pending: RefCell::default(),
+            failures: AddressFailures::process_failures(),
+            ejections: RefCell::default(),
+        }
+    }
+
+    /// Every address in the order in which to try them, starting with another one at each call.
+    ///
+    /// # Errors
+    ///
+    /// The name was never resolved.
+    ///
+    /// # Cancel safety
+    ///
+    /// A lookup in progress goes on, and the next call has its result.
+    pub(crate) async fn ordered_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.refresh_addresses().await;
+        let answer = self.answer.borrow();
+        match &*answer.addresses {
+            [] => Err(io::Error::new(io::ErrorKind::NotFound, "the origin's name has no address")),
+            [only] => Ok(vec![*only]),
+            addresses => {
+                let turn = self.turn.get();
+                self.turn.set(turn.wrapping_add(1));
+                let now = Instant::now();
+                Ok(order_addresses(addresses, turn, |address| self.is_tried_last(address, now)))
+            }
+        }
+    }
+
+    /// Whether the name has several addresses.
+    pub(crate) fn has_several(&self) -> bool {
+        self.answer.borrow().addresses.len() > 1
+    }
+
+    /// Whether `address` is tried last.
+    fn is_tried_last(&self, address: SocketAddr, now: Instant) -> bool {
+        self.failures.is_failed(address, now) || self.ejections.borrow().is_address_ejected(address, now)
+    }
+
+    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is
+    /// resolved again.
+    pub(crate) fn on_unreachable(&self, address: SocketAddr, error: &io::Error) {
+        if self.failures.mark_failed(address, self.interval, Instant::now()) {
+            tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");
+        }
+    }
+
+    /// A connection to `address` was opened.
+    pub(crate) fn on_reached(&self, address: SocketAddr) {
+        self.failures.clear_failure(address);
+    }
+
+    /// A request over a connection to `address` succeeded.
+    pub(crate) fn on_address_success(&self, address: SocketAddr) {
+        self.ejections.borrow_mut().record_address_success(address, Instant::now());
+    }
+
+    /// A request failed by `cause`, as its connection to `address` broke. `rule` says when that ejects the address.
+    pub(crate) fn on_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
+        let now = Instant::now();
+        let answer = self.answer.borrow();
+        let is_left = |other: &SocketAddr| *other != address && !self.is_tried_last(*other, now);
+        if !answer.addresses.contains(&address) || !answer.addresses.iter().any(is_left) {
+            return Blame::Server;
+        }
+        Blame::Address(self.ejections.borrow_mut().record_address_failure(address, now, rule, cause))
+    }
+
+    /// Whether it is time for another lookup, and there is an answer to use meanwhile.
+    pub(crate) fn needs_lookup(&self) -> bool {
+        if self.literal {
+            return false;
+        }
+        let answer = self.answer.borrow();
+        !answer.addresses.is_empty() && !answer.is_fresh(Instant::now()) && self.lookup.try_lock().is_ok()
+    }
+
+    /// Resolves the name again, if it is time.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lookup goes on, and the next call has its result.
+    pub(crate) async fn refresh_addresses(&self) {
+        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
+            self.run_lookup().await;
+        }
+    }
+
+    /// Whether the last answer has `address`.
+    pub(crate) fn has_address(&self, address: SocketAddr) -> bool {
+        self.literal || self.answer.borrow().addresses.contains(&address)
+    }
+
+    /// One lookup at a time. With an earlier answer no request waits for another's, nor for a slow one.
+    async fn run_lookup(&self) {
+        let known = !self.answer.borrow().addresses.is_empty();
+        let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
+        // The lock's last owner may have resolved it meanwhile.
+        if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
+            return;
+        }
+        // Twice at most: the result of a lookup that was given up may be too old by now.
+        for _ in 0..2 {
+            let given_up = self.pending.borrow().is_some();
+            let result = timeout(LOOKUP_TIMEOUT, self.take_lookup_result()).await;
+            let late = result.is_err();
+            let (found, at) = result.unwrap_or_else(|_| (Err(lookup_timeout_error()), Instant::now()));
+            if let Err(error) = &found {
+                tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
+            }
+            self.answer.borrow_mut().record_lookup(found.ok(), at, self.interval);
+            self.ejections.borrow_mut().retain_addresses(&self.answer.borrow().addresses);
+            if late || !given_up || self.answer.borrow().is_fresh(Instant::now()) {
+                return;
+            }
+        }
+    }
+
+    /// The addresses that a lookup finds, and when it ended: of the one that an earlier call gave up, or of a new one.
+    async fn take_lookup_result(&self) -> (io::Result<Vec<SocketAddr>>, Instant) {
+        let pending = self.pending.borrow().clone();
+        let lookup = match pending.map_or_else(|| self.lookups.join_or_start(&self.host), Ok) {
+            Ok(lookup) => lookup,
+            Err(error) => return (Err(error), Instant::now()),
+        };
+        let mut waiting = lookup.clone();
+        *self.pending.borrow_mut() = Some(lookup);
+        let answer = waiting.await_answer().await;
+        *self.pending.borrow_mut() = None;
+        match answer {
+            Ok(answer) => {
+                let addresses = answer.addresses.map_err(clone_shared_error);
+                let at_port = |address| SocketAddr::new(address, self.port);
+                (addresses.map(|addresses| addresses.into_iter().map(at_port).collect()), answer.ended_at)
+            }
+            Err(error) => (Err(error), Instant::now()),
+        }
+    }
+}
+
+fn lookup_timeout_error() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_TIMEOUT:?}; the lookup goes on"))
+}
+
+#[cfg(test)]
+impl Resolver {
+    /// The name `host`, looked up by `lookups`.
+    fn with_lookups(lookups: &Lookups, host: &str, interval: Duration) -> Self {
+        Self { lookups: lookups.clone(), ..Self::new(host, 80, interval) }
+    }
+
+    /// The name has these `addresses` from now on.
+    pub(crate) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        self.answer.borrow_mut().record_lookup(Some(addresses), Instant::now(), self.interval);
+    }
+
+    /// A name with these `addresses`.
+    pub(crate) fn with_addresses(addresses: Vec<SocketAddr>) -> Self {
+        let this =
+            Self { failures: AddressFailures::default(), ..Self::new("origin.test", 80, Duration::from_secs(3600)) };
+        this.answer.borrow_mut().record_lookup(Some(addresses), Instant::now(), this.interval);
+        this
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::lookup::tests::LookupNames, *};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    fn list(addresses: &[&str]) -> Option<Vec<SocketAddr>> {
+        Some(addresses.iter().map(|address| address.parse().unwrap()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_lookup_keeps_the_last_answer() {
+        let interval = Duration::from_secs(30);
+        let now = Instant::now();
+        let mut answer = Resolution::default();
+        assert!(!answer.is_fresh(now));
+        answer.record_lookup(list(&["192.0.2.1:80"]), now, interval);
+        assert!(answer.is_fresh(now + Duration::from_secs(29)));
+        let later = now + interval;
+        assert!(!answer.is_fresh(later));
+        answer.record_lookup(None, later, interval);
+        assert_eq!(Some(answer.addresses.clone()), list(&["192.0.2.1:80"]));
+        answer.record_lookup(Some(Vec::new()), later, interval);
+        assert_eq!(Some(answer.addresses.clone()), list(&["192.0.2.1:80"]));
+        answer.record_lookup(list(&["192.0.2.2:80"]), later, interval);
+        assert_eq!(Some(answer.addresses), list(&["192.0.2.2:80"]));
+    }
+
+    #[tokio::test]
+    async fn all_addresses_are_used_in_turn() {
+        let resolver = Resolver::with_addresses(list(&["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"]).unwrap());
+        let mut first = Vec::new();
+        for _ in 0..4 {
+            first.push(resolver.ordered_addresses().await.unwrap()[0].to_string());
+        }
+        assert_eq!(first, ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80", "192.0.2.1:80"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_goes_stale_and_a_new_one_leads_elsewhere() {
+        let [old, new] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
+        let resolver = Resolver::with_addresses(vec![old]);
+        assert!(resolver.has_address(old) && !resolver.has_address(new) && !resolver.needs_lookup());
+        tokio::time::advance(resolver.interval).await;
+        assert!(resolver.needs_lookup() && resolver.has_address(old), "until there is another answer");
+        resolver.answer.borrow_mut().record_lookup(Some(vec![new]), Instant::now(), resolver.interval);
+        assert!(resolver.has_address(new) && !resolver.has_address(old) && !resolver.needs_lookup());
+    }
+
+    #[tokio::test]
+    async fn an_address_needs_no_lookup() {
+        let resolver = Resolver::new("::1", 80, Duration::ZERO);
+        assert_eq!(resolver.ordered_addresses().await.unwrap(), list(&["[::1]:80"]).unwrap());
+        assert!(!resolver.needs_lookup());
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_hangs_is_waited_for_again_and_its_late_result_counts() {
+        static NAMES: LookupNames = LookupNames::new();
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
+        // Two workers.
+        let [one, other] = [(); 2].map(|()| Resolver::with_lookups(&lookups, "hang", Duration::from_secs(3600)));
+        for _ in 0..2 {
+            let began = Instant::now();
+            assert!(one.ordered_addresses().await.is_err());
+            assert!(began.elapsed() < 2 * LOOKUP_TIMEOUT);
+            assert!(one.ordered_addresses().await.is_err(), "at once: not again within the retry interval");
+            one.answer.borrow_mut().next_lookup = None;
+            assert!(Resolver::with_lookups(&lookups, "other", Duration::ZERO).ordered_addresses().await.is_ok());
+        }
+        assert!(timeout(RETRY_INTERVAL, other.ordered_addresses()).await.is_err(), "a request that goes away");
+        assert_eq!((lookups.running_count(), NAMES.asked.load(Relaxed)), (1, 1));
+        NAMES.release_names();
+        for resolver in [&one, &other] {
+            assert_eq!(Some(resolver.ordered_addresses().await.unwrap()), list(&["192.0.2.1:80"]));
+            assert!(resolver.pending.borrow().is_none());
+        }
+        assert_eq!(NAMES.asked.load(Relaxed), 1, "the result of the one lookup");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_was_left_for_longer_than_the_interval_is_looked_up_again() {
+        static NAMES: LookupNames = LookupNames::new();
+        let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
+        let resolver = Resolver::with_lookups(&lookups, "hang", Duration::from_millis(1));
+        assert!(timeout(RETRY_INTERVAL, resolver.ordered_addresses()).await.is_err());
+        NAMES.release_names();
+        let pending = resolver.pending.borrow().clone();
+        pending.unwrap().await_answer().await.unwrap();
+        tokio::time::sleep(resolver.interval * 2).await;
+        assert!(resolver.ordered_addresses().await.is_ok());
+        assert_eq!(NAMES.asked.load(Relaxed), 2);
+    }
+}

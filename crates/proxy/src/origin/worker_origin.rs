@@ -1,0 +1,228 @@
+//! One worker's state of one origin: its servers, which of them a client is to stay on, and how often to try again.
+
+use super::worker_server::{self, WorkerServer};
+use crate::balance::{
+    self, Affinity, CookieKey, HashKey, HealthState, RequestCookie, RetryBudget, Rotation, ServerSet, ServerView,
+    StickyCookies,
+};
+use crate::connection::TlsToOrigin;
+use crate::message::FieldPolicy;
+use crate::metrics::ProxyMetrics;
+use crate::pool::PoolResources;
+use litequic_config::{self as config, Fraction, OriginServer, Sticky, StickyBy};
+use litequic_exchange::{FieldName, Fields, name};
+use std::{
+    cell::{Cell, RefCell},
+    net::IpAddr,
+    rc::Rc,
+    sync::Arc,
+    time::Instant,
+};
+
+/// An origin, with what all workers share of it.
+#[derive(Debug)]
+pub(crate) struct RoutedOrigin {
+    pub(crate) config: config::OriginConfig,
+    /// The servers', in the order of the configuration.
+    pub(crate) health_states: Vec<Arc<HealthState>>,
+    /// TLS to its servers, if they have https.
+    pub(crate) tls: Option<Arc<TlsToOrigin>>,
+}
+
+/// One worker's state of one origin.
+#[derive(Debug)]
+pub(crate) struct WorkerOrigin {
+    pub(crate) name: Arc<str>,
+    pub(crate) config: config::OriginConfig,
+    /// TLS to its servers, if they have https.
+    tls: Option<Arc<TlsToOrigin>>,
+    /// Fields of requests that the origin does not get.
+    policy: FieldPolicy,
+    /// In the order of the configuration.
+    pub(super) servers: Vec<Rc<WorkerServer>>,
+    pub(super) rotation: RefCell<Rotation>,
+    stickiness: Stickiness,
+    pub(crate) budget: RefCell<RetryBudget>,
+    /// A reload has replaced it: its last requests eject no server.
+    replaced: Cell<bool>,
+    pub(crate) metrics: Arc<ProxyMetrics>,
+}
+
+/// Session persistence: the server of a client.
+#[derive(Debug)]
+enum Stickiness {
+    /// Nothing, or there is one server alone.
+    None,
+    Cookies(StickyCookies),
+    Address,
+    Field(FieldName),
+}
+
+impl Stickiness {
+    fn new(name: &str, config: &config::OriginConfig, key: &CookieKey) -> Self {
+        match config.sticky.as_ref().filter(|_| config.servers.len() > 1) {
+            Some(Sticky { by: StickyBy::Cookie, cookie, .. }) => {
+                let servers = config.servers.iter().map(|server| server.address.to_string());
+                Self::Cookies(StickyCookies::new(cookie, key, name, servers))
+            }
+            Some(Sticky { by: StickyBy::Address, .. }) => Self::Address,
+            Some(Sticky { by: StickyBy::Header, header: Some(header), .. }) => Self::Field(header.into()),
+            _ => Self::None,
+        }
+    }
+}
+
+impl WorkerOrigin {
+    /// The origin `routed` with the name `name`, whose cookies are made with `key`. Servers that it shares with the one
+    /// `before` stay, with their connections and their state. New ones' connections use `resources`.
+    pub(crate) fn new(
+        name: &str,
+        routed: &RoutedOrigin,
+        key: &CookieKey,
+        before: Option<&Self>,
+        metrics: &Arc<ProxyMetrics>,
+        resources: &Rc<PoolResources>,
+    ) -> Self {
+        let RoutedOrigin { config, health_states, tls } = routed;
+        // One configuration of rustls for all of them, so that sessions are this worker's and this origin's.
+        let resuming = tls.as_deref().map(|tls| tls.with_resumption(config.servers.len()));
+        let server = |(OriginServer { address, .. }, health_state): (&OriginServer, &Arc<HealthState>)| {
+            let mut kept = before.iter().flat_map(|before| &before.servers);
+            let Some(kept) = kept.find(|server| server.pool.matches_config(config, address, resuming.as_ref())) else {
+                let tls = resuming.as_ref();
+                return Rc::new(WorkerServer::new(name, config, address, tls, health_state, metrics, resources));
+            };
+            kept.follow_health(health_state);
+            Rc::clone(kept)
+        };
+        let servers: Vec<_> = config.servers.iter().zip(health_states).map(server).collect();
+        if let [alone] = &*servers {
+            alone.clear_ejection();
+        }
+        let mut rotation = Rotation::new(servers.len());
+        let weights: Vec<_> =
+            config.servers.iter().map(|server| balance::effective_weight(server.weight, None, None)).collect();
+        let all = (0..servers.len()).fold(ServerSet::default(), ServerSet::with_server);
+        // Not all workers begin with the same server.
+        for _ in 0..rand::random_range(0..servers.len().max(1)) {
+            rotation.next_server(all, &weights);
+        }
+        Self {
+            name: name.into(),
+            config: config.clone(),
+            tls: tls.clone(),
+            policy: FieldPolicy::from_origin(config),
+            servers,
+            rotation: RefCell::new(rotation),
+            stickiness: Stickiness::new(name, config, key),
+            budget: RefCell::new(RetryBudget::new(config.retry_share, config.retry_minimum)),
+            replaced: Cell::new(false),
+            metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// Whether it is what `routed` has.
+    pub(crate) fn matches_routed(&self, routed: &RoutedOrigin) -> bool {
+        self.config == routed.config && self.tls == routed.tls
+    }
+
+    /// Fields of requests that the origin does not get.
+    pub(crate) fn field_policy(&self) -> &FieldPolicy {
+        &self.policy
+    }
+
+    /// The health of the origin's servers is in `health_states` from now on.
+    pub(crate) fn follow_server_health(&self, health_states: &[Arc<HealthState>]) {
+        self.servers.iter().zip(health_states).for_each(|(server, health_state)| server.follow_health(health_state));
+    }
+
+    /// Is replaced by `next`: closes idle connections, now and later, to the servers that `next` does not have.
+    pub(crate) fn close_replaced(&self, next: Option<&Self>) {
+        self.replaced.set(!next.is_some_and(|next| std::ptr::eq(self, next)));
+        let stays = |server: &Rc<WorkerServer>| {
+            next.is_some_and(|next| next.servers.iter().any(|kept| Rc::ptr_eq(kept, server)))
+        };
+        for server in self.servers.iter().filter(|server| !stays(server)) {
+            server.pool.close_idle();
+            server.clear_ejection();
+        }
+    }
+
+    /// The server on which the client of a request with `fields` is to stay; `client` is its address.
+    pub(crate) fn find_affinity(&self, fields: &Fields, client: impl FnOnce() -> IpAddr) -> Affinity {
+        match &self.stickiness {
+            Stickiness::None => Affinity::Any,
+            Stickiness::Cookies(cookies) => match cookies.read_cookie(fields) {
+                RequestCookie::Nothing => Affinity::Any,
+                RequestCookie::Server(server) => Affinity::Server(server),
+                RequestCookie::Unknown => {
+                    self.metrics.sticky_cookies_refused.increment();
+                    Affinity::Any
+                }
+            },
+            Stickiness::Address => Affinity::Hash(match client() {
+                IpAddr::V4(address) => HashKey::from_identity(&address.octets()),
+                // A client may have any address of its network, and others from day to day.
+                IpAddr::V6(address) => HashKey::from_identity(address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
+            }),
+            Stickiness::Field(name) => fields
+                .get(name.as_name_ref())
+                .map_or(Affinity::Any, |value| Affinity::Hash(HashKey::from_identity(value))),
+        }
+    }
+
+    /// Sets the cookie of the `number`th server, which answered, for a client that came with `wish`, unless it has
+    /// that.
+    pub(crate) fn set_sticky_cookie(&self, wish: Affinity, number: usize, fields: &mut Fields) {
+        if let Stickiness::Cookies(cookies) = &self.stickiness
+            && wish != Affinity::Server(number)
+            && let Some(field) = cookies.set_cookie_value(number)
+        {
+            if wish != Affinity::Any {
+                self.metrics.sticky_moves.increment();
+            }
+            fields.append(name::SET_COOKIE, field.as_bytes());
+        }
+    }
+
+    /// The states of the servers.
+    pub(super) fn server_views(&self, now: Instant) -> impl Iterator<Item = ServerView> + Clone {
+        let servers = self.servers.iter().zip(&self.config.servers);
+        servers.map(move |(server, it)| server.server_view(now, it, self.config.slow_start))
+    }
+
+    /// Whether there is a server that is not in `tried`.
+    pub(crate) fn has_untried(&self, tried: ServerSet) -> bool {
+        (0..self.servers.len()).any(|server| !tried.has_server(server))
+    }
+
+    /// Whether one of those is healthy.
+    pub(crate) fn has_healthy_untried(&self, tried: ServerSet) -> bool {
+        self.server_views(worker_server::tokio_now())
+            .enumerate()
+            .any(|(number, view)| !tried.has_server(number) && view.up && view.not_ejected)
+    }
+
+    /// Whether a retry is permitted; then it is counted.
+    pub(crate) fn may_retry(&self) -> bool {
+        let may = self.budget.borrow_mut().take_retry(worker_server::tokio_now());
+        let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
+        counter.increment();
+        may
+    }
+
+    /// Whether the `number`th server may be ejected: another healthy one is left, and not too many are ejected. For a
+    /// backup server all others may be: that is its purpose.
+    pub(super) fn may_eject(&self, number: usize, now: Instant) -> bool {
+        let is_backup = self.config.servers.get(number).is_some_and(|server| server.backup);
+        let (mut left, mut replaced, mut out) = (false, false, 0_u64);
+        for (_, view) in self.server_views(now).enumerate().filter(|(other, _)| *other != number) {
+            let is_well = view.up && view.not_ejected;
+            left |= is_well;
+            replaced |= is_well && view.backup && !is_backup;
+            out += u64::from(!view.not_ejected);
+        }
+        let most = self.servers.len() as u64 * u64::from(self.config.max_ejected.0) / u64::from(Fraction::ALL.0);
+        left && (replaced || out < most.max(1)) && !self.replaced.get()
+    }
+}

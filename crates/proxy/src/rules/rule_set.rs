@@ -1,0 +1,202 @@
+//! The rules of one route, and what they do to a request.
+
+use super::field_rules::{FieldRules, UsedVariables, Variables};
+use super::redirect::RedirectRule;
+use super::respond::RespondRule;
+use super::rewrite;
+use crate::access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule};
+use crate::answer::{Error, StaticPage};
+use crate::message::spelling;
+use litequic_config::{self as config, Config, Network, RateLimitBy, RouteTarget, Timeouts};
+use litequic_exchange::{Client, FieldName, Fields, Head, name};
+use std::{borrow::Cow, sync::Arc};
+
+/// The rules of one route.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    request: FieldRules,
+    pub(crate) response: FieldRules,
+    rewrite: Option<rewrite::PrefixRewrite>,
+    pub(crate) redirect: Option<RedirectRule>,
+    pub(crate) respond: Option<RespondRule>,
+    /// The route is in maintenance: `Retry-After`, in seconds.
+    pub(crate) maintenance: Option<u32>,
+    /// The addresses that it serves, if not all.
+    pub(crate) addresses: Option<AddressRules>,
+    /// The users of the route and their passwords.
+    pub(crate) users: Option<UsersRule>,
+    /// The server that decides about its requests.
+    pub(crate) auth: Option<AuthRule>,
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    granted: Vec<String>,
+    /// All of them, where one differs from `[timeouts]`.
+    pub(crate) timeouts: Option<Timeouts>,
+    pub(crate) limiter: Option<Arc<RateLimiter>>,
+    uses: UsedVariables,
+}
+
+/// The context of rules besides their route.
+#[derive(Debug, Default)]
+pub(crate) struct RouteState {
+    /// Counts the route's requests.
+    pub(crate) limiter: Option<Arc<RateLimiter>>,
+    /// The content of the file of its fixed answer.
+    pub(crate) file: Option<StaticPage>,
+    /// The route is in maintenance: `Retry-After`, in seconds.
+    pub(crate) maintenance: Option<u32>,
+    /// The content of its file of users.
+    pub(crate) users: Option<Arc<Users>>,
+}
+
+impl RuleSet {
+    /// The rules of `route` and the general ones of `config`; `None` if there are none.
+    pub(crate) fn new(route: &config::RouteConfig, config: &Config, own: RouteState) -> Option<Self> {
+        let RouteState { limiter, file, maintenance, users } = own;
+        let timeouts = &config.timeouts;
+        let own = &route.timeouts;
+        let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
+            request: own.request.unwrap_or(timeouts.request),
+            response_header: own.response_header.unwrap_or(timeouts.response_header),
+            response_body: own.response_body.unwrap_or(timeouts.response_body),
+            ..*timeouts
+        });
+        let request = FieldRules::new(&route.request_headers.with_general_rules(&config.request_headers));
+        let response = FieldRules::new(&route.response_headers.with_general_rules(&config.response_headers));
+        let (redirect, respond) = match &route.target {
+            RouteTarget::Origin(_) => (None, None),
+            RouteTarget::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
+            RouteTarget::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
+        };
+        let addresses = AddressRules::new(route);
+        let auth = route.auth.as_ref().map(AuthRule::new);
+        let users = UsersRule::new(route, users);
+        let copied =
+            auth.iter().flat_map(AuthRule::copied_names).map(|name| spelling::plain_name(name.as_str()).into_owned());
+        let granted = users.iter().map(|_| name::REMOTE_USER.as_str().to_owned()).chain(copied).collect();
+        let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
+        let uses = [
+            request.used_variables(),
+            response.used_variables(),
+            redirect.as_ref().map(RedirectRule::location_variables).unwrap_or_default(),
+            respond.as_ref().map(RespondRule::answer_variables).unwrap_or_default(),
+        ];
+        let prefix = route.path.as_deref().unwrap_or(&route.path_prefix);
+        let rules = Self {
+            request,
+            response,
+            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::PrefixRewrite::new(prefix, to)),
+            redirect,
+            respond,
+            maintenance,
+            uses: uses.into_iter().fold(
+                UsedVariables { client: counted || addresses.is_some() || users.is_some(), host: false },
+                UsedVariables::union_with,
+            ),
+            addresses,
+            users,
+            auth,
+            granted,
+            timeouts,
+            limiter,
+        };
+        (!rules.is_empty()).then_some(rules)
+    }
+
+    /// The general rules of `config` for answers to requests that match no route; `None` if there are none.
+    pub(crate) fn without_route(config: &Config) -> Option<Self> {
+        let response = FieldRules::new(&config.response_headers);
+        let rules = Self {
+            request: FieldRules::new(&config::HeaderRules::default()),
+            uses: response.used_variables(),
+            response,
+            rewrite: None,
+            redirect: None,
+            respond: None,
+            maintenance: None,
+            addresses: None,
+            users: None,
+            auth: None,
+            granted: Vec::new(),
+            timeouts: None,
+            limiter: None,
+        };
+        (!rules.is_empty()).then_some(rules)
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, .. } = self;
+        let Self { addresses, users, auth, granted: _, limiter, uses: _, .. } = self;
+        let fields = request.is_empty() && response.is_empty();
+        let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
+        let access = addresses.is_none() && users.is_none() && auth.is_none() && limiter.is_none();
+        fields && ways && access && timeouts.is_none()
+    }
+
+    /// The values of the request with `head` and `id` for them, as far as they are needed.
+    pub(crate) fn read_variables<'a>(
+        &self,
+        head: &Head,
+        client: &Client,
+        trusted: &[Network],
+        id: &'a str,
+    ) -> Variables<'a> {
+        Variables::from_request(head, client, trusted, id, self.uses)
+    }
+
+    /// Changes the response to a request of `client` that was rejected before its fields were read: `{host}` is empty.
+    pub(crate) fn change_rejection(&self, fields: &mut Fields, client: &Client, id: &str) {
+        self.response.change_fields(fields, &Variables::from_rejected(client, id));
+    }
+
+    /// Changes the head for an origin.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PathTooLong`]
+    pub(crate) fn change_request(&self, head: &mut Head, variables: &Variables<'_>) -> Result<(), Error> {
+        if let Cow::Owned(path) = self.rewritten_path(head)? {
+            head.set_target(&path);
+        }
+        self.request.remove_other_spellings(&mut head.fields);
+        self.request.change_fields(&mut head.fields, variables);
+        Ok(())
+    }
+
+    /// Whether a rule for the origin's header, or a step before the origin, sets a field that an origin may read as
+    /// `plain`.
+    pub(crate) fn names_request_field(&self, plain: &str) -> bool {
+        self.request.names_field(plain) || self.is_granted(plain)
+    }
+
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    pub(crate) fn granted_names(&self) -> &[String] {
+        &self.granted
+    }
+
+    /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
+    /// spelling; without a grant there is none.
+    pub(crate) fn set_granted(&self, fields: &mut Fields, granted: &[(FieldName, Vec<u8>)]) {
+        if self.granted.is_empty() {
+            return;
+        }
+        spelling::remove_names(fields, |name| self.is_granted(name));
+        for (name, value) in granted {
+            fields.set_field(name.as_name_ref(), value);
+        }
+    }
+
+    fn is_granted(&self, name: &str) -> bool {
+        let plain = spelling::plain_name(name);
+        self.granted.iter().any(|granted| *granted == plain)
+    }
+
+    /// The path with its query that the origin gets, or of a redirect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PathTooLong`]
+    pub(crate) fn rewritten_path<'a>(&self, head: &'a Head) -> Result<Cow<'a, str>, Error> {
+        let path = head.path_and_query();
+        self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.rewrite_path(&head.method, path))
+    }
+}

@@ -1,0 +1,99 @@
+//! One connection's entry.
+
+use super::{
+    ack_frequency::AckFrequencyState, acknowledged_numbers::AcknowledgedNumbers, control_frames::ControlFrameLimit,
+    lost_packets::LostPackets, path_challenge::UnansweredChallenge, send_queue::SendQueue, stream_credit::StreamCredit,
+};
+use crate::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges};
+use litequic_resources::receive::ReceiveAccount;
+use s2n_quic_core::path::{Handle as _, Tuple};
+use std::sync::Arc;
+
+/// The state of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    pub(crate) credit: StreamCredit,
+    pub(crate) send_queue: Arc<SendQueue>,
+    pub(crate) control_frames: ControlFrameLimit,
+    pub(super) acks: AckCounts,
+    /// Packets that s2n-quic has seen acknowledged.
+    pub(super) acknowledged: AcknowledgedNumbers,
+    pub(crate) lost: LostPackets,
+    /// Feedback to and from the congestion controller of the path on which s2n-quic sends.
+    pub(crate) feedback: Option<Arc<PathFeedback>>,
+    /// Account of the bytes that were received and not read.
+    pub(crate) receive_account: Option<ReceiveAccount>,
+    /// Unit of delays in the client's ACK frames, as a power of two of microseconds (RFC 9000 §18.2).
+    pub(crate) ack_delay_exponent: u8,
+    /// `None` if the client does not support ACK_FREQUENCY frames.
+    ack_frequency: Option<Box<AckFrequencyState>>,
+    /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends, or one that probes another.
+    pub(crate) challenge: Option<UnansweredChallenge>,
+    /// The path on which s2n-quic sends.
+    pub(crate) path: Option<Tuple>,
+}
+
+const _: () = assert!(size_of::<ConnectionState>() <= 408);
+
+impl ConnectionState {
+    /// A connection whose client may send `max_control_frames` a second, and whose streams `send_queue` serves.
+    pub(super) fn new(max_control_frames: u32, send_queue: SendQueue) -> Self {
+        Self {
+            credit: StreamCredit::default(),
+            send_queue: Arc::new(send_queue),
+            control_frames: ControlFrameLimit::new(max_control_frames),
+            acks: AckCounts::default(),
+            acknowledged: AcknowledgedNumbers::default(),
+            lost: LostPackets::default(),
+            feedback: None,
+            receive_account: None,
+            ack_delay_exponent: 3,
+            ack_frequency: None,
+            challenge: None,
+            path: None,
+        }
+    }
+
+    /// ACK frames in 1-RTT packets so far.
+    pub(crate) fn acks_received(&self) -> u64 {
+        self.acks.acks
+    }
+
+    /// The client supports ACK_FREQUENCY frames.
+    pub(crate) fn begin_ack_frequency(&mut self, ack_frequency: AckFrequencyState) {
+        self.ack_frequency = Some(Box::new(ack_frequency));
+    }
+
+    /// Whether the client supports ACK_FREQUENCY frames.
+    pub(crate) fn supports_ack_frequency(&self) -> bool {
+        self.ack_frequency.is_some()
+    }
+
+    /// Has `change` change the ACK frequency, if the client supports that, and has `send_queue` know whether a frame is
+    /// to be sent.
+    pub(crate) fn change_ack_frequency<T>(&mut self, change: impl FnOnce(&mut AckFrequencyState) -> T) -> Option<T> {
+        let ack_frequency = self.ack_frequency.as_mut()?;
+        ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
+        let outcome = change(ack_frequency);
+        self.send_queue.set_wants_ack_frequency(ack_frequency.wants_frame());
+        Some(outcome)
+    }
+
+    /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on its content is known.
+    ///
+    /// That is the case if it was notified of each packet before, as a reading of s2n-quic-transport 0.91 shows
+    /// (`recovery::Manager::process_acks`): it looks for packets that were not acknowledged yet, and finds none. RTT,
+    /// loss detection, congestion control and the probe timer are left alone without one; so are ECN counts, which RFC
+    /// 9000 §13.4.2.1 has validated only with a larger number than any before. Remembered means processed: every packet
+    /// passes here immediately before s2n-quic processes its frames, and a frame that it rejects, as one that
+    /// acknowledges a number that was never sent, ends the connection and all that is remembered of it.
+    ///
+    /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not.
+    /// So only those from the current address may be dropped.
+    ///
+    /// `table`, `process_packet`, asks it for the only ACK frame of a 1-RTT packet whose every frame was parsed, with
+    /// `litequic.ack_merge` and I/O that receives in batches.
+    pub(super) fn is_redundant_ack(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
+        !self.acknowledged.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
+    }
+}

@@ -1,0 +1,322 @@
+//! What more than one of an endpoint's providers uses.
+//!
+//! s2n-quic takes eleven providers for an endpoint, calls them one after the other on the worker's thread, and mostly
+//! does not say for which connection. State that one provider uses is that provider's field; state that two use is in
+//! [`EndpointState`]; nothing else is shared. Everything here must be `Send`, because s2n-quic's providers are; one
+//! thread alone uses it.
+//!
+//! What is current is known by the order of s2n-quic's calls (`call_order` has a test of it):
+//!
+//! | call | provider | writes | takes or reads |
+//! |---|---|---|---|
+//! | a datagram with a long header | | | |
+//! | `intercept_rx_datagram` | interceptor | `at_hand`: whether it goes to an issued ID; `retry_ids`: the ID | |
+//! | `validate_token`, if it has one | address token | | `retry_ids`: the datagram's |
+//! | `on_connection_attempt`, if it has none | limits | | `at_hand`: the same |
+//! | … and for a Retry `generate` of an ID | ids | `retry_ids`: the ID | |
+//! | … then `generate_retry_token` | address token | | the same |
+//! | `generate` of an ID, then of its stateless reset token | ids | `retry_ids`: the ID | takes it |
+//! | `on_connection` | limits | `new.grant` | |
+//! | `create_connection_context` | events | the connection's entry | `new.grant` |
+//! | `new_congestion_controller` | controllers | `new.feedback` | |
+//! | `on_connection_started` | events | the entry's path | `new.feedback` |
+//! | `intercept_rx_payload`, Initial or Handshake | interceptor | `at_hand`: the connection | |
+//! | TLS is polled | tls | | the same |
+//! | … which has the 1-RTT keys | tls | `new.support`, for the time of the call | |
+//! | … `on_transport_parameters_received` | events | `new.connection` | `new.support` |
+//! | … `create_connection` | frame slot | | `new.connection` |
+//! | a datagram from another address | | | |
+//! | `new_congestion_controller`, before the packet is authenticated | controllers | `new.feedback` | |
+//! | `on_path_created` | events | | `new.feedback` |
+//! | `intercept_rx_payload`, 1-RTT | interceptor | `close_error`, if the packet violates QUIC | |
+//! | `on_active_path_updated` | events | the entry's path | |
+//! | a packet that leaves | | | |
+//! | `on_transmit`, `on_frame_sent` | frame slot, events | `slot`, `challenge_packet`; `at_hand`: there is one | |
+//! | `intercept_tx_payload` | interceptor | | the same |
+//! | a connection that s2n-quic closes | | | |
+//! | `format_early_transport_error`, then `format_transport_error` | close | | `close_error`: read, then taken |
+//!
+//! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
+//! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
+
+use super::{admission::Admission, connection_logs::ConnectionLogs};
+use crate::{
+    congestion::PathFeedback,
+    connection::{AckFrequencySupport, Connections, UnansweredChallenge},
+    identity::retry_ids::RetryIds,
+    io::Moderation,
+    metrics::QuicMetrics,
+};
+use litequic_base::relaxed_cell::RelaxedCell;
+use litequic_config::LiveConfig;
+use litequic_resources::receive::WindowGrant;
+use s2n_quic_core::transport;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The state of one endpoint.
+#[derive(Debug)]
+pub struct EndpointState {
+    pub(super) config: LiveConfig,
+    pub(super) metrics: Arc<QuicMetrics>,
+    pub(super) moderation: Moderation,
+    pub(super) admission: Admission,
+    pub(super) at_hand: PacketAtHand,
+    table: Mutex<EndpointTable>,
+}
+
+/// The datagram and the packet that s2n-quic processes: numbers, so that no packet needs the lock for them.
+#[derive(Debug, Default)]
+pub(super) struct PacketAtHand {
+    to_issued_id: RelaxedCell,
+    handshake_connection: RelaxedCell,
+    has_frame: RelaxedCell,
+    logs: RelaxedCell,
+    unanswered_challenges: RelaxedCell,
+}
+
+/// State behind the endpoint's lock.
+#[derive(Debug)]
+pub(super) struct EndpointTable {
+    /// The endpoint's connections.
+    pub(super) connections: Connections,
+    /// What a provider knows of the connection that begins, for the next one that s2n-quic calls.
+    pub(super) new: NewConnection,
+    /// The error with which litequic has the current connection closed. s2n-quic has no call that closes with an error
+    /// of the transport: the interceptor makes the current packet one that s2n-quic must close for. s2n-quic requests
+    /// the CONNECTION_CLOSE within the same call, before it processes another packet.
+    pub(super) close_error: Option<transport::Error>,
+    /// The placeholder in the packet that is being built: from the datagram sender to the interceptor.
+    pub(super) slot: Option<FrameSlot>,
+    /// The packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
+    pub(super) challenge_packet: Option<ChallengePacket>,
+    /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
+    pub(super) retry_ids: RetryIds,
+    /// Logs of connections.
+    pub(super) logs: ConnectionLogs,
+}
+
+/// A placeholder in a packet of `connection`, by s2n-quic's ID.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameSlot {
+    pub(super) connection: u64,
+    /// The frame that takes the place.
+    pub(super) frame: SlotFrame,
+}
+
+/// A packet in the application data space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketId {
+    /// The connection, by s2n-quic's ID.
+    pub(super) connection: u64,
+    /// The packet number.
+    pub(super) number: u64,
+}
+
+/// A packet that holds a PATH_CHALLENGE.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChallengePacket {
+    pub(super) packet: PacketId,
+    /// The path that the challenge probes, on which s2n-quic does not send yet.
+    pub(super) probes: Option<u64>,
+}
+
+/// Frames that placeholders make room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlotFrame {
+    /// The connection's request for fewer or more acknowledgements.
+    AckFrequency,
+    /// The connection's unanswered challenge.
+    PathChallenge,
+}
+
+impl EndpointTable {
+    /// Remembers a challenge of a connection that was sent. One that probes a path does not replace that of the path on
+    /// which s2n-quic sends.
+    pub(super) fn record_sent_challenge(
+        &mut self,
+        at_hand: &PacketAtHand,
+        connection: u64,
+        challenge: UnansweredChallenge,
+    ) {
+        let unanswered =
+            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if !challenge.is_probe() || unanswered.is_none_or(UnansweredChallenge::is_probe) {
+            self.set_challenge(at_hand, connection, Some(challenge));
+        }
+    }
+
+    /// s2n-quic sends on `path` from now on: another path's challenge must never be sent on it, which it would not
+    /// validate.
+    pub(super) fn activate_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64) {
+        let challenge = self.connections.connection_mut(connection).and_then(|connection| connection.challenge.take());
+        let (was_there, challenge) =
+            (challenge.is_some(), challenge.and_then(|challenge| challenge.on_activated(path)));
+        if was_there {
+            at_hand.unanswered_challenges.subtract_saturating(1);
+        }
+        self.set_challenge(at_hand, connection, challenge);
+    }
+
+    /// The challenge of `path`, on which s2n-quic sends if it `is_active`, was answered, or given up.
+    pub(super) fn end_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64, is_active: bool) {
+        let unanswered =
+            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if unanswered.is_some_and(|challenge| challenge.is_of_path(path, is_active)) {
+            self.set_challenge(at_hand, connection, None);
+        }
+    }
+
+    /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
+    pub(super) fn set_challenge(
+        &mut self,
+        at_hand: &PacketAtHand,
+        connection: u64,
+        challenge: Option<UnansweredChallenge>,
+    ) {
+        let Some(connection) = self.connections.connection_mut(connection) else { return };
+        match (connection.challenge.is_some(), challenge.is_some()) {
+            (false, true) => at_hand.unanswered_challenges.add_saturating(1),
+            (true, false) => at_hand.unanswered_challenges.subtract_saturating(1),
+            _ => {}
+        }
+        connection.challenge = challenge;
+    }
+}
+
+/// The connection that begins.
+#[derive(Debug, Default)]
+pub(super) struct NewConnection {
+    /// The grant of its receive window: from the request for its limits to the creation of its context.
+    pub(super) grant: Option<WindowGrant>,
+    /// Whether its streams are served by their priorities: as `grant`.
+    pub(super) is_ordered: bool,
+    /// Feedback of the path whose controller was created last: from then to the event of the connection that has
+    /// started, or of the path that was created.
+    pub(super) feedback: Option<Arc<PathFeedback>>,
+    /// What its client supports: from the 1-RTT keys to the event of the transport parameters.
+    pub(super) support: Option<AckFrequencySupport>,
+    /// The connection, by s2n-quic's ID: from the event of the transport parameters to the creation of its datagram
+    /// sender.
+    pub(super) connection: Option<u64>,
+}
+
+impl EndpointState {
+    /// The state of an endpoint that has no connection yet.
+    pub(super) fn new(
+        config: LiveConfig,
+        metrics: Arc<QuicMetrics>,
+        moderation: Moderation,
+        admission: Admission,
+        connections: Connections,
+    ) -> Arc<Self> {
+        let table = Mutex::new(EndpointTable {
+            connections,
+            new: NewConnection::default(),
+            close_error: None,
+            slot: None,
+            challenge_packet: None,
+            retry_ids: RetryIds::default(),
+            logs: ConnectionLogs::default(),
+        });
+        Arc::new(Self { config, metrics, moderation, admission, at_hand: PacketAtHand::default(), table })
+    }
+
+    /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
+    pub(super) fn with_table<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
+        access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl PacketAtHand {
+    /// The datagram at hand, which has a long header, goes to an ID like those that litequic issues, or does not.
+    /// Written by the interceptor for each datagram with a long header.
+    pub(super) fn set_to_issued_id(&self, to_issued_id: bool) {
+        self.to_issued_id.set(to_issued_id.into());
+    }
+
+    /// Whether the datagram at hand goes to an ID like those that litequic issues. Read for a connection attempt, whose
+    /// header is long. A client's first Initial does not: with such an ID, small datagrams would count as those of a
+    /// client that got a packet of litequic.
+    pub(super) fn is_to_issued_id(&self) -> bool {
+        self.to_issued_id.get() > 0
+    }
+
+    /// Sets the connection, by s2n-quic's ID, whose Initial or Handshake packet is processed. Written by the
+    /// interceptor for each of these packets, before its frames are processed. s2n-quic polls TLS after that, unless it
+    /// rejects a frame.
+    pub(super) fn set_handshake_connection(&self, connection: u64) {
+        // 0 is none.
+        self.handshake_connection.set(connection.wrapping_add(1));
+    }
+
+    /// Takes the connection for whose packet s2n-quic polls TLS, if it does so because of a packet rather than because
+    /// of a wakeup.
+    pub(super) fn take_handshake_connection(&self) -> Option<u64> {
+        self.handshake_connection.take_value().checked_sub(1)
+    }
+
+    /// The packet that is being built holds a placeholder, or a challenge of s2n-quic's. Written by the datagram sender
+    /// and by the event of a sent challenge.
+    pub(super) fn set_has_frame(&self) {
+        self.has_frame.set(1);
+    }
+
+    /// Takes whether the packet that was built holds a placeholder or a challenge. Read by the interceptor for each
+    /// packet that leaves.
+    pub(super) fn take_has_frame(&self) -> bool {
+        self.has_frame.get() > 0 && self.has_frame.take_value() > 0
+    }
+
+    /// Sets how many logs of connections there are, and orders that wait for one.
+    pub(super) fn set_logs(&self, count: u64) {
+        self.logs.set(count);
+    }
+
+    /// Whether there is a log of a connection, or an order that waits for one. Read for each packet.
+    pub(super) fn has_logs(&self) -> bool {
+        self.logs.get() > 0
+    }
+
+    /// Whether a connection has a challenge without an answer. Read by the datagram sender for each packet that is
+    /// built.
+    pub(super) fn has_unanswered_challenges(&self) -> bool {
+        self.unanswered_challenges.get() > 0
+    }
+}
+
+#[cfg(test)]
+impl EndpointState {
+    /// An endpoint with the default limits.
+    pub(super) fn for_tests() -> Arc<Self> {
+        let origin = "http://origin".parse().unwrap();
+        let config = litequic_config::Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into())
+            .into_live();
+        let metrics = Arc::<QuicMetrics>::default();
+        let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), <_>::default(), <_>::default());
+        Self::with_admission(config, metrics, admission)
+    }
+
+    /// An endpoint that decides on connection attempts by `admission`.
+    pub(super) fn with_admission(config: LiveConfig, metrics: Arc<QuicMetrics>, admission: Admission) -> Arc<Self> {
+        let limits = config.load().limits;
+        let connections = Connections::new(&limits, Arc::clone(&metrics));
+        let moderation = Moderation::new(false, Arc::clone(&metrics));
+        Self::new(config, metrics, moderation, admission, connections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_of_a_handshake_packet_is_taken_once() {
+        let at_hand = PacketAtHand::default();
+        assert_eq!(at_hand.take_handshake_connection(), None);
+        for connection in [0, 7] {
+            at_hand.set_handshake_connection(connection);
+            assert_eq!(at_hand.take_handshake_connection(), Some(connection));
+            assert_eq!(at_hand.take_handshake_connection(), None);
+        }
+    }
+}

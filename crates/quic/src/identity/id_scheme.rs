@@ -1,0 +1,289 @@
+//! How the connection IDs of a process are made: what all its workers share. A reload changes a part of it, and IDs
+//! that were issued before live on for a while.
+
+use super::{
+    id_layout::{ISSUER_LEN, IdBytes, IdLayout, ROTATION_SHIFT},
+    quic_lb::{IdCipher, ServerIdKey},
+};
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::error::Unspecified;
+use litequic_base::half_sip_hash::SipHashKey;
+use litequic_config::ServerId;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// Former configurations that are remembered, to tell whose packets come: as many as there are rotations.
+const MAX_FORMER_CONFIGURATIONS: usize = 7;
+
+/// Layout, keys and server ID of the IDs of a process.
+#[derive(Debug)]
+pub struct IdScheme {
+    layout: IdLayout,
+    /// The key of the mask over generation and worker.
+    mask: SipHashKey,
+    /// Permutes counters where no key encrypts them.
+    counters: IdCipher,
+    /// `None` without a server ID.
+    current: ArcSwapOption<RoutableIds>,
+}
+
+/// A configuration of IDs that balancers route by.
+#[derive(Debug)]
+struct RoutableIds {
+    current: IdConfiguration,
+    key: Option<ServerIdKey>,
+    lifetime: Duration,
+    /// Configurations before, and when the last ID of each ends.
+    former: Vec<(IdConfiguration, SystemTime)>,
+}
+
+/// What IDs of a configuration are recognized by.
+#[derive(Debug, Clone)]
+struct IdConfiguration {
+    server_id: Vec<u8>,
+    rotation: u8,
+    cipher: Option<Arc<IdCipher>>,
+}
+
+/// Owner of the ID of a packet that belongs to no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerIdOwner {
+    /// This server.
+    Own,
+    /// Another server: a balancer routes by a wrong table.
+    Other,
+    /// No server: an ID without a server ID, or under an unknown configuration.
+    None,
+}
+
+impl IdScheme {
+    /// A scheme of IDs with the server ID that is configured, or without one; `key` is that of its `key_file`. `mask`
+    /// is the key of the mask of another process on the same port, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When aws-lc has no memory.
+    pub fn new(
+        server_id: Option<&ServerId>,
+        key: Option<ServerIdKey>,
+        mask: Option<SipHashKey>,
+    ) -> Result<Self, Unspecified> {
+        let routed = match server_id {
+            Some(server_id) => Some(Arc::new(RoutableIds::new(server_id, key, Vec::new())?)),
+            None => None,
+        };
+        Ok(Self {
+            layout: IdLayout::from_server_id(server_id),
+            mask: mask.unwrap_or_else(rand::random),
+            counters: IdCipher::new(ServerIdKey::from(rand::random::<[u8; 16]>()))?,
+            current: ArcSwapOption::new(routed),
+        })
+    }
+
+    /// The layout of every ID.
+    pub fn layout(&self) -> IdLayout {
+        self.layout
+    }
+
+    /// The key of the mask, for the kernel's program and for another process on the same port.
+    pub fn issuer_mask_key(&self) -> SipHashKey {
+        self.mask
+    }
+
+    /// Whether `key` is another than the one that IDs are encrypted with.
+    pub fn has_another_key(&self, key: ServerIdKey) -> bool {
+        let routed = self.current.load();
+        routed.as_ref().and_then(|routed| routed.key.as_ref()).is_some_and(|current| *current != key)
+    }
+
+    /// Has new IDs follow `next`, whose lengths are this scheme's, and `key` if there is a new one. Returns when the
+    /// last ID of before ends.
+    ///
+    /// # Errors
+    ///
+    /// When aws-lc has no memory. Nothing has changed then.
+    pub fn apply_server_id(
+        &self,
+        next: &ServerId,
+        key: Option<ServerIdKey>,
+    ) -> Result<Option<SystemTime>, Unspecified> {
+        let Some(current) = self.current.load_full() else { return Ok(None) };
+        let key = key.or(current.key);
+        let now = SystemTime::now();
+        let mut former: Vec<_> = current.former.iter().filter(|(_, end)| *end > now).cloned().collect();
+        former.push((current.current.clone(), now + current.lifetime));
+        let excess = former.len().saturating_sub(MAX_FORMER_CONFIGURATIONS);
+        former.drain(..excess);
+        let last = former.iter().map(|(_, end)| *end).max();
+        self.current.store(Some(Arc::new(RoutableIds::new(next, key, former)?)));
+        Ok(last)
+    }
+
+    /// When the last ID under a former configuration ends. `None` if none is left.
+    pub fn former_ids_until(&self) -> Option<SystemTime> {
+        let routed = self.current.load_full()?;
+        let last = routed.former.iter().map(|(_, end)| *end).max()?;
+        (last > SystemTime::now()).then_some(last)
+    }
+
+    /// How long an ID that is issued now lives.
+    pub(super) fn id_lifetime(&self) -> Option<Duration> {
+        self.current.load().as_ref().map(|routed| routed.lifetime)
+    }
+
+    /// Writes an ID up to the mask: `counter` is unique among those of the `issuer`.
+    pub(super) fn write_id(&self, id: &mut IdBytes, issuer: [u8; ISSUER_LEN], counter: &[u8]) {
+        let routed = self.current.load();
+        let Some(routed) = routed.as_ref() else { return };
+        let (_, length) = self.layout.first_byte();
+        let IdConfiguration { server_id, rotation, cipher } = &routed.current;
+        id.push_part(&[rotation << ROTATION_SHIFT | length]);
+        id.push_part(server_id);
+        match cipher {
+            Some(cipher) => {
+                id.push_part(&issuer);
+                id.push_part(counter);
+                cipher.encrypt(id.bytes_from(1));
+            }
+            None => {
+                id.push_part(counter);
+                self.counters.encrypt(id.bytes_from(1 + server_id.len()));
+            }
+        }
+    }
+
+    /// Returns the owner of `id`, the destination of a packet of no connection.
+    pub(crate) fn server_id_owner(&self, id: &[u8]) -> ServerIdOwner {
+        let Some(routed) = self.current.load_full() else { return ServerIdOwner::None };
+        let Some((first, rest)) = id.split_first() else { return ServerIdOwner::None };
+        let (bits, length) = self.layout.first_byte();
+        if id.len() != self.layout.id_len() || first & bits != length {
+            return ServerIdOwner::None;
+        }
+        let all = routed.former.iter().map(|(former, _)| former).chain([&routed.current]);
+        let mut owner = ServerIdOwner::None;
+        for one in all.filter(|one| one.rotation == first >> ROTATION_SHIFT) {
+            if one.has_server_id(rest, self.layout) {
+                return ServerIdOwner::Own;
+            }
+            owner = ServerIdOwner::Other;
+        }
+        owner
+    }
+}
+
+impl RoutableIds {
+    fn new(
+        server_id: &ServerId,
+        key: Option<ServerIdKey>,
+        former: Vec<(IdConfiguration, SystemTime)>,
+    ) -> Result<Self, Unspecified> {
+        let key = key.filter(|_| server_id.id_shape().encrypted);
+        let cipher = match key {
+            Some(key) => Some(Arc::new(IdCipher::new(key)?)),
+            None => None,
+        };
+        let ServerId { rotation, lifetime, .. } = *server_id;
+        let current = IdConfiguration { server_id: server_id.id_bytes(), rotation, cipher };
+        Ok(Self { current, key, lifetime, former })
+    }
+}
+
+impl IdConfiguration {
+    /// Whether the bytes behind an ID's first one have this server ID.
+    fn has_server_id(&self, rest: &[u8], layout: IdLayout) -> bool {
+        match (&self.cipher, layout.hashed_range()) {
+            (Some(cipher), Some(encrypted)) => {
+                let mut text = IdBytes::default();
+                text.push_part(rest.get(..encrypted.len()).unwrap_or_default());
+                cipher.decrypt(text.bytes_from(0));
+                text.bytes_from(0).starts_with(&self.server_id)
+            }
+            _ => rest.starts_with(&self.server_id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 16] = [7; 16];
+
+    fn id(scheme: &IdScheme, counter: u8) -> Vec<u8> {
+        let mut id = IdBytes::default();
+        let shape = scheme.layout().layout_shape().unwrap();
+        scheme.write_id(&mut id, [1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER_LEN]);
+        id.push_part(&[0, 0]);
+        id.bytes_from(0).to_vec()
+    }
+
+    #[test]
+    fn a_packet_of_no_connection_has_an_own_id_another_servers_or_none() {
+        for key_file in [None, Some("key")] {
+            let configured = |digits: &str, rotation: u8| {
+                ServerId::from_digits(digits, 13, key_file.map(Into::into)).with_rotation(rotation)
+            };
+            let key = key_file.map(|_| ServerIdKey::from(KEY));
+            let scheme = |server_id: &ServerId| IdScheme::new(Some(server_id), key, None).unwrap();
+            let (one, two) = (scheme(&configured("0001", 0)), scheme(&configured("0002", 0)));
+            assert_eq!(one.server_id_owner(&id(&one, 1)), ServerIdOwner::Own);
+            assert_eq!(one.server_id_owner(&id(&two, 1)), ServerIdOwner::Other);
+            let unknown = scheme(&configured("0001", 1));
+            assert_eq!(one.server_id_owner(&id(&unknown, 1)), ServerIdOwner::None, "a rotation that is not configured");
+            for other in [&[][..], &[0x0f; 3], &[0xef; 16], &id(&one, 1)[1..]] {
+                assert_eq!(one.server_id_owner(other), ServerIdOwner::None, "{other:?}");
+            }
+
+            // After a reload both configurations are its own.
+            let before = id(&one, 2);
+            let until = one.apply_server_id(&configured("0003", 1), None).unwrap().unwrap();
+            assert_eq!(one.former_ids_until(), Some(until));
+            let after = id(&one, 2);
+            assert_eq!([&before, &after].map(|id| one.server_id_owner(id)), [ServerIdOwner::Own; 2]);
+            assert_eq!(one.server_id_owner(&id(&two, 3)), ServerIdOwner::Other);
+            assert_eq!(two.server_id_owner(&after), ServerIdOwner::None);
+        }
+        let without = IdScheme::new(None, None, None).unwrap();
+        assert_eq!(without.server_id_owner(&[0xef; 16]), ServerIdOwner::None);
+        assert!(without.former_ids_until().is_none());
+    }
+
+    /// Appendix B.1 of the draft, the first vector: rotation 0, server ID c4605e, nonce 4504cc4f. (The second one has
+    /// nine hexadecimal digits for a nonce.)
+    #[test]
+    fn the_plaintext_server_id_vector_of_the_draft_holds() {
+        let vector = [0x07, 0xc4, 0x60, 0x5e, 0x45, 0x04, 0xcc, 0x4f];
+        let scheme = |digits| IdScheme::new(Some(&ServerId::from_digits(digits, 4, None)), None, None).unwrap();
+        let own = scheme("c4605e");
+        assert_eq!(own.server_id_owner(&vector), ServerIdOwner::Own);
+        assert_eq!(scheme("c4605f").server_id_owner(&vector), ServerIdOwner::Other);
+        assert_eq!(scheme("605e4504").server_id_owner(&vector), ServerIdOwner::None, "an ID of 9 bytes");
+        let issued = id(&own, 1);
+        assert_eq!((issued.len(), &issued[..4]), (vector.len(), &vector[..4]), "all but the nonce");
+    }
+
+    #[test]
+    fn former_configurations_are_as_many_as_rotations_at_most() {
+        let scheme = IdScheme::new(Some(&ServerId::from_digits("01", 14, None)), None, None).unwrap();
+        for rotation in (0..7).cycle().take(20) {
+            scheme.apply_server_id(&ServerId::from_digits("01", 14, None).with_rotation(rotation), None).unwrap();
+        }
+        assert_eq!(scheme.current.load().as_ref().unwrap().former.len(), MAX_FORMER_CONFIGURATIONS);
+    }
+
+    #[test]
+    fn a_key_in_the_same_file_may_be_another() {
+        let configured = ServerId::from_digits("01", 15, Some("key".into()));
+        let scheme = IdScheme::new(Some(&configured), Some(KEY.into()), None).unwrap();
+        assert!(!scheme.has_another_key(KEY.into()));
+        assert!(scheme.has_another_key([8; 16].into()));
+        let before = id(&scheme, 1);
+        scheme.apply_server_id(&configured, Some([8; 16].into())).unwrap();
+        assert!(!scheme.has_another_key([8; 16].into()));
+        assert_ne!(id(&scheme, 1), before);
+        assert_eq!(scheme.server_id_owner(&before), ServerIdOwner::Own);
+    }
+}

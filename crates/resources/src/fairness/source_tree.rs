@@ -1,0 +1,420 @@
+//! Counters of a pool by source: networks in networks, connections below them. Each branch counts the slots that its
+//! clients use and the requests of theirs that wait; the request that is next, and the one that is dropped from a full
+//! queue, are found from the root downwards. Pure.
+
+use super::client_source::{ClientSource, SourceKey};
+use slab::Slab;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    hash::RandomState,
+};
+
+/// Branches from the root to a connection: the root, three networks, and the connection.
+const DEPTH: usize = 5;
+
+/// The number of a branch in [`Tree::nodes`].
+pub(super) type BranchId = usize;
+
+/// Branches by source. There are as many as slots in use and waiting requests have networks and connections: four each
+/// at most.
+#[derive(Debug)]
+pub(super) struct SourceTree<W> {
+    nodes: Slab<BranchNode<W>>,
+    root: BranchId,
+    /// Keys are addresses that clients choose: the hash has a random seed.
+    children: HashMap<(BranchId, SourceKey), BranchId, RandomState>,
+    /// Numbers of requests and of turns: a larger one is newer.
+    last_number: u64,
+    /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request
+    /// waits.
+    sheds: bool,
+    /// Whether [`Node::heaviest`] is kept.
+    ranked: bool,
+}
+
+/// A network, a connection, or the root.
+#[derive(Debug)]
+struct BranchNode<W> {
+    parent: BranchId,
+    key: Option<SourceKey>,
+    counts: BranchCounts,
+    /// Children with a waiting request; the one whose turn it is first.
+    by_turn: BTreeSet<(u32, u64, BranchId)>,
+    /// Children with a waiting request, while requests are lost; the one with the longest queue last.
+    by_queue: BTreeSet<(u32, u64, BranchId)>,
+    /// Children that use a slot; the one that uses most last. Empty unless the tree is ranked.
+    by_slots: BTreeSet<(u32, BranchId)>,
+    /// The requests that wait, of a connection, by their numbers.
+    queue: BTreeMap<u64, W>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct BranchCounts {
+    /// Slots in use.
+    held: u32,
+    /// Requests that wait.
+    waiting: u32,
+    /// When the branch began to wait, or got its last slot: of equal branches the smallest is next.
+    turn: u64,
+    /// The newest of its waiting requests: of queues of equal length the one with the largest loses a request.
+    newest: u64,
+}
+
+/// The branches of one client, from the root to its connection; those that hold and wait for nothing do not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceBranches([Option<BranchId>; DEPTH]);
+
+/// By how much the holder of a slot holds more than another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotExcess {
+    /// The slots that each branch of the holder uses, from the root down: the larger, the more it holds.
+    held: [u32; DEPTH],
+    /// Whether the two are connections of one source, or connections that are sources of their own.
+    pub between_connections: bool,
+    /// Slots of the holder's branch for each slot that the other would have after one more, where the two part; at
+    /// least one.
+    pub ratio: u32,
+}
+
+impl SlotExcess {
+    /// The excess of a source that holds `ratio` slots over one that holds none.
+    pub const fn between_sources(ratio: u32) -> Self {
+        Self { held: [ratio; DEPTH], between_connections: false, ratio }
+    }
+}
+
+/// A change of counts on the way from a connection to the root.
+#[derive(Debug, Clone, Copy)]
+enum CountChange {
+    Hold,
+    Release,
+    /// The request with this number begins to wait.
+    Wait(u64),
+    /// A request leaves the queue without a slot.
+    Leave,
+    /// A waiting request gets a slot, with the number of this turn.
+    Grant(u64),
+}
+
+impl<W> SourceTree<W> {
+    /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and
+    /// each of its changes costs more.
+    pub(super) fn new(ranked: bool, last: u64) -> Self {
+        let mut nodes = Slab::new();
+        let root = nodes.insert(BranchNode::new(BranchId::MAX, None));
+        Self { nodes, root, children: HashMap::default(), last_number: last, sheds: false, ranked }
+    }
+
+    /// Requests that wait.
+    pub(super) fn waiting_count(&self) -> u32 {
+        self.nodes.get(self.root).map_or(0, |root| root.counts.waiting)
+    }
+
+    /// Counts a slot of `source`. Returns the connection's branch, for [`Tree::release`].
+    pub(super) fn count_slot(&mut self, source: &ClientSource) -> BranchId {
+        let leaf = self.ensure_branch(source);
+        self.apply_change(leaf, CountChange::Hold);
+        leaf
+    }
+
+    /// A slot of the connection `leaf` is no longer used.
+    pub(super) fn uncount_slot(&mut self, leaf: BranchId) {
+        self.apply_change(leaf, CountChange::Release);
+    }
+
+    /// Adds a request of `source` to the queue. Returns its connection's branch and its number.
+    pub(super) fn add_request(&mut self, source: &ClientSource, request: W) -> (BranchId, u64) {
+        let leaf = self.ensure_branch(source);
+        let number = self.advance_number();
+        if let Some(node) = self.nodes.get_mut(leaf) {
+            node.queue.insert(number, request);
+        }
+        self.apply_change(leaf, CountChange::Wait(number));
+        (leaf, number)
+    }
+
+    /// Removes a request that waits; `None` if it does no longer.
+    pub(super) fn remove_request(&mut self, leaf: BranchId, number: u64) -> Option<W> {
+        let request = self.nodes.get_mut(leaf)?.queue.remove(&number)?;
+        self.apply_change(leaf, CountChange::Leave);
+        Some(request)
+    }
+
+    /// Gives a slot to the request that is next: on each level to the branch that holds least, of equal ones to the one
+    /// whose last turn is the longest ago, and there to the oldest request. Returns its connection's branch.
+    pub(super) fn grant_next(&mut self) -> Option<(BranchId, W)> {
+        let leaf = self.next_leaf()?;
+        let (_, request) = self.nodes.get_mut(leaf)?.queue.pop_first()?;
+        let turn = self.advance_number();
+        self.apply_change(leaf, CountChange::Grant(turn));
+        Some((leaf, request))
+    }
+
+    /// The number of the newest request or turn.
+    pub(super) const fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
+    /// The request that is next, then the one that would be next in each other network, and their connections'
+    /// branches.
+    pub(super) fn next_by_network(&self) -> impl Iterator<Item = (BranchId, &W)> {
+        let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.by_turn);
+        networks.filter_map(|(_, _, network)| {
+            let leaf = self.descend_from(*network, |node| node.by_turn.first());
+            let (_, request) = self.nodes.get(leaf)?.queue.first_key_value()?;
+            Some((leaf, request))
+        })
+    }
+
+    /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest.
+    /// Returns its number.
+    pub(super) fn shed_newest(&mut self) -> Option<(u64, W)> {
+        self.order_queues();
+        let leaf = self.descend_from_root(|node| node.by_queue.last())?;
+        let (number, request) = self.nodes.get_mut(leaf)?.queue.pop_last()?;
+        self.apply_change(leaf, CountChange::Leave);
+        Some((number, request))
+    }
+
+    /// The branches of `source`.
+    pub(super) fn find_branches(&self, source: &ClientSource) -> SourceBranches {
+        let (mut branches, mut at) = (SourceBranches([None; DEPTH]), Some(self.root));
+        let mut path = source.branch_keys();
+        for branch in &mut branches.0 {
+            *branch = at;
+            at = at.and_then(|parent| self.children.get(&(parent, path.next()?)).copied());
+        }
+        branches
+    }
+
+    /// The branches of the connection `leaf`.
+    pub(super) fn branches_to_leaf(&self, leaf: BranchId) -> SourceBranches {
+        let mut up = [None; DEPTH];
+        let mut at = Some(leaf);
+        for id in &mut up {
+            *id = at;
+            at = at.and_then(|id| self.nodes.get(id)).map(|node| node.parent).filter(|parent| *parent != BranchId::MAX);
+        }
+        let mut branches = SourceBranches([None; DEPTH]);
+        branches.0.iter_mut().zip(up.into_iter().rev().flatten()).for_each(|(branch, id)| *branch = Some(id));
+        branches
+    }
+
+    /// By how much the holder of a slot of the connection `leaf` holds more than the client with the branches `other`.
+    /// `None` unless the holder's branch, where the two part, holds at least two slots more: below that, the transfer
+    /// of a slot makes nothing more even.
+    pub(super) fn leaf_excess(&self, leaf: BranchId, other: &SourceBranches) -> Option<SlotExcess> {
+        let holder = self.branches_to_leaf(leaf);
+        let held =
+            |branch: Option<BranchId>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
+        let (of_holder, of_other) = holder.0.iter().zip(&other.0).find(|(holder, other)| holder != other)?;
+        let (of_holder_held, of_other_held) = (held(*of_holder), held(*of_other));
+        if of_holder_held < of_other_held.saturating_add(2) {
+            return None;
+        }
+        let ratio = of_holder_held / of_other_held.saturating_add(1);
+        let is_connection =
+            |id: BranchId| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(SourceKey::Connection(_))));
+        // A client that holds nothing has no branch here; it is a connection if the holder's branch is one.
+        let between_connections = of_holder.is_some_and(is_connection) && of_other.is_none_or(is_connection);
+        Some(SlotExcess { held: holder.0.map(held), between_connections, ratio })
+    }
+
+    /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection
+    /// that is a source of its own counts as itself on both.
+    pub(super) fn slots_held(&self, source: &ClientSource) -> (u32, u32) {
+        let branches = self.find_branches(source);
+        let held =
+            |branch: Option<BranchId>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
+        let own = source.branch_keys().count().saturating_sub(1).max(1);
+        (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
+    }
+
+    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None`
+    /// if there is none, or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of
+    /// its source.
+    pub(super) fn largest_source(&self, taker: &ClientSource) -> Option<BranchId> {
+        let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
+        for key in taker.branch_keys() {
+            let own = self.children.get(&(at, key)).and_then(|id| Some((*id, self.nodes.get(*id)?)));
+            let &(most, heaviest) = node.by_slots.last()?;
+            if most >= own.map_or(0, |(_, node)| node.counts.held).saturating_add(2) {
+                return Some(self.heaviest_source(heaviest));
+            }
+            (at, node) = own?;
+        }
+        None
+    }
+
+    /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not
+    /// ranked.
+    pub(super) fn has_larger_network(&self, taker: &ClientSource) -> bool {
+        let (own, _) = self.slots_held(taker);
+        let most = self.nodes.get(self.root).and_then(|root| root.by_slots.last());
+        most.is_some_and(|(most, _)| *most >= own.saturating_add(2))
+    }
+
+    /// The source with most slots of those in `network`, which may be one itself.
+    fn heaviest_source(&self, network: BranchId) -> BranchId {
+        let mut at = network;
+        while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.by_slots.last()).copied()
+            && self.connection_of_branch(child).is_none()
+        {
+            at = child;
+        }
+        at
+    }
+
+    /// The numbers of the connections of `source` that use a slot.
+    pub(super) fn connections_of_source(&self, source: BranchId) -> impl Iterator<Item = u64> {
+        let below = self.nodes.get(source).into_iter().flat_map(|node| &node.by_slots);
+        self.connection_of_branch(source)
+            .into_iter()
+            .chain(below.filter_map(|(_, child)| self.connection_of_branch(*child)))
+    }
+
+    fn connection_of_branch(&self, id: BranchId) -> Option<u64> {
+        match self.nodes.get(id)?.key {
+            Some(SourceKey::Connection(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Orders all branches by their queues, unless they are.
+    fn order_queues(&mut self) {
+        if std::mem::replace(&mut self.sheds, true) {
+            return;
+        }
+        let queues: Vec<_> = self.nodes.iter().map(|(id, node)| (node.parent, node.counts.queue_rank(id))).collect();
+        for (parent, queue) in queues {
+            if let Some(parent) = self.nodes.get_mut(parent) {
+                parent.by_queue.extend(queue);
+            }
+        }
+    }
+
+    fn advance_number(&mut self) -> u64 {
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
+    }
+
+    fn next_leaf(&self) -> Option<BranchId> {
+        self.descend_from_root(|node| node.by_turn.first())
+    }
+
+    /// The connection that is reached from the root by `choose`.
+    fn descend_from_root(&self, choose: impl Fn(&BranchNode<W>) -> Option<&(u32, u64, BranchId)>) -> Option<BranchId> {
+        Some(self.descend_from(self.root, choose)).filter(|leaf| *leaf != self.root)
+    }
+
+    fn descend_from(
+        &self,
+        branch: BranchId,
+        choose: impl Fn(&BranchNode<W>) -> Option<&(u32, u64, BranchId)>,
+    ) -> BranchId {
+        let mut at = branch;
+        while let Some((_, _, child)) = self.nodes.get(at).and_then(&choose) {
+            at = *child;
+        }
+        at
+    }
+
+    /// The branch of the connection of `source`, with those above it.
+    fn ensure_branch(&mut self, source: &ClientSource) -> BranchId {
+        source.branch_keys().fold(self.root, |parent, key| match self.children.entry((parent, key)) {
+            Entry::Occupied(child) => *child.get(),
+            Entry::Vacant(vacant) => *vacant.insert(self.nodes.insert(BranchNode::new(parent, Some(key)))),
+        })
+    }
+
+    /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are
+    /// removed.
+    fn apply_change(&mut self, leaf: BranchId, change: CountChange) {
+        let (mut at, sheds) = (leaf, self.sheds);
+        while let Some(node) = self.nodes.get_mut(at) {
+            let before = node.counts;
+            node.counts = before.counts_after(change);
+            let (after, parent, key) = (node.counts, node.parent, node.key);
+            let ranked = self.ranked;
+            let Some(above) = self.nodes.get_mut(parent) else {
+                // The root: without a request that waits nothing is ordered.
+                self.sheds &= after.waiting > 0;
+                return;
+            };
+            replace_in_set(&mut above.by_turn, before.turn_rank(at), after.turn_rank(at));
+            if sheds {
+                replace_in_set(&mut above.by_queue, before.queue_rank(at), after.queue_rank(at));
+            }
+            if ranked {
+                replace_in_set(&mut above.by_slots, before.slot_rank(at), after.slot_rank(at));
+            }
+            if let Some(key) = key.filter(|_| after.held == 0 && after.waiting == 0) {
+                self.nodes.try_remove(at);
+                self.children.remove(&(parent, key));
+            }
+            at = parent;
+        }
+    }
+}
+
+impl<W> BranchNode<W> {
+    fn new(parent: BranchId, key: Option<SourceKey>) -> Self {
+        Self {
+            parent,
+            key,
+            counts: BranchCounts::default(),
+            by_turn: BTreeSet::new(),
+            by_queue: BTreeSet::new(),
+            by_slots: BTreeSet::new(),
+            queue: BTreeMap::new(),
+        }
+    }
+}
+
+fn replace_in_set<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
+    if before == after {
+        return;
+    }
+    if let Some(before) = before {
+        set.remove(&before);
+    }
+    set.extend(after);
+}
+
+impl BranchCounts {
+    /// The place of the branch `id` among those whose turn it is, if a request waits in it.
+    fn turn_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
+        (self.waiting > 0).then_some((self.held, self.turn, id))
+    }
+
+    /// The place of the branch `id` by the length of its queue.
+    fn queue_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
+        (self.waiting > 0).then_some((self.waiting, self.newest, id))
+    }
+
+    /// The place of the branch `id` by the slots that it uses.
+    fn slot_rank(self, id: BranchId) -> Option<(u32, BranchId)> {
+        (self.held > 0).then_some((self.held, id))
+    }
+
+    fn counts_after(self, change: CountChange) -> Self {
+        let Self { held, waiting, turn, newest } = self;
+        match change {
+            CountChange::Hold => Self { held: held.saturating_add(1), ..self },
+            CountChange::Release => Self { held: held.saturating_sub(1), ..self },
+            CountChange::Wait(number) => {
+                let turn = if waiting == 0 { number } else { turn };
+                Self { waiting: waiting.saturating_add(1), turn, newest: number, ..self }
+            }
+            CountChange::Leave => Self { waiting: waiting.saturating_sub(1), newest, ..self },
+            CountChange::Grant(turn) => {
+                Self { held: held.saturating_add(1), waiting: waiting.saturating_sub(1), turn, newest }
+            }
+        }
+    }
+}

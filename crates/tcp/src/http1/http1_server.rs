@@ -1,0 +1,157 @@
+//! A connection of HTTP/1.1 from its first request to its end, or to the tunnel that follows it.
+
+use super::{
+    body::Http1IncomingBody,
+    expectation::ContinueExpectation,
+    request_guard::{PipelineState, RequestGuardStream},
+};
+use crate::{
+    connection_writes::NO_STREAM,
+    request_answer::RequestAnswer,
+    tcp_body::TcpResponseBody,
+    tcp_connection::{ConnectionStep, TcpConnection},
+    tcp_phase::TcpEvent,
+    tunnel_handoff::TunnelHandoff,
+    write_timeout::ClientSocket,
+};
+use http::{HeaderValue, header, response};
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use litequic_exchange::{Abort, Handler};
+use std::{
+    cell::Cell,
+    pin::{Pin, pin},
+    rc::Rc,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Bytes that hyper buffers on their way in and out, beyond a head.
+const HYPER_BUFFER: usize = 64 * 1024;
+
+/// Lines of a head that hyper parses without an allocation for them; as many as it accepts if nothing else is set.
+const HYPER_MAX_LINES: usize = 100;
+
+/// A connection as its requests see it.
+struct Http1Server<H> {
+    connection: Rc<TcpConnection<H>>,
+    pipeline: Rc<PipelineState>,
+    /// The tunnel that follows HTTP/1.1, from the request that opened it to the connection's task.
+    tunnel: Cell<Option<TunnelHandoff<H>>>,
+}
+
+/// Serves requests from `stream` until the connection ends.
+pub(crate) async fn serve_http1<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + ClientSocket + Unpin + 'static,
+    connection: Rc<TcpConnection<H>>,
+) {
+    let terms = Rc::clone(&connection.terms);
+    let pipeline = Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle)));
+    let (patience, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
+    let guard = RequestGuardStream::new(stream, terms.field_limits, patience, small, Rc::clone(&pipeline));
+    let guard = guard.with_linger_limits(connection.linger_limits());
+    let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
+    let service = hyper::service::service_fn(|request| answer_http1(Rc::clone(&server), request));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
+    let head = HYPER_BUFFER.saturating_add(terms.field_limits.bytes.saturating_mul(2));
+    // The second is hyper's limit of trailers too, which would be 16 KiB. The guard has checked both before.
+    builder.max_buf_size(head).max_header_size(head);
+    // `Host` is a line of its own.
+    let lines = terms.field_limits.fields.saturating_add(1);
+    if lines > HYPER_MAX_LINES {
+        builder.max_headers(lines);
+    }
+    let connection = &server.connection;
+    let mut serving = builder.serve_connection(TokioIo::new(guard), service);
+    let failure = loop {
+        match connection.next_step(&mut serving).await {
+            ConnectionStep::Ended(Ok(())) => break None,
+            ConnectionStep::Close => return server.count_connection_end(false),
+            ConnectionStep::Ended(Err(error)) => {
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection failed");
+                break Some(error);
+            }
+            ConnectionStep::GoAway => Pin::new(&mut serving).graceful_shutdown(),
+        }
+    };
+    // hyper has shut the connection down unless it was to switch protocols.
+    if failure.as_ref().is_some_and(hyper::Error::is_user) && !server.pipeline.is_flooded() {
+        // A response was cut off. hyper does not shut the connection down then.
+        let mut guard = serving.into_parts().io.into_inner();
+        let mut ending = pin!(guard.break_off());
+        while let ConnectionStep::GoAway = connection.next_step(ending.as_mut()).await {}
+    } else if failure.is_none()
+        && let Some(handoff) = server.tunnel.take()
+    {
+        let parts = serving.into_parts();
+        let mut guard = parts.io.into_inner();
+        guard.release_to_tunnel(&parts.read_buf);
+        let mut joining = pin!(handoff.join_until_end(guard));
+        // A client of another protocol cannot be told to close: a drain waits for it as long as for any request.
+        while let ConnectionStep::GoAway = connection.next_step(joining.as_mut()).await {}
+    }
+    server.count_connection_end(failure.is_some());
+}
+
+impl<H> Http1Server<H> {
+    /// The connection has ended, after an error if it `broke_off`.
+    fn count_connection_end(&self, broke_off: bool) {
+        let shared = &self.connection.tcp_metrics().shared;
+        if self.pipeline.is_flooded() {
+            shared.limit_small_frames.increment();
+            self.connection.lifecycle.on_event(TcpEvent::Excessive);
+        }
+        if self.pipeline.has_large_trailers() {
+            shared.limit_header_bytes.increment();
+        }
+        self.connection.finish_connection(broke_off);
+    }
+}
+
+/// Answers one request.
+async fn answer_http1<H: Handler>(
+    server: Rc<Http1Server<H>>,
+    request: http::Request<Incoming>,
+) -> Result<http::Response<TcpResponseBody<H>>, Abort> {
+    let (parts, incoming) = request.into_parts();
+    let (expectation, body) = if incoming.is_end_stream() {
+        Default::default()
+    } else {
+        let (expectation, gate) = ContinueExpectation::new(&parts, server.pipeline.has_body_arrived());
+        (expectation, Some(Http1IncomingBody::new(incoming, Rc::clone(&server.pipeline), gate)))
+    };
+    let request = server.pipeline.count_read_request().map_or(Ok((parts, body)), Err);
+    match server.connection.answer_tcp_request(request, expectation.interim_sender(), NO_STREAM).await? {
+        RequestAnswer::Response(mut response) => {
+            server.pipeline.count_answered();
+            if expectation.finish_expectation() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        }
+        RequestAnswer::Tunnel(parts, handoff) => Ok(server.begin_protocol_switch(parts, handoff)),
+    }
+}
+
+impl<H: Handler> Http1Server<H> {
+    /// The answer that the protocol is switched; the connection's task joins the tunnel with the client's bytes when
+    /// hyper is done with them.
+    fn begin_protocol_switch(
+        &self,
+        mut parts: response::Parts,
+        handoff: TunnelHandoff<H>,
+    ) -> http::Response<TcpResponseBody<H>> {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        // The protocol's name in the configuration is a token.
+        if let Ok(protocol) = HeaderValue::from_str(handoff.tunnel.upgrade_protocol()) {
+            parts.headers.insert(header::UPGRADE, protocol);
+        }
+        // The guard is not notified: what follows is not a request, and kept for the tunnel.
+        handoff.request.begin_response_head(parts.status);
+        self.tunnel.set(Some(handoff));
+        http::Response::from_parts(parts, TcpResponseBody::for_tunnel())
+    }
+}

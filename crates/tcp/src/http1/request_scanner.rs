@@ -1,0 +1,337 @@
+//! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be passed on. Pure.
+
+use super::head_check::{self, RequestFraming};
+use crate::refusal::{Refusal, RefusalLimit};
+use litequic_exchange::{
+    LastAuthority,
+    http1::{ChunkDecoder, ChunkLimits},
+    terms::FieldLimits,
+};
+
+/// Bytes of the extensions of one chunk of a request.
+const MAX_EXTENSION: usize = 256;
+
+/// The fate of received bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CheckedBytes {
+    /// The number of valid bytes at the beginning; the rest is to be passed again, with what follows.
+    Pass(usize),
+    /// Nothing more is to be read: this is not a valid request, and gets this answer.
+    Refused(Refusal),
+    /// Nothing more is to be read: the body is invalid.
+    Malformed,
+}
+
+#[derive(Debug, Clone)]
+enum ParseState {
+    /// Before a request's head, or in it: `seen` bytes of it were looked at.
+    Head {
+        seen: usize,
+    },
+    Length(u64),
+    Chunks(ChunkDecoder),
+    /// Behind a request to switch protocols: nothing is passed on before its answer.
+    Switch,
+    /// In an invalid body.
+    Broken,
+    /// Nothing is passed on any more.
+    Over,
+}
+
+/// The state of the connection.
+#[derive(Debug, Clone)]
+pub(super) struct RequestScanner {
+    state: ParseState,
+    bounds: FieldLimits,
+    /// The authority of the last request.
+    authority: LastAuthority,
+    /// Bytes of a head to wait for before it is found too large.
+    max_head_bytes: usize,
+    /// An empty line was skipped (RFC 9112 §2.2).
+    skipped: bool,
+    /// Heads that were accepted.
+    count: u64,
+    /// The number of the last request of whose body bytes came.
+    last_body: u64,
+    /// Chunks with next to nothing in them that were not counted yet.
+    small: u32,
+    /// The invalid body has trailers that are too large.
+    has_large_trailers: bool,
+}
+
+/// What a request line may have beyond the fields' bytes: a method and a version.
+const MAX_REQUEST_LINE_EXTRA: usize = 64;
+
+impl RequestScanner {
+    pub(super) fn new(bounds: FieldLimits) -> Self {
+        let most = bounds.bytes.saturating_mul(2).saturating_add(MAX_REQUEST_LINE_EXTRA);
+        Self {
+            state: ParseState::Head { seen: 0 },
+            bounds,
+            authority: LastAuthority::default(),
+            max_head_bytes: most,
+            skipped: false,
+            count: 0,
+            last_body: 0,
+            small: 0,
+            has_large_trailers: false,
+        }
+    }
+
+    /// Whether a head has begun and not ended.
+    pub(super) fn in_head(&self) -> bool {
+        matches!(self.state, ParseState::Head { seen } if seen > 0)
+    }
+
+    /// Whether a body has begun and not ended.
+    pub(super) fn in_body(&self) -> bool {
+        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_))
+    }
+
+    /// How many chunks with next to nothing in them have passed since the last call.
+    pub(super) fn take_small_chunk_count(&mut self) -> u32 {
+        std::mem::take(&mut self.small)
+    }
+
+    /// Whether a body was invalid because of trailers that are too large.
+    pub(super) fn has_large_trailers(&self) -> bool {
+        self.has_large_trailers
+    }
+
+    /// Whether a request has begun that has not ended, or was rejected before its end.
+    pub(super) fn in_request(&self) -> bool {
+        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_) | ParseState::Broken | ParseState::Over)
+    }
+
+    /// How many heads were accepted.
+    pub(super) fn accepted_heads(&self) -> u64 {
+        self.count
+    }
+
+    /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
+    pub(super) fn last_body_number(&self) -> u64 {
+        self.last_body
+    }
+
+    /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
+    pub(super) fn awaited_switch(&self) -> Option<u64> {
+        matches!(self.state, ParseState::Switch).then_some(self.count)
+    }
+
+    /// Continues after a request to switch that was answered, and not with a switch: what follows are requests.
+    pub(super) fn resume_after_switch(&mut self) {
+        self.state = ParseState::Head { seen: 0 };
+    }
+
+    /// Checks `bytes`: those kept so far, and those behind them.
+    pub(super) fn scan_bytes(&mut self, bytes: &[u8]) -> CheckedBytes {
+        let mut passed = 0_usize;
+        loop {
+            let rest = bytes.get(passed..).unwrap_or_default();
+            if rest.is_empty() {
+                return CheckedBytes::Pass(passed);
+            }
+            let taken = match &mut self.state {
+                ParseState::Over | ParseState::Switch => return CheckedBytes::Pass(passed),
+                ParseState::Broken => return CheckedBytes::Malformed,
+                ParseState::Length(left) => {
+                    self.last_body = self.count;
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left = left.saturating_sub(taken as u64);
+                    if *left == 0 {
+                        self.state = ParseState::Head { seen: 0 };
+                    }
+                    taken
+                }
+                ParseState::Chunks(chunks) => {
+                    self.last_body = self.count;
+                    let Some(taken) = chunks.take_body_bytes(rest) else {
+                        self.has_large_trailers = chunks.are_trailers_too_large();
+                        self.state = ParseState::Broken;
+                        // What stands before it is read before it.
+                        return if passed > 0 { CheckedBytes::Pass(passed) } else { CheckedBytes::Malformed };
+                    };
+                    self.small = self.small.saturating_add(chunks.take_small_chunks());
+                    if chunks.is_done() {
+                        self.state = ParseState::Head { seen: 0 };
+                    }
+                    taken
+                }
+                ParseState::Head { seen } => match self.skipped {
+                    false if rest == b"\r" => return CheckedBytes::Pass(passed),
+                    false if rest.starts_with(b"\r\n") => {
+                        self.skipped = true;
+                        2
+                    }
+                    _ => {
+                        let from = *seen;
+                        *seen = rest.len();
+                        match self.check_head(rest, from) {
+                            Ok(Some(taken)) => taken,
+                            Ok(None) => return CheckedBytes::Pass(passed),
+                            // What stands before it is answered before it.
+                            Err(_) if passed > 0 => {
+                                self.state = ParseState::Head { seen: 0 };
+                                return CheckedBytes::Pass(passed);
+                            }
+                            Err(refusal) => {
+                                self.state = ParseState::Over;
+                                return CheckedBytes::Refused(refusal);
+                            }
+                        }
+                    }
+                },
+            };
+            passed = passed.saturating_add(taken);
+        }
+    }
+
+    /// A head's length, once it is complete and valid; `from` is what was checked before.
+    fn check_head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
+        // The empty line may have begun before.
+        let start = from.saturating_sub(3);
+        let fresh = rest.get(start..).unwrap_or_default();
+        let end = fresh.windows(4).position(|four| four == b"\r\n\r\n").map(|end| start.saturating_add(end));
+        let whole = end.map_or(rest, |end| rest.get(..end.saturating_add(4)).unwrap_or(rest));
+        if end.is_none() && head_check::has_bare_lf_within(fresh) {
+            return Err(head_check::BARE_LF);
+        }
+        if whole.len() > self.max_head_bytes {
+            let first = whole.iter().position(|byte| *byte == b'\n').unwrap_or(whole.len());
+            return Err(if first > self.bounds.bytes {
+                Refusal::uri_too_long()
+            } else {
+                Refusal::fields_too_large(RefusalLimit::HeaderBytes)
+            });
+        }
+        // Not text at all: TLS on a plain port, for example. Such a client does not wait for the end of a head.
+        if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
+            return Err(Refusal::bad_request("not HTTP/1.1"));
+        }
+        if end.is_none() {
+            return Ok(None);
+        }
+        self.state = match head_check::check_request_head(whole, &self.bounds, &self.authority)? {
+            RequestFraming::Length(0) => ParseState::Head { seen: 0 },
+            RequestFraming::Length(length) => ParseState::Length(length),
+            RequestFraming::Chunked => ParseState::Chunks(ChunkDecoder::new(ChunkLimits {
+                extension: MAX_EXTENSION,
+                extensions: usize::MAX,
+                trailers: self.bounds.bytes,
+                is_response: false,
+            })),
+            RequestFraming::Switch => ParseState::Switch,
+        };
+        self.skipped = false;
+        self.count = self.count.saturating_add(1);
+        Ok(Some(whole.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::prop;
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const BOUNDS: FieldLimits = FieldLimits { bytes: 350, fields: 5 };
+
+    /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
+    fn read(text: &str, step: usize) -> (String, Option<CheckedBytes>) {
+        let mut requests = RequestScanner::new(BOUNDS);
+        let (mut held, mut passed) = (Vec::new(), Vec::new());
+        for piece in text.as_bytes().chunks(step) {
+            held.extend_from_slice(piece);
+            loop {
+                match requests.scan_bytes(&held) {
+                    CheckedBytes::Pass(0) => break,
+                    CheckedBytes::Pass(count) => passed.extend(held.drain(..count)),
+                    end => return (String::from_utf8(passed).unwrap(), Some(end)),
+                }
+            }
+        }
+        (String::from_utf8(passed).unwrap(), None)
+    }
+
+    #[test]
+    fn requests_pass_whole_with_their_bodies_and_a_head_not_before_its_end() {
+        let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let all = format!("{GET}{sized}\r\n{chunked}{GET}");
+        for step in [1, 2, 7, 1000] {
+            assert_eq!(read(&all, step), (all.clone(), None), "by {step}");
+            assert_eq!(read(&all[..all.len() - 1], step), (format!("{GET}{sized}\r\n{chunked}"), None), "by {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_behind_what_passes() {
+        let long = format!("GET /{} ", "a".repeat(800));
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "x: y\r\n".repeat(200));
+        for (text, status) in [
+            ("GET / HTTP/1.1\nHost: a\n\n", 400),
+            ("\nGET / HTTP/1.1\r\n", 400),
+            ("\r\n\r\nGET / HTTP/1.1\r\n", 400),
+            ("\u{16}\u{3}\u{1}", 400),
+            ("GET /\r\n\r\n", 400),
+            (&long, 414),
+            (&many, 431),
+        ] {
+            for step in [1, 5, 1000] {
+                let (passed, end) = read(&format!("{GET}{text}"), step);
+                assert!(passed == GET || passed == format!("{GET}\r\n"), "{text:?} by {step}: {passed:?}");
+                assert!(
+                    matches!(end, Some(CheckedBytes::Refused(refusal)) if refusal.status == status),
+                    "{text:?} {end:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn behind_a_request_to_switch_nothing_passes_before_its_answer() {
+        let switch = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        for step in [1, 7, 1000] {
+            assert_eq!(read(&format!("{GET}{switch}{GET}"), step), (format!("{GET}{switch}"), None));
+        }
+        let mut requests = RequestScanner::new(BOUNDS);
+        assert_eq!(
+            requests.scan_bytes(format!("{GET}{switch}\n").as_bytes()),
+            CheckedBytes::Pass(GET.len() + switch.len())
+        );
+        assert_eq!(requests.awaited_switch(), Some(2));
+        requests.resume_after_switch();
+        assert_eq!(
+            (requests.awaited_switch(), requests.scan_bytes(GET.as_bytes())),
+            (None, CheckedBytes::Pass(GET.len()))
+        );
+    }
+
+    #[test]
+    fn a_body_that_breaks_the_rules_is_malformed_at_once() {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for step in [1, 1000] {
+            let (passed, end) = read(&format!("{head}5\nhello"), step);
+            assert!(passed.starts_with(head), "{passed:?}");
+            assert_eq!(end, Some(CheckedBytes::Malformed));
+        }
+    }
+
+    proptest::proptest! {
+        /// The ends of pieces make no difference to what is accepted.
+        #[test]
+        fn pieces_make_no_difference(
+            parts in prop::collection::vec(prop::sample::select(&[
+                GET, "\r\n", "\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "x", "\r",
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: b\r\nConnection: upgrade\r\n\r\n",
+            ][..]), 0..6),
+            step in 1_usize..9,
+        ) {
+            let text = parts.concat();
+            let (passed, end) = read(&text, step);
+            let (passed_whole, end_whole) = read(&text, 10_000);
+            proptest::prop_assert_eq!((passed, end.is_some()), (passed_whole, end_whole.is_some()));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A filter for a connection's bytes to h2, which counts its frames.
+
+use super::first_settings::FirstSettings;
+use crate::http2_frames::{FrameCounter, FrameFlood, ReceivedPriority};
+use litequic_exchange::LingerBudget;
+use litequic_resources::receive::ReceiveAccount;
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are discarded behind GOAWAY, and for how long: the kernel would answer what it has not read with a reset
+/// of the connection, which may overtake GOAWAY.
+const MAX_DISCARDED: u64 = 256 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the frames of a client mean for its connection.
+pub(super) enum FrameNotice {
+    /// There were too many of a kind: the connection ends.
+    Flood(FrameFlood),
+    /// The client has reset a stream.
+    Reset(u32),
+    /// The client has signalled a priority.
+    Update(ReceivedPriority),
+}
+
+/// A stream of which nothing more is read once there were too many frames in it; `tell` is called with each notice.
+pub(super) struct FrameLimitStream<S, T> {
+    stream: S,
+    frames: FrameCounter,
+    account: ReceiveAccount,
+    /// HEADERS frames that were read and are to be accepted before more is read: what waits for it has no other limit.
+    heads: Rc<Cell<u32>>,
+    notify: T,
+    flooded: bool,
+    /// All that has come was read.
+    drained: bool,
+    lingering: Option<LingerBudget>,
+    /// The first frame, until it is written, if it has a setting more than h2 sends.
+    first: Option<FirstSettings>,
+}
+
+impl<S, T: Fn(FrameNotice)> FrameLimitStream<S, T> {
+    pub(super) fn new(stream: S, frames: FrameCounter, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
+        Self {
+            stream,
+            frames,
+            account,
+            heads,
+            notify: tell,
+            flooded: false,
+            drained: false,
+            lingering: None,
+            first: None,
+        }
+    }
+
+    /// Adds SETTINGS_NO_RFC7540_PRIORITIES to the first frame.
+    pub(super) fn without_rfc7540_priorities(mut self) -> Self {
+        self.first = Some(FirstSettings::default());
+        self
+    }
+}
+
+impl<S: AsyncRead + Unpin, T> FrameLimitStream<S, T> {
+    /// Reads and discards what the client still sends, until it ends or has sent too much.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let lingering = self.lingering.get_or_insert_with(|| LingerBudget::new(MAX_DISCARDED, DISCARD_TIMEOUT));
+        let mut bytes = [0; 4096];
+        loop {
+            let mut out = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut out) {
+                Poll::Ready(Ok(())) if !out.filled().is_empty() => {
+                    if lingering.spend_bytes(out.filled().len() as u64).is_err() {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return lingering.poll_linger_timeout(cx).map(drop),
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitStream<S, T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // In both cases the caller continues by itself.
+        if self.flooded || self.heads.get() > 0 {
+            return Poll::Pending;
+        }
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        self.drained = read.is_pending();
+        ready!(read)?;
+        let came = out.filled().get(before..).unwrap_or_default();
+        self.drained |= came.is_empty();
+        if let Err(flood) = self.frames.count_received_frames(came, Instant::now()) {
+            out.set_filled(before);
+            self.flooded = true;
+            (self.notify)(FrameNotice::Flood(flood));
+            return Poll::Pending;
+        }
+        self.frames.take_reset_streams().into_iter().for_each(|stream| (self.notify)(FrameNotice::Reset(stream)));
+        if self.frames.has_priorities() {
+            self.frames.take_priorities().into_iter().for_each(|update| (self.notify)(FrameNotice::Update(update)));
+        }
+        let heads = self.frames.take_head_count();
+        self.heads.set(heads);
+        let data = self.frames.take_data_len();
+        if data > 0 {
+            self.account.on_received(data);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin, T> FrameLimitStream<S, T> {
+    /// Writes the first frame, as [`FirstSettings::poll_write`] does.
+    fn poll_first_frame(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let Some(first) = &mut self.first else { return Poll::Ready(Ok(0)) };
+        let written = ready!(first.poll_write_frame(&mut self.stream, slices, cx));
+        self.first = None;
+        Poll::Ready(written)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for FrameLimitStream<S, T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.first.is_some() {
+            let written = ready!(self.poll_first_frame(cx, &[io::IoSlice::new(bytes)]))?;
+            if written > 0 {
+                return Poll::Ready(Ok(written));
+            }
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.first.is_some() {
+            let written = ready!(self.poll_first_frame(cx, slices))?;
+            if written > 0 {
+                return Poll::Ready(Ok(written));
+            }
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        if !self.drained {
+            ready!(self.poll_discard(cx));
+        }
+        Poll::Ready(Ok(()))
+    }
+}

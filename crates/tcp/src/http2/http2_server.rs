@@ -1,0 +1,170 @@
+//! A connection of HTTP/2 from its first byte to its end: h2's settings, its limits, GOAWAY, and why it ended.
+
+use super::{
+    frame_limit_stream::{FrameLimitStream, FrameNotice},
+    stream_acceptor::Http2StreamAcceptor,
+};
+use crate::{
+    http2_frames::{FrameCounter, FrameFlood, ReceivedPriority},
+    priorities::Http2Priorities,
+    tcp_connection::{ConnectionStep, TcpConnection},
+    tcp_phase::TcpEvent,
+};
+use h2::{Reason, server};
+use litequic_exchange::Handler;
+use std::{cell::Cell, future::poll_fn, ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What a connection's window may be at least (RFC 9113 §6.9.2) and at most (§6.9.1).
+const WINDOW_RANGE: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
+
+/// Bytes of a stream that h2 buffers before it takes no further piece. How much the pieces have is up to the send
+/// budget; alone this bounds a tunnel. What a path needs is in the kernel's buffer; with a fourth of this a download
+/// costs a third more CPU time, with more of it no less.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+
+/// Bytes of memory that a field takes, of which HPACK's table may make one on the wire (RFC 7541 §6.1).
+const FIELD_MEMORY: u64 = 128;
+
+/// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be
+/// accepted, and has no other limit for them than for a whole connection; `Limits::max_resets` counts them once they
+/// are accepted.
+const MIN_PENDING_RESETS: usize = 1024;
+
+/// Serves requests from `stream` until the connection ends.
+pub(crate) async fn serve_http2<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    connection: Rc<TcpConnection<H>>,
+) {
+    let (limits, metrics) = (connection.terms.limits, connection.tcp_metrics());
+    let receive = &connection.worker.receive;
+    let window = limits.receive_window(receive.used_receive_bytes());
+    if window < limits.connection_receive_buffer.into() {
+        metrics.limit_receive_buffer.increment();
+    }
+    let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
+    let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
+    connection.account_received(grant.clone_account());
+    let (mut frames, heads) =
+        (FrameCounter::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
+    if connection.has_ordered_responses() {
+        let _ = connection.priorities.set(Http2Priorities::new(limits.max_streams, Arc::clone(metrics)));
+        frames = frames.with_priorities();
+    }
+    let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());
+    connection.writes.expect_frames();
+    let violates = Rc::clone(&violation);
+    let mut counted = FrameLimitStream::new(stream, frames, grant.clone_account(), Rc::clone(&heads), move |notice| {
+        match notice {
+            FrameNotice::Reset(stream) => return told.writes.on_client_reset(stream),
+            FrameNotice::Update(update) => {
+                if let Err(reason) = told.on_received_priority(&update) {
+                    violates.set(Some(reason));
+                    told.lifecycle.on_event(TcpEvent::Violation);
+                }
+                return;
+            }
+            FrameNotice::Flood(FrameFlood::Control) => told.tcp_metrics().shared.limit_control_frames.increment(),
+            FrameNotice::Flood(FrameFlood::Small) => told.tcp_metrics().shared.limit_small_frames.increment(),
+        }
+        told.lifecycle.on_event(TcpEvent::Excessive);
+    });
+    if connection.priorities.get().is_some() {
+        counted = counted.without_rfc7540_priorities();
+    }
+    let mut builder = server::Builder::new();
+    builder
+        .max_concurrent_streams(limits.max_streams)
+        // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
+        .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
+        .initial_window_size(limits.stream_receive_buffer.min(window))
+        .initial_connection_window_size(window)
+        .max_pending_accept_reset_streams(
+            usize::try_from(connection.lifecycle.max_resets_at_once()).unwrap_or(usize::MAX).max(MIN_PENDING_RESETS),
+        )
+        .max_send_buffer_size(MAX_SEND_BUFFER);
+    if connection.terms.has_tunnels {
+        // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)
+        builder.enable_connect_protocol();
+    }
+    let mut handshake = pin!(builder.handshake(counted));
+    let h2 = loop {
+        match connection.next_step(handshake.as_mut()).await {
+            ConnectionStep::Ended(Ok(h2)) => break h2,
+            ConnectionStep::Ended(Err(error)) => return end_http2(&connection, Err(error)),
+            ConnectionStep::Close => return connection.finish_connection(false),
+            // The client is told once the connection has begun.
+            ConnectionStep::GoAway => {}
+        }
+    };
+    let fields = Rc::<Cell<u64>>::default();
+    let unchecked = Rc::clone(&fields);
+    connection.admitted.entry.add_memory_counter(move || unchecked.get().saturating_mul(FIELD_MEMORY));
+    let mut accepting = Http2StreamAcceptor { h2, heads, fields, account: grant.clone_account(), tasks: Rc::default() };
+    let mut was_told = connection.lifecycle.is_going_away();
+    if was_told {
+        accepting.h2.graceful_shutdown();
+    }
+    loop {
+        match connection.next_step(poll_fn(|cx| accepting.poll_connection(&connection, cx))).await {
+            ConnectionStep::Ended(result) => {
+                end_http2(&connection, result);
+                accepting.tasks.abort_tasks();
+                break;
+            }
+            ConnectionStep::Close => {
+                connection.finish_connection(false);
+                accepting.tasks.abort_tasks();
+                let is_excessive = connection.is_closed_as_excessive();
+                let reason = if is_excessive { Some(Reason::ENHANCE_YOUR_CALM) } else { violation.get() };
+                // A client that leaves has its GOAWAY.
+                if reason.is_some() || !was_told {
+                    accepting.close_with_reason(reason.unwrap_or(Reason::NO_ERROR)).await;
+                }
+                break;
+            }
+            ConnectionStep::GoAway => {
+                was_told = true;
+                accepting.h2.graceful_shutdown();
+            }
+        }
+    }
+}
+
+impl<H> TcpConnection<H> {
+    /// A PRIORITY_UPDATE frame came.
+    ///
+    /// # Errors
+    ///
+    /// The frame violates the protocol, and the connection ends for that reason.
+    fn on_received_priority(&self, update: &ReceivedPriority) -> Result<(), Reason> {
+        let Some(priorities) = self.priorities.get() else { return Ok(()) };
+        match update {
+            ReceivedPriority::Whole(update) => {
+                priorities.apply_priority_update(update, &self.writes).map_err(|()| Reason::PROTOCOL_ERROR)
+            }
+            ReceivedPriority::Weight { stream, urgency } => {
+                priorities.apply_weight(*stream, *urgency, &self.writes);
+                Ok(())
+            }
+            ReceivedPriority::Skipped => {
+                self.tcp_metrics().shared.priority_updates_skipped.increment();
+                Ok(())
+            }
+            ReceivedPriority::OnStream => Err(Reason::PROTOCOL_ERROR),
+            ReceivedPriority::Short => Err(Reason::FRAME_SIZE_ERROR),
+        }
+    }
+}
+
+/// The connection has ended by itself.
+fn end_http2<H>(connection: &TcpConnection<H>, result: Result<(), h2::Error>) {
+    if let Err(error) = &result {
+        tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
+        // A limit of h2's, which has sent GOAWAY.
+        if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+            connection.lifecycle.on_event(TcpEvent::Excessive);
+        }
+    }
+    connection.finish_connection(result.is_err());
+}

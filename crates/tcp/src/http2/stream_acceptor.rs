@@ -1,0 +1,111 @@
+//! The streams of a connection: each request that h2 accepts gets a task.
+
+use super::{request_stream, stream_tasks::StreamTasks};
+use crate::{response_buffer::QueuedPiece, tcp_connection::TcpConnection, tcp_phase::TcpEvent};
+use h2::{Reason, server};
+use litequic_exchange::Handler;
+use litequic_resources::receive::ReceiveAccount;
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::yield_now,
+    time::timeout,
+};
+
+/// Fields of requests that were accepted and not checked yet: no more are accepted before their tasks have begun, which
+/// reject those with too many.
+const MAX_UNCHECKED_FIELDS: u64 = 2048;
+/// A request without fields counts for as many: its task.
+const REQUEST_COST: u64 = 32;
+
+/// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection whose streams are accepted.
+pub(super) struct Http2StreamAcceptor<S> {
+    pub(super) h2: server::Connection<S, QueuedPiece>,
+    /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
+    pub(super) heads: Rc<Cell<u32>>,
+    /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
+    pub(super) fields: Rc<Cell<u64>>,
+    pub(super) account: ReceiveAccount,
+    pub(super) tasks: Rc<StreamTasks>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
+    /// Reads and writes, and begins a task for each stream. Ready when the connection has ended.
+    pub(super) fn poll_connection<H: Handler>(
+        &mut self,
+        connection: &Rc<TcpConnection<H>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        let priorities = connection.priorities.get();
+        if let Some(priorities) = priorities {
+            priorities.on_run(connection.writes.queue_limit.get());
+        }
+        if let Poll::Ready(ended) = self.poll_accept_requests(connection, cx) {
+            return Poll::Ready(ended);
+        }
+        if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
+            // Once sockets were looked at: those that were sent before may have more at hand then.
+            let _ = pin!(yield_now()).poll(cx);
+        }
+        if self.account.poll_over_budget(cx).is_ready() && !connection.lifecycle.is_closed() {
+            connection.tcp_metrics().shared.limit_receive_held.increment();
+            connection.lifecycle.on_event(TcpEvent::Excessive);
+        }
+        Poll::Pending
+    }
+
+    /// Accepts each stream that has come.
+    fn poll_accept_requests<H: Handler>(
+        &mut self,
+        connection: &Rc<TcpConnection<H>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        loop {
+            match self.h2.poll_accept(cx)? {
+                Poll::Ready(Some((request, respond))) => {
+                    self.heads.set(self.heads.get().saturating_sub(1));
+                    let stream = respond.stream_id().as_u32();
+                    connection.writes.open_stream(stream);
+                    if let Some(priorities) = connection.priorities.get() {
+                        priorities.on_stream_opened(stream);
+                    }
+                    let count = REQUEST_COST.saturating_add(request.headers().len() as u64);
+                    let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
+                    let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
+                    self.fields.set(self.fields.get().saturating_add(count));
+                    // Boxed where it runs: a task of its size would be copied several times on its way to the runtime.
+                    self.tasks.spawn_task(async move {
+                        fields.set(fields.get().saturating_sub(count));
+                        Box::pin(request_stream::serve_stream(connection, request, respond, account, tasks)).await;
+                    });
+                    if self.fields.get() > MAX_UNCHECKED_FIELDS {
+                        // This task runs again behind those that were spawned.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                // What was not accepted are trailers, or requests that h2 rejects.
+                Poll::Pending if self.heads.take() > 0 => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Ends the connection at once, with the reason.
+    pub(super) async fn close_with_reason(&mut self, reason: Reason) {
+        self.h2.abrupt_shutdown(reason);
+        // A client that does not read it gets none.
+        let _ = timeout(GOAWAY_TIMEOUT, poll_fn(|cx| self.h2.poll_closed(cx))).await;
+    }
+}

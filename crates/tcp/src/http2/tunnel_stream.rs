@@ -1,0 +1,80 @@
+//! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
+
+use super::send_capacity::poll_send_capacity;
+use crate::{response_buffer::QueuedPiece, write_timeout::ClientSocket};
+use bytes::{Buf, Bytes};
+use h2::{RecvStream, SendStream};
+use litequic_resources::receive::ReceiveAccount;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5), as h2 does with what is dropped.
+pub(super) struct Http2TunnelStream {
+    send: SendStream<QueuedPiece>,
+    receive: RecvStream,
+    /// Received, and not read yet.
+    ahead: Bytes,
+    account: ReceiveAccount,
+}
+
+impl Http2TunnelStream {
+    pub(super) const fn new(send: SendStream<QueuedPiece>, receive: RecvStream, account: ReceiveAccount) -> Self {
+        Self { send, receive, ahead: Bytes::new(), account }
+    }
+}
+
+impl AsyncRead for Http2TunnelStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while self.ahead.is_empty() {
+            match ready!(self.receive.poll_data(cx)) {
+                Some(data) => self.ahead = data.map_err(|error| reset_error(&error))?,
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let bytes = self.ahead.len().min(out.remaining());
+        out.put_slice(self.ahead.get(..bytes).unwrap_or_default());
+        self.ahead.advance(bytes);
+        // An error means that the stream is gone.
+        let _ = self.receive.flow_control().release_capacity(bytes);
+        self.account.count_taken(bytes as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Http2TunnelStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // What is reserved is taken from the connection's window, so no more than is sure to be used.
+        self.send.reserve_capacity(1);
+        ready!(poll_send_capacity(&mut self.send, cx))?;
+        let piece = QueuedPiece::without_budget(Bytes::copy_from_slice(bytes));
+        self.send.send_data(piece, false).map_err(|error| reset_error(&error))?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.send.send_data(QueuedPiece::without_budget(Bytes::new()), true);
+        Poll::Ready(sent.map_err(|error| reset_error(&error)))
+    }
+}
+
+/// h2 has what is written at once; the connection's own writes are accounted elsewhere.
+impl ClientSocket for Http2TunnelStream {
+    fn unsent_bytes(&mut self) -> u64 {
+        0
+    }
+
+    fn end_writes(&self) {}
+}
+
+/// The client has reset the stream, or is gone.
+pub(super) fn reset_error(error: &h2::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
+}

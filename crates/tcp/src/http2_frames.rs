@@ -1,0 +1,492 @@
+//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). h2 bounds what it
+//! buffers; this bounds how often. Pure.
+
+use litequic_base::token_bucket::TokenBucket;
+use litequic_exchange::priority;
+use std::time::Instant;
+
+/// Bytes of the client's connection preface (§3.4), which is not a frame.
+const PREFACE_LEN: usize = 24;
+/// Bytes of a frame's header.
+const FRAME_HEADER_LEN: usize = 9;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+/// PRIORITY (RFC 7540 §6.3).
+const PRIORITY: u8 = 2;
+/// Bytes of a stream dependency and a weight, in PRIORITY frames and at the beginning of HEADERS.
+const WEIGHT_LEN: u32 = 5;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+/// PRIORITY_UPDATE (RFC 9218 §7.1).
+const PRIORITY_UPDATE: u8 = 0x10;
+/// Bytes of a PRIORITY_UPDATE frame's payload that are kept at most. A longer one is skipped.
+const MAX_UPDATE_LEN: u32 = 64;
+/// Flags of DATA and HEADERS (§6.1, §6.2).
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+/// HEADERS begin with a stream dependency and a weight.
+const HAS_WEIGHT: u8 = 0x20;
+/// A DATA frame of fewer bytes moves next to nothing.
+const SMALL_DATA_LEN: u32 = 64;
+
+/// More frames of a kind than are allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameFlood {
+    /// Neither DATA nor HEADERS.
+    Control,
+    /// DATA with next to nothing in them.
+    Small,
+}
+
+/// A PRIORITY_UPDATE frame (RFC 9218 §7.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriorityUpdate {
+    /// The stream that the frame is about.
+    pub stream: u32,
+    /// The priority field value.
+    pub value: Vec<u8>,
+}
+
+/// A signal of a priority: how a PRIORITY_UPDATE frame was received, or a weight of RFC 7540.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReceivedPriority {
+    /// The weight of a PRIORITY or HEADERS frame expresses an urgency ([`priority::urgency`]).
+    Weight {
+        /// The frame's stream.
+        stream: u32,
+        /// The urgency.
+        urgency: u8,
+    },
+    /// The frame is whole.
+    Whole(PriorityUpdate),
+    /// The frame is too long, and was skipped.
+    Skipped,
+    /// The frame is on a stream, which is a connection error of type PROTOCOL_ERROR.
+    OnStream,
+    /// The frame is too short for its stream ID, which is a connection error of type FRAME_SIZE_ERROR (RFC 9113 §4.2).
+    Short,
+}
+
+/// What a written frame means for the response on its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseFrame {
+    /// A header, interim or final, or trailers begin.
+    Head,
+    /// The response is complete.
+    End,
+    /// The response was cut off.
+    Reset,
+}
+
+/// Finds the headers of frames in bytes that come in pieces.
+#[derive(Debug)]
+struct FrameHeaderScanner {
+    /// Bytes to skip: a preface, then payloads.
+    skip: u64,
+    /// The header that is not whole yet.
+    partial_header: [u8; FRAME_HEADER_LEN],
+    header_len: usize,
+}
+
+/// The header of a frame.
+struct ScannedHeader {
+    length: u32,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl FrameHeaderScanner {
+    const fn after_preface(preface: usize) -> Self {
+        Self { skip: preface as u64, partial_header: [0; FRAME_HEADER_LEN], header_len: 0 }
+    }
+
+    /// The next frame whose header ends in `rest`, which then begins behind it. `None` once all of `rest` was read.
+    fn next_header(&mut self, rest: &mut &[u8]) -> Option<ScannedHeader> {
+        while !rest.is_empty() {
+            if self.skip > 0 {
+                let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(rest.len());
+                self.skip = self.skip.saturating_sub(skipped as u64);
+                *rest = rest.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            let (room, wanted) = (
+                self.partial_header.get_mut(self.header_len..).unwrap_or_default(),
+                FRAME_HEADER_LEN.saturating_sub(self.header_len),
+            );
+            let taken = wanted.min(rest.len());
+            for (to, from) in room.iter_mut().zip(*rest) {
+                *to = *from;
+            }
+            *rest = rest.get(taken..).unwrap_or_default();
+            self.header_len = self.header_len.saturating_add(taken);
+            if self.header_len < FRAME_HEADER_LEN {
+                return None;
+            }
+            self.header_len = 0;
+            let [a, b, c, kind, flags, d, e, f, g] = self.partial_header;
+            let length = u32::from_be_bytes([0, a, b, c]);
+            self.skip = length.into();
+            return Some(ScannedHeader { length, kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) });
+        }
+        None
+    }
+}
+
+/// Finds in what is written the frames that begin, complete or cut off a response.
+#[derive(Debug)]
+pub(crate) struct SentFrameScanner {
+    headers: FrameHeaderScanner,
+    /// Bytes written so far.
+    written: u64,
+    /// The header that CONTINUATION frames go on with is all of its response.
+    ends: bool,
+}
+
+impl Default for SentFrameScanner {
+    fn default() -> Self {
+        Self { headers: FrameHeaderScanner::after_preface(0), written: 0, ends: false }
+    }
+}
+
+impl SentFrameScanner {
+    /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in
+    /// all that is written, or of its end for [`Sent::End`], and what it means.
+    pub(crate) fn scan_written(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, ResponseFrame)) {
+        let end = self.written.saturating_add(bytes.len() as u64);
+        let mut rest = bytes;
+        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
+            let behind = end.saturating_sub(rest.len() as u64);
+            let mut ends = false;
+            match kind {
+                HEADERS => {
+                    found(stream, behind.saturating_sub(FRAME_HEADER_LEN as u64), ResponseFrame::Head);
+                    (ends, self.ends) = match (flags & END_STREAM > 0, flags & END_HEADERS > 0) {
+                        (is_last, true) => (is_last, false),
+                        (is_last, false) => (false, is_last),
+                    };
+                }
+                CONTINUATION => ends = self.ends && flags & END_HEADERS > 0,
+                DATA => ends = flags & END_STREAM > 0,
+                RST_STREAM => found(stream, behind, ResponseFrame::Reset),
+                _ => {}
+            }
+            if ends {
+                found(stream, behind.saturating_add(length.into()), ResponseFrame::End);
+            }
+        }
+        self.written = end;
+    }
+}
+
+/// Counts the frames of one connection.
+#[derive(Debug)]
+pub struct FrameCounter {
+    headers: FrameHeaderScanner,
+    control: TokenBucket,
+    small: TokenBucket,
+    /// Bytes of DATA frames, padding included, since the last call.
+    data: u64,
+    /// HEADERS frames since the last call.
+    heads: u32,
+    /// Streams that were reset since the last call.
+    resets: Vec<u32>,
+    /// Signals of priorities since the last call, if they are read.
+    updates: Option<Vec<ReceivedPriority>>,
+    /// The payload that is read.
+    payload: PartialPayload,
+}
+
+/// The payload of a PRIORITY_UPDATE frame, or the beginning of another one's, as far as it was read.
+#[derive(Debug, Default)]
+struct PartialPayload {
+    bytes: Vec<u8>,
+    missing: usize,
+    /// The stream whose weight is read; 0 for a PRIORITY_UPDATE frame.
+    stream: u32,
+}
+
+impl FrameCounter {
+    /// Counts from the preface on, and allows `control` and `small` frames a second.
+    pub fn new(control: u32, small: u32) -> Self {
+        let (control, small) = (TokenBucket::new(control), TokenBucket::new(small));
+        Self {
+            headers: FrameHeaderScanner::after_preface(PREFACE_LEN),
+            control,
+            small,
+            data: 0,
+            heads: 0,
+            resets: Vec::new(),
+            updates: None,
+            payload: PartialPayload::default(),
+        }
+    }
+
+    /// Has signals of priorities read, too.
+    pub fn with_priorities(mut self) -> Self {
+        self.updates = Some(Vec::new());
+        self
+    }
+
+    /// Whether signals of priorities came since the last call of [`Self::take_updates`].
+    pub fn has_priorities(&self) -> bool {
+        self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
+    }
+
+    /// Signals of priorities that came since the last call.
+    pub fn take_priorities(&mut self) -> Vec<ReceivedPriority> {
+        self.updates.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
+    pub fn take_data_len(&mut self) -> u64 {
+        std::mem::take(&mut self.data)
+    }
+
+    /// HEADERS frames whose headers came since the last call.
+    pub fn take_head_count(&mut self) -> u32 {
+        std::mem::take(&mut self.heads)
+    }
+
+    /// Streams of the RST_STREAM frames whose headers came since the last call.
+    pub fn take_reset_streams(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.resets)
+    }
+
+    /// Counts received bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Flood`]: the connection is to be closed.
+    pub fn count_received_frames(&mut self, bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
+        let mut rest = bytes;
+        let (mut control, mut small) = (0_u32, 0_u32);
+        self.read_payload(&mut rest);
+        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
+            match kind {
+                HEADERS => self.heads = self.heads.saturating_add(1),
+                DATA => {
+                    self.data = self.data.saturating_add(length.into());
+                    if length < SMALL_DATA_LEN {
+                        small = small.saturating_add(1);
+                    }
+                }
+                _ => control = control.saturating_add(1),
+            }
+            match kind {
+                RST_STREAM => self.resets.push(stream),
+                PRIORITY_UPDATE => self.begin_priority_update(length, stream, &mut rest),
+                PRIORITY if length == WEIGHT_LEN && stream > 0 => {
+                    self.begin_payload(WEIGHT_LEN, length, stream, &mut rest)
+                }
+                HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
+                    let count = WEIGHT_LEN + u32::from(flags & PADDED > 0);
+                    self.begin_payload(count, length, stream, &mut rest);
+                }
+                _ => {}
+            }
+        }
+        if control > 0 && !self.control.take_tokens(control, now) {
+            return Err(FrameFlood::Control);
+        }
+        if small > 0 && !self.small.take_tokens(small, now) {
+            return Err(FrameFlood::Small);
+        }
+        Ok(())
+    }
+
+    /// The header of a PRIORITY_UPDATE frame came; what follows it is in `rest`.
+    fn begin_priority_update(&mut self, length: u32, stream: u32, rest: &mut &[u8]) {
+        let Some(updates) = &mut self.updates else { return };
+        match length {
+            _ if stream > 0 => updates.push(ReceivedPriority::OnStream),
+            0..4 => updates.push(ReceivedPriority::Short),
+            4..=MAX_UPDATE_LEN => self.begin_payload(length, length, 0, rest),
+            _ => updates.push(ReceivedPriority::Skipped),
+        }
+    }
+
+    /// The header of a frame on `stream` came; the first `count` of the `length` bytes that follow it are to be read.
+    fn begin_payload(&mut self, count: u32, length: u32, stream: u32, rest: &mut &[u8]) {
+        if self.updates.is_none() {
+            return;
+        }
+        let Some(skip) = length.checked_sub(count) else { return };
+        self.headers.skip = skip.into();
+        (self.payload.missing, self.payload.stream) = (count as usize, stream);
+        self.read_payload(rest);
+    }
+
+    /// Reads what is missing of a payload from `rest`, which then begins behind it.
+    fn read_payload(&mut self, rest: &mut &[u8]) {
+        let PartialPayload { bytes, missing, stream } = &mut self.payload;
+        if *missing == 0 {
+            return;
+        }
+        let (taken, behind) = rest.split_at((*missing).min(rest.len()));
+        bytes.extend_from_slice(taken);
+        *missing -= taken.len();
+        *rest = behind;
+        if *missing > 0 {
+            return;
+        }
+        let update = match (*stream, bytes.split_first_chunk(), bytes.last_chunk()) {
+            (0, Some((id, value)), _) => {
+                let stream = u32::from_be_bytes(*id) & 0x7fff_ffff;
+                Some(ReceivedPriority::Whole(PriorityUpdate { stream, value: value.to_vec() }))
+            }
+            (stream, _, Some(weight)) => {
+                priority::urgency_from_weight(*weight).map(|urgency| ReceivedPriority::Weight { stream, urgency })
+            }
+            _ => None,
+        };
+        if let Some(updates) = &mut self.updates {
+            updates.extend(update);
+        }
+        bytes.clear();
+    }
+}
+
+/// The bytes of a frame.
+#[cfg(test)]
+pub(crate) fn frame_bytes(kind: u8, flags: u8, stream: u8, length: u32) -> Vec<u8> {
+    let [_, a, b, c] = length.to_be_bytes();
+    [&[a, b, c, kind, flags, 0, 0, 0, stream][..], &vec![6; length as usize]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{any, prop};
+
+    /// A connection of those frames, shown in pieces of `step` bytes.
+    fn read(frames: &[(u8, u32)], step: usize) -> Result<(), FrameFlood> {
+        let mut all = vec![b'P'; PREFACE_LEN];
+        all.extend(frames.iter().flat_map(|(kind, length)| frame_bytes(*kind, 0, 1, *length)));
+        // Ten seconds' worth of one a second.
+        let mut counted = FrameCounter::new(1, 1);
+        let now = Instant::now();
+        all.chunks(step).try_for_each(|piece| counted.count_received_frames(piece, now))
+    }
+
+    #[test]
+    fn each_kind_has_its_own_account() {
+        for step in [1, 5, 10_000] {
+            for kind in [2, 3, 4, 6, 8, 9, 77] {
+                assert_eq!(read(&[(kind, 8); 10], step), Ok(()), "kind {kind}");
+                assert_eq!(read(&[(kind, 8); 11], step), Err(FrameFlood::Control), "kind {kind}");
+            }
+            assert_eq!(read(&[(DATA, 63); 10], step), Ok(()));
+            assert_eq!(read(&[(DATA, 0); 11], step), Err(FrameFlood::Small));
+            assert_eq!(read(&vec![(DATA, 64); 100], step), Ok(()));
+            assert_eq!(read(&vec![(HEADERS, 3); 100], step), Ok(()));
+        }
+    }
+
+    /// What [`SentFrames`] finds in `frames` (kind, flags, length), written in pieces of `step` bytes.
+    fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, ResponseFrame)> {
+        let all: Vec<u8> =
+            frames.iter().flat_map(|(kind, flags, length)| frame_bytes(*kind, *flags, 1, *length)).collect();
+        let (mut sent, mut found) = (SentFrameScanner::default(), Vec::new());
+        all.chunks(step).for_each(|piece| sent.scan_written(piece, |stream, at, what| found.push((stream, at, what))));
+        found
+    }
+
+    #[test]
+    fn a_response_begins_with_a_header_and_ends_with_the_flag_or_a_reset() {
+        for step in [1, 4, 9, 1_000] {
+            let response = [(4, 0, 6), (HEADERS, END_HEADERS, 10), (DATA, 0, 100), (DATA, END_STREAM, 5)];
+            assert_eq!(find(&response, step), [(1, 15, ResponseFrame::Head), (1, 157, ResponseFrame::End)]);
+            let bodiless = [(HEADERS, END_HEADERS | END_STREAM, 10), (8, 1, 4)];
+            assert_eq!(find(&bodiless, step), [(1, 0, ResponseFrame::Head), (1, 19, ResponseFrame::End)]);
+            let long = [(HEADERS, END_STREAM, 10), (CONTINUATION, 0, 10), (CONTINUATION, END_HEADERS, 10)];
+            assert_eq!(find(&long, step), [(1, 0, ResponseFrame::Head), (1, 57, ResponseFrame::End)]);
+            let open = [(HEADERS, 0, 10), (CONTINUATION, END_HEADERS, 10), (RST_STREAM, 0, 4)];
+            assert_eq!(find(&open, step), [(1, 0, ResponseFrame::Head), (1, 47, ResponseFrame::Reset)]);
+        }
+    }
+
+    #[test]
+    fn updates_of_priorities_are_read_as_far_as_they_are_short() {
+        let update = |stream: u8, payload: &[u8]| {
+            let mut bytes = frame_bytes(PRIORITY_UPDATE, 0, stream, 0);
+            bytes[2] = u8::try_from(payload.len()).unwrap();
+            [&bytes, payload].concat()
+        };
+        let of = |stream, value: &[u8]| ReceivedPriority::Whole(PriorityUpdate { stream, value: value.to_vec() });
+        let all = [
+            vec![b'P'; PREFACE_LEN],
+            update(0, b"\x00\x00\x00\x05u=1, i"),
+            frame_bytes(HEADERS, 0, 1, 12),
+            update(0, b"\xff\xff\xff\xff"),
+            update(0, &[0; 64]),
+            update(0, &[0; 65]),
+            update(3, b"\x00\x00\x00\x05u=1"),
+            update(0, b"\x00\x00\x05"),
+            update(0, b"\x00\x00\x00\x07"),
+        ]
+        .concat();
+        let expected = [
+            of(5, b"u=1, i"),
+            of(0x7fff_ffff, b""),
+            of(0, &[0; 60]),
+            ReceivedPriority::Skipped,
+            ReceivedPriority::OnStream,
+            ReceivedPriority::Short,
+            of(7, b""),
+        ];
+        for step in [1, 3, 7, 1_000] {
+            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!((counted.take_priorities().as_slice(), counted.take_head_count()), (&expected[..], 1), "{step}");
+            assert_eq!(counted.take_priorities(), []);
+            let mut unread = FrameCounter::new(10, 10);
+            all.chunks(step).for_each(|piece| unread.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!((unread.take_priorities(), unread.take_head_count()), (vec![], 1));
+        }
+    }
+
+    #[test]
+    fn weights_that_express_urgencies_are_read_of_priority_frames_and_headers() {
+        let weighted = |kind, flags, stream, payload: &[u8], more: usize| {
+            let mut bytes = frame_bytes(kind, flags, stream, 0);
+            bytes[2] = u8::try_from(payload.len() + more).unwrap();
+            [&bytes, payload, &vec![7; more]].concat()
+        };
+        let all = [
+            vec![b'P'; PREFACE_LEN],
+            weighted(HEADERS, HAS_WEIGHT | END_HEADERS, 1, &[0x80, 0, 0, 0, 255], 20),
+            weighted(HEADERS, HAS_WEIGHT | PADDED, 3, &[4, 0x80, 0, 0, 1, 146], 20),
+            // Too short for a weight.
+            weighted(HEADERS, HAS_WEIGHT, 5, &[0x80, 0, 0, 0], 0),
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 219], 0),
+            // Of no urgency, not exclusive, too short, of no stream.
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 15], 0),
+            weighted(PRIORITY, 0, 3, &[0, 0, 0, 0, 219], 0),
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0], 0),
+            weighted(PRIORITY, 0, 0, &[0x80, 0, 0, 0, 219], 0),
+            frame_bytes(HEADERS, 0, 7, 12),
+        ]
+        .concat();
+        let of = |stream, urgency| ReceivedPriority::Weight { stream, urgency };
+        for step in [1, 3, 7, 1_000] {
+            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
+            assert_eq!(counted.take_priorities(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
+            assert_eq!(counted.take_head_count(), 4);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
+            let mut counted = FrameCounter::new(1, 1).with_priorities();
+            for piece in bytes.chunks(step) {
+                let _ = counted.count_received_frames(piece, Instant::now());
+            }
+            let mut sent = SentFrameScanner::default();
+            bytes.chunks(step).for_each(|piece| sent.scan_written(piece, |_, _, _| {}));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Answers a request over TCP: checks it, passes it to the handler, and counts the response.
+
+use super::{
+    refusal::Refusal,
+    request_head,
+    tcp_body::{IncomingBody, TcpRequestBody, TcpResponseBody},
+    tcp_connection::{ActiveRequest, TcpConnection},
+    tunnel_handoff::TunnelHandoff,
+};
+use http::{Method, StatusCode, header, request::Parts, response};
+use hyper::ext::ReasonPhrase;
+use litequic_base::lifecycle::{ProcessPhase, panic_if_requested};
+use litequic_exchange::{
+    Abort, Body, BodyError, Exchange, Handler, InterimSender, Protocol, Request, RequestRecord, Response, name,
+};
+use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
+
+/// The answer to a request.
+pub(super) enum RequestAnswer<H> {
+    Response(http::Response<TcpResponseBody<H>>),
+    /// The protocol is switched: the head of a 101, which each protocol adapts, and the tunnel that follows.
+    Tunnel(response::Parts, TunnelHandoff<H>),
+}
+
+impl<H: Handler> TcpConnection<H> {
+    /// Answers one request on `stream`, whose body is `None` if it ends with the head, or which was refused already.
+    /// Dropped before its end, it cancels the exchange.
+    pub(super) fn answer_tcp_request<I: IncomingBody>(
+        self: &Rc<Self>,
+        request: Result<(Parts, Option<I>), Refusal>,
+        interim: InterimSender,
+        stream: u32,
+    ) -> impl Future<Output = Result<RequestAnswer<H>, Abort>> + use<H, I> {
+        let connection = Rc::clone(self);
+        let mut open = ActiveRequest::new(Rc::clone(self), stream);
+        // Of a request that was refused nothing is known.
+        if let Ok((parts, _)) = &request {
+            request_head::record_request_head(parts, open.request_record());
+        }
+        async move {
+            panic_if_requested("request");
+            let (parts, incoming) = match request {
+                Ok(request) => request,
+                Err(refusal) => return Ok(connection.answer_refusal(refusal, open)),
+            };
+            let method = parts.method.clone();
+            let fault = Rc::new(Cell::new(None));
+            let request = match connection.convert_request(parts, incoming, &fault, open.request_record()).await {
+                Ok(request) => request,
+                Err(refusal) => return Ok(connection.answer_refusal(refusal, open)),
+            };
+            connection.count_request();
+            open.set_initial_priority(&request.head.fields, request.head.upgrade.is_some());
+            let (client, record) = (Rc::clone(&connection.client), open.request_record().clone());
+            match connection.worker.handler.handle(Exchange { request, client, interim, record }).await {
+                Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => {
+                    let (parts, body) = http::Response::from(response).into_parts();
+                    // A tunnel is a 101 with one.
+                    let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
+                    Ok(RequestAnswer::Tunnel(parts, TunnelHandoff { tunnel, request: open }))
+                }
+                Ok(response) => Ok(connection.finish_response(response, &method, open)),
+                Err(_) if fault.get() == Some(BodyError::Malformed) => {
+                    Ok(connection.answer_refusal(Refusal::bad_request("the request's body is malformed"), open))
+                }
+                Err(abort) => {
+                    open.fail_request();
+                    Err(abort)
+                }
+            }
+        }
+    }
+
+    /// Checks a request, and converts it for the handler.
+    async fn convert_request<I: IncomingBody>(
+        &self,
+        parts: Parts,
+        incoming: Option<I>,
+        fault: &Rc<Cell<Option<BodyError>>>,
+        record: &RequestRecord,
+    ) -> Result<Request, Refusal> {
+        // Before any rejection: what it does not read is discarded.
+        let body = incoming.map(|incoming| {
+            let (metrics, fault) = (Arc::clone(self.tcp_metrics()), Rc::clone(fault));
+            TcpRequestBody::new(
+                incoming,
+                self.terms.minimum_upload_rate(),
+                fault,
+                metrics,
+                record.clone(),
+                self.linger_limits(),
+            )
+            .with_trailer_limits(self.terms.field_limits)
+        });
+        let head = request_head::convert_head(parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
+        if !(self.worker.covers)(&self.client, head.host()) {
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that host"));
+        }
+        let body = match body {
+            Some(body) => body.into_nonempty(&head.method).await.map_or_else(Body::empty, Body::from_stream),
+            None => Body::empty(),
+        };
+        Ok(Request { head, body })
+    }
+
+    /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
+    fn answer_refusal(&self, refusal: Refusal, open: ActiveRequest<H>) -> RequestAnswer<H> {
+        tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
+        refusal.count_refusal(self.tcp_metrics());
+        open.request_record().record_error("http_request_error");
+        match self.client.protocol {
+            Protocol::Http2 => self.tcp_metrics().tcp_refused_h2.increment(),
+            Protocol::Http1 | Protocol::Http3 => self.tcp_metrics().tcp_refused_h1.increment(),
+        }
+        let mut response = refusal.to_response();
+        self.worker.handler.complete_rejection(&self.client, &mut response);
+        if self.client.protocol == Protocol::Http1 {
+            response.fields.set_field(name::CONNECTION, b"close");
+        }
+        self.finish_response(response, &Method::GET, open)
+    }
+
+    fn finish_response(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> RequestAnswer<H> {
+        open.on_response_fields(&response.fields);
+        // In HTTP/1.1, the gateway's own version (RFC 9112 §2.3); hyper answers HTTP/1.0 in HTTP/1.0 by itself.
+        let (mut parts, body) = http::Response::from(response).into_parts();
+        if parts.status.canonical_reason().is_none() {
+            // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right
+            // (RFC 9112 §4).
+            parts.extensions.insert(ReasonPhrase::from_static(b""));
+        }
+        open.begin_response_head(parts.status);
+        if let Some(alt_svc) = &self.alt_svc
+            && self.worker.watch.watched_phase() < ProcessPhase::Draining
+        {
+            parts.headers.insert(header::ALT_SVC, self.worker.alt_svc_header(alt_svc));
+        }
+        let bodiless =
+            *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let body = if bodiless { Body::empty() } else { body };
+        RequestAnswer::Response(http::Response::from_parts(parts, TcpResponseBody::new(body, open)))
+    }
+}

@@ -1,0 +1,266 @@
+//! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and
+//! those of HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
+
+use super::refusal::{Refusal, RefusalLimit};
+use bytes::BytesMut;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request,
+    uri::{PathAndQuery, Scheme},
+};
+use litequic_exchange::{
+    Fields, Head, LastAuthority, Protocol, RequestRecord, Upgrade, check_path, field_syntax, terms::FieldLimits,
+};
+use std::borrow::Cow;
+
+/// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
+static CONNECTION_FIELDS: [HeaderName; 7] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::TE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Makes the head for the handler, without `Host` and connection-specific fields, and checks it. `last` is the
+/// authority of the connection's last request.
+///
+/// # Errors
+///
+/// The answer.
+pub(super) fn convert_head(
+    mut parts: request::Parts,
+    protocol: Protocol,
+    bounds: &FieldLimits,
+    last: &LastAuthority,
+) -> Result<Head, Refusal> {
+    if protocol == Protocol::Http2 {
+        check_header_size(&parts, bounds)?;
+        check_fields(&parts.headers).map_err(Refusal::bad_request)?;
+    }
+    let upgrade = requested_upgrade(&parts, protocol);
+    match parts.method {
+        Method::CONNECT if upgrade.is_some() => {
+            if parts.headers.contains_key(header::CONTENT_LENGTH) {
+                return Err(Refusal::bad_request("CONNECT with Content-Length"));
+            }
+            parts.method = Method::GET;
+        }
+        Method::CONNECT => return Err(Refusal::not_implemented("CONNECT is not supported")),
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_implemented("TRACE is not supported")),
+        _ => {}
+    }
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    if uri.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTPS && *scheme != Scheme::HTTP) {
+        return Err(Refusal::bad_request("the scheme is neither https nor http"));
+    }
+    let host = take_host(&mut parts.headers)?;
+    let named = uri.authority.as_ref().map(|authority| authority.as_str().as_bytes());
+    let authority = match (named, host.as_ref().map(HeaderValue::as_bytes)) {
+        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
+            return Err(Refusal::bad_request("Host is not the target's"));
+        }
+        (Some(named), _) => named,
+        (None, host) => host.ok_or(Refusal::bad_request("no Host"))?,
+    };
+    let authority = last.parse_authority(authority).map_err(Refusal::bad_request)?;
+    let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
+
+    if parts.version == Version::HTTP_10 {
+        // Such a client expects nothing (RFC 9110 §10.1.1).
+        parts.headers.remove(header::EXPECT);
+    }
+    check_content_length(&mut parts.headers)?;
+    remove_connection_fields(&mut parts.headers)?;
+    join_cookies(&mut parts.headers);
+    let mut head = Head::new(parts.method, authority, &path, Fields::from(&parts.headers));
+    head.upgrade = upgrade;
+    Ok(head)
+}
+
+/// The members of the combined list of all lines named `name`, without blanks around them; empty ones too (RFC 9110
+/// §5.6.1).
+fn header_list_members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let lines = fields.get_all(name).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+/// The protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose
+/// `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for one is served as if it had none.
+fn requested_upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
+    if protocol == Protocol::Http2 {
+        let protocol = parts.extensions.get::<h2::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
+        return Some(Upgrade(protocol.as_str().as_bytes().into()));
+    }
+    let fields = &parts.headers;
+    let asks = fields.contains_key(header::UPGRADE)
+        && parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && !fields.contains_key(header::TRANSFER_ENCODING)
+        && fields.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
+        && header_list_members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    if !asks {
+        return None;
+    }
+    let lines: Vec<&[u8]> = fields.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes).collect();
+    Some(Upgrade(lines.join(&b',').into()))
+}
+
+/// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
+/// HTTP/1.1's guard has checked before.
+fn check_header_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
+    let uri = &parts.uri;
+    let pseudo = [
+        field_line_size(":method".len(), parts.method.as_str().len()),
+        field_line_size(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
+        field_line_size(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        field_line_size(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
+    ];
+    check_field_limits(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds)
+        .map_err(Refusal::fields_too_large)
+}
+
+/// Bytes of a field line, by the length of its name and of its value (RFC 9113 §6.5.2).
+const fn field_line_size(name: usize, value: usize) -> usize {
+    name.saturating_add(value).saturating_add(32)
+}
+
+/// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
+fn check_field_limits(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), RefusalLimit> {
+    let regular = fields.iter().map(|(name, value)| field_line_size(name.as_str().len(), value.len()));
+    if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
+        return Err(RefusalLimit::HeaderBytes);
+    }
+    // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over
+    // HTTP/1.1.
+    let cookies = fields.get_all(header::COOKIE).iter().count();
+    let hosts = fields.get_all(header::HOST).iter().count();
+    if fields.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
+        return Err(RefusalLimit::Headers);
+    }
+    Ok(())
+}
+
+/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a
+/// header.
+///
+/// # Errors
+///
+/// The limit that they exceed, or none if a field is invalid.
+pub(super) fn check_trailers(fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), Option<RefusalLimit>> {
+    check_field_limits(0, fields, bounds).map_err(Some)?;
+    check_fields(fields).map_err(|_| None)
+}
+
+/// Checks what h2 accepts and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has checked
+/// before, and what it accepts is accepted here as well.
+///
+/// # Errors
+///
+/// Why they are rejected.
+pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
+    // A HeaderName has no capitals.
+    if !fields.keys().all(|name| field_syntax::is_token(name.as_str().as_bytes())) {
+        return Err("a field's name is not a token");
+    }
+    // A HeaderValue holds no control character.
+    if fields.values().any(|value| field_syntax::has_blank_edge(value.as_bytes())) {
+        return Err("field value with a blank at its edge");
+    }
+    Ok(())
+}
+
+/// Records a request as it came.
+pub(super) fn record_request_head(parts: &request::Parts, record: &RequestRecord) {
+    record.update_facts(|facts| {
+        facts.is_http_10 = parts.version == Version::HTTP_10;
+        let mut field = |name: &[u8], value: &[u8]| facts.record_field(name, value);
+        field(b":method", parts.method.as_str().as_bytes());
+        field(b":path", parts.uri.path_and_query().map_or("", PathAndQuery::as_str).as_bytes());
+        if let Some(authority) = parts.uri.authority() {
+            field(b":authority", authority.as_str().as_bytes());
+        }
+        for (name, value) in &parts.headers {
+            field(name.as_str().as_bytes(), value.as_bytes());
+        }
+    });
+}
+
+/// Removes `Host` from `headers`.
+fn take_host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(Refusal::bad_request("several Host"));
+    }
+    Ok(headers.remove(header::HOST))
+}
+
+fn checked_path<'a>(method: &Method, path_and_query: Option<&'a PathAndQuery>) -> Result<Cow<'a, str>, Refusal> {
+    let given = path_and_query.map_or("/", PathAndQuery::as_str);
+    // An absolute form may have a query and no path (RFC 3986 §3).
+    let checked: Cow<'_, str> = if given.starts_with('?') { format!("/{given}").into() } else { given.into() };
+    match check_path(method, checked.as_bytes()) {
+        Ok(()) => Ok(checked),
+        Err((StatusCode::URI_TOO_LONG, _)) => Err(Refusal::uri_too_long()),
+        Err((status, why)) => Err(Refusal::new(status, why)),
+    }
+}
+
+/// One, of digits only.
+fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(()) };
+    if values.next().is_some() {
+        return Err(Refusal::bad_request("several Content-Length"));
+    }
+    let digits = !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+    let length = value.to_str().ok().filter(|_| digits).and_then(|digits| digits.parse::<u64>().ok());
+    let length = length.ok_or(Refusal::bad_request("Content-Length is not a decimal number"))?;
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(())
+}
+
+/// Removes the fields that `Connection` names (RFC 9110 §7.6.1), and `TE` but for `trailers`. HTTP/2 has none of them.
+///
+/// # Errors
+///
+/// `Connection` names a field that determines where the request goes or ends.
+fn remove_connection_fields(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let takes_trailers =
+        header_list_members(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    let named: Vec<HeaderName> = header_list_members(headers, header::CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect();
+    for name in named {
+        if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
+            return Err(Refusal::bad_request("Connection names a field that is not its own"));
+        }
+        headers.remove(name);
+    }
+    for name in &CONNECTION_FIELDS {
+        headers.remove(name);
+    }
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    Ok(())
+}
+
+/// Joins crumbs into one field, as HTTP/1.1 requires (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let mut joined = BytesMut::new();
+    for crumb in headers.get_all(header::COOKIE).iter().filter(|crumb| !crumb.is_empty()) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(crumb.as_bytes());
+    }
+    // A join of values is a valid value.
+    if let Ok(cookie) = HeaderValue::from_maybe_shared(joined.freeze()) {
+        headers.insert(header::COOKIE, cookie);
+    }
+}

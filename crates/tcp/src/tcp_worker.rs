@@ -1,0 +1,179 @@
+//! The state that the TCP connections of one worker share.
+
+use super::listener_alt_svc::ListenerAltSvc;
+use crate::tcp_metrics::TcpMetrics;
+use http::HeaderValue;
+use litequic_base::lifecycle::PhaseWatch;
+use litequic_exchange::{
+    CertificateRequest, HostCoverage, RequestRecorder,
+    terms::{CurrentTerms, Terms},
+    to_canonical_address,
+};
+use litequic_resources::{
+    connections::{ConnectionEntry, ConnectionPool, ConnectionRegistry, EvictionReason},
+    descriptors::{Descriptor, Descriptors, ProxySide},
+    fairness::ClientSource,
+    memory::MemoryPressure,
+    receive::ReceiveBudget,
+    send::SendBudget,
+};
+use litequic_telemetry::clients::{DenyList, TransportReport};
+use rustls::ServerConfig;
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::RawFd,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    time::Instant,
+};
+
+/// A value that another thread may have to find first.
+pub type DeferredValue<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// The certificate request of a handshake by name (SNI), address, and whether the client is served without TLS 1.3; and
+/// its configuration.
+type ChooseTlsConfig = dyn Fn(Option<&str>, IpAddr, bool) -> (CertificateRequest, Arc<ServerConfig>);
+/// The configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
+type TlsValidation = dyn Fn(Option<&str>) -> DeferredValue<Option<Arc<ServerConfig>>>;
+
+/// What the kernel knows of the path of a connected TCP socket.
+pub type TcpTransportFn = fn(RawFd) -> TransportReport;
+
+/// How handshakes are configured.
+#[expect(missing_docs, reason = "the types say it")]
+pub struct HandshakeConfig {
+    pub choose: Box<ChooseTlsConfig>,
+    pub validation: Box<TlsValidation>,
+}
+
+/// The state that the TCP connections of one worker share.
+pub struct TcpWorker<H> {
+    /// The limits of what begins now.
+    pub terms: CurrentTerms,
+    /// The counters of the TCP listeners.
+    pub metrics: Arc<TcpMetrics>,
+    /// Serves the requests.
+    pub handler: Rc<H>,
+    /// Whether a connection may carry requests for a host.
+    pub covers: Rc<HostCoverage>,
+    /// Reports of the path of a connection.
+    pub transport: TcpTransportFn,
+    /// The budget of responses.
+    pub send: Rc<SendBudget>,
+    /// The budget of uploads.
+    pub receive: ReceiveBudget,
+    /// How short memory is.
+    pub pressure: MemoryPressure,
+    /// Connections, of which some are closed when memory is short.
+    pub registry: Rc<ConnectionRegistry>,
+    /// The pool of the connections that are accepted.
+    pub pool: ConnectionPool,
+    /// File descriptors of the process for connections.
+    pub descriptors: Arc<Descriptors>,
+    /// Workers that share the descriptors.
+    pub workers: usize,
+    /// The phase of the process: connections drain with it.
+    pub watch: PhaseWatch,
+    /// Records of requests.
+    pub records: RequestRecorder,
+    /// Networks whose clients get no connection.
+    pub denied: Arc<DenyList>,
+}
+
+impl<H> TcpWorker<H> {
+    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
+    /// pool that sources share. A seventeenth of that part is for connections that are leaving
+    /// (`resources::connections::MemoryAccounts`).
+    fn shared_pool_size(&self, max_connections: u32) -> u32 {
+        let clients = self.descriptors.division().max_for_side(ProxySide::Clients);
+        let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);
+        (part - part / 17).max(1).min(max_connections)
+    }
+
+    /// The configuration in force, for a connection that begins now.
+    pub(super) fn current_terms(&self) -> Rc<Terms> {
+        self.terms.load_terms()
+    }
+
+    /// The value of `alt_svc` by the configuration in force.
+    pub(super) fn alt_svc_header(&self, alt_svc: &ListenerAltSvc) -> HeaderValue {
+        alt_svc.alt_svc_value(&self.current_terms().config.listen)
+    }
+
+    /// Whether a connection from `peer` begins with a PROXY protocol header.
+    pub(super) fn expects_proxy_header(&self, peer: IpAddr) -> bool {
+        self.current_terms().config.listen.proxy_protocol_from.iter().any(|network| network.contains_address(peer))
+    }
+
+    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends
+    /// PROXY protocol headers stands for many.
+    fn peer_network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
+        if self.expects_proxy_header(peer) { None } else { self.client_network(peer) }
+    }
+
+    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at
+    /// `address`.
+    pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
+        self.current_terms().config.source_of_client(address).map(|network| (network.address, network.prefix))
+    }
+
+    /// Counts a connection that litequic ended for `reason` before it was ready for requests.
+    pub(super) fn count_ended_handshake(&self, reason: EvictionReason) {
+        let TcpMetrics { tcp_handshakes_operator, tcp_handshakes_evicted, .. } = &*self.metrics;
+        if reason.is_operator() { tcp_handshakes_operator } else { tcp_handshakes_evicted }.increment();
+    }
+
+    /// Whether the client at `address` is denied, which is counted.
+    pub(super) fn is_denied_counted(&self, address: IpAddr) -> bool {
+        let is_denied = self.denied.is_client_denied(address, Instant::now);
+        if is_denied {
+            self.metrics.tcp_denied.increment();
+        }
+        is_denied
+    }
+
+    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it, or `peer` is denied.
+    pub(super) fn admit_tcp_peer(&self, peer: SocketAddr) -> Option<AdmittedConnection> {
+        if self.is_denied_counted(peer.ip()) {
+            return None;
+        }
+        let network = self.peer_network(peer.ip());
+        let Self { pressure, registry: holders, pool, .. } = self;
+        if pressure.pressure_step().refuses_connection(|| holders.has_two_connections(*pool, network)) {
+            self.metrics.limit_memory_connections.increment();
+            return None;
+        }
+        let most = self.shared_pool_size(self.current_terms().limits.max_connections);
+        let Some(holder) = holders.admit_connection(*pool, network, most) else {
+            self.metrics.limit_connections.increment();
+            return None;
+        };
+        let Some(descriptor) = self.descriptors.take_descriptor(ProxySide::Clients) else {
+            // The connection is closed at once rather than left in the kernel's queue: its client may try another
+            // address or HTTP/3, a load balancer sees the failure, and connections of other clients do not wait behind
+            // those of one that sends nothing.
+            self.metrics.limit_client_descriptors.increment();
+            if !holders.has_leaving_connection(*pool) {
+                holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.connection_number()));
+            }
+            return None;
+        };
+        self.metrics.tcp_connections_open.increment();
+        holder.set_client_address(to_canonical_address(peer));
+        Some(AdmittedConnection { entry: holder, metrics: Arc::clone(&self.metrics), _descriptor: descriptor })
+    }
+}
+
+/// A connection that counts as open until this is dropped.
+pub(super) struct AdmittedConnection {
+    pub(super) entry: ConnectionEntry,
+    metrics: Arc<TcpMetrics>,
+    _descriptor: Descriptor,
+}
+
+impl Drop for AdmittedConnection {
+    fn drop(&mut self) {
+        self.metrics.tcp_connections_open.decrement();
+    }
+}

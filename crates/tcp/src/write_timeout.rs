@@ -1,0 +1,323 @@
+//! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
+//! `limits.min_download_rate`, counts as gone.
+
+use super::{
+    connection_writes::{ConnectionWrites, OpenResponse, WriteState},
+    first_records::FirstRecords,
+    queue_limit::QueueLimit,
+    tcp_worker::TcpTransportFn,
+};
+use crate::tcp_metrics::TcpMetrics;
+use litequic_exchange::{ClientDeadline, MinimumRate, TimeoutCause};
+use litequic_resources::connections::TrafficCounter;
+use socket2::SockRef;
+use std::{
+    io::{self, IoSlice},
+    net::Shutdown,
+    os::fd::{AsRawFd, RawFd},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+/// A client's socket, with TLS or without.
+pub(super) trait ClientSocket {
+    /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
+    fn unsent_bytes(&mut self) -> u64;
+
+    /// The descriptor of the socket, if there is one.
+    fn socket_descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// Whether what is written becomes records of TLS.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
+    /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes
+    /// later.
+    fn limit_unsent(&self, _bytes: u32) {}
+
+    /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
+    fn end_writes(&self);
+}
+
+impl ClientSocket for TcpStream {
+    fn socket_descriptor(&self) -> Option<RawFd> {
+        Some(self.as_raw_fd())
+    }
+
+    fn unsent_bytes(&mut self) -> u64 {
+        0
+    }
+
+    fn limit_unsent(&self, bytes: u32) {
+        // An error means that the client is gone.
+        let _ = SockRef::from(self).set_tcp_notsent_lowat(bytes);
+    }
+
+    fn end_writes(&self) {
+        // An error means that the client is gone.
+        let _ = SockRef::from(self).shutdown(Shutdown::Write);
+    }
+}
+
+impl ClientSocket for TlsStream<TcpStream> {
+    fn socket_descriptor(&self) -> Option<RawFd> {
+        self.get_ref().0.socket_descriptor()
+    }
+
+    fn is_encrypted(&self) -> bool {
+        true
+    }
+
+    fn unsent_bytes(&mut self) -> u64 {
+        let (_, session) = self.get_mut();
+        if !session.wants_write() {
+            return 0;
+        }
+        // All that was read is processed already: this only returns how much is queued.
+        session.process_new_packets().map_or(u64::MAX, |state| state.tls_bytes_to_write() as u64)
+    }
+
+    fn limit_unsent(&self, bytes: u32) {
+        self.get_ref().0.limit_unsent(bytes);
+    }
+
+    fn end_writes(&self) {
+        self.get_ref().0.end_writes();
+    }
+}
+
+/// A stream whose writes have a deadline, and are accounted.
+pub(super) struct WriteTimeout<S, R: OpenResponse> {
+    stream: S,
+    first_records: FirstRecords,
+    /// If responses are sent by their priorities: what is queued of them, and what reports the path.
+    queue_limit: Option<(QueueLimit, TcpTransportFn)>,
+    deadline: ClientDeadline,
+    writes: Rc<ConnectionWrites<R>>,
+    /// Noted at whatever is read or written.
+    motion: TrafficCounter,
+    metrics: Arc<TcpMetrics>,
+}
+
+impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
+    pub(super) fn new(
+        stream: S,
+        pace: MinimumRate,
+        writes: Rc<ConnectionWrites<R>>,
+        motion: TrafficCounter,
+        metrics: Arc<TcpMetrics>,
+    ) -> Self {
+        writes.socket.set(stream.socket_descriptor());
+        let first_records = FirstRecords::new(stream.is_encrypted());
+        let patience = ClientDeadline::new(pace);
+        Self { stream, first_records, queue_limit: None, deadline: patience, writes, motion, metrics }
+    }
+
+    /// No more is queued of responses than lasts for some milliseconds on the path that `transport` reports.
+    pub(super) fn with_queue_limit(mut self, transport: TcpTransportFn) -> Self {
+        self.queue_limit = Some((QueueLimit::new(), transport));
+        self.update_queue_limit(0);
+        self
+    }
+
+    /// `bytes` were written: measures the path now and then.
+    fn update_queue_limit(&mut self, bytes: u64) {
+        let Some((limit, transport)) = self.queue_limit.as_mut() else { return };
+        if !limit.count_queued_write(bytes) {
+            return;
+        }
+        let Some(socket) = self.stream.socket_descriptor() else { return };
+        let bytes = limit.update_limit(&transport(socket));
+        if self.writes.queue_limit.replace(bytes) != bytes {
+            self.stream.limit_unsent(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Pending: the kernel does not have what TLS has accepted. On a slow path nothing is written then, as TLS would
+    /// queue up to 64 KiB.
+    fn poll_flush_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        if self.queue_limit.as_ref().is_some_and(|(limit, _)| limit.is_below_max()) && self.stream.unsent_bytes() > 0 {
+            return Pin::new(&mut self.stream).poll_flush(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
+    fn check_deadline<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        self.writes.write.set(if written.is_pending() { WriteState::Blocked } else { WriteState::Done });
+        if self.writes.has_waiting() {
+            self.writes.complete_written(self.stream.unsent_bytes());
+        }
+        if let Poll::Ready(result) = written {
+            let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
+            if bytes > 0 {
+                self.motion.count_sent(bytes);
+                self.update_queue_limit(bytes);
+            }
+            self.deadline.on_progress(bytes);
+            return Poll::Ready(result);
+        }
+        self.deadline.poll_wait(cx).map(|late| {
+            match late {
+                TimeoutCause::Idle => self.metrics.shared.timeout_send.increment(),
+                TimeoutCause::Slow => self.metrics.shared.limit_download_rate.increment(),
+            }
+            self.writes.write.set(WriteState::Stalled);
+            Err(io::ErrorKind::TimedOut.into())
+        })
+    }
+}
+
+impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
+    fn unsent_bytes(&mut self) -> u64 {
+        self.stream.unsent_bytes()
+    }
+
+    fn end_writes(&self) {
+        self.writes.closing.set(true);
+        self.stream.end_writes();
+    }
+}
+
+impl<S, R: OpenResponse> Drop for WriteTimeout<S, R> {
+    fn drop(&mut self) {
+        // The number may be another file's once the socket is closed.
+        self.writes.socket.set(None);
+        self.writes.on_connection_gone();
+    }
+}
+
+impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        let bytes = out.filled().len().saturating_sub(before);
+        if bytes > 0 {
+            self.motion.count_received(bytes as u64);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let bytes = self.first_records.limit_write(bytes);
+        let written = match self.poll_flush_queue(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            blocked => blocked.map_ok(|()| 0),
+        };
+        if let Poll::Ready(Ok(written)) = written {
+            self.first_records.count_written(written);
+            self.writes.on_bytes_accepted(&[IoSlice::new(bytes)], written);
+        }
+        self.check_deadline(written, |bytes| *bytes, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let queue = self.poll_flush_queue(cx);
+        let Self { stream, first_records, .. } = &mut *self;
+        let written = match queue {
+            Poll::Ready(Ok(())) => {
+                first_records.limit_vectored_write(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
+            }
+            blocked => blocked.map_ok(|()| 0),
+        };
+        if let Poll::Ready(Ok(written)) = written {
+            self.first_records.count_written(written);
+            self.writes.on_bytes_accepted(slices, written);
+        }
+        self.check_deadline(written, |bytes| *bytes, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.writes.on_flushed();
+        }
+        self.check_deadline(flushed, |()| 0, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writes.closing.set(true);
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        if let Poll::Ready(Ok(())) = shut {
+            self.writes.on_shut_down();
+        }
+        self.check_deadline(shut, |()| 0, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    impl ClientSocket for DuplexStream {
+        fn unsent_bytes(&mut self) -> u64 {
+            0
+        }
+
+        fn end_writes(&self) {}
+    }
+
+    /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
+    async fn write(bytes: usize, pace: MinimumRate) -> (u64, u64, u64) {
+        let (ours, mut theirs) = duplex(1_000);
+        let metrics = Arc::new(TcpMetrics::default());
+        let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
+        let mut timed =
+            WriteTimeout::new(ours, pace, Rc::clone(&writes), TrafficCounter::default(), Arc::clone(&metrics));
+        let read = async {
+            let mut buffer = vec![0; bytes];
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                theirs.read_exact(&mut buffer).await.unwrap();
+            }
+        };
+        let began = tokio::time::Instant::now();
+        let given_up = tokio::select! {
+            written = async { loop { if let Err(error) = timed.write_all(&[0; 100]).await { break error } } } => written,
+            () = read => return (100, 0, 0),
+        };
+        assert_eq!((given_up.kind(), writes.is_stalled()), (io::ErrorKind::TimedOut, true));
+        (began.elapsed().as_secs(), metrics.shared.timeout_send.get(), metrics.shared.limit_download_rate.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_or_too_little_is_given_up() {
+        let pace = MinimumRate::new(Duration::from_secs(30), 200, Duration::from_secs(20));
+        assert_eq!(write(1_000, pace).await, (100, 0, 0));
+        // 1,000 bytes are taken at once, and last for five seconds more.
+        let (seconds, stalled, slow) = write(100, pace).await;
+        assert!((45..=55).contains(&seconds) && (stalled, slow) == (0, 1), "{seconds}, {stalled}, {slow}");
+        assert_eq!(write(1, MinimumRate::without_rate(Duration::from_secs(30))).await, (100, 0, 0));
+        assert_eq!(write(0, MinimumRate::without_rate(Duration::from_secs(30))).await, (30, 1, 0));
+    }
+}

@@ -1,0 +1,106 @@
+//! How requests are traced, and where their spans go.
+
+use super::{otlp::ExportEnvelope, sampler::Sampler};
+use arc_swap::ArcSwapOption;
+use litequic_config::{Config, Fraction, Network, TraceEndpoint, TraceParent, TraceProtocol, Traces};
+use litequic_exchange::{TraceId, TraceStart};
+use rustls::ClientConfig;
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+
+/// TLS to a collector, as its files are.
+#[derive(Clone)]
+pub struct CollectorTls {
+    /// The client's side, with the protocol that is offered.
+    pub config: Arc<ClientConfig>,
+    /// Digest of what the collector's certificate is verified with.
+    pub digest: [u8; 32],
+}
+
+impl PartialEq for CollectorTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for CollectorTls {}
+
+impl fmt::Debug for CollectorTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CollectorTls")
+    }
+}
+
+/// Where spans go.
+#[derive(Debug)]
+pub(super) struct SpanDestination {
+    pub(super) endpoint: TraceEndpoint,
+    pub(super) protocol: TraceProtocol,
+    pub(super) headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    pub(super) timeout: Duration,
+    pub(super) tls: Option<CollectorTls>,
+    pub(super) envelope: ExportEnvelope,
+}
+
+/// How requests are traced.
+#[derive(Debug)]
+pub(super) struct TraceSetting {
+    pub(super) sampler: Sampler,
+    parent: TraceParent,
+    trusted: Vec<Network>,
+    pub(super) max_per_second: u32,
+    pub(super) query: bool,
+    pub(super) destination: Arc<SpanDestination>,
+}
+
+impl TraceSetting {
+    /// `None` without traces, or without the TLS that they need.
+    pub(super) fn new(config: &Config, tls: Option<CollectorTls>) -> Option<Self> {
+        let Traces { endpoint, protocol, ratio, parent, max_per_second, query, headers, timeout, .. } = &config.traces;
+        let endpoint = endpoint.clone()?;
+        if endpoint.is_https && tls.is_none() {
+            return None;
+        }
+        let destination = SpanDestination {
+            tls: tls.filter(|_| endpoint.is_https),
+            endpoint,
+            protocol: *protocol,
+            headers: headers.clone(),
+            timeout: *timeout,
+            envelope: ExportEnvelope::new(&config.traces),
+        };
+        Some(Self {
+            sampler: Sampler::new(Fraction(ratio.0)),
+            parent: *parent,
+            trusted: config.trusted_proxies.clone(),
+            max_per_second: *max_per_second,
+            query: *query,
+            destination: Arc::new(destination),
+        })
+    }
+
+    /// What is decided about a request of `peer` before its header is known. A trace that begins here has the ID `own`,
+    /// which decides whether it is sampled; only a peer that is trusted can have another one followed.
+    pub(super) fn begin_trace(&self, peer: IpAddr, own: TraceId) -> TraceStart {
+        if self.sampler.samples_trace(own) || self.parent == TraceParent::Any || self.is_trusted_peer(peer) {
+            TraceStart::Undecided(own)
+        } else {
+            TraceStart::Unsampled(own)
+        }
+    }
+
+    fn is_trusted_peer(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains_address(address))
+    }
+
+    /// Whether the `traceparent` of the peer at `address` decides.
+    pub(super) fn follows_traceparent(&self, address: IpAddr) -> bool {
+        match self.parent {
+            TraceParent::Any => true,
+            TraceParent::None => false,
+            TraceParent::Trusted => self.is_trusted_peer(address),
+        }
+    }
+}
+
+/// What is in force, read without a lock, written by the control thread.
+pub(super) type CurrentTraceSetting = Arc<ArcSwapOption<TraceSetting>>;

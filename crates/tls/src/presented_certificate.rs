@@ -1,0 +1,425 @@
+//! The certificate that a server has presented to `litequic get`, and why it is not trusted, if it is not: s2n-quic
+//! reports only `invalid certificate`.
+
+use super::{certificate::CertificateNames, certificate_warning::asn1_to_system_time};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, SignatureScheme,
+    client::{
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+/// Keeps the certificate of the last handshake. Clones keep the same.
+#[derive(Debug, Clone, Default)]
+pub struct PresentedCertificate(Arc<Mutex<Option<RecordedHandshake>>>);
+
+#[derive(Debug)]
+struct RecordedHandshake {
+    leaf: CertificateDer<'static>,
+    /// Certificates after the leaf.
+    intermediates: usize,
+    verified: Result<(), Error>,
+}
+
+/// The content of a server's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCertificate {
+    /// The certificate's subject.
+    pub subject: String,
+    /// The certificate's issuer.
+    pub issuer: String,
+    /// Names and addresses that the certificate is for.
+    pub names: Vec<String>,
+    /// From when on it is valid.
+    pub not_before: SystemTime,
+    /// Until when it is valid.
+    pub not_after: SystemTime,
+    /// How many certificates the server sent besides.
+    pub intermediates: usize,
+    /// Whether the certificate may sign others: CA:TRUE in its basic constraints (RFC 5280 §4.2.1.9).
+    pub is_authority: bool,
+}
+
+/// Why a server's certificate is not trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateRejection {
+    /// No trusted certificate has signed it, or its chain is incomplete.
+    #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", self_signed_note(*.self_signed))]
+    UnknownIssuer {
+        /// Who issued it.
+        issuer: String,
+        /// Whether the certificate was issued by itself.
+        self_signed: bool,
+    },
+    /// A trusted certificate has its issuer's name and another key: a re-created authority, for example.
+    #[error("unknown issuer: {issuer:?} is trusted, but with another key than the one that signed it")]
+    OtherKey {
+        /// Who issued it.
+        issuer: String,
+    },
+    /// The certificate is for other names.
+    #[error("other name: it is for {}", join_certificate_names(.names))]
+    OtherName {
+        /// Names that the certificate is for.
+        names: Vec<String>,
+    },
+    /// The certificate has expired.
+    #[error("expired: it was valid until {}", format_http_date(*.not_after))]
+    Expired {
+        /// Until when it was valid.
+        not_after: SystemTime,
+    },
+    /// The certificate is not valid yet, or the clock of this machine is wrong.
+    #[error("not yet valid: it is valid from {} on; is this machine's clock right?", format_http_date(*.not_before))]
+    NotYetValid {
+        /// From when on it is.
+        not_before: SystemTime,
+    },
+    /// The certificate is an authority's, which is to sign servers' certificates and not to be one. `openssl req -x509`
+    /// makes such ones.
+    #[error(
+        "it is a CA certificate (basicConstraints CA:TRUE), not a server's; openssl makes a server's with \
+         -addext basicConstraints=critical,CA:FALSE"
+    )]
+    Authority,
+    /// A list of its issuer's revokes it, or another of the chain.
+    #[error("revoked: a certificate revocation list has it")]
+    Revoked,
+    /// There are revocation lists, and none of its issuer's.
+    #[error(
+        "revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}, or of another \
+         authority of its chain; each needs one"
+    )]
+    RevocationUnknown {
+        /// Who issued it.
+        issuer: String,
+    },
+    /// The list of its issuer is past its next update.
+    #[error("revocation unknown: the certificate revocation list of its issuer, {issuer:?}, is out of date")]
+    RevocationOutdated {
+        /// Who issued it.
+        issuer: String,
+    },
+    /// Any other error of rustls.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Formats a date as HTTP does. A certificate may have 1950, which HTTP cannot.
+pub fn format_http_date(time: SystemTime) -> String {
+    let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST_HTTP_SECOND));
+    httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
+}
+
+/// The last second of the year 9999.
+const LAST_HTTP_SECOND: Duration = Duration::from_secs(253_402_300_799);
+
+fn self_signed_note(self_signed: bool) -> &'static str {
+    if self_signed { " (the certificate is self-signed)" } else { "" }
+}
+
+fn join_certificate_names(names: &[String]) -> String {
+    if names.is_empty() { "no name".into() } else { names.join(", ") }
+}
+
+impl PresentedCertificate {
+    /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no
+    /// issuer, and may be an authority's: curl's `--cacert` is read so, too.
+    pub(super) fn recording_verifier(
+        &self,
+        verifier: Arc<dyn ServerCertVerifier>,
+        listed: Vec<CertificateDer<'static>>,
+    ) -> Arc<dyn ServerCertVerifier> {
+        let presented = self.clone();
+        Arc::new(RecordingVerifier::new(verifier, listed, move |leaf, intermediates, verified| {
+            let shown = RecordedHandshake {
+                leaf: leaf.clone().into_owned(),
+                intermediates,
+                verified: verified.map_err(Clone::clone),
+            };
+            *presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        }))
+    }
+
+    /// Resets it: another handshake begins.
+    pub fn clear_recorded(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The server's certificate; `None` if none has come, or it cannot be parsed.
+    pub fn server_certificate(&self) -> Option<ServerCertificate> {
+        self.with_recorded(|shown| ServerCertificate::from_leaf(&shown.leaf, shown.intermediates)).flatten()
+    }
+
+    /// Why the server's certificate is not trusted; `None` if none has come, or it is.
+    pub fn certificate_rejection(&self) -> Option<CertificateRejection> {
+        let error = self.with_recorded(|shown| shown.verified.clone().err()).flatten()?;
+        Some(CertificateRejection::from_rustls_error(&error, self.server_certificate()))
+    }
+
+    fn with_recorded<T>(&self, read: impl FnOnce(&RecordedHandshake) -> T) -> Option<T> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(read)
+    }
+}
+
+impl ServerCertificate {
+    /// The content of `leaf`; `None` if it cannot be parsed.
+    pub(super) fn from_leaf(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+        let names = CertificateNames::from_certificate(&parsed);
+        Some(Self {
+            subject: parsed.subject().to_string(),
+            issuer: parsed.issuer().to_string(),
+            names: names.dns.into_iter().chain(names.ip.iter().map(ToString::to_string)).collect(),
+            not_before: asn1_to_system_time(parsed.validity().not_before),
+            not_after: asn1_to_system_time(parsed.validity().not_after),
+            intermediates,
+            is_authority: parsed.is_ca(),
+        })
+    }
+}
+
+impl CertificateRejection {
+    /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
+    /// reports.
+    pub(super) fn from_rustls_error(error: &Error, certificate: Option<ServerCertificate>) -> Self {
+        let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
+        match (reason, certificate) {
+            (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
+                Self::UnknownIssuer { self_signed: issuer == subject, issuer }
+            }
+            // Of a trusted authority with the issuer's name; its key may be of another kind.
+            (
+                CertificateError::BadSignature
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+                Some(ServerCertificate { issuer, .. }),
+            ) => Self::OtherKey { issuer },
+            (
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                Some(ServerCertificate { names, .. }),
+            ) => Self::OtherName { names },
+            (CertificateError::ExpiredContext { not_after, .. }, _) => {
+                Self::Expired { not_after: unix_to_system_time(*not_after) }
+            }
+            (CertificateError::Expired, Some(ServerCertificate { not_after, .. })) => Self::Expired { not_after },
+            (CertificateError::NotValidYetContext { not_before, .. }, _) => {
+                Self::NotYetValid { not_before: unix_to_system_time(*not_before) }
+            }
+            (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
+                Self::NotYetValid { not_before }
+            }
+            (CertificateError::Revoked, _) => Self::Revoked,
+            (CertificateError::UnknownRevocationStatus, Some(ServerCertificate { issuer, .. })) => {
+                Self::RevocationUnknown { issuer }
+            }
+            (
+                CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
+                Some(ServerCertificate { issuer, .. }),
+            ) => Self::RevocationOutdated { issuer },
+            // webpki's own error, which rustls has no name for.
+            (CertificateError::Other(_), Some(ServerCertificate { is_authority: true, .. })) => Self::Authority,
+            (reason, _) => Self::Other(reason.to_string()),
+        }
+    }
+}
+
+fn unix_to_system_time(time: UnixTime) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Checks a certificate that is trusted as it is: its dates, then its names.
+fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Error> {
+    let certificate = ServerCertificate::from_leaf(leaf, 0).ok_or(CertificateError::BadEncoding)?;
+    let now = unix_to_system_time(now);
+    if now > certificate.not_after {
+        return Err(CertificateError::Expired.into());
+    }
+    if now < certificate.not_before {
+        return Err(CertificateError::NotValidYet.into());
+    }
+    verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;
+    Ok(ServerCertVerified::assertion())
+}
+
+/// Verifies by another verifier; a server's certificate that is one of those listed needs no issuer, and may be an
+/// authority's. Passes each certificate, the number of its intermediates, and the outcome to a function.
+pub(super) struct RecordingVerifier<F> {
+    verifier: Arc<dyn ServerCertVerifier>,
+    listed: Vec<CertificateDer<'static>>,
+    record: F,
+}
+
+impl<F> RecordingVerifier<F>
+where
+    F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
+{
+    pub(super) fn new(verifier: Arc<dyn ServerCertVerifier>, listed: Vec<CertificateDer<'static>>, note: F) -> Self {
+        Self { verifier, listed, record: note }
+    }
+}
+
+impl<F> fmt::Debug for RecordingVerifier<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotingVerifier").field("verifier", &self.verifier).finish_non_exhaustive()
+    }
+}
+
+impl<F> ServerCertVerifier for RecordingVerifier<F>
+where
+    F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
+{
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let outcome = match self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
+                if self.listed.iter().any(|listed| listed == leaf) =>
+            {
+                verify_listed(leaf, name, now)
+            }
+            outcome => outcome,
+        };
+        (self.record)(leaf, intermediates.len(), outcome.as_ref().map(|_| ()));
+        outcome
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::make_self_signed;
+    use rustls::pki_types::pem::PemObject;
+
+    fn certificate() -> ServerCertificate {
+        let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
+        let leaf = CertificateDer::from_pem_slice(made.cert_pem.as_bytes()).unwrap();
+        ServerCertificate::from_leaf(&leaf, 2).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_read_as_people_want_it() {
+        let certificate = certificate();
+        assert_eq!(certificate.names, ["localhost", "127.0.0.1"]);
+        assert_eq!((&certificate.subject, certificate.intermediates), (&certificate.issuer, 2));
+        assert!(certificate.not_before < certificate.not_after);
+        assert_eq!(ServerCertificate::from_leaf(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
+    }
+
+    /// As `openssl req -x509` makes it: it has signed itself, and may sign others.
+    fn authority() -> CertificateDer<'static> {
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn an_authority_s_certificate_is_a_server_s_only_if_it_is_listed() {
+        let leaf = authority();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(leaf.clone()).unwrap();
+        let provider = Arc::new(crate::suites::tls13_provider());
+        let webpki =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let verify = |listed: &[CertificateDer<'static>], name: &str, now: UnixTime| {
+            let presented = PresentedCertificate::default();
+            let verifier = presented.recording_verifier(Arc::clone(&webpki) as _, listed.to_vec());
+            let _ = verifier.verify_server_cert(&leaf, &[], &ServerName::try_from(name.to_owned()).unwrap(), &[], now);
+            presented.certificate_rejection().map(|distrust| distrust.to_string())
+        };
+        let listed = [leaf.clone()];
+        assert_eq!(verify(&listed, "localhost", UnixTime::now()), None);
+        let reason = verify(&[], "localhost", UnixTime::now()).unwrap();
+        assert!(reason.starts_with("it is a CA certificate"), "{reason}");
+        let reason = verify(&listed, "other.test", UnixTime::now()).unwrap();
+        assert!(reason.starts_with("other name: it is for localhost"), "{reason}");
+        let reason = verify(&listed, "localhost", UnixTime::since_unix_epoch(LAST_HTTP_SECOND)).unwrap();
+        assert!(reason.starts_with("expired"), "{reason}");
+    }
+
+    #[test]
+    fn a_date_that_http_cannot_say_is_the_nearest_that_it_can() {
+        let century = Duration::from_secs(100 * 365 * 24 * 3600);
+        assert_eq!(format_http_date(SystemTime::UNIX_EPOCH - century), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(format_http_date(SystemTime::UNIX_EPOCH + 100 * century), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn each_reason_has_its_own_message() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(784_111_777));
+        let name = ServerName::try_from("other.test").unwrap();
+        let table = [
+            (CertificateError::UnknownIssuer, "unknown issuer: ", "self-signed"),
+            (CertificateError::NotValidForName, "other name: it is for ", "localhost, 127.0.0.1"),
+            (
+                CertificateError::NotValidForNameContext { expected: name, presented: Vec::new() },
+                "other name: it is for ",
+                "localhost, 127.0.0.1",
+            ),
+            (CertificateError::ExpiredContext { time, not_after: time }, "expired: it was valid until ", date),
+            (CertificateError::Expired, "expired: it was valid until ", "GMT"),
+            (CertificateError::NotValidYetContext { time, not_before: time }, "not yet valid: ", date),
+            (CertificateError::NotValidYet, "not yet valid: ", "clock"),
+            (CertificateError::BadSignature, "unknown issuer: ", "another key"),
+            (
+                CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+                    signature_algorithm_id: vec![6, 1, 1],
+                    public_key_algorithm_id: vec![6, 1, 2],
+                },
+                "unknown issuer: ",
+                "another key",
+            ),
+            (CertificateError::Revoked, "revoked: ", "list"),
+            (CertificateError::UnknownRevocationStatus, "revocation unknown: ", "there is no"),
+            (CertificateError::ExpiredRevocationList, "revocation unknown: ", "out of date"),
+            (CertificateError::BadEncoding, "", "BadEncoding"),
+        ];
+        for (reason, begins, holds) in table {
+            let error = Error::InvalidCertificate(reason);
+            let text = CertificateRejection::from_rustls_error(&error, Some(certificate())).to_string();
+            assert!(text.starts_with(begins) && text.contains(holds), "{error:?}: {text}");
+        }
+        let alert = Error::General("no".into());
+        assert_eq!(
+            CertificateRejection::from_rustls_error(&alert, None),
+            CertificateRejection::Other(alert.to_string())
+        );
+    }
+}

@@ -1,0 +1,378 @@
+//! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and watches
+//! older ones that drain.
+
+use super::{
+    InheritedState,
+    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
+    protocol::{
+        ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, READY, check_peer_user, expect_byte, receive_prepared,
+        send_byte,
+    },
+    successor::Successor,
+};
+use crate::app::{denial, http3_switch::Http3Switch, metrics::ProcessMetrics, named_socket::SocketName, service};
+use arc_swap::ArcSwap;
+use futures_util::{StreamExt, future, stream::FuturesUnordered};
+use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
+use litequic_net::{self as net, SocketGroup, Steering};
+use litequic_proxy::Routing;
+use litequic_quic::{Generations, IdScheme, Secrets};
+use litequic_telemetry::clients::{DeniedNetwork, DenyList};
+use std::{
+    io::{self, PipeReader, PipeWriter},
+    mem,
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+use tokio::{
+    io::AsyncReadExt,
+    net::{UnixListener, UnixStream, unix::pipe},
+    select,
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
+
+/// Serves the socket of `admin.handover`, with all that a process which takes over needs.
+pub(in crate::app) struct HandoverServer {
+    steering: Steering,
+    generation: u8,
+    groups: Vec<SocketGroup>,
+    /// By address. Workers accept from duplicates.
+    listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+    secrets: Arc<Secrets>,
+    ids: Arc<IdScheme>,
+    metrics: Arc<ProcessMetrics>,
+    older: Vec<OlderProcess>,
+    /// Generations of `older`, for the workers; from the offer on, all of them.
+    others: Arc<Generations>,
+    /// A process that takes over sees this process' end by it.
+    pipe: (PipeReader, PipeWriter),
+    socket: Option<HandoverSocket>,
+    /// Routes that are in maintenance.
+    routing: Option<Arc<ArcSwap<Routing>>>,
+    http3: Option<Arc<Http3Switch>>,
+    /// Networks whose clients are denied.
+    denied: Arc<DenyList>,
+}
+
+/// Handle of a running [`HandoverServer`], which ends when this is dropped.
+pub(in crate::app) struct HandoverListener {
+    handed_over: watch::Receiver<bool>,
+    _task: JoinSet<()>,
+}
+
+impl HandoverListener {
+    /// Waits until another process has taken over. Cancel safe.
+    pub(in crate::app) fn wait_for_handover(&self) -> impl Future<Output = ()> + use<> {
+        let mut handed_over = self.handed_over.clone();
+        async move {
+            // An error means that no process can take over any more.
+            if handed_over.wait_for(|over| *over).await.is_err() {
+                future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Reports whether another process has taken over, without waiting.
+    pub(in crate::app) fn watch_handover(&self) -> watch::Receiver<bool> {
+        self.handed_over.clone()
+    }
+
+    /// Whether one has.
+    pub(in crate::app) fn is_handed_over(&self) -> bool {
+        *self.handed_over.borrow()
+    }
+}
+
+/// The Unix socket of `admin.handover`.
+struct HandoverSocket {
+    listener: UnixListener,
+    name: SocketName,
+}
+
+/// A network that is denied, as an offer has it.
+fn offered_network(denied: &DeniedNetwork) -> (String, u64) {
+    (denied.network.to_string(), denial::seconds_rounded_up(denied.left))
+}
+
+impl HandoverServer {
+    /// Keeps `groups` and `listeners` for the process after that of `beginning`, and watches the older ones that drain.
+    ///
+    /// # Errors
+    ///
+    /// Those of pipe(2).
+    pub(in crate::app) fn new(
+        beginning: &mut InheritedState,
+        steering: Steering,
+        groups: Vec<SocketGroup>,
+        listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+        metrics: Arc<ProcessMetrics>,
+    ) -> io::Result<Self> {
+        let pipe = io::pipe()?;
+        metrics.control.generation.set(beginning.generation.into());
+        Ok(Self {
+            steering,
+            generation: beginning.generation,
+            groups,
+            listeners,
+            secrets: Arc::clone(&beginning.secrets),
+            ids: Arc::clone(&beginning.ids),
+            metrics,
+            older: mem::take(&mut beginning.older),
+            others: Arc::clone(&beginning.others),
+            pipe,
+            socket: None,
+            routing: None,
+            http3: None,
+            denied: Arc::default(),
+        })
+    }
+
+    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of
+    /// `http3`.
+    pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3Switch>) -> Self {
+        Self { routing: Some(routing), http3: Some(http3), ..self }
+    }
+
+    /// Passes to a process that takes over which networks are `denied`.
+    pub(in crate::app) fn with_denied(self, denied: Arc<DenyList>) -> Self {
+        Self { denied, ..self }
+    }
+
+    /// Steers new connections of every group to this process.
+    ///
+    /// # Errors
+    ///
+    /// Of the first group that the kernel does not steer.
+    pub(in crate::app) fn steer(&self) -> Result<(), net::BindError> {
+        self.groups.iter().try_for_each(|group| {
+            let failed = |source| net::BindError::Steer { address: group.group_address(), source };
+            group.steer(&self.steering, self.generation).map_err(failed)
+        })
+    }
+
+    /// Binds the socket that [`publish`](Self::publish) puts at `path`, under another name beside it: all that a full
+    /// disk or a missing permission can prevent has happened before a process in service gives way.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when there can be no socket of that name.
+    pub(in crate::app) fn bind_socket(&mut self, path: &Path) -> io::Result<()> {
+        self.socket = Some(HandoverSocket::bind_handover_socket(path)?);
+        Ok(())
+    }
+
+    /// Gives the socket that was bound for it the name `path`, where the next process finds it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's. There is no socket then.
+    pub(in crate::app) fn publish_socket(&mut self, path: &Path) -> io::Result<()> {
+        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.name.rename_to(path));
+        if published.is_err() {
+            self.socket = None;
+        }
+        published
+    }
+
+    /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
+    pub(in crate::app) fn spawn_server(self, watch: PhaseWatch) -> HandoverListener {
+        let (sender, handed_over) = watch::channel(false);
+        let mut task = JoinSet::new();
+        task.spawn(self.accept_successors(watch, sender));
+        HandoverListener { handed_over, _task: task }
+    }
+
+    async fn accept_successors(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
+        if self.socket.is_none() {
+            // No process will take them over, and clients should get a reset at once.
+            self.listeners.clear();
+        }
+        let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(older_process_end).collect();
+        self.count_older();
+        // One at most: a process that did not take over, until it is gone.
+        let mut leaving = FuturesUnordered::new();
+        loop {
+            let someone = async {
+                match &self.socket {
+                    Some(socket) => socket.listener.accept().await,
+                    None => future::pending().await,
+                }
+            };
+            select! {
+                biased;
+                () = watch.wait_for_phase(ProcessPhase::Draining) => break,
+                Some(generation) = ends.next() => self.forget_older(generation),
+                // Undoes what it may have done before it ended.
+                Some(()) = leaving.next() => self.steer_back(),
+                came = someone => match came {
+                    Ok(_) if !leaving.is_empty() => {
+                        self.metrics.control.upgrades_failed.increment();
+                        tracing::error!("a new process cannot take over: the last one that tried still runs");
+                    }
+                    Ok((stream, _)) => {
+                        let mut successor = Successor::new(stream);
+                        // A slow successor must not keep this process from draining.
+                        let took_over = select! {
+                            biased;
+                            () = watch.wait_for_phase(ProcessPhase::Draining) => break,
+                            took_over = self.serve_successor(&mut successor) => took_over,
+                        };
+                        match took_over {
+                            Ok(()) => {
+                                // The name is the other's.
+                                self.socket.iter_mut().for_each(|socket| socket.name.disown_file());
+                                // This process stops sending notifications before the new one sends its own.
+                                let _ = handed_over.send(true);
+                                // It serves, whether or not this arrives.
+                                let _ = send_byte(&mut successor.stream, DONE).await;
+                                break;
+                            }
+                            // It was offered nothing.
+                            Err(HandoverFailure::OtherUser(_)) => {}
+                            Err(_) => {
+                                self.steer_back();
+                                leaving.push(successor.evict_successor());
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "accepting a connection on admin.handover failed");
+                        tokio::time::sleep(ANSWER_TIMEOUT).await;
+                    }
+                },
+            }
+        }
+        self.socket = None;
+        self.listeners.clear();
+        // The sockets of older processes, and of this one's workers, stay in their places.
+        future::pending::<()>().await;
+    }
+
+    /// Connections of older processes get no stateless resets from here.
+    fn publish_older(&self) {
+        self.others.replace_generations(self.older.iter().map(OlderProcess::generation));
+    }
+
+    fn count_older(&self) {
+        self.metrics.control.older_processes.set(self.older.len() as u64);
+    }
+
+    /// An older process has ended.
+    fn forget_older(&mut self, generation: u8) {
+        self.older.retain(|older| older.generation != generation);
+        self.publish_older();
+        self.count_older();
+        for group in &mut self.groups {
+            group.remove_process(generation);
+        }
+        // An address that only older processes had.
+        self.groups.retain(|group| !group.generations().is_empty());
+        tracing::info!(generation, "an older process ended");
+        self.steer_back();
+    }
+
+    /// Hands over to `successor`, or logs why not.
+    async fn serve_successor(&self, successor: &mut Successor) -> Result<(), HandoverFailure> {
+        // It may have connections before this process gets READY; from then on it watches the others.
+        self.others.include_all();
+        let handed_over = self.hand_over_to(successor).await;
+        match &handed_over {
+            Ok(()) => self.metrics.control.upgrades.increment(),
+            Err(reason) => {
+                self.publish_older();
+                self.metrics.control.upgrades_failed.increment();
+                let process = successor.successor_id();
+                tracing::error!(process, %reason, "a new process failed to take over; this process continues");
+            }
+        }
+        handed_over
+    }
+
+    async fn hand_over_to(&self, successor: &mut Successor) -> Result<(), HandoverFailure> {
+        let process = successor.successor_id();
+        let stream = &mut successor.stream;
+        check_peer_user(stream)?;
+        tracing::info!(process, "a new process is about to take over");
+        self.send_offer(stream).await?;
+        let version_after = receive_prepared(stream).await?;
+        send_byte(stream, GO).await?;
+        expect_byte(stream, READY, ANSWER_TIMEOUT).await?;
+        // A process of another PID namespace means nothing to the service manager.
+        if let Some(process) = process {
+            service::notify_main_process(process).await;
+        }
+        tracing::info!(process, version = env!("CARGO_PKG_VERSION"), version_after, "a new process has taken over");
+        Ok(())
+    }
+
+    async fn send_offer(&self, stream: &mut UnixStream) -> Result<(), HandoverFailure> {
+        let group = |group: &SocketGroup| OfferedGroup {
+            sockets: group.sockets().len(),
+            generations: group.generations().iter().copied().map(OfferedGeneration::from).collect(),
+        };
+        let listeners =
+            |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
+        let layout = self.ids.layout().layout_shape();
+        let offer = HandoverOffer {
+            denied: self.denied.denied_networks(Instant::now()).iter().map(offered_network).collect(),
+            connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.issuer_mask_key())),
+            generation: self.generation,
+            version: Some(env!("CARGO_PKG_VERSION").into()),
+            hears_version: true,
+            secret: self.secrets.handover_secret().copied().map(OfferedSecret),
+            replica: Some(self.secrets.token_replica().replica_name().to_owned()),
+            groups: self.groups.iter().map(group).collect(),
+            listeners: self.listeners.iter().map(listeners).collect(),
+            older: self.older.iter().map(|older| older.generation).collect(),
+            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().export_orders()).collect(),
+            http3: self.http3.as_ref().and_then(|http3| http3.operator_order()),
+        };
+        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());
+        descriptors.extend(self.groups.iter().flat_map(SocketGroup::sockets).map(AsFd::as_fd));
+        descriptors.extend(self.listeners.iter().flat_map(|(_, all)| all).map(AsFd::as_fd));
+        descriptors.push(self.pipe.0.as_fd());
+        descriptors.extend(self.older.iter().map(|older| older.pipe.as_fd()));
+        match timeout(ANSWER_TIMEOUT, net::send_descriptors(stream, &offer.encode_offer(), &descriptors)).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(HandoverFailure::TimedOut),
+        }
+    }
+
+    /// Steers new connections of every group to this process again.
+    fn steer_back(&self) {
+        if let Err(error) = self.steer() {
+            tracing::error!(%error, "steering to this process failed: datagrams may go to processes that ended");
+        }
+    }
+}
+
+/// Resolves to an older process' generation when it has ended. `None` if its pipe cannot be waited for: its place stays
+/// taken then.
+fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + use<>> {
+    let generation = older.generation;
+    let reader = older.pipe.try_clone().and_then(|pipe: OwnedFd| pipe::Receiver::from_owned_fd(pipe));
+    match reader {
+        Ok(mut reader) => Some(async move {
+            // Nothing is ever written.
+            let _ = reader.read_u8().await;
+            generation
+        }),
+        Err(error) => {
+            tracing::warn!(generation, %error, "cannot watch an older process: its end goes unnoticed");
+            None
+        }
+    }
+}
+
+impl HandoverSocket {
+    /// Binds a socket beside `path`.
+    fn bind_handover_socket(path: &Path) -> io::Result<Self> {
+        let (listener, name) = SocketName::bind_beside(path)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, name })
+    }
+}

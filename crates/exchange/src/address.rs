@@ -1,9 +1,9 @@
-//! An address as text.
+//! Formats an IP address.
 
 use std::{fmt::Write as _, net::IpAddr};
 
-/// Appends `address`. IPv4 by hand: the standard library's formatting costs as much as the rest of a `Forwarded`
-/// element.
+/// Appends `address` to `text`. IPv4 is formatted here: the standard library's formatting costs as much as the rest of
+/// a `Forwarded` element.
 pub fn write_address(text: &mut String, address: IpAddr) {
     let IpAddr::V4(address) = address else {
         // Writing to a String cannot fail.

@@ -1,5 +1,4 @@
-//! Which `:authority` or `Host` is accepted: a host and perhaps a port, nothing that two parsers could read
-//! differently.
+//! Checks an `:authority` or `Host`: a host and perhaps a port, nothing that two parsers could read differently.
 
 use std::{
     cell::RefCell,
@@ -7,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-/// An authority that was checked, and where its host ends. Copies share the text.
+/// A checked authority, and the length of its host. Clones share the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority(Rc<AuthorityText>);
 
@@ -18,23 +17,23 @@ struct AuthorityText {
 }
 
 impl Authority {
-    /// The authority `text`, which was checked.
+    /// Creates an authority from `text`, which [`check_authority`] has accepted.
     pub fn new(text: &str) -> Self {
         Self(Rc::new(AuthorityText { text: text.into(), host_len: strip_port(text).len() }))
     }
 
-    /// The text, as the client sent it.
+    /// Returns the authority as the client sent it.
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
-    /// The host, without the port. An IPv6 address keeps its brackets.
+    /// Returns the host without the port. An IPv6 address keeps its brackets.
     pub fn host_without_port(&self) -> &str {
         self.0.text.get(..self.0.host_len).unwrap_or_default()
     }
 }
 
-/// The authority's host: without the port. An IPv6 address keeps its brackets.
+/// Returns the host of `authority`, without the port. An IPv6 address keeps its brackets.
 pub fn strip_port(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => authority.get(..=end).unwrap_or(authority),
@@ -45,13 +44,13 @@ pub fn strip_port(authority: &str) -> &str {
 /// Checks an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and punctuation,
-/// which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers: `127.1`,
+/// which no name in DNS has. A host whose last label is a number is an IPv4 address in four decimal numbers: `127.1`,
 /// `0x7f.1` and `2130706433` are the same to the parsers of URLs (WHATWG URL, host parsing) and resolvers, no name in
 /// DNS (RFC 3696 §2), and not what a browser sends.
 ///
 /// # Errors
 ///
-/// Why it is rejected.
+/// The reason of the rejection.
 pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
     if raw.contains(&b'@') {
         return Err("authority with userinfo");
@@ -74,19 +73,19 @@ pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The authority of a connection's last request: nearly all of its requests have the same, which is checked once.
+/// Cache of the authority of a connection's last request: nearly all requests of a connection have the same one.
 #[derive(Debug, Clone, Default)]
 pub struct LastAuthority(RefCell<Option<Authority>>);
 
 impl LastAuthority {
-    /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is checked each time.
+    /// Longest cached authority, in bytes: a DNS name and a port. A longer one is checked each time.
     const MAX_CACHED_LEN: usize = 255 + ":65535".len();
 
-    /// The authority `raw` after [`check_authority`], without a check if the last one had the same bytes.
+    /// Checks `raw` as [`check_authority`] does, but not if the last authority had the same bytes.
     ///
     /// # Errors
     ///
-    /// Why it is rejected.
+    /// The reason of the rejection.
     pub fn parse_authority(&self, raw: &[u8]) -> Result<Authority, &'static str> {
         let mut last = self.0.borrow_mut();
         if let Some(last) = &*last
@@ -111,7 +110,7 @@ fn is_host_name(host: &str) -> bool {
     name.split('.').all(label) && (!is_last_label_number(name) || name.parse::<Ipv4Addr>().is_ok())
 }
 
-/// Whether the last label is a decimal, octal or hexadecimal number.
+/// Whether the last label of `name` is a decimal, octal or hexadecimal number.
 fn is_last_label_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     match last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")) {
@@ -120,7 +119,7 @@ fn is_last_label_number(name: &str) -> bool {
     }
 }
 
-/// One to five digits, 1 to 65535.
+/// Whether `port` is a number from 1 to 65535 in one to five digits.
 fn is_port(port: &str) -> bool {
     let digits = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
     digits && port.parse::<u16>().is_ok_and(|port| port != 0)

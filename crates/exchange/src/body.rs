@@ -1,4 +1,4 @@
-//! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
+//! A message body: empty, bytes in memory, a stream of frames, or a tunnel.
 
 use super::{byte_counter::ByteCounter, tunnel::Tunnel, whole_body::WholeBody};
 use bytes::Bytes;
@@ -11,13 +11,13 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A request's or response's body. Belongs to one worker, so it is not `Send`.
+/// A request's or response's body. The body belongs to one worker and is not `Send`.
 ///
-/// Its [`SizeHint`] is exact where the length is known before the body (a `Content-Length`, or no body at all).
+/// The [`SizeHint`] is exact where the length is known before the body (a `Content-Length`, or no body at all).
 #[derive(Default)]
 pub struct Body {
     kind: BodyKind,
-    /// Counts its bytes as they are taken.
+    /// Counts the bytes of the body when its consumer takes them.
     counter: Option<ByteCounter>,
 }
 
@@ -28,7 +28,7 @@ enum BodyKind {
     #[default]
     Empty,
     Full(Bytes),
-    /// Has come whole with its header.
+    /// The whole body was received together with the header.
     Whole(WholeBody),
     Stream {
         source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
@@ -37,23 +37,23 @@ enum BodyKind {
     Tunnel(Box<Tunnel>),
 }
 
-/// How many bytes the next piece of a body may have. The consumer of a body sets it, the reader of an origin respects
-/// it: so that no more is in memory than was requested.
+/// Limit of the next piece of a body, in bytes. The consumer of a body sets the limit, and the reader of an origin
+/// obeys it, so that no more is in memory than was requested.
 pub type BodyCapacity = Rc<Cell<usize>>;
 
-/// Why a body is incomplete.
+/// The reason why a body is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The sender has reset the stream, or is gone.
+    /// The sender reset the stream, or its connection is gone.
     #[error("the sender cancelled the body")]
     Cancelled,
     /// The body violates the protocol: longer or shorter than its `Content-Length`, bad chunk, bad frame.
     #[error("the body is malformed")]
     Malformed,
-    /// Longer than the limit allows.
+    /// The body is longer than the limit allows.
     #[error("the body is larger than allowed")]
     TooLarge,
-    /// No byte came in time.
+    /// No byte arrived before the timeout.
     #[error("timed out waiting for the body")]
     TimedOut,
     /// The connection closed before the body's end.
@@ -65,17 +65,17 @@ pub enum BodyError {
 }
 
 impl Body {
-    /// No body.
+    /// Creates a body of no bytes.
     pub const fn empty() -> Self {
         Self::from_kind(BodyKind::Empty)
     }
 
-    /// A body that streams from `source`.
+    /// Creates a body that streams from `source`.
     pub fn from_stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
         Self::from_kind(BodyKind::Stream { source: Box::pin(source), capacity: None })
     }
 
-    /// A body that streams from `source`, whose pieces respect `room`.
+    /// Creates a body that streams from `source`, whose pieces are no longer than `room` allows.
     pub fn from_bounded_stream(
         room: BodyCapacity,
         source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static,
@@ -87,8 +87,8 @@ impl Body {
         Self { kind, counter: None }
     }
 
-    /// Counts the bytes in `counter` as they are taken. A tunnel counts by itself
-    /// ([`Tunnel::counted`]).
+    /// Counts the bytes in `counter` when they are taken. A tunnel has counters of its own
+    /// ([`Tunnel::with_byte_counters`]).
     #[must_use]
     pub fn with_byte_counter(mut self, counter: &ByteCounter) -> Self {
         if !self.is_empty() {
@@ -97,24 +97,24 @@ impl Body {
         self
     }
 
-    /// Limits the next pieces to `bytes`. This applies to what is still to be read from an origin, not to what is in
-    /// memory.
+    /// Limits the next pieces to `bytes`. The limit applies to bytes that are not read from the origin yet, not to
+    /// those in memory.
     pub fn set_piece_limit(&self, bytes: u64) {
         if let BodyKind::Stream { capacity: Some(room), .. } = &self.kind {
             room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
-    /// The body of a 101: no body, but bytes both ways. Read as a body it is empty.
+    /// Creates the body of a 101 response: `tunnel` carries bytes both ways. As an [`HttpBody`] it is empty.
     pub fn from_tunnel(tunnel: Tunnel) -> Self {
         Self::from_kind(BodyKind::Tunnel(Box::new(tunnel)))
     }
 
-    /// The tunnel, or the body.
+    /// Returns the tunnel, if the body is one.
     ///
     /// # Errors
     ///
-    /// It is not a tunnel.
+    /// The body, if it is no tunnel.
     pub fn into_tunnel(self) -> Result<Tunnel, Self> {
         match self.kind {
             BodyKind::Tunnel(tunnel) => Ok(*tunnel),
@@ -122,7 +122,7 @@ impl Body {
         }
     }
 
-    /// All of a body that has come whole with its header, which leaves an empty one.
+    /// Takes a body that was received whole with its header, and leaves an empty one.
     pub fn take_buffered_body(&mut self) -> Option<WholeBody> {
         match mem::take(&mut self.kind) {
             BodyKind::Whole(body) => {
@@ -138,7 +138,7 @@ impl Body {
         }
     }
 
-    /// True for a body that was created empty; a stream never counts as empty, even one that ends at once.
+    /// Whether the body was created empty. A stream is never empty, even if it ends at once.
     pub const fn is_empty(&self) -> bool {
         matches!(self.kind, BodyKind::Empty)
     }

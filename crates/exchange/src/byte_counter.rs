@@ -1,19 +1,19 @@
-//! Counts the bytes of bodies and tunnels as they pass, whichever protocol their client speaks.
+//! Counts the bytes of bodies and tunnels, for clients of all protocols.
 
 use litequic_base::relaxed_cell::RelaxedCell;
 use std::sync::Arc;
 
-/// Bytes that have passed. Clones share one number: one worker adds to it, any thread may read it.
+/// A count of bytes. Clones share one number: one worker adds to it, and any thread may read it.
 #[derive(Debug, Clone, Default)]
 pub struct ByteCounter(Arc<RelaxedCell>);
 
 impl ByteCounter {
-    /// `bytes` more have passed.
+    /// Adds `bytes` to the count.
     pub(super) fn add_bytes(&self, bytes: usize) {
         self.0.add_saturating(bytes as u64);
     }
 
-    /// How many have passed so far.
+    /// Returns the number of bytes counted so far.
     pub fn passed_bytes(&self) -> u64 {
         self.0.get()
     }

@@ -1,12 +1,13 @@
-//! The client of a request, as its front end knows it.
+//! The client of a request, as described by its front end.
 
 use super::{forwarded_values::LastForwarded, tls_identity::TlsIdentity};
 use std::{net::SocketAddr, sync::Arc};
 
-/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
+/// Decides whether a client's connection may carry requests for a host. If not, the response is 421 (RFC 9110
+/// §15.5.20).
 pub type HostCoverage = dyn Fn(&Client, &str) -> bool;
 
-/// The peer of a front end's connection.
+/// The client of a connection: addresses, HTTP version and TLS identity.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// The client's address; an IPv4-mapped IPv6 address as IPv4.
@@ -15,19 +16,19 @@ pub struct Client {
     pub local: SocketAddr,
     /// The HTTP version.
     pub protocol: Protocol,
-    /// The name in the TLS handshake (RFC 6066 §3), lower case.
+    /// Server name (SNI) of the TLS handshake (RFC 6066 §3), in lower case.
     pub server_name: Option<Arc<str>>,
-    /// The identity by its certificate.
+    /// TLS identity: the certificate, if any, and the session's parameters.
     pub identity: TlsIdentity,
-    /// What was told to an origin about it last.
+    /// Cached values of the fields by which an origin learns the client's address.
     pub forwarded: LastForwarded,
-    /// The number of its connection: no other open connection of the worker has it.
+    /// Number of the connection, unique among the worker's open connections.
     pub connection: u64,
 }
 
 const _: () = assert!(size_of::<Client>() <= 352);
 
-/// An IPv4-mapped IPv6 address as IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4; any other address is unchanged.
 pub const fn to_canonical_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -35,23 +36,23 @@ pub const fn to_canonical_address(address: SocketAddr) -> SocketAddr {
 /// The HTTP version of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RFC 9112 over TLS; HTTP/1.0 as well.
+    /// HTTP/1.1 (RFC 9112) or HTTP/1.0, over TLS or in plain text.
     Http1,
-    /// RFC 9113 over TLS.
+    /// HTTP/2 (RFC 9113) over TLS.
     Http2,
-    /// RFC 9114 over QUIC.
+    /// HTTP/3 (RFC 9114) over QUIC.
     Http3,
 }
 
 impl Protocol {
-    /// `https` or `http`: the value of `X-Forwarded-Proto`.
+    /// Returns the URI scheme, which is also the value of `X-Forwarded-Proto`.
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http1 | Self::Http2 | Self::Http3 => "https",
         }
     }
 
-    /// The name in access logs.
+    /// Returns the protocol's name in access logs.
     pub const fn protocol_name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",

@@ -1,4 +1,4 @@
-//! How long to wait for a client: between two bytes, and for all of them by the rate at which they move.
+//! Limits the wait for a slow client: by an idle timeout, and by a minimum rate over all bytes.
 
 use litequic_base::timers;
 use std::{
@@ -8,34 +8,34 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How slow a client may be.
+/// The slowest progress that is accepted of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinimumRate {
-    /// How long nothing may move while litequic waits for the client.
+    /// Longest wait without any progress.
     idle_timeout: Duration,
-    /// Bytes a second on average over the time of waiting; 0 is no minimum.
+    /// Average bytes a second over the time of waiting; 0 for no minimum.
     rate: u64,
-    /// How long to wait beyond that.
+    /// Time granted beyond the minimum rate.
     grace: Duration,
 }
 
 impl MinimumRate {
-    /// At least `rate` bytes a second (0: any) after `grace`, and not `idle` without one.
+    /// Requires at least `rate` bytes a second (0 for none) after `grace`, and progress within each `idle`.
     pub fn new(idle: Duration, rate: u64, grace: Duration) -> Self {
         Self { idle_timeout: idle, rate, grace }
     }
 
-    /// At any rate.
+    /// Requires progress within each `idle`, at any rate.
     pub fn without_rate(idle: Duration) -> Self {
         Self::new(idle, 0, Duration::ZERO)
     }
 
-    /// How long nothing may move.
+    /// Returns the longest wait without progress.
     pub fn idle_timeout(&self) -> Duration {
         self.idle_timeout
     }
 
-    /// How long to wait in all for a client that moves `bytes`.
+    /// Returns the longest total wait for a client that moves `bytes`.
     pub fn allowed_wait(&self, bytes: u64) -> Duration {
         bytes
             .checked_div(self.rate)
@@ -43,36 +43,36 @@ impl MinimumRate {
     }
 }
 
-/// Why the wait for a client ends.
+/// The reason why a client is too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutCause {
-    /// Nothing moved.
+    /// No byte moved within the idle timeout.
     Idle,
-    /// Too little did.
+    /// Fewer bytes moved than the minimum rate requires.
     Slow,
 }
 
-/// What is left of a client's time. Runs only while litequic waits for the client.
+/// Deadline of a client. Time counts only while litequic waits for the client.
 #[derive(Debug)]
 pub struct ClientDeadline {
     minimum_rate: MinimumRate,
-    /// The start of the wait, if there is one.
+    /// Start of the current wait, if there is one.
     waiting_since: Option<Instant>,
-    /// The time of earlier waits.
+    /// Total of earlier waits.
     waited: Duration,
-    /// Bytes that moved.
+    /// Bytes that moved so far.
     bytes: u64,
-    /// Created on the first wait: most bodies never wait.
+    /// `None` until the first wait: most bodies never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientDeadline {
-    /// Without a wait so far.
+    /// Creates a deadline without a wait so far.
     pub fn new(pace: MinimumRate) -> Self {
         Self { minimum_rate: pace, waiting_since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
     }
 
-    /// `bytes` moved, or none were to: the wait is over.
+    /// Ends the wait: `bytes` moved, or none were awaited.
     pub fn on_progress(&mut self, bytes: u64) {
         if let Some(since) = self.waiting_since.take() {
             self.waited = self.waited.saturating_add(timers::elapsed_since_resume(since));
@@ -80,12 +80,12 @@ impl ClientDeadline {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Forgets the wait: it was not the client's fault.
+    /// Forgets all waits: the client was not at fault.
     pub fn reset_wait(&mut self) {
         (self.waiting_since, self.waited) = (None, Duration::ZERO);
     }
 
-    /// Waits for the client; ready once that has lasted too long. Losing a poll loses nothing.
+    /// Waits for the client. Ready with the cause once the wait is too long. Cancel safe.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutCause> {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let left = self.minimum_rate.allowed_wait(self.bytes).saturating_sub(self.waited);
@@ -117,7 +117,7 @@ mod tests {
     const PACE: MinimumRate =
         MinimumRate { idle_timeout: Duration::from_secs(60), rate: 100, grace: Duration::from_secs(20) };
 
-    /// Moves `bytes` each `every` seconds; says after how many seconds of waiting it was too late, and why.
+    /// Moves `bytes` each `every` seconds. Returns the seconds until the client was too slow, and the cause.
     async fn trickle(pace: MinimumRate, bytes: u64, every: u64) -> (u64, Option<TimeoutCause>) {
         let (mut patience, began) = (ClientDeadline::new(pace), Instant::now());
         for _ in 0..100 {

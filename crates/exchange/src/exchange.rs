@@ -1,4 +1,4 @@
-//! One request from a front end to the handler that answers it, and how that can fail.
+//! Passes one request from a front end to its handler, and names how that can fail.
 
 use super::client::Client;
 use super::head::{Request, Response};
@@ -7,32 +7,32 @@ use super::request_record::RequestRecord;
 use http::Method;
 use std::{fmt, future::Future, rc::Rc};
 
-/// Whether a request with `method` has a body so rarely that its end, if still to come, is not waited for.
+/// Whether a request with `method` rarely has a body, so that its end is not waited for.
 pub fn rarely_has_body(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)
 }
 
-/// One request.
+/// One request with its client, its channel of interim responses, and its record.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The request as checked by the front end.
+    /// The request, as checked by the front end.
     pub request: Request,
-    /// The client.
+    /// The client that sent the request.
     pub client: Rc<Client>,
     /// The channel of interim (1xx) responses.
     pub interim: InterimSender,
-    /// The record of its outcome.
+    /// The record of the request's outcome.
     pub record: RequestRecord,
 }
 
 const _: () = assert!(size_of::<Exchange>() <= 256);
 
-/// Serves requests. The proxy is one; tests have others.
+/// Serves requests. The proxy implements it; tests have handlers of their own.
 pub trait Handler: 'static {
     /// Answers one request.
     ///
-    /// The response's body may go on after the future is done, and the request's body may be read until the
-    /// response's body ends.
+    /// The response's body may go on after the future is done, and the request's body may be read until the response's
+    /// body ends.
     ///
     /// # Errors
     ///
@@ -40,23 +40,23 @@ pub trait Handler: 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, or the response's body, cancels the exchange: the client is gone.
+    /// Dropping the future or the response's body cancels the exchange. The front end does so when the client is gone.
     fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>>;
 
-    /// Completes an answer of the front end's own to a request of `client` that it has rejected, and that the handler
-    /// does not see.
+    /// Adds fields to a response with which the front end rejects a request of `client` itself. The handler does not
+    /// see that request.
     fn complete_rejection(&self, client: &Client, response: &mut Response) {
         let _ = (client, response);
     }
 }
 
-/// Why an exchange ends without a response.
+/// The reason why an exchange ends without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {
     /// The request's body failed while it was forwarded: the client reset it, or it violated the protocol. The front
-    /// end has the cause.
+    /// end knows the cause.
     Request,
-    /// litequic is at fault.
+    /// litequic failed, not the client or the origin.
     Internal,
 }
 

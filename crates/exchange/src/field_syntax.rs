@@ -1,27 +1,26 @@
-//! Which names and values fields may have, and which fields may be trailers: one table for HTTP/1.1, HTTP/2 and HTTP/3,
-//! so that what one of them rejects is not accepted by another. Pure.
+//! Checks names and values of fields, and which fields may be trailers. HTTP/1.1, HTTP/2 and HTTP/3 share these rules,
+//! so that none of them accepts a field that another rejects. Pure.
 //!
-//! [`http::HeaderName`] is not such a table: it accepts a quotation mark, which is not in a token.
+//! [`http::HeaderName`] is less strict: it accepts a quotation mark, which no token has.
 
 pub use crate::http1::is_token_byte;
 
-/// Whether `text` is a token.
+/// Whether `text` is a token (RFC 9110 §5.6.2).
 pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().copied().all(is_token_byte)
 }
 
-/// Whether `text` is a field's name as HTTP/2 and HTTP/3 have it: a token without capitals (RFC 9113 §8.2.1, RFC 9114
-/// §4.2).
+/// Whether `text` is a field name of HTTP/2 and HTTP/3: a token without capitals (RFC 9113 §8.2.1, RFC 9114 §4.2).
 pub fn is_lower_case_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
 }
 
-/// Whether a name, which is a token, has letters, digits and `-` alone.
+/// Whether `name`, a token, consists of letters, digits and `-` alone.
 pub fn is_alphanumeric_name(name: &[u8]) -> bool {
     name.iter().all(|byte| IS_PLAIN_BYTE.get(usize::from(*byte)) == Some(&true))
 }
 
-/// Looked up for every byte of every name that is not in the table of names.
+/// Whether a byte is a letter, a digit or `-`. The table serves names without a [`NameId`](crate::NameId).
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const IS_PLAIN_BYTE: [bool; 256] = {
     let mut table = [false; 256];
@@ -33,10 +32,10 @@ const IS_PLAIN_BYTE: [bool; 256] = {
     table
 };
 
-/// Whether `value` has no control character but tabs.
+/// Whether `value` has no control character other than tabs.
 pub fn is_field_value(value: &[u8]) -> bool {
     let Some(last) = value.last_chunk() else { return !value.iter().copied().any(is_control) };
-    // Eight bytes at once; the last eight may have some of those before.
+    // Eight bytes are compared at once. The last eight may overlap those before.
     let (eights, _) = value.as_chunks();
     let may_have_control = eights.iter().fold(may_have_control(*last), |found, eight| found | may_have_control(*eight));
     may_have_control == 0 || !value.iter().copied().any(is_control)
@@ -46,22 +45,22 @@ const fn is_control(byte: u8) -> bool {
     byte < b' ' && byte != b'\t' || byte == 0x7f
 }
 
-/// Not 0 if one of the bytes is a control character or a tab.
+/// Returns 0 if none of the bytes is a control character or a tab.
 const fn may_have_control(bytes: [u8; 8]) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let bytes = u64::from_le_bytes(bytes);
-    // The highest bit of a byte is set if it is less than a blank, or DEL. A subtraction that borrows from the next
-    // byte is one that has found something itself.
+    // The highest bit of a byte is set if the byte is below a blank, or is DEL. A subtraction borrows from the next
+    // byte only if its own byte is such a character.
     let delete = bytes ^ (0x7f * EACH);
     let less = bytes.wrapping_sub(0x20 * EACH) & !bytes | delete.wrapping_sub(EACH) & !delete;
     less & (0x80 * EACH)
 }
 
-/// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC
-/// 9112 §5). `None` if it is accepted.
+/// Returns the fault of a field's value, or `None` if the value is accepted. The parser of HTTP/1.1 has removed the
+/// blanks around the value before (RFC 9112 §5).
 ///
 /// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not
-/// agree on them. Bytes beyond ASCII (obs-text) pass as they are.
+/// agree on them. Bytes beyond ASCII (obs-text) are accepted.
 pub fn find_value_fault(value: &[u8]) -> Option<&'static str> {
     if !is_field_value(value) {
         return Some("field value with a control character");
@@ -76,8 +75,8 @@ pub fn has_blank_edge(value: &[u8]) -> bool {
     blank(value.first()) || blank(value.last())
 }
 
-/// Whether a field of that name, in lower case, may be a trailer. A recipient that merges trailers into the header
-/// could be misled by the others (RFC 9110 §6.5.1).
+/// Whether the field `name`, in lower case, may be a trailer. A recipient that merges trailers into the header could be
+/// misled by any other (RFC 9110 §6.5.1).
 pub fn may_be_trailer(name: &str) -> bool {
     !matches!(
         name,
@@ -93,7 +92,7 @@ pub fn may_be_trailer(name: &str) -> bool {
             | "authentication-info" | "proxy-authentication-info" | "cookie" | "set-cookie"
             // response control
             | "age" | "date" | "expires" | "location" | "retry-after" | "vary" | "warning"
-            // the client's identity, which origins trust, and what a CGI origin takes for its own `http_proxy`
+            // the client's identity, which origins trust, and `proxy`, which a CGI origin reads as `http_proxy`
             | "forwarded" | "via" | "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain" | "early-data"
             | "proxy"
     ) && !name.starts_with("x-forwarded-")
@@ -130,7 +129,7 @@ mod tests {
             assert_eq!(Method::from_bytes(&[byte]).is_ok(), token, "{byte:#x}");
             let lower = token && !byte.is_ascii_uppercase();
             assert_eq!(is_lower_case_token(&[b'x', byte]), lower, "{byte:#x}");
-            // The one byte that a HeaderName allows besides.
+            // A HeaderName allows one more byte.
             let taken = HeaderName::from_lowercase(&[b'x', byte]).is_ok();
             assert_eq!(taken, lower || byte == b'"', "{byte:#x}");
         }

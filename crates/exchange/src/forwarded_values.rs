@@ -1,26 +1,26 @@
-//! What the origin is told about a client, as text that is written once for a connection and an authority rather than
-//! for each request. Pure.
+//! Caches the fields that describe a client to an origin: the text is written once for a connection and an authority,
+//! not for each request. Pure.
 
 use std::{cell::RefCell, net::IpAddr};
 
-/// The values of the fields that tell an origin about a client.
+/// Values of the fields that describe a client to an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardedValues {
     /// The `forwarded-element` (RFC 7239 §4).
     pub element: String,
-    /// The client's address alone: `X-Forwarded-For`.
+    /// Value of `X-Forwarded-For`: the client's address alone.
     pub address: String,
-    /// The authority: `X-Forwarded-Host`.
+    /// Value of `X-Forwarded-Host`: the authority.
     pub host: String,
 }
 
-/// The values that were written last for a client, and for which address and authority.
+/// The last values written for a client, with their address and authority.
 #[derive(Debug, Clone, Default)]
 pub struct LastForwarded(RefCell<Option<(IpAddr, ForwardedValues)>>);
 
 impl LastForwarded {
-    /// Has the values be for `address` and `authority`, in exactly this spelling: those that `write` returns, unless
-    /// the last ones are for these. `Forwarded::host` is the authority.
+    /// Updates the values for `address` and `authority`, in exactly this spelling: calls `write` unless the last values
+    /// have both. `ForwardedValues::host` is the authority.
     pub fn update_values(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> ForwardedValues) {
         let mut last = self.0.borrow_mut();
         if !matches!(&*last, Some((known, values)) if *known == address && values.host == authority) {
@@ -28,7 +28,7 @@ impl LastForwarded {
         }
     }
 
-    /// Calls `read` with the values that were written last, if any were.
+    /// Calls `read` with the last values, if any were written.
     pub fn read_values(&self, read: impl FnOnce(&ForwardedValues)) {
         if let Some((_, values)) = &*self.0.borrow() {
             read(values);

@@ -1,4 +1,4 @@
-//! The head of a request: what a front end has checked, and the proxy edits for the origin. Pure.
+//! The head of a request: checked by the front end, edited by the proxy for the origin. Pure.
 
 use super::authority::Authority;
 use super::body::Body;
@@ -6,17 +6,16 @@ use super::fields::{FieldNameRef, Fields, Span, name};
 use super::tunnel::Upgrade;
 use http::{Method, StatusCode, request};
 
-/// A request's head. The texts are parts of one buffer, that of the fields.
+/// Head of a request. All its texts are parts of one buffer, which the fields own.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// The method.
     pub method: Method,
-    /// The fields. `Host` is among them in the head for an origin alone.
+    /// The fields. Only the head for an origin has `Host` among them.
     pub fields: Fields,
-    /// The requested switch of protocols.
+    /// The protocol switch that the request asks for.
     pub upgrade: Option<Upgrade>,
     authority: Authority,
-    /// The authority within the text.
     authority_span: Span,
     path: Span,
     target: Span,
@@ -25,78 +24,79 @@ pub struct Head {
 const _: () = assert!(size_of::<Head>() <= 144);
 
 impl Head {
-    /// A head with the `authority` and the `path` with its query, both checked.
+    /// Creates a head with `authority` and `path` (with its query), both checked.
     pub fn new(method: Method, authority: Authority, path: &str, mut fields: Fields) -> Self {
         let (authority_span, path) =
             (fields.append_raw_text(authority.as_str().as_bytes()), fields.append_raw_text(path.as_bytes()));
         Self::from_spans(method, authority, authority_span, path, fields)
     }
 
-    /// A head whose path, and whose authority at the place beside it, both checked, are parts of the text of `fields`.
+    /// Creates a head whose `path`, and whose `authority` at `authority_span`, both checked, lie in the text of
+    /// `fields`.
     pub fn from_spans(method: Method, authority: Authority, authority_span: Span, path: Span, fields: Fields) -> Self {
         Self { method, fields, upgrade: None, authority, authority_span, path, target: path }
     }
 
     fn span_str(&self, span: Span) -> &str {
-        // Checked, and so ASCII.
+        // The text was checked, so it is ASCII.
         str::from_utf8(self.fields.span_text(span)).unwrap_or_default()
     }
 
-    /// The authority: host and perhaps a port, as the client sent it.
+    /// Returns the authority as the client sent it: a host and perhaps a port.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// Sets a field to the authority.
+    /// Sets the field `name` to the authority.
     pub fn set_to_authority(&mut self, name: FieldNameRef<'_>) {
         self.fields.set_span(name, self.authority_span);
     }
 
-    /// The authority's host. An IPv6 address keeps its brackets.
+    /// Returns the authority's host. An IPv6 address keeps its brackets.
     pub fn host(&self) -> &str {
         self.authority.host_without_port()
     }
 
-    /// The path with its query, byte for byte as the client sent it; `*` is a path of its own.
+    /// Returns the path with its query, byte for byte as the client sent it. `*` is a path, too.
     pub fn path_and_query(&self) -> &str {
         self.span_str(self.path)
     }
 
-    /// The path without its query.
+    /// Returns the path without its query.
     pub fn path_without_query(&self) -> &str {
         let path = self.path_and_query();
-        // A search for a character costs as much as all else here.
+        // A loop over bytes is faster here than a search for a character.
         path.bytes().position(|byte| byte == b'?').and_then(|query| path.get(..query)).unwrap_or(path)
     }
 
-    /// The query, without its question mark.
+    /// Returns the query without its question mark.
     pub fn query(&self) -> Option<&str> {
         self.path_and_query().split_once('?').map(|(_, query)| query)
     }
 
-    /// The path with its query that the origin gets: the client's, unless a rule has rewritten it.
+    /// Returns the path with its query that the origin gets: the client's, unless a rule has rewritten it.
     pub fn target(&self) -> &str {
         self.span_str(self.target)
     }
 
-    /// The bytes of [`Self::target`].
+    /// Returns the bytes of [`Self::target`].
     pub fn target_bytes(&self) -> &[u8] {
         self.fields.span_text(self.target)
     }
 
-    /// Sends the request for another path with a query than the client's.
+    /// Sets the path with its query that the origin gets.
     pub fn set_target(&mut self, path: &str) {
         self.target = self.fields.append_raw_text(path.as_bytes());
     }
 
-    /// A head for the same authority, with another method and path, and no fields but `fields`.
+    /// Creates a head for the same authority, with another method and path, and with `fields` alone.
     #[must_use]
     pub fn derive_head(&self, method: Method, path: &str, fields: &Fields) -> Self {
         Self::new(method, self.authority.clone(), path, fields.clone())
     }
 }
 
-/// Takes a head of hyper's or h2's. The authority is that of the URI; where it has none, that of `Host`.
+/// Converts the head of a request of hyper or h2. Without an authority in the URI, `Host` is the authority.
 impl From<request::Parts> for Head {
     fn from(parts: request::Parts) -> Self {
         let fields = Fields::from(&parts.headers);
@@ -107,10 +107,10 @@ impl From<request::Parts> for Head {
     }
 }
 
-/// A request whose body streams in.
+/// A request whose body is a stream.
 #[derive(Debug)]
 pub struct Request {
-    /// The head as checked by the front end: connection-specific fields were removed or rejected.
+    /// The head, as checked by the front end: connection-specific fields were removed or rejected.
     pub head: Head,
     /// The body.
     pub body: Body,
@@ -123,7 +123,7 @@ impl From<http::Request<Body>> for Request {
     }
 }
 
-/// A response whose body streams out.
+/// A response whose body is a stream.
 #[derive(Debug)]
 pub struct Response {
     /// The status.
@@ -135,13 +135,13 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response without fields.
+    /// Creates a response without fields.
     pub fn new(status: StatusCode, body: impl Into<Body>) -> Self {
         Self { status, fields: Fields::new(), body: body.into() }
     }
 }
 
-/// Makes a response for hyper or h2.
+/// Converts a response for hyper or h2.
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> Self {
         let mut converted = Self::new(response.body);

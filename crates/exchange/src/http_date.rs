@@ -1,4 +1,4 @@
-//! The time in a response's `Date` (RFC 9110 §5.6.7), formatted once a second and thread.
+//! Formats the current time for `Date` (RFC 9110 §5.6.7), once a second in each thread.
 
 use super::fields::{Fields, name};
 use std::{
@@ -6,24 +6,24 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The last second of the year 9999, beyond which the format has no year.
+/// Last second of the year 9999, in seconds since 1970. The format has no later year.
 const MAX_TIMESTAMP: u64 = 253_402_300_799;
 
 thread_local! {
     static DATE_CACHE: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
 }
 
-/// Sets `Date` of a response that is generated, or forwarded without one, to now.
+/// Sets `Date` to now, in a response that litequic generates or that came without the field.
 pub fn set_date(fields: &mut Fields) {
     with_date(|date| fields.set_field(name::DATE, date.as_bytes()));
 }
 
-/// Calls `read` with the time.
+/// Calls `read` with the current time in the format of `Date`.
 pub fn with_date<T>(read: impl FnOnce(&str) -> T) -> T {
     DATE_CACHE.with_borrow_mut(|written| read(cached_date(SystemTime::now(), written)))
 }
 
-/// The value for `now`; the one `written` is reused within its second.
+/// Returns `now` in the format of `Date`. The text in `written` is reused within its second.
 fn cached_date(now: SystemTime, written: &mut Option<(u64, String)>) -> &str {
     let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(MAX_TIMESTAMP);
     if written.as_ref().is_none_or(|(of, _)| *of != second) {

@@ -1,4 +1,4 @@
-//! An idle timeout: one timer a body, moved on lazily, so that a chunk costs a clock reading and not a timer.
+//! An idle timeout: one timer for a body, moved on only when it fires, so that each chunk costs one clock reading.
 
 use litequic_base::timers;
 use std::{
@@ -8,27 +8,27 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Fires when nothing has happened for a while.
+/// A timer that expires after a period without activity.
 #[derive(Debug)]
 pub struct IdleTimer {
     timeout: Duration,
     last_activity: Instant,
-    /// Made on the first wait: most bodies never wait.
+    /// `None` until the first wait: most bodies never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl IdleTimer {
-    /// Starts now.
+    /// Starts a timer that expires after `patience` without activity.
     pub fn new(patience: Duration) -> Self {
         Self { timeout: patience, last_activity: Instant::now(), sleep: None }
     }
 
-    /// There was activity: the timeout starts anew.
+    /// Restarts the timeout.
     pub fn on_activity(&mut self) {
         self.last_activity = Instant::now();
     }
 
-    /// Ready once nothing has happened for that long. Losing a poll loses nothing.
+    /// Ready once the timeout has passed without activity. Cancel safe.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let deadline = self.last_activity + self.timeout;

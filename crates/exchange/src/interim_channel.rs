@@ -9,42 +9,42 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Interim responses in the channel. Further ones before the final response are dropped: they are advisory (RFC 9110
-/// §15.2).
+/// Interim responses that the channel holds at most. More before the final response are dropped: they are advisory (RFC
+/// 9110 §15.2).
 const MAX_QUEUED_INTERIM: usize = 8;
 
-/// The handler's end: sends interim responses. By default it drops them.
+/// The handler's end of the channel: sends interim responses. The default drops all.
 #[derive(Debug, Clone, Default)]
 pub struct InterimSender(Option<Rc<RefCell<InterimChannel>>>);
 
-/// The front end's end: receives them.
+/// The front end's end of the channel: receives interim responses.
 #[derive(Debug)]
 pub struct InterimReceiver(Rc<RefCell<InterimChannel>>);
 
 #[derive(Debug, Default)]
 struct InterimChannel {
     waiting: VecDeque<(StatusCode, Fields)>,
-    /// The client gets 100 (Continue) alone, and once.
+    /// The client gets 100 (Continue) once, and no other interim response.
     only_continue: bool,
     waker: Option<Waker>,
 }
 
 thread_local! {
-    /// Channels of earlier requests, whose ends were dropped.
+    /// Channels of earlier requests, for reuse.
     static FREE_CHANNELS: RefCell<Vec<Rc<RefCell<InterimChannel>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Channels that are kept at most.
+/// Number of channels kept for reuse at most.
 const MAX_FREE_CHANNELS: usize = 128;
 
-/// Keeps the channel for another request, unless the handler has its end yet.
+/// Keeps the channel for another request, unless the handler still has its end.
 impl Drop for InterimReceiver {
     fn drop(&mut self) {
         let Some(state) = Rc::get_mut(&mut self.0) else { return };
         let state = state.get_mut();
         state.waiting.clear();
         (state.only_continue, state.waker) = (false, None);
-        // A thread that ends keeps nothing.
+        // A thread that ends keeps nothing for reuse.
         let _ = FREE_CHANNELS.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() < MAX_FREE_CHANNELS {
@@ -62,15 +62,15 @@ impl InterimSender {
         (Self(Some(Rc::clone(&state))), InterimReceiver(state))
     }
 
-    /// Creates both ends of a channel for a client that gets 100 (Continue) alone: others are dropped.
+    /// Creates both ends of a channel for a client that gets 100 (Continue) alone. All others are dropped.
     pub fn open_continue_channel() -> (Self, InterimReceiver) {
         let (interim, queue) = Self::open_channel();
         queue.0.borrow_mut().only_continue = true;
         (interim, queue)
     }
 
-    /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
-    /// it is dropped here.
+    /// Sends an interim response. Returns false if the channel is full. 101, which HTTP/3 does not have (RFC 9114
+    /// §4.5), is dropped.
     pub fn send_interim(&self, status: StatusCode, fields: Fields) -> bool {
         let Some(state) = &self.0 else { return true };
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
@@ -94,12 +94,12 @@ impl InterimSender {
 }
 
 impl InterimReceiver {
-    /// The next interim response, if there is one: for who polls the handler, and looks here behind each poll.
+    /// Takes the next interim response, if there is one. For a caller that polls the handler first.
     pub fn take_interim(&self) -> Option<(StatusCode, Fields)> {
         self.0.borrow_mut().waiting.pop_front()
     }
 
-    /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
+    /// Polls for the next interim response. Cancel safe.
     pub fn poll_interim(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, Fields)> {
         let mut state = self.0.borrow_mut();
         match state.waiting.pop_front() {

@@ -1,9 +1,9 @@
 //! The interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
 //! authorities, paths and fields are accepted; HTTP/1.1 as bytes, and priorities.
 //!
-//! It uses `litequic-base` and `litequic-config`, and depends on neither side. Front ends and proxy use it, and what
-//! reports requests (`litequic-telemetry`).
-// It panics within a character.
+//! The crate uses `litequic-base` and `litequic-config`. Front ends, the proxy and `litequic-telemetry` use it; it
+//! depends on none of them.
+// Slicing a string within a character panics.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

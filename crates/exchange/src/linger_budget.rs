@@ -1,4 +1,4 @@
-//! How much of a request is discarded once it was answered, and for how long. Pure but for its timer.
+//! Bounds the bytes and the time for which the rest of an answered request is discarded. Pure but for its timer.
 
 use super::idle_timer::IdleTimer;
 use litequic_base::timers;
@@ -8,10 +8,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long a client may send nothing meanwhile: nginx' lingering_timeout.
+/// Idle timeout of a client whose request is being discarded: nginx's default of lingering_timeout.
 const LINGER_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of one request may still be discarded.
+/// Remaining bytes and time for discarding one request.
 #[derive(Debug)]
 pub struct LingerBudget {
     remaining_bytes: u64,
@@ -19,7 +19,7 @@ pub struct LingerBudget {
     idle: IdleTimer,
 }
 
-/// Why no more is discarded.
+/// The limit that ended discarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LingerLimit {
     /// The byte limit was reached.
@@ -29,7 +29,7 @@ pub enum LingerLimit {
 }
 
 impl LingerBudget {
-    /// At most `bytes`, within `patience`.
+    /// Creates a budget of `bytes` within `patience`.
     pub fn new(bytes: u64, patience: Duration) -> Self {
         Self {
             remaining_bytes: bytes,
@@ -38,11 +38,11 @@ impl LingerBudget {
         }
     }
 
-    /// Counts `bytes` more that were discarded.
+    /// Counts `bytes` more as discarded.
     ///
     /// # Errors
     ///
-    /// [`Lingered`]: they were the last.
+    /// The [`LingerLimit`] that is now reached.
     pub fn spend_bytes(&mut self, bytes: u64) -> Result<(), LingerLimit> {
         self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
         if self.remaining_bytes == 0 {
@@ -56,7 +56,7 @@ impl LingerBudget {
         if timers::grace_deadline().is_none() { Err(LingerLimit::Time) } else { Ok(()) }
     }
 
-    /// Ready once nothing came for too long.
+    /// Ready once the client has sent nothing for too long.
     pub fn poll_linger_timeout(&mut self, cx: &mut Context<'_>) -> Poll<LingerLimit> {
         self.idle.poll_expired(cx).map(|()| LingerLimit::Time)
     }

@@ -1,5 +1,5 @@
-//! Which path, `:path` in HTTP/3, is forwarded to an origin. It is forwarded byte for byte, so that route, log and
-//! origin see one path. Pure.
+//! Checks a request's path, `:path` in HTTP/3. It is forwarded byte for byte, so that route, log and origin see one
+//! path. Pure.
 
 use super::path_readings::{is_path_end, next_decoded_twice};
 use http::{Method, StatusCode};
@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 ///
 /// # Errors
 ///
-/// The status to answer with, and why.
+/// The response's status, and the reason.
 pub fn check_path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str)> {
     if is_plain_path(raw) {
         return Ok(());
@@ -25,11 +25,11 @@ pub fn check_path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'stat
     Ok(())
 }
 
-/// Bytes of a path with its query at most.
+/// Longest path with its query, in bytes.
 const MAX_PATH_LEN: usize = u16::MAX as usize - 1;
 
-/// Whether there is nothing in a path that any rule is about, as in most: it begins with a slash, and no character is
-/// suspicious, nor does a segment begin with a dot.
+/// Whether no rule can reject a path, as for most: it begins with a slash, has no suspicious character, and no segment
+/// that begins with a dot.
 fn is_plain_path(raw: &[u8]) -> bool {
     let suspicious = |(before, found): (u8, bool), byte: &u8| {
         let is_suspicious = IS_SUSPICIOUS_BYTE.get(usize::from(*byte)) == Some(&true);
@@ -38,7 +38,7 @@ fn is_plain_path(raw: &[u8]) -> bool {
     raw.first() == Some(&b'/') && raw.len() <= MAX_PATH_LEN && !raw.iter().fold((0, false), suspicious).1
 }
 
-/// Characters that a path or a query must not have, or that an origin may decode.
+/// Whether a byte is forbidden in a path or a query, or is one that an origin may decode.
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const IS_SUSPICIOUS_BYTE: [bool; 256] = {
     let (mut table, mut byte) = ([true; 256], 0_u8);
@@ -50,8 +50,8 @@ const IS_SUSPICIOUS_BYTE: [bool; 256] = {
     table
 };
 
-/// Whether a visible ASCII character stands where RFC 3986 §3.3 has none and clients send none: `<`, `>`, in the path a
-/// grave accent, in the query a quotation mark.
+/// Whether a visible ASCII character stands where RFC 3986 §3.3 forbids it and clients do not send it: `<` or `>`, a
+/// grave accent in the path, a quotation mark in the query.
 fn has_forbidden_character(raw: &[u8]) -> bool {
     let query = raw.iter().position(|byte| *byte == b'?').unwrap_or(raw.len());
     let (path, query) = raw.split_at_checked(query).unwrap_or((raw, b""));
@@ -76,14 +76,14 @@ fn find_path_fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
     has_dot_segment(path).then_some("path with a dot segment")
 }
 
-/// True if a segment of `path` is `.` or `..`: plain, or percent-encoded once or twice.
+/// Whether a segment of `path` is `.` or `..`: as it stands, or percent-encoded once or twice.
 ///
 /// Origins differ in what they decode before they resolve dots: an encoded slash or backslash passes, yet counts as a
-/// separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does
-/// what an origin may take for the end of the path (`/..%00`).
+/// separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does an
+/// encoded character that ends the path for some origins (`/..%00`).
 fn has_dot_segment(path: &[u8]) -> bool {
-    // Most paths have neither an escape nor a segment that begins with a dot: found without a branch, they are not
-    // decoded.
+    // Most paths have neither an escape nor a segment that begins with a dot. This scan without a branch spares the
+    // decoding.
     let pairs = path.iter().zip(path.iter().skip(1));
     let dots_or_escapes =
         |found, (first, second): (&u8, &u8)| found | (*first == b'%') | ((*first == b'/') & (*second == b'.'));
@@ -91,7 +91,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
         return false;
     }
     let mut rest = path;
-    // Dots of the segment so far; `None` once it holds anything else, and before the first slash.
+    // Number of dots in the segment so far; `None` after any other character, and before the first slash.
     let mut dots = None;
     while let Some((byte, tail)) = next_decoded_twice(rest) {
         rest = tail;
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// [`http::uri::PathAndQuery`] is the oracle of what is forbidden besides.
+    /// [`http::uri::PathAndQuery`] is the oracle of all other forbidden characters.
     #[test]
     fn a_character_passes_as_an_uri_has_it() {
         for byte in 0..=u8::MAX {

@@ -1,12 +1,12 @@
-//! The ways in which an origin may decode a path before it decides what the path names. Pure.
+//! Computes the ways in which an origin may decode a path. Pure.
 //!
 //! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes,
 //! remove parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments
-//! a prefix. So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below
-//! that prefix after all of them too: [`readings`] does them all. Only where a parameter ends depends on their order.
+//! a prefix. So a path that an origin reads as below a prefix, after any of these steps in any order, is below that
+//! prefix after all of them: [`path_readings`] takes all. Only the end of a parameter depends on their order.
 
-/// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. This runs
-/// for each request whose route is not the first: a scan without a branch.
+/// Whether [`path_readings`] of `path` may differ from `path` (with `ignore_case`, also in case alone). This scan runs
+/// for each request whose route is not the first, so it has no branch.
 pub fn may_have_readings(path: &str, ignore_case: bool) -> bool {
     let path = path.as_bytes();
     let special = |byte: &u8| matches!(byte, b'%' | b';' | b'\\') | (ignore_case & byte.is_ascii_uppercase());
@@ -16,13 +16,13 @@ pub fn may_have_readings(path: &str, ignore_case: bool) -> bool {
     found || path.last().is_some_and(special)
 }
 
-/// The readings of `path`, which [`path`](super::path()) accepts, and which has no query, by an origin that decodes the
-/// most: percent-decoded twice, without parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash
-/// for any number of slashes and backslashes, up to a decoded NUL, `?` or `#`, where a string of C or a second parser
-/// of the URL ends.
+/// Returns the readings of `path`, which has no query and which [`check_path`](super::check_path) accepts, by the
+/// origin that decodes the most: percent-decoded twice, without parameters (from `;` to the segment's end, RFC 3986
+/// §3.3), with one slash for any number of slashes and backslashes, up to a decoded NUL, `?` or `#`, which end the path
+/// in C or for a second URL parser.
 ///
-/// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to
-/// [`MAX_READINGS`]: that depends on what is done before what. None is longer than `path`. Case is as it came.
+/// A path without `;` has one reading. Any other has one for each place at which its parameters may end, which depends
+/// on the order of the steps, up to [`MAX_READINGS`]. No reading is longer than `path`, and case is unchanged.
 pub fn path_readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
     let whole = percent_decode(&percent_decode(path));
@@ -34,11 +34,11 @@ pub fn path_readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     (!whole.contains(&b';')).then(|| merge_slashes(replace_backslashes(whole))).into_iter().chain(without_parameters)
 }
 
-/// Parameters may be removed before decoding or not; each of two decodings may know `%uXXXX` or not; between them the
-/// five of `any_order`, where there is a choice; and parameters that are left end at a backslash or not.
+/// Largest number of readings: parameters removed before decoding or not; `%uXXXX` decoded or not, in each of two
+/// decodings; between these the five results of `step_orders`; remaining parameters ended by a backslash or not.
 pub const MAX_READINGS: u8 = 2 * 2 * 5 * 2 * 2;
 
-/// `path`, decoded once, after any of two steps before it is decoded again, in either order.
+/// Returns `path`, decoded once, after all orders of the two steps that may come before the second decoding.
 fn step_orders(path: Vec<u8>) -> Vec<Vec<u8>> {
     let mut all = vec![path];
     for step in [replace_backslashes, without_parameters, replace_backslashes] {
@@ -52,8 +52,8 @@ fn step_orders(path: Vec<u8>) -> Vec<Vec<u8>> {
     all
 }
 
-/// `text`, percent-decoded once: with `%uXXXX`, and where it matters also without, where a slash that is written so
-/// ends no parameter.
+/// Returns `text`, percent-decoded once: with `%uXXXX`, and where it matters also without, as a slash in that form ends
+/// no parameter.
 fn possible_decodings(text: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![percent_decode(text)];
     if text.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u")) {
@@ -62,7 +62,7 @@ fn possible_decodings(text: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// `text`, percent-decoded once.
+/// Returns `text`, percent-decoded once.
 fn percent_decode(text: &[u8]) -> Vec<u8> {
     percent_decode_by(text, next_decoded)
 }
@@ -79,7 +79,7 @@ fn percent_decode_by(text: &[u8], next: impl Fn(&[u8]) -> Option<(u8, &[u8])>) -
     out
 }
 
-/// `path` without `;` and what follows, up to the next slash.
+/// Returns `path` without parameters: from each `;` to the next slash.
 fn without_parameters(mut path: Vec<u8>) -> Vec<u8> {
     let mut within = false;
     path.retain(|byte| {
@@ -89,13 +89,13 @@ fn without_parameters(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// `path` with slashes for backslashes.
+/// Returns `path` with slashes in place of backslashes.
 fn replace_backslashes(mut path: Vec<u8>) -> Vec<u8> {
     path.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     path
 }
 
-/// `path` up to its end in C, with single slashes.
+/// Returns `path` up to [its end](is_path_end), with single slashes.
 fn merge_slashes(mut path: Vec<u8>) -> Vec<u8> {
     if let Some(end) = path.iter().position(|byte| is_path_end(*byte)) {
         path.truncate(end);
@@ -104,17 +104,17 @@ fn merge_slashes(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// NUL ends a string of C; `?` and `#` the path of a URL that is parsed after it was decoded.
+/// Whether a decoded byte ends the path for some origins: NUL for a string of C, `?` and `#` for a second URL parser.
 pub(super) const fn is_path_end(byte: u8) -> bool {
     matches!(byte, 0 | b'?' | b'#')
 }
 
-/// The first byte of `text`, percent-decoded once, and what follows it.
+/// Returns the first byte of `text`, percent-decoded once, and the rest.
 pub(super) fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
     decode_first(text, split_first_byte, true)
 }
 
-/// The first byte of `text`, percent-decoded twice, and what follows it.
+/// Returns the first byte of `text`, percent-decoded twice, and the rest.
 pub(super) fn next_decoded_twice(text: &[u8]) -> Option<(u8, &[u8])> {
     decode_first(text, next_decoded, true)
 }
@@ -123,9 +123,9 @@ fn split_first_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     text.split_first().map(|(byte, tail)| (*byte, tail))
 }
 
-/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `unicode`
-/// with `u` and four, as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are
-/// 0xff, which no prefix has. What is no escape stands for itself.
+/// Decodes the first byte of a text whose bytes `next` reads: `%` with two hexadecimal digits or, with `unicode`, `%u`
+/// with four, as http.sys of Windows does. A character beyond ASCII becomes 0xff, which no prefix has. Anything else
+/// stands for itself.
 fn decode_first<'t>(
     text: &'t [u8],
     next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>,
@@ -201,9 +201,9 @@ mod tests {
             // An origin may know %u escapes, or not.
             ("/a;b%u002fc/d", &["/a/d", "/a/c/d"]),
             ("/%3b%u002fc/d", &["/d", "/c/d"]),
-            // Before decoding, and again after decoding twice, but not in between.
+            // Parameters are removed before decoding, and again after decoding twice, but not in between.
             ("/a;y%2fz/b%3bx%252fc", &["/a/b", "/a/b/c", "/a/z/b", "/a/z/b/c"]),
-            // At a backslash that was decoded once, and not at one that was decoded twice.
+            // A parameter ends at a backslash that was decoded once, and not at one that was decoded twice.
             ("/a%253bb%255cc%5cd", &["/a", "/a/d", "/a/c/d"]),
         ] {
             assert_eq!(read(path), expected.iter().map(ToString::to_string).collect(), "{path}");
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// One step of an origin's.
+    /// One decoding step of an origin.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Decode,
@@ -256,8 +256,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Whatever an origin does, in any order and as often as it likes but for decoding: what it reads as below a
-        /// prefix is below it in one of the readings.
+        /// A path that an origin reads as below a prefix, after any steps in any order with at most two decodings, is
+        /// below the prefix in one of the readings.
         #[test]
         fn no_origin_reads_a_prefix_that_no_reading_has(
             pieces in prop::collection::vec(

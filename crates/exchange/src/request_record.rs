@@ -1,5 +1,5 @@
-//! The record of one request: filled in by the front end that accepted it and by the proxy, reported once when the
-//! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
+//! The record of one request: front end and proxy fill it in, and it is reported once when the front end drops it, at
+//! whatever end. A record that is off costs a comparison, and holds nothing.
 
 use super::body::BodyError;
 use super::client::Client;
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// One worker's: decides which requests are recorded, and receives their records.
+/// One worker's recorder: decides which requests are recorded, and passes their records to the receivers.
 #[derive(Clone, Default)]
 pub struct RequestRecorder {
     listener: Option<Rc<dyn RecordListener>>,
@@ -25,35 +25,36 @@ pub struct RequestRecorder {
 
 /// A receiver of records.
 pub trait RecordListener {
-    /// Whether the request that begins now is recorded.
+    /// Whether the request that begins now is to be recorded.
     fn wants_record(&self) -> bool;
-    /// The record of one that was. Called when the request ends, and so must not block.
+    /// Receives the record of a request that has ended. Called on the worker's thread, so it must not block.
     fn on_request_ended(&self, facts: &RecordedFacts);
 }
 
 /// A receiver of requests' traces.
 pub trait Tracer {
-    /// What is decided about the trace of a request of `peer` before its header is known.
+    /// Decides about the trace of a request of `peer` before its header is known.
     fn start_trace(&self, peer: IpAddr) -> TraceStart;
-    /// Decides about the trace of a request whose header is known, which has the ID `own` if it begins here; `None` if
-    /// requests are no longer traced.
+    /// Decides about the trace of a request whose header is known; a trace that begins with it has the ID `own`. `None`
+    /// if requests are no longer traced.
     fn sample_trace(&self, facts: &RecordedFacts, own: TraceId) -> Option<RequestTrace>;
-    /// The record and the trace of one that was. Called when the request ends, and so must not block.
+    /// Receives the record and the trace of a request that has ended. Called on the worker's thread, so it must not
+    /// block.
     fn on_trace_ended(&self, facts: &RecordedFacts, trace: &RequestTrace);
 }
 
-/// A request's trace before its header is known.
+/// State of a request's trace before the header is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceStart {
     /// Requests are not traced.
     Off,
-    /// The trace begins here with this ID and is not sampled, whatever is in the header.
+    /// The trace begins here with this ID, and is not sampled, whatever the header says.
     Unsampled(TraceId),
-    /// The header decides. A trace that begins here has this ID, unless a trusted peer has given the request another.
+    /// The header decides. A trace that begins here has this ID, unless a trusted peer has set another request ID.
     Undecided(TraceId),
 }
 
-/// One request's record, shared by all modules that serve it. Off by default.
+/// A handle of one request's record, shared by all modules that serve the request. Off by default.
 #[derive(Debug, Clone, Default)]
 pub struct RequestRecord(RecordState);
 
@@ -62,37 +63,37 @@ enum RecordState {
     /// Nothing is recorded.
     #[default]
     Off,
-    /// Nothing is recorded; the origin gets the trace with this ID, which is not sampled.
+    /// Nothing is recorded. The origin gets the trace with this ID, which is not sampled.
     Unsampled(TraceId),
     On(Rc<ActiveRecord>),
 }
 
-/// A record that is on, and the receivers of it.
+/// A record that is on, and its receivers.
 struct ActiveRecord {
     facts: RefCell<RecordedFacts>,
     listener: Option<Rc<dyn RecordListener>>,
-    /// With the ID of a trace that begins with this request.
+    /// The tracer, and the ID of a trace that begins with this request.
     tracer: Option<(Rc<dyn Tracer>, TraceId)>,
 }
 
-/// The front end's handle of a record: when it is dropped, the listeners get the record.
+/// The front end's handle of a record. When it is dropped, the receivers get the record.
 pub struct RecordGuard(RequestRecord);
 
-/// How a request's trace context goes on to its origin.
+/// Propagation of a request's trace context to its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// Unchanged: litequic does not take part.
+    /// The fields are unchanged: litequic does not take part in tracing.
     Unchanged,
     /// A `traceparent` for each attempt, and `tracestate` unchanged.
     Continued,
-    /// A `traceparent` for each attempt, and no `tracestate`: that is another trace's.
+    /// A `traceparent` for each attempt, and no `tracestate`, which belongs to another trace.
     Begun,
 }
 
-/// A text of a request that is recorded.
+/// A text of a request that the record holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestText {
-    /// The ID that the origin and an answer in its place carry.
+    /// The ID in the request to the origin, and in litequic's own response.
     RequestId,
     /// `:method`
     Method,
@@ -104,83 +105,80 @@ pub enum RequestText {
     UserAgent,
     /// `Referer`
     Referer,
-    /// `traceparent`, as far as it was the only one.
+    /// `traceparent`, if there is exactly one.
     Traceparent,
 }
 
 impl RequestText {
-    /// How many there are.
+    /// Number of recorded texts.
     const COUNT: usize = 7;
 }
 
-/// Bytes of a request's texts, rarely more.
+/// Memory reserved for the texts, in bytes. Few requests need more.
 const TEXT_CAPACITY: usize = 256;
 
-/// The outcome of a request. Empty fields were never known. Values from a client are as the client sent them.
+/// The recorded facts of a request. Unknown values are empty. Values from a client are as the client sent them.
 #[derive(Debug, Clone)]
 pub struct RecordedFacts {
-    /// When its stream was accepted.
+    /// Time at which the request's stream was accepted.
     pub began: SystemTime,
-    /// When its stream was accepted, for durations.
+    /// Time at which the request's stream was accepted, for durations.
     pub started: Instant,
-    /// The connection's peer: the client, or a proxy.
+    /// The peer of the connection: the client, or a trusted proxy.
     pub client: Rc<Client>,
-    /// The client that a trusted proxy named, behind its address.
+    /// The client's address, if a trusted proxy has named it.
     pub proxied_client: Option<IpAddr>,
-    /// All texts, one after the other.
     texts: Vec<u8>,
-    /// Where each [`RequestText`] is among them: its beginning, and its end.
+    /// Range of each [`RequestText`] in the texts.
     text_ranges: [(u32, u32); RequestText::COUNT],
-    /// Whether there was a `traceparent`.
     has_traceparent: bool,
-    /// The name of the route that it matched.
+    /// Name of the route.
     pub route: Option<Arc<str>>,
-    /// The path of that route: `/exact`, or `/prefix/*`.
+    /// Path of the route: `/exact`, or `/prefix/*`.
     pub http_route: Option<Arc<str>>,
     /// Whether the request's version is HTTP/1.0.
     pub is_http_10: bool,
-    /// The request's place in its trace, if requests are traced.
+    /// Trace of the request, if requests are traced.
     pub trace: Option<RequestTrace>,
-    /// The name of its origin.
+    /// Name of the origin.
     pub origin: Option<Arc<str>>,
-    /// The server of it that was tried last.
+    /// Server of the origin that was tried last.
     pub server: Option<Arc<str>>,
-    /// The status of the final response, if the client got any of it.
+    /// Status of the final response, if the client got any of it.
     pub status: Option<StatusCode>,
     /// Body bytes that were received from the client.
     pub received: u64,
     /// Body bytes that were sent to the client.
     pub sent: u64,
-    /// From the beginning until the final response's header was sent.
+    /// Time from the beginning until the final response's header was sent.
     pub first_byte: Option<Duration>,
-    /// From the moment at which a connection to the origin was requested until its response's header came, or the
-    /// failure.
+    /// Time from the request of a connection to the origin until the response's header arrived, or the attempt failed.
     pub origin_time: Option<Duration>,
-    /// From the moment at which a connection to the server of `auth` was requested until its answer was complete, or
-    /// the failure.
+    /// Time from the request of a connection to the server of `auth` until its response was complete, or the attempt
+    /// failed.
     pub auth_time: Option<Duration>,
-    /// The priority with which the response was sent, if responses are sent by their priorities.
+    /// Priority of the response, if responses are sent by their priorities.
     pub priority: Option<Priority>,
-    /// Why litequic answered in the origin's place, or reset the response: an error type of RFC 9209 §2.3.
+    /// Error type of RFC 9209 §2.3, if litequic answered in the origin's place or reset the response.
     pub error: Option<&'static str>,
-    /// How it ended.
+    /// End of the request.
     pub end: RequestEnd,
 }
 
 const _: () = assert!(size_of::<RecordedFacts>() <= 544);
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEnd {
     /// The client has the whole response.
     Complete,
-    /// The client went away, or cancelled it.
+    /// The client went away, or cancelled the request.
     Cancelled,
     /// The client read no bytes in time.
     Stalled,
-    /// Another client got its place, or its connection's.
+    /// The request, or its connection, was ended for another client.
     Evicted,
-    /// The operator closed its connection.
+    /// The operator closed the connection.
     Closed,
     /// The request violated the protocol.
     Malformed,
@@ -189,7 +187,7 @@ pub enum RequestEnd {
 }
 
 impl RequestEnd {
-    /// In a word.
+    /// Returns the end as one word, for logs.
     pub const fn as_word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -204,18 +202,18 @@ impl RequestEnd {
 }
 
 impl RequestRecorder {
-    /// Sends `listener` every record that it requests.
+    /// Creates a recorder that passes requested records to `listener`.
     pub fn with_listener(listener: impl RecordListener + 'static) -> Self {
         Self { listener: Some(Rc::new(listener)), tracer: None }
     }
 
-    /// Has `tracer` decide about each request's trace, and sends it every record of one.
+    /// Has `tracer` decide about each request's trace, and passes the records of traced requests to it.
     #[must_use]
     pub fn with_tracer(self, tracer: impl Tracer + 'static) -> Self {
         Self { tracer: Some(Rc::new(tracer)), ..self }
     }
 
-    /// A request of `client` begins.
+    /// Begins the record of a request of `client`.
     pub fn begin_record(&self, client: impl FnOnce() -> Rc<Client>) -> RecordGuard {
         let listener = self.listener.as_ref().filter(|listener| listener.wants_record());
         if listener.is_none() && self.tracer.is_none() {
@@ -243,7 +241,7 @@ impl RequestRecorder {
 }
 
 impl RequestRecord {
-    /// Whether there is a listener that wants this record, or a trace that may be sampled.
+    /// Whether the record is on: a receiver wants it, or its trace may be sampled.
     pub const fn is_recorded(&self) -> bool {
         self.active_record().is_some()
     }
@@ -255,7 +253,7 @@ impl RequestRecord {
         }
     }
 
-    /// The ID of a trace that begins with this request, if requests are traced: the request has the same.
+    /// Returns the ID of a trace that begins with this request, if requests are traced. It is also the request's ID.
     pub fn own_trace_id(&self) -> Option<TraceId> {
         match &self.0 {
             RecordState::Off => None,
@@ -264,15 +262,15 @@ impl RequestRecord {
         }
     }
 
-    /// Sets values, if the record is on. `note` must not call this function.
+    /// Calls `note` with the facts if the record is on. `note` must not call this function.
     pub fn update_facts(&self, note: impl FnOnce(&mut RecordedFacts)) {
         if let Some(recorded) = self.active_record() {
             note(&mut recorded.facts.borrow_mut());
         }
     }
 
-    /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
-    /// trace context goes on.
+    /// Decides about the request's trace, if requests are traced. Called once the header and the request's ID are
+    /// known. Returns the propagation of the trace context.
     pub fn decide_propagation(&self) -> Propagation {
         let (facts, (tracer, own)) = match &self.0 {
             RecordState::Off => return Propagation::Unchanged,
@@ -293,8 +291,8 @@ impl RequestRecord {
         }
     }
 
-    /// An attempt at `server` of `origin` begins, behind `earlier` ones with the same message. Returns the
-    /// `traceparent` that the server gets, if the request has a trace.
+    /// Begins an attempt at `server` of `origin`, after `earlier` attempts with the same message. Returns the
+    /// `traceparent` for the server, if the request has a trace.
     pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>, earlier: u32) -> Option<Traceparent> {
         let recorded = match &self.0 {
             RecordState::Off => return None,
@@ -322,7 +320,7 @@ impl RequestRecord {
         Some(trace.attempt_traceparent(span_id))
     }
 
-    /// The attempt that began last sends the request for `target`.
+    /// Records that the last attempt sends the request for `target`.
     pub fn begin_sending<'a>(&self, target: impl FnOnce() -> &'a str, is_reused: bool) {
         self.update_attempt(|attempt, _| {
             attempt.target = target().into();
@@ -330,7 +328,7 @@ impl RequestRecord {
         });
     }
 
-    /// The attempt that began last has its response's status, or has failed by an error type of RFC 9209 §2.3.
+    /// Records the outcome of the last attempt: the response's status, or an error type of RFC 9209 §2.3.
     pub fn end_attempt(&self, outcome: Result<StatusCode, &'static str>) {
         self.update_attempt(|attempt, now| {
             attempt.ended = attempt.ended.or(Some(now));
@@ -341,7 +339,7 @@ impl RequestRecord {
         });
     }
 
-    /// Notes something of the attempt that began last, of a request that is sampled.
+    /// Calls `note` with the last attempt of a sampled request, and with the time since the request's beginning.
     fn update_attempt(&self, note: impl FnOnce(&mut AttemptSpan, Duration)) {
         self.update_facts(|facts| {
             let started = facts.started;
@@ -351,12 +349,12 @@ impl RequestRecord {
         });
     }
 
-    /// Records the first reason of a failure.
+    /// Records the error type of the first failure.
     pub fn record_error(&self, word: &'static str) {
         self.update_facts(|facts| facts.error = facts.error.or(Some(word)));
     }
 
-    /// A response's body was cut off.
+    /// Records that a response's body was cut off by `error`.
     pub fn record_broken_body(&self, error: BodyError) {
         self.record_error(match error {
             BodyError::Evicted => return self.record_eviction(),
@@ -366,13 +364,13 @@ impl RequestRecord {
         });
     }
 
-    /// litequic ended the request because another client's waited: from now on this is how it ended.
+    /// Records that litequic ended the request for another client's. No later end replaces this one.
     pub fn record_eviction(&self) {
         self.update_facts(|facts| facts.end = RequestEnd::Evicted);
         self.record_error("connection_limit_reached");
     }
 
-    /// The final response's header was sent to the client.
+    /// Records that the final response's header was sent to the client.
     pub fn record_response_status(&self, status: StatusCode) {
         self.update_facts(|facts| {
             facts.status = Some(status);
@@ -382,12 +380,12 @@ impl RequestRecord {
 }
 
 impl RecordGuard {
-    /// For all modules that serve the request.
+    /// Returns the record, for all modules that serve the request.
     pub const fn shared_record(&self) -> &RequestRecord {
         &self.0
     }
 
-    /// How it ended; until this is called it counts as cancelled: its connection closed.
+    /// Sets the end of the request. Without a call the request counts as cancelled, by the end of its connection.
     pub fn set_end(&self, end: RequestEnd) {
         self.0.update_facts(|facts| {
             if facts.end != RequestEnd::Evicted {
@@ -441,13 +439,13 @@ impl RecordedFacts {
         }
     }
 
-    /// A text; empty if it was never known.
+    /// Returns a text; empty if it is unknown.
     pub fn request_text(&self, which: RequestText) -> &[u8] {
         let (from, to) = self.text_ranges.get(which as usize).copied().unwrap_or_default();
         self.texts.get(from as usize..to as usize).unwrap_or_default()
     }
 
-    /// Records a text. Of one that was known already, this is what counts.
+    /// Records a text, in place of an earlier value.
     pub fn set_request_text(&mut self, which: RequestText, value: &[u8]) {
         let from = self.texts.len();
         self.texts.extend_from_slice(value);
@@ -458,7 +456,7 @@ impl RecordedFacts {
         }
     }
 
-    /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
+    /// Records a field of the request if the record has a place for it. Names of pseudo-header fields have their colon.
     pub fn record_field(&mut self, name: &[u8], value: &[u8]) {
         let which = match name {
             b":method" => RequestText::Method,
@@ -468,7 +466,7 @@ impl RecordedFacts {
             b"user-agent" => RequestText::UserAgent,
             b"referer" => RequestText::Referer,
             b"traceparent" => {
-                // Two are as good as none (Trace Context §3.2).
+                // Two fields are as invalid as none (Trace Context §3.2).
                 let value = if self.has_traceparent { b"" } else { value };
                 self.has_traceparent = true;
                 self.set_request_text(RequestText::Traceparent, value);
@@ -479,12 +477,12 @@ impl RecordedFacts {
         self.set_request_text(which, value);
     }
 
-    /// The client's `traceparent`, if it sent one and it is valid (Trace Context §3.2).
+    /// Returns the client's `traceparent`, if there is a valid one (Trace Context §3.2).
     pub fn client_traceparent(&self) -> Option<Traceparent> {
         Traceparent::parse_traceparent(self.request_text(RequestText::Traceparent))
     }
 
-    /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent`.
+    /// Returns the ID of the request's trace: as litequic has decided, or that of a valid `traceparent`.
     pub fn request_trace_id(&self) -> Option<TraceId> {
         match &self.trace {
             Some(trace) => Some(trace.trace_id),
@@ -492,13 +490,13 @@ impl RecordedFacts {
         }
     }
 
-    /// Whether there was a request: a stream that was reset before its header, or never had one, is none.
+    /// Whether there was a request. A stream without a header, or reset before its header, had none.
     fn is_request(&self) -> bool {
         !self.request_text(RequestText::Method).is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
     }
 }
 
-/// The time since `began`, by the clock of this turn.
+/// Returns the time since `began`, by the clock of this turn.
 pub fn elapsed_since(began: Instant) -> Duration {
     timers::turn_time().into_std().saturating_duration_since(began)
 }
@@ -603,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Decides as it is told, and keeps what ended.
+    /// A tracer with fixed decisions, which keeps the ended traces.
     struct Traced {
         start: TraceStart,
         sampled: bool,

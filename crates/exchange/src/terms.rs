@@ -1,18 +1,18 @@
-//! The limits of what begins now, by the configuration in force: a connection's or a request's, over each protocol.
+//! Provides the limits of a new connection or request, by the configuration in force.
 
 use super::client_deadline::MinimumRate;
 use arc_swap::Cache;
 use litequic_config::{Config, Limits, LiveConfig, Timeouts};
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-/// The limits of a connection or a request: of the configuration that was in force when it began.
+/// Limits of a connection or a request, by the configuration that was in force when it began.
 #[derive(Debug)]
 pub struct Terms {
-    /// `limits`
+    /// Section `limits` of the configuration.
     pub limits: Limits,
-    /// `timeouts`
+    /// Section `timeouts` of the configuration.
     pub timeouts: Timeouts,
-    /// What a header or trailers may hold.
+    /// Limits of a header and of trailers.
     pub field_limits: FieldLimits,
     /// Whether clients may switch protocols.
     pub has_tunnels: bool,
@@ -20,24 +20,24 @@ pub struct Terms {
     pub config: Arc<Config>,
 }
 
-/// What the fields of a message may hold at most.
+/// Limits of a message's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldLimits {
-    /// Bytes, as HTTP/2 and HTTP/3 count them (RFC 9113 §6.5.2, RFC 9114 §4.2.2): name + value + 32 for each line, of
-    /// the pseudo-header fields too that an HTTP/1.1 request would have there.
+    /// Bytes, as HTTP/2 and HTTP/3 count them (RFC 9113 §6.5.2, RFC 9114 §4.2.2): name + value + 32 for each line. The
+    /// pseudo-header fields that an HTTP/1.1 request would have there count as well.
     pub bytes: usize,
-    /// Fields: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC 9113 §8.2.3,
-    /// RFC 9114 §4.2.1).
+    /// Number of fields. Pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC 9113
+    /// §8.2.3, RFC 9114 §4.2.1).
     pub fields: usize,
 }
 
-/// The terms of one worker, which follow its configuration.
+/// The current terms of one worker, which follow its configuration.
 #[derive(Debug)]
 pub struct CurrentTerms(RefCell<TermsCache>);
 
 #[derive(Debug)]
 struct TermsCache {
-    /// A look at the configuration in force costs a comparison.
+    /// Reading the configuration in force costs a comparison.
     config: Cache<LiveConfig, Arc<Config>>,
     terms: Rc<Terms>,
 }
@@ -49,12 +49,12 @@ impl Terms {
         Self { limits, timeouts, field_limits, has_tunnels: config.permits_tunnels(), config }
     }
 
-    /// The minimum rate of a request's body.
+    /// Returns the minimum rate of a request's body.
     pub fn minimum_upload_rate(&self) -> MinimumRate {
         MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
-    /// The minimum rate at which a client reads a response.
+    /// Returns the minimum rate at which a client reads a response.
     pub fn minimum_download_rate(&self) -> MinimumRate {
         MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
     }
@@ -66,13 +66,13 @@ impl FieldLimits {
 }
 
 impl CurrentTerms {
-    /// The terms that follow `config`.
+    /// Creates the terms of `config`.
     pub fn new(config: LiveConfig) -> Self {
         let terms = Rc::new(Terms::for_config(config.load_full()));
         Self(RefCell::new(TermsCache { config: Cache::new(config), terms }))
     }
 
-    /// The terms in force, for what begins now.
+    /// Returns the terms in force, for a new connection or request.
     pub fn load_terms(&self) -> Rc<Terms> {
         let TermsCache { config, terms } = &mut *self.0.borrow_mut();
         let config = config.load();

@@ -1,36 +1,36 @@
-//! The identity of a client by its certificate, as an origin gets it (RFC 9440).
+//! The identity of a client by its TLS certificate, and its fields for an origin (RFC 9440).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-/// Whether a handshake asks its client for a certificate (RFC 8446 §4.3.2).
+/// Whether a TLS handshake requests the client's certificate (RFC 8446 §4.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CertificateRequest {
     /// No certificate is requested.
     #[default]
     None,
-    /// A certificate is requested. The handshake continues without one, and ends for an invalid one.
+    /// A certificate is requested. The handshake continues without one, and fails if it is invalid.
     Optional,
-    /// A certificate is requested. The handshake ends without one.
+    /// A certificate is requested. The handshake fails without one.
     Required,
 }
 
-/// The result of a handshake about its client.
+/// Identity and parameters of a client's TLS session.
 #[derive(Debug, Clone, Default)]
 pub struct TlsIdentity {
-    /// Whether it requested a certificate.
+    /// The certificate request of the handshake.
     pub certificate_request: CertificateRequest,
-    /// The certificate that it verified.
+    /// The client's certificate, if the handshake verified one.
     pub certificate: Option<ClientCertificate>,
     /// The version of TLS.
     pub tls: ClientTls,
-    /// The number of the key exchange group (RFC 8446 §4.2.7), if one was negotiated.
+    /// Number of the key exchange group (RFC 8446 §4.2.7), if one was negotiated.
     pub group: Option<u16>,
     /// Whether the handshake resumed a session.
     pub resumed: bool,
 }
 
 impl TlsIdentity {
-    /// The name of the key exchange group.
+    /// Returns the name of the key exchange group, if it is one that litequic offers.
     pub const fn group_name(&self) -> Option<&'static str> {
         match self.group {
             Some(0x11ec) => Some("X25519MLKEM768"),
@@ -42,20 +42,20 @@ impl TlsIdentity {
     }
 }
 
-/// The version of TLS of a client's connection.
+/// TLS version of a client's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientTls {
-    /// RFC 8446, which QUIC has alone.
+    /// TLS 1.3 (RFC 8446), the only version of QUIC.
     #[default]
     Tls13,
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
-    /// A connection to `listen.redirect`.
+    /// No TLS: a connection to `listen.redirect`.
     Plain,
 }
 
 impl ClientTls {
-    /// The version as the configuration writes it.
+    /// Returns the version as the configuration writes it.
     pub const fn tls_version_name(self) -> &'static str {
         match self {
             Self::Tls13 => "1.3",
@@ -64,24 +64,25 @@ impl ClientTls {
         }
     }
 
-    /// Whether one of the cipher suites that a ClientHello offers is of TLS 1.3 (RFC 8446 §B.4).
+    /// Whether one of the cipher suites that a ClientHello offers belongs to TLS 1.3 (RFC 8446 §B.4).
     pub fn offers_tls13(suites: impl IntoIterator<Item = u16>) -> bool {
         // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.
         suites.into_iter().any(|suite| (0x1301..=0x1305).contains(&suite))
     }
 }
 
-/// A verified certificate as two header fields carry it: encoded once a connection.
+/// A verified certificate, encoded once a connection for the two fields that carry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// `Client-Cert` (RFC 9440 §2.2): the client's own.
+    /// Value of `Client-Cert` (RFC 9440 §2.2): the client's own certificate.
     pub leaf: String,
-    /// `Client-Cert-Chain` (§2.3): those that came with it, in their order, if any did.
+    /// Value of `Client-Cert-Chain` (RFC 9440 §2.3): the issuers' certificates in the order received, if there were
+    /// any.
     pub chain: Option<String>,
 }
 
 impl ClientCertificate {
-    /// Encodes what a client sent, DER, its own first; `None` where there is none.
+    /// Encodes the DER certificates of `chain`, the client's own first. Returns `None` if the chain is empty.
     pub fn new<C: AsRef<[u8]>>(chain: &[C]) -> Option<Self> {
         let (leaf, issuers) = chain.split_first()?;
         let list: Vec<String> = issuers.iter().map(|issuer| format_byte_sequence(issuer.as_ref())).collect();
@@ -90,7 +91,7 @@ impl ClientCertificate {
     }
 }
 
-/// RFC 9651 §3.3.5. Base64 and colons fit into every field.
+/// Formats a byte sequence (RFC 9651 §3.3.5). Base64 and colons are valid in any field.
 fn format_byte_sequence(bytes: &[u8]) -> String {
     format!(":{}:", BASE64_STANDARD.encode(bytes))
 }

@@ -1,10 +1,10 @@
-//! Trace context (W3C Trace Context, level 2), and what a request's record notes for its spans. Pure, but for random
-//! IDs.
+//! Parses and writes trace context (W3C Trace Context, level 2), and defines what a record holds of a trace. Pure, but
+//! for random IDs.
 
 use http::StatusCode;
 use std::{fmt, sync::Arc, time::Duration};
 
-/// A digit's value; `None` for all but lower-case hexadecimal digits.
+/// Returns the value of a lower-case hexadecimal digit; `None` for any other byte.
 const fn hex_digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -13,7 +13,7 @@ const fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The bytes that lower-case hexadecimal digits stand for.
+/// Decodes lower-case hexadecimal digits.
 fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = digits.as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
@@ -26,14 +26,14 @@ fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Writes lower-case hexadecimal digits of `bytes` to `out`, two for each.
+/// Writes the lower-case hexadecimal digits of `bytes` to `out`, two for each byte.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(out.as_chunks_mut::<2>().0) {
         *pair = HEX_PAIRS.get(usize::from(*byte)).copied().unwrap_or_default();
     }
 }
 
-/// The two digits of each byte.
+/// The two hexadecimal digits of each byte.
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const HEX_PAIRS: [[u8; 2]; 256] = {
     let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
@@ -51,28 +51,28 @@ macro_rules! id {
         pub struct $name([u8; $length]);
 
         impl $name {
-            /// An ID of these bytes, unless all are zero.
+            /// Creates an ID of these bytes, unless all are zero.
             pub fn new(bytes: [u8; $length]) -> Option<Self> {
                 (bytes != [0; $length]).then_some(Self(bytes))
             }
 
-            /// A random one.
+            /// Creates a random ID.
             pub fn random() -> Self {
-                // All zeros is not an ID; it does not occur.
+                // All zeros is not a valid ID. It practically never occurs.
                 Self::new(rand::random::<$bits>().to_ne_bytes()).unwrap_or(Self([1; $length]))
             }
 
-            /// The ID that lower-case hexadecimal digits stand for.
+            /// Parses the lower-case hexadecimal digits of an ID.
             pub fn parse(digits: &[u8]) -> Option<Self> {
                 Self::new(parse_hex(digits)?)
             }
 
-            /// The bytes.
+            /// Returns the bytes of the ID.
             pub const fn bytes(&self) -> &[u8; $length] {
                 &self.0
             }
 
-            /// Lower-case hexadecimal digits.
+            /// Returns the ID in lower-case hexadecimal digits.
             pub fn digits(&self) -> [u8; 2 * $length] {
                 let mut out = [0; 2 * $length];
                 write_hex(&self.0, &mut out);
@@ -96,16 +96,16 @@ macro_rules! id {
 }
 
 id! {
-    /// `trace-id`: a trace.
+    /// ID of a trace (`trace-id`).
     TraceId, 16, u128
 }
 
 id! {
-    /// `parent-id`: a span.
+    /// ID of a span (`parent-id`).
     SpanId, 8, u64
 }
 
-/// `trace-flags`.
+/// Flags of a trace (`trace-flags`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceFlags(u8);
 
@@ -113,7 +113,7 @@ impl TraceFlags {
     const SAMPLED: u8 = 1;
     const RANDOM: u8 = 2;
 
-    /// The flags that this version knows. Others are not passed on (§3.2.2.5).
+    /// Creates the flags that this version defines. Others are not passed on (Trace Context §3.2.2.5).
     pub const fn new(is_sampled: bool, is_random: bool) -> Self {
         Self((if is_sampled { Self::SAMPLED } else { 0 }) | (if is_random { Self::RANDOM } else { 0 }))
     }
@@ -128,39 +128,40 @@ impl TraceFlags {
         self.0 & Self::RANDOM != 0
     }
 
-    /// The byte.
+    /// Returns the flags as a byte.
     pub const fn to_byte(self) -> u8 {
         self.0
     }
 }
 
-/// The value of `traceparent`.
+/// A parsed `traceparent` field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traceparent {
-    /// The trace.
+    /// ID of the trace.
     pub trace_id: TraceId,
-    /// The span that caused the request.
+    /// ID of the span that caused the request.
     pub parent_id: SpanId,
-    /// The flags.
+    /// Flags of the trace.
     pub flags: TraceFlags,
 }
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` of version 00, in bytes.
 pub const TRACEPARENT_LEN: usize = 55;
 
 impl Traceparent {
-    /// The value for attempt `number` of a request whose trace begins here and is not sampled. No process records the
-    /// attempt's span: its ID needs to differ from those of other attempts, and is made of the trace's random bits.
+    /// Creates the value for attempt `number` of a request whose trace begins here and is not sampled. No process
+    /// records the attempt's span: its ID needs only to differ from those of other attempts, and is made of the trace's
+    /// random bits.
     pub fn new_unsampled(trace_id: TraceId, number: u32) -> Self {
         let random = trace_id.0.first_chunk::<8>().map_or(0, |first| u64::from_be_bytes(*first));
-        // All zeros is not an ID.
+        // All zeros is not a valid ID.
         let span_id = random.wrapping_add(number.into()).max(1);
         let flags = TraceFlags::new(false, true);
         Self { trace_id, parent_id: SpanId(span_id.to_be_bytes()), flags }
     }
 
-    /// `version "-" trace-id "-" parent-id "-" trace-flags` (§3.2): lower-case hexadecimal digits, the IDs not all
-    /// zeros. A version that is not known yet may go on after another `-`; `ff` is none.
+    /// Parses `version "-" trace-id "-" parent-id "-" trace-flags` (Trace Context §3.2): lower-case hexadecimal digits,
+    /// and IDs that are not all zeros. A later version may go on after another `-`; `ff` is invalid.
     pub fn parse_traceparent(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(TRACEPARENT_LEN)?;
         let part = |from: usize, length: usize| known.get(from..from.saturating_add(length)).unwrap_or_default();
@@ -175,11 +176,11 @@ impl Traceparent {
         Some(Self { trace_id: TraceId::parse(part(3, 32))?, parent_id: SpanId::parse(part(36, 16))?, flags })
     }
 
-    /// The value, in version 00.
+    /// Returns the value in version 00.
     pub fn to_bytes(&self) -> [u8; TRACEPARENT_LEN] {
         let mut out = *b"00-00000000000000000000000000000000-0000000000000000-00";
         let mut write = |bytes: &[u8], from: usize| write_hex(bytes, out.get_mut(from..).unwrap_or_default());
-        // The flags last: `write_hex` writes as many as there are bytes.
+        // The flags come last: `write_hex` writes a digit pair for each byte alone.
         write(self.trace_id.bytes(), 3);
         write(self.parent_id.bytes(), 36);
         write(&[self.flags.to_byte()], 53);
@@ -187,20 +188,20 @@ impl Traceparent {
     }
 }
 
-/// A request's place in its trace.
+/// The place of a request in its trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestTrace {
-    /// The trace.
+    /// ID of the trace.
     pub trace_id: TraceId,
-    /// The span of the request itself.
+    /// ID of the request's own span.
     pub span_id: SpanId,
-    /// The client's span; `None` where the trace begins here.
+    /// ID of the client's span; `None` if the trace begins here.
     pub parent_id: Option<SpanId>,
-    /// The flags, as decided.
+    /// Flags by litequic's decision.
     pub flags: TraceFlags,
-    /// What a client sent whose decision does not count.
+    /// The client's `traceparent`, if the client's decision does not count.
     pub link: Option<Traceparent>,
-    /// Attempts at origins, of a request that is sampled.
+    /// Attempts at origins, if the request is sampled.
     pub attempts: Vec<AttemptSpan>,
 }
 
@@ -210,34 +211,34 @@ impl RequestTrace {
         self.parent_id.is_some()
     }
 
-    /// The `traceparent` of a request by the span `span_id`.
+    /// Returns the `traceparent` of an attempt with the span `span_id`.
     pub const fn attempt_traceparent(&self, span_id: SpanId) -> Traceparent {
         Traceparent { trace_id: self.trace_id, parent_id: span_id, flags: self.flags }
     }
 }
 
-/// One attempt to have an origin answer. Times are since the request's beginning.
+/// The span of one attempt at an origin. Times are since the request's beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptSpan {
-    /// The span.
+    /// ID of the span.
     pub span_id: SpanId,
     /// Name of the origin.
     pub origin: Arc<str>,
     /// Address of the server.
     pub server: Arc<str>,
-    /// Attempts before it with the same message.
+    /// Number of earlier attempts with the same message.
     pub earlier: u32,
-    /// The path with its query that the server gets.
+    /// Path with its query that the server gets.
     pub target: Box<str>,
-    /// When a connection was asked for.
+    /// Time at which a connection was requested.
     pub began: Duration,
-    /// When the response's header had come, or the failure.
+    /// Time at which the response's header arrived, or the attempt failed.
     pub ended: Option<Duration>,
     /// Whether the connection had served a request before.
     pub is_reused: bool,
-    /// The status of the response.
+    /// Status of the response.
     pub status: Option<StatusCode>,
-    /// Why there is none: an error type of RFC 9209 §2.3.
+    /// Error type of RFC 9209 §2.3, if there is no response.
     pub error: Option<&'static str>,
 }
 

@@ -1,7 +1,9 @@
-//! Bytes both ways instead of a body, once a client and its origin have agreed on another protocol (RFC 9110 §7.8).
+//! Carries bytes both ways instead of a body, once a client and its origin have agreed on another protocol (RFC 9110
+//! §7.8).
 //!
-//! A front end that gets such a request adds an [`Upgrade`] to the request's head, and keeps the client's bytes.
-//! The handler that opens it answers 101 with a body that is a [`Tunnel`]; the front end joins both.
+//! A front end that receives such a request adds an [`Upgrade`] to the request's head, and keeps the client's bytes.
+//! The handler that opens the tunnel answers 101 with a [`Tunnel`] as the body; the front end joins it with the
+//! client's stream.
 
 use super::byte_counter::ByteCounter;
 use litequic_base::timers;
@@ -20,60 +22,59 @@ use tokio::{
     time::Instant,
 };
 
-/// Bytes that litequic buffers in each direction, beyond what the ends' own buffers hold.
+/// Size of litequic's buffer for each direction, in bytes. The buffers of both sides come on top.
 pub const TUNNEL_BUFFER: usize = 8 * 1024;
 
-/// The protocols that a request offers to switch to: `Upgrade` as it came (RFC 9110 §7.8), or `:protocol` (RFC 8441
-/// §4). Such a request has no body, and its method is GET.
+/// The protocols that a request offers to switch to: the value of `Upgrade` (RFC 9110 §7.8), or of `:protocol` (RFC
+/// 8441 §4). Such a request has no body, and its method is GET.
 #[derive(Debug, Clone)]
 pub struct Upgrade(pub Box<[u8]>);
 
-/// The origin's end. Its bytes end when the origin has ended its own; shutting it down forwards the client's end.
-/// Dropped before both, it resets the origin's connection, so that nothing that was cut off looks whole.
+/// The origin's side of a tunnel. Reading ends when the origin has ended its side; shutting the tunnel down forwards
+/// the client's end. If it is dropped before both, the origin's connection is reset, so that bytes that were cut off do
+/// not look complete.
 pub struct Tunnel {
-    /// The protocol agreed on.
     protocol: String,
     end: Pin<Box<dyn TunnelStream>>,
     expiry: Rc<TunnelExpiry>,
-    /// Counts what the client sends.
+    /// Counts bytes from the client.
     received: Option<ByteCounter>,
-    /// Counts what is sent to the client.
+    /// Counts bytes to the client.
     sent: Option<ByteCounter>,
 }
 
-/// What a [`Tunnel`] is made of.
+/// A stream to an origin that can be a [`Tunnel`].
 pub trait TunnelStream: AsyncRead + AsyncWrite {
-    /// The tunnel has been opened, and may be ended by `quiet`.
+    /// Reports that a tunnel was opened on this stream, which `quiet` may end.
     fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>);
 }
 
-/// How long a tunnel has been silent, and its end for that.
+/// The idle timeout of a tunnel, and its eviction for another client.
 #[derive(Debug)]
 pub struct TunnelExpiry {
     idle_timeout: Duration,
-    /// The idle timeout once one side has ended.
+    /// Idle timeout once one side has ended.
     half_closed_timeout: Cell<Duration>,
-    /// Whether one side has ended.
     is_half_closed: Cell<bool>,
     last_activity: Cell<Instant>,
     evicted: Notify,
-    /// The timeout is another one by now.
+    /// Signals that the timeout has become shorter.
     shortened: Notify,
 }
 
-/// Why a tunnel ends although both its ends are open.
+/// The reason why a tunnel ends although both its sides are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryCause {
-    /// Nothing has moved for its idle timeout.
+    /// No byte has moved for the idle timeout.
     TimedOut,
-    /// One side has ended, and nothing has moved for the timeout of that state.
+    /// One side has ended, and no byte has moved for the idle timeout of that state.
     HalfClosed,
-    /// Another client gets its place.
+    /// The tunnel makes room for another client's.
     Evicted,
 }
 
 impl Tunnel {
-    /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
+    /// Creates a tunnel over `end` for `protocol`, with the idle timeout `patience`.
     pub fn new(protocol: String, end: impl TunnelStream + 'static, patience: Duration) -> Self {
         let quiet = Rc::new(TunnelExpiry {
             idle_timeout: patience,
@@ -87,25 +88,25 @@ impl Tunnel {
         Self { protocol, end: Box::pin(end), expiry: quiet, received: None, sent: None }
     }
 
-    /// Sets the idle timeout to `half_closed` for when one side has ended, unless its own is shorter.
+    /// Sets the idle timeout once one side has ended, unless the tunnel's own is shorter.
     #[must_use]
     pub fn with_half_closed_timeout(self, half_closed: Duration) -> Self {
         self.expiry.half_closed_timeout.set(half_closed.min(self.expiry.idle_timeout));
         self
     }
 
-    /// Counts what the client sends in `received`, and what goes to the client in `sent`.
+    /// Counts bytes from the client in `received`, and bytes to the client in `sent`.
     #[must_use]
     pub fn with_byte_counters(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
         Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }
     }
 
-    /// The bytes in it.
+    /// Returns the name of the protocol that the tunnel carries.
     pub fn upgrade_protocol(&self) -> &str {
         &self.protocol
     }
 
-    /// When it ends although both its ends are open. The front end that joins the tunnel polls it.
+    /// Returns the tunnel's expiry, which the front end that joins the tunnel polls.
     pub fn expiry_handle(&self) -> Rc<TunnelExpiry> {
         Rc::clone(&self.expiry)
     }
@@ -121,7 +122,7 @@ impl Tunnel {
 }
 
 impl TunnelExpiry {
-    /// Ready once the idle timeout has passed, or the tunnel is to end for another client's. Cancel safe.
+    /// Waits until the idle timeout has passed, or the tunnel is evicted. Cancel safe.
     pub async fn wait_for_expiry(&self) -> ExpiryCause {
         loop {
             let is_half_closed = self.is_half_closed.get();
@@ -138,7 +139,7 @@ impl TunnelExpiry {
         }
     }
 
-    /// One side has ended: the other may take its time from now on.
+    /// Restarts the timeout once one side has ended.
     fn on_half_closed(&self) {
         if !self.is_half_closed.replace(true) {
             self.last_activity.set(Instant::now());
@@ -146,12 +147,12 @@ impl TunnelExpiry {
         }
     }
 
-    /// For how long nothing has moved in either direction.
+    /// Returns the time for which no byte has moved in either direction.
     pub fn idle_time(&self) -> Duration {
         timers::elapsed_since_resume(self.last_activity.get())
     }
 
-    /// Ends the tunnel: another client gets its place.
+    /// Ends the tunnel, to make room for another client's.
     pub fn evict_tunnel(&self) {
         self.evicted.notify_one();
     }

@@ -1,29 +1,29 @@
-//! A body that has come whole with its message's header, in one piece of memory. A front end writes its own header in
-//! front of the body, where the header of HTTP/1.1 was: so that neither is copied again.
+//! A body that was received whole with its message's header, in one allocation. A front end writes its own header in
+//! front of the body, where the HTTP/1.1 header was, so that the body is not copied again.
 
 use bytes::Bytes;
 use std::{cell::RefCell, mem};
 
-/// A short body, and room in front of it.
+/// A short body, with room in front for a header.
 #[derive(Debug, Default)]
 pub struct WholeBody {
     memory: PooledBuffer,
-    /// Where the body begins.
+    /// Offset of the body in the buffer.
     start: usize,
 }
 
-/// Capacity that is kept for another body.
+/// Capacity of buffers that are kept for reuse, in bytes.
 const POOLED_CAPACITY: usize = 2048;
-/// Shorter ones have memory of exactly their size.
+/// A buffer for fewer bytes has exactly their size, and is not reused.
 const MIN_POOLED_LEN: usize = POOLED_CAPACITY / 4;
-/// Pieces of memory that are kept at most.
+/// Number of buffers kept for reuse at most.
 const MAX_FREE_BUFFERS: usize = 128;
 
 thread_local! {
     static FREE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory that is used again if it has [`SIZE`] bytes.
+/// A buffer that is reused if its capacity is [`POOLED_CAPACITY`].
 #[derive(Debug, Default)]
 struct PooledBuffer(Vec<u8>);
 
@@ -45,7 +45,7 @@ impl Drop for PooledBuffer {
         }
         let mut memory = mem::take(&mut self.0);
         memory.clear();
-        // A thread that ends keeps nothing.
+        // A thread that ends keeps nothing for reuse.
         let _ = FREE_BUFFERS.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() < MAX_FREE_BUFFERS {
@@ -62,32 +62,32 @@ impl AsRef<[u8]> for WholeBody {
 }
 
 impl WholeBody {
-    /// All of `bytes`, for now: what is in front of the body is still to be [skipped](Self::skip).
+    /// Copies all of `bytes`. The header in front of the body is still to be [skipped](Self::skip_front).
     pub fn from_received(bytes: &[u8]) -> Self {
         Self { memory: PooledBuffer::with_bytes(bytes), start: 0 }
     }
 
-    /// The first `bytes` are not of the body.
+    /// Removes the first `bytes`, which belong to the header.
     pub fn skip_front(&mut self, bytes: usize) {
         self.start = self.start.saturating_add(bytes).min(self.memory.0.len());
     }
 
-    /// Bytes of the body.
+    /// Returns the length of the body, in bytes.
     pub fn len(&self) -> usize {
         self.as_ref().len()
     }
 
-    /// Whether there are none.
+    /// Whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The body.
+    /// Returns the body.
     pub fn into_bytes(self) -> Bytes {
         if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
     }
 
-    /// The body behind `header`.
+    /// Returns the body with `header` in front.
     pub fn prepend_header(mut self, header: &[u8]) -> Bytes {
         let start = self.start.checked_sub(header.len());
         match start.and_then(|start| self.memory.0.get_mut(start..self.start)) {
@@ -125,7 +125,7 @@ mod tests {
         let place = first.as_ptr();
         let (second, part) = (first.clone(), first.slice(1..));
         drop((first, second));
-        // The last one that has a part of it.
+        // The buffer is reused once its last part is dropped.
         assert_ne!(body(MIN_POOLED_LEN).into_bytes().as_ptr(), place);
         drop(part);
         assert_eq!(body(POOLED_CAPACITY).into_bytes().as_ptr(), place);

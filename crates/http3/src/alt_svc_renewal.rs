@@ -1,36 +1,36 @@
-//! Keeps a client's knowledge of HTTP/3 fresh (RFC 7838 §3.1): over HTTP/3 a connection's first response has `Alt-Svc`,
-//! and the first after each half of its `ma`. Without the field a client that returns daily begins with HTTP/2 again
-//! once `ma` is over; and Chromium expects priorities only of a server whose `Alt-Svc` it knows, which a client that
-//! found HTTP/3 by an HTTPS record (RFC 9460) does not.
+//! Renews a client's knowledge of HTTP/3 (RFC 7838 §3.1). The first response of an HTTP/3 connection has `Alt-Svc`, and
+//! so has the first after each half of its `ma`. Without the field a client that returns daily begins with HTTP/2 again
+//! once `ma` is over. And Chromium expects priorities only of a server whose `Alt-Svc` it knows, which it does not if
+//! it found HTTP/3 by an HTTPS record (RFC 9460).
 
 use litequic_config::Listen;
 use litequic_exchange::format_alt_svc;
 use std::{cell::Cell, num::NonZeroU16, time::Duration};
 use tokio::time::Instant;
 
-/// The `Alt-Svc` of one connection.
+/// Schedules `Alt-Svc` in the responses of one connection.
 #[derive(Debug)]
 pub(super) struct AltSvcRenewal {
-    /// The port that clients reach.
+    /// UDP port that clients reach.
     port: u16,
-    /// When the next response is to have it; `None`: never.
+    /// Time from which on the next response has the field; `None` for never.
     due: Cell<Option<Instant>>,
 }
 
 impl AltSvcRenewal {
     /// Creates the state of a connection to the UDP port `local`. Where litequic does not serve TCP, another server
-    /// advertises HTTP/3, perhaps at another port: then none is sent.
+    /// advertises HTTP/3, perhaps at another port, so that no response has the field.
     pub(super) fn new(listen: &Listen, local: u16, now: Instant) -> Self {
         let port = listen.advertised_port.map_or(local, NonZeroU16::get);
         Self { port, due: Cell::new((!listen.tcp.is_empty()).then_some(now)) }
     }
 
-    /// Whether a response at `now` is to have the field.
+    /// Whether a response at `now` gets the field.
     pub(super) fn is_renewal_due(&self, now: impl FnOnce() -> Instant) -> bool {
         self.due.get().is_some_and(|due| due <= now())
     }
 
-    /// The value for a response at `now`, which advertises for `max_age`.
+    /// Returns the field's value for a response at `now`, which advertises HTTP/3 for `max_age`.
     pub(super) fn renew_value(&self, max_age: Duration, now: Instant) -> String {
         self.due.set(now.checked_add(max_age / 2));
         format_alt_svc(self.port, max_age)

@@ -1,4 +1,4 @@
-//! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
+//! A small HTTP/3 client for `litequic get`. It sends requests on one connection, and streams each body both ways.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -25,7 +25,7 @@ use std::{
 /// Limits of a response's header: four times what litequic itself accepts in a request.
 const RESPONSE_LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
 
-/// Why there is no response, or no complete one.
+/// The reason why there is no complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection ended.
@@ -34,7 +34,7 @@ pub enum ClientError {
     /// The stream ended.
     #[error("{}", describe_stream_end(.0))]
     Stream(#[from] s2n_quic::stream::Error),
-    /// The server violated HTTP/3; the code says which rule.
+    /// The server violated the rule of HTTP/3 that the code names.
     #[error("the server's response violates HTTP/3: {0}")]
     Protocol(ErrorCode),
     /// The server accepts no more requests on this connection.
@@ -46,12 +46,12 @@ pub enum ClientError {
     /// The request cannot be encoded in HTTP/3.
     #[error("the request cannot be sent: {0}")]
     Request(#[from] message::EncodeError),
-    /// The body is not as long as its `Content-Length` says.
+    /// The body's length differs from its `Content-Length`.
     #[error("the body has {got} bytes, its Content-Length says {expected}")]
     Length {
-        /// Announced.
+        /// Announced length in bytes.
         expected: u64,
-        /// Received.
+        /// Received length in bytes.
         got: u64,
     },
 }
@@ -77,17 +77,17 @@ fn describe_stream_end(error: &s2n_quic::stream::Error) -> String {
     }
 }
 
-/// A connection for requests, one after the other or in parallel. To be used inside one task: the reader of the
-/// server's own streams is polled with each response, see [`Client::watch`].
+/// A client connection for requests, one after the other or in parallel. To be used inside one task, which polls
+/// [`Self::watch_server_streams`] beside each response.
 pub struct Http3Client {
     handle: Handle,
     peer: Rc<ServerControl>,
     server_streams: RefCell<Option<ReceiveStreamAcceptor>>,
-    /// Kept, because closing it is an error (RFC 9114 §6.2.1).
+    /// Kept open: closing it is an error (RFC 9114 §6.2.1).
     _control: SendStream,
 }
 
-/// What the server has sent on its control stream.
+/// SETTINGS and GOAWAY of the server.
 #[derive(Debug, Default)]
 struct ServerControl {
     settings: Cell<Option<Settings>>,
@@ -103,7 +103,7 @@ impl Http3Client {
     pub async fn from_connection(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
         let (mut handle, acceptor) = connection.split();
         // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An
-        // error means that the connection is gone, and so does the next call.
+        // error means that the connection is gone; then the next call fails, too.
         let _ = handle.keep_alive(true);
         let mut control = handle.open_send_stream().await?;
         control.send(encode_client_settings()).await?;
@@ -111,15 +111,15 @@ impl Http3Client {
         Ok(Self { handle, peer: Rc::default(), server_streams: RefCell::new(Some(streams)), _control: control })
     }
 
-    /// What the server supports, once its SETTINGS have come.
+    /// Returns the server's SETTINGS, once they have arrived.
     pub fn server_settings(&self) -> Option<Settings> {
         self.peer.settings.get()
     }
 
-    /// Reads the server's own streams: SETTINGS, GOAWAY. To be polled beside the requests, once; it ends if the server
-    /// violates HTTP/3.
+    /// Reads the server's unidirectional streams: SETTINGS, GOAWAY. To be polled beside the requests, once. Returns if
+    /// the server violates HTTP/3.
     pub async fn watch_server_streams(&self) -> ClientError {
-        // Bound first: nothing is borrowed across the wait.
+        // Bound to a variable, so that nothing is borrowed across the wait.
         let streams = self.server_streams.borrow_mut().take();
         let Some(mut streams) = streams else { return std::future::pending().await };
         let open = RefCell::new(UnidirectionalStreams::new(PeerRole::Server));
@@ -128,7 +128,7 @@ impl Http3Client {
             tokio::select! {
                 stream = streams.accept_receive_stream() => match stream {
                     Ok(Some(stream)) => reading.push(read_server_stream(stream, &open, &self.peer)),
-                    // The connection has ended, which its requests report.
+                    // The connection has ended. Its requests report the error.
                     Ok(None) | Err(_) => return std::future::pending().await,
                 },
                 Some(outcome) = futures_util::StreamExt::next(&mut reading) => {
@@ -141,7 +141,7 @@ impl Http3Client {
         }
     }
 
-    /// Sends the header of `request`; returns the halves for its body and for the response.
+    /// Sends the header of `request`. Returns the halves for the request's body and for the response.
     ///
     /// # Errors
     ///
@@ -171,13 +171,13 @@ impl Http3Client {
         Ok((body, response))
     }
 
-    /// Closes the connection: no further request follows.
+    /// Closes the connection.
     pub fn close_connection(&self) {
         self.handle.close(to_application_error(ErrorCode::NoError));
     }
 }
 
-/// Reads one of the server's own streams to its end.
+/// Reads one of the server's unidirectional streams to its end.
 async fn read_server_stream(
     mut stream: ReceiveStream,
     open: &RefCell<UnidirectionalStreams>,
@@ -198,7 +198,7 @@ async fn read_server_stream(
                     match said {
                         ControlFrame::Settings(settings) => peer.settings.set(Some(settings)),
                         ControlFrame::Goaway(first) => peer.goaway.set(Some(first)),
-                        // Clients alone send it, and the stream's rules say so.
+                        // Clients alone send this frame, and the control stream's rules reject it before.
                         ControlFrame::PriorityUpdate { .. } => return Err(ErrorCode::FrameUnexpected),
                     }
                 }
@@ -206,7 +206,7 @@ async fn read_server_stream(
             // The dynamic table has no capacity here: only instructions without an effect are valid.
             Some(StreamType::QpackEncoder | StreamType::QpackDecoder) | None => {}
             Some(StreamType::Push | StreamType::Unknown(_)) => {
-                // An error means that it has ended.
+                // An error means that the stream has ended.
                 let _ = stream.stop_sending(to_application_error(ErrorCode::StreamCreationError));
                 return Ok(());
             }
@@ -215,7 +215,7 @@ async fn read_server_stream(
     Ok(())
 }
 
-/// The control stream's beginning.
+/// Returns the beginning of the control stream, with SETTINGS.
 fn encode_client_settings() -> Bytes {
     let mut out = BytesMut::new();
     StreamType::Control.encode_stream_type(&mut out);
@@ -224,17 +224,16 @@ fn encode_client_settings() -> Bytes {
     out.freeze()
 }
 
-/// The sending half of a request. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would
-/// end it as if all had been sent.
+/// The sending half of a request. If it is dropped before [`Self::finish_request`] the request is cancelled: s2n-quic
+/// alone would end the stream as if the body were complete.
 pub struct ClientRequestBody {
     stream: SendStream,
     finished: bool,
 }
 
 impl ClientRequestBody {
-    /// Sends `data`, which is not empty, once there is room for it. False if the server stopped reading: its response
-    /// says why.
-    /// Not cancel safe: part of it may be sent.
+    /// Sends `data`, which is not empty, once the stream has room. Returns false if the server stopped reading; its
+    /// response has the reason. Not cancel safe: part of `data` may be sent.
     ///
     /// # Errors
     ///
@@ -255,10 +254,10 @@ impl ClientRequestBody {
         Ok(true)
     }
 
-    /// The body is complete.
+    /// Ends the body, which is complete.
     pub fn finish_request(mut self) {
         self.finished = true;
-        // An error means that the server stopped reading, or that the connection is gone: the response reports it.
+        // An error means that the server stopped reading, or that the connection is gone. The response reports it.
         let _ = self.stream.finish();
     }
 }
@@ -266,7 +265,7 @@ impl ClientRequestBody {
 impl Drop for ClientRequestBody {
     fn drop(&mut self) {
         if !self.finished {
-            // As above.
+            // An error has the same meaning as in `finish_request`.
             let _ = self.stream.reset(to_application_error(ErrorCode::RequestCancelled));
         }
     }
@@ -285,14 +284,14 @@ pub struct ResponseStream {
 /// A piece of a response's body.
 #[derive(Debug)]
 pub enum ResponsePiece {
-    /// Bytes; never empty.
+    /// Bytes of the body, never none.
     Data(Bytes),
-    /// The trailers; nothing comes after them.
+    /// The trailers, which end the response.
     Trailers(Fields),
 }
 
 impl ResponseStream {
-    /// The next header: of any number of interim responses (1xx), then of the final one. Not cancel safe.
+    /// Receives the next header: those of interim responses (1xx), then that of the final one. Not cancel safe.
     ///
     /// # Errors
     ///
@@ -314,8 +313,8 @@ impl ResponseStream {
         Ok(head.into_response(()))
     }
 
-    /// The next piece of the body, after the final header, or `None` at its end. Not cancel safe: part of a piece may
-    /// be lost.
+    /// Receives the next piece of the body, after the final header; `None` at the body's end. Not cancel safe: part of
+    /// a piece may be lost.
     ///
     /// # Errors
     ///

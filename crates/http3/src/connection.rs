@@ -1,4 +1,4 @@
-//! One HTTP/3 connection: accepts its streams, enforces its limits, and ends it with GOAWAY (RFC 9114 §5.2).
+//! Serves one HTTP/3 connection: accepts its streams, enforces its limits, and ends it with GOAWAY (RFC 9114 §5.2).
 
 use super::{
     connection_requests::ConnectionRequests,
@@ -33,18 +33,18 @@ use std::{
 };
 use tokio::{select, task::JoinSet, time::timeout};
 
-/// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is retried elsewhere
+/// Stream ID in the first GOAWAY: the largest that a client may use, so that no running request is retried elsewhere
 /// (RFC 9114 §5.2).
 const MAX_STREAM_ID: u64 = (1 << 62) - 4;
-/// How long a client may delay the control stream. It has to allow three such streams from the beginning
-/// (RFC 9114 §6.2); without one there are no settings and no GOAWAY, and a drain waits for its deadline.
+/// Longest wait until a client allows the control stream. It has to allow three unidirectional streams from the
+/// beginning (RFC 9114 §6.2). Without one there are no settings and no GOAWAY, and a drain waits for its deadline.
 const CONTROL_STREAM_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
+/// Longest wait for the acknowledgement of a GOAWAY, which takes a round trip.
 const GOAWAY_ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends. Dropping the future ends its requests and the connection.
 ///
-/// `windows` are those of the endpoint that accepted it.
+/// `windows` belongs to the endpoint that accepted the connection.
 pub async fn serve_http3<H: Handler>(
     mut connection: s2n_quic::Connection,
     handler: Rc<H>,
@@ -55,8 +55,8 @@ pub async fn serve_http3<H: Handler>(
     let (handle, acceptor) = connection.split();
     let Some(account) = windows.receive_account(handle.id()) else { return };
     let Some(holder) = front.admit_quic_client(client.address) else {
-        // No code says that a server is full, but that to the first packet: clients then connect anew, later or over
-        // TCP.
+        // No code says that a server is full, except in reply to the first packet. The client connects again later, or
+        // over TCP.
         handle.close(to_application_error(ErrorCode::NoError));
         return;
     };
@@ -74,9 +74,9 @@ pub async fn serve_http3<H: Handler>(
     let alerts = windows.connection_alerts(connection.handle.id());
     let mut stopping = pin!(watch.wait_for_phase(ProcessPhase::Stopping));
     let mut goaway = pin!(run_control_stream(&connection));
-    // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
+    // Kept until the connection ends: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
-    // All that is ready in one turn: on a busy connection several requests begin and end in each.
+    // Each turn does all that is ready: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
         let _turn = ClockTurn::new();
         let is_woken = streams.requests.begin_poll_turn(task);
@@ -85,7 +85,7 @@ pub async fn serve_http3<H: Handler>(
             return Poll::Ready(None); // the connection is gone
         }
         let has_ended = streams.requests.poll_woken();
-        // One that has begun now is polled in the next turn.
+        // A request that begins here is polled in the next turn.
         if has_ended && !is_woken && streams.requests.is_empty() && streams.poll_accept_streams(cx).is_ready() {
             return Poll::Ready(None);
         }
@@ -102,7 +102,7 @@ pub async fn serve_http3<H: Handler>(
             return Poll::Ready(end);
         }
         if streams.requests.is_empty() && connection.lingering.is_empty() {
-            // Every stream that s2n-quic knows was accepted above: none is left that was reset, or is queued.
+            // The loop above has accepted every stream that s2n-quic knows, so that no stream's bytes are unread.
             memory.received.release_unread();
         }
         if memory.received.poll_over_budget(cx).is_ready() {
@@ -113,7 +113,7 @@ pub async fn serve_http3<H: Handler>(
         if close_on_alert(cx, &*alerts, &connection) {
             return Poll::Ready(None);
         }
-        // After whatever may have exhausted the connection.
+        // Polled after everything that may have exhausted the connection.
         if control_after_goaway.is_none()
             && let Poll::Ready(stream) = goaway.as_mut().poll(cx)
         {
@@ -132,18 +132,17 @@ pub async fn serve_http3<H: Handler>(
     }
 }
 
-/// The orders to end that a connection has received, for want of memory or slots, and from the operator.
+/// Orders to end that a connection has received: for want of memory or slots, or from the operator.
 #[derive(Default)]
 struct EvictionState {
-    /// The last reason that was acted on.
     reported: Option<EvictionReason>,
     is_leaving: bool,
     is_closed_by_operator: bool,
 }
 
 impl EvictionState {
-    /// Acts on each new order, and counts it. Ready once the connection is to be closed at once, with `None` if that is
-    /// done already.
+    /// Acts on each new order, and counts it. Ready once the connection is to be closed at once, with `None` if it is
+    /// closed already.
     fn poll_eviction_orders<H>(&mut self, cx: &Context<'_>, connection: &Http3Connection<H>) -> Poll<Option<Http3End>> {
         let (life, metrics) = (&connection.lifecycle, &connection.worker.metrics);
         while let Poll::Ready(end) = connection.memory.entry.poll_eviction(cx, &mut self.reported) {
@@ -155,7 +154,7 @@ impl EvictionState {
                     life.on_event(Http3Event::Leave);
                 }
                 EvictionReason::Evicted => {
-                    // A connection that was to leave, and is still open, is counted already.
+                    // An earlier order to leave has counted the connection.
                     if !std::mem::replace(&mut self.is_leaving, true) {
                         metrics.evicted_in_use.increment();
                     }
@@ -183,7 +182,7 @@ impl EvictionState {
     }
 }
 
-/// Reads the transport's reports of excess. True: the connection was closed for one of them.
+/// Acts on the transport's alerts. Returns whether the connection was closed for one.
 fn close_on_alert<H: Handler>(
     cx: &mut Context<'_>,
     alerts: &dyn ConnectionAlerts,
@@ -197,7 +196,7 @@ fn close_on_alert<H: Handler>(
                 connection.close_for_violation(ErrorCode::ExcessiveLoad);
                 return true;
             }
-            // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
+            // A stream whose peer has stopped reading counts as closed (RFC 9000 §3.5).
             Alert::CriticalStreamStopped => {
                 connection.close_for_violation(ErrorCode::ClosedCriticalStream);
                 return true;
@@ -211,7 +210,7 @@ fn close_on_alert<H: Handler>(
     false
 }
 
-/// The client's streams. Requests are served by the connection's task, the others by a task each.
+/// The streams of one client. The connection's task serves the requests; each unidirectional stream has a task.
 struct ClientStreams<'c, H, F> {
     acceptor: StreamAcceptor,
     connection: &'c Rc<Http3Connection<H>>,
@@ -221,7 +220,7 @@ struct ClientStreams<'c, H, F> {
     unidirectional: JoinSet<()>,
 }
 
-/// What serves a request: [`request::serve`], whose future has no name.
+/// The function that serves a request. Its future has no name: [`request_stream::serve_request`].
 type ServeRequest<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Http3Connection<H>>) -> F;
 
 impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
@@ -235,7 +234,7 @@ impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
         Self { acceptor, connection, windows, serve, requests, unidirectional }
     }
 
-    /// Serves every stream that has come. Ready once the connection is gone.
+    /// Accepts every stream that has arrived. Ready once the connection is gone.
     fn poll_accept_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match ready!(self.acceptor.poll_accept(cx)) {
@@ -265,7 +264,6 @@ impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
         self.requests.begin_serving(|| serve(stream, window, connection));
     }
 
-    /// Removes the unidirectional streams that have ended.
     fn join_ended_streams(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(ended)) = self.unidirectional.poll_join_next(cx) {
             propagate_panic(ended);
@@ -273,7 +271,7 @@ impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
     }
 }
 
-/// A request that came after GOAWAY (RFC 9114 §5.2).
+/// Rejects a request that arrived after GOAWAY (RFC 9114 §5.2).
 fn reject_stream(stream: &mut BidirectionalStream) {
     let code = to_application_error(ErrorCode::RequestRejected);
     // Errors mean that the stream is gone already.
@@ -281,8 +279,8 @@ fn reject_stream(stream: &mut BidirectionalStream) {
     let _ = stream.reset(code);
 }
 
-/// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has reached its number of
-/// requests, sends GOAWAY twice, a round trip apart.
+/// Opens the control stream and sends SETTINGS. Once the connection is to leave, sends GOAWAY twice, a round trip
+/// apart.
 async fn run_control_stream<H>(connection: &Http3Connection<H>) -> SendStream {
     let mut stream = match timeout(CONTROL_STREAM_TIMEOUT, open_control_stream(connection)).await {
         Ok(Ok(stream)) => stream,
@@ -294,7 +292,7 @@ async fn run_control_stream<H>(connection: &Http3Connection<H>) -> SendStream {
         }
     };
     let (life, mut watch) = (&connection.lifecycle, connection.worker.watch.clone());
-    // The connection's task polls this after whatever may have it leave.
+    // The connection's task polls this future after everything that may have the connection leave.
     let leaves = poll_fn(|_| if life.http3_phase() == Http3Phase::Open { Poll::Pending } else { Poll::Ready(()) });
     select! {
         () = watch.wait_for_phase(ProcessPhase::Draining) => {}

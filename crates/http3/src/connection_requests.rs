@@ -1,5 +1,5 @@
-//! The requests that a connection serves. The connection's task polls them itself: each has a slot with a waker, and
-//! only those that were woken are polled. A slot's waker is made once, and used again by the next request.
+//! Polls the requests of one connection. The connection's task does so itself: each request has a slot with a waker,
+//! and only woken slots are polled. The waker of a slot is reused by the next request.
 
 use std::{
     collections::VecDeque,
@@ -14,12 +14,12 @@ use std::{
 };
 use tokio::task::coop::has_budget_remaining;
 
-/// Requests that are polled in one turn at most; then other tasks of the worker have theirs.
+/// Largest number of polls in one turn. After these, other tasks of the worker run.
 const MAX_POLLS_PER_TURN: usize = 64;
-/// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes.
+/// Number of free slots kept while no request is served. A free slot takes less than 100 bytes.
 const MAX_IDLE_SLOTS: usize = 8;
 
-/// The requests of one connection, each served by an `F`. Dropped, it drops them.
+/// The requests of one connection, each served by a future `F`.
 #[derive(Debug)]
 pub(super) struct ConnectionRequests<F> {
     slots: Vec<RequestSlot<F>>,
@@ -32,7 +32,7 @@ pub(super) struct ConnectionRequests<F> {
 
 #[derive(Debug)]
 struct RequestSlot<F> {
-    /// Boxed: it takes kilobytes, and slots are moved.
+    /// Boxed, as it takes kilobytes and slots are moved.
     request: Option<Pin<Box<F>>>,
     waker: Arc<SlotWaker>,
 }
@@ -44,7 +44,7 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
         Self { slots: Vec::new(), free: Vec::new(), turn: VecDeque::new(), woken }
     }
 
-    /// Serves a request by what `exchange` returns, which [`Self::poll`] polls.
+    /// Serves a request by the future that `exchange` returns. [`Self::poll_woken`] polls it.
     pub(super) fn begin_serving(&mut self, exchange: impl FnOnce() -> F) {
         let number = self.free.pop().unwrap_or_else(|| {
             let (number, woken) = (self.slots.len(), Arc::clone(&self.woken));
@@ -53,15 +53,15 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
             number
         });
         if let Some(slot) = self.slots.get_mut(number) {
-            // Made where it is to be: a move would copy all of it.
+            // The future is built in its place, as a move would copy all of it.
             slot.request = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
-            // Polled anyway.
+            // The slot is queued already, so that a wake need not do it.
             slot.waker.is_queued.store(true, Ordering::Release);
             self.turn.push_back(number);
         }
     }
 
-    /// The requests that are served at the moment.
+    /// Returns the number of requests in progress.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -70,13 +70,13 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
         self.len() == 0
     }
 
-    /// The waker for all that the connection waits for beside its requests.
+    /// Returns the waker for everything that the connection waits for beside its requests.
     pub(super) fn connection_waker(&self) -> Waker {
         Arc::new(ConnectionWaker(Arc::clone(&self.woken))).into()
     }
 
-    /// Begins a turn of the connection's task, whose waker `cx` has. True: [`Self::connection_waker`] was woken, or it
-    /// is the first turn.
+    /// Begins a turn of the connection's task, whose waker `cx` has. Returns true in the first turn, and if
+    /// [`Self::connection_waker`] was woken.
     pub(super) fn begin_poll_turn(&mut self, cx: &Context<'_>) -> bool {
         let mut state = self.woken.lock_wakes();
         self.turn.extend(state.slots.drain(..));
@@ -87,7 +87,7 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
         mem::take(&mut state.connection)
     }
 
-    /// Polls the requests that have begun or were woken, as far as a turn goes. True: one has ended.
+    /// Polls the requests that have begun or were woken, up to the limit of a turn. Returns whether one has ended.
     pub(super) fn poll_woken(&mut self) -> bool {
         let mut has_ended = false;
         for _ in 0..MAX_POLLS_PER_TURN {
@@ -100,17 +100,17 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
         has_ended
     }
 
-    /// Whether a request waits for another turn.
+    /// Whether a request waits for the next turn.
     pub(super) fn has_woken(&self) -> bool {
         !self.turn.is_empty()
     }
 
-    /// Polls the request in a slot. True: it has ended.
+    /// Polls the request in a slot. Returns whether it has ended.
     fn poll_slot(&mut self, number: usize) -> bool {
         let Some(RequestSlot { request: exchange, waker }) = self.slots.get_mut(number) else { return false };
-        // Before the poll: whatever wakes the request meanwhile has it polled again.
+        // Cleared before the poll: a wake during the poll queues the slot again.
         waker.is_queued.store(false, Ordering::Release);
-        // One that has ended may still be woken.
+        // A request that has ended may still be woken.
         let Some(running) = exchange else { return false };
         let waker = Waker::from(Arc::clone(waker));
         if running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -126,28 +126,28 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
     }
 }
 
-/// The wakers of a connection that were woken since its last turn.
+/// The wakes of a connection since its last turn.
 #[derive(Debug)]
 struct WakeQueue(Mutex<WakeQueueState>);
 
 #[derive(Debug)]
 struct WakeQueueState {
-    /// Numbers of slots.
+    /// Numbers of the woken slots.
     slots: Vec<usize>,
-    /// Whether the connection's was.
+    /// Whether [`ConnectionRequests::connection_waker`] was woken.
     connection: bool,
-    /// The waker of the connection's task. `None` once it was woken.
+    /// Waker of the connection's task; `None` once it was woken.
     task: Option<Waker>,
 }
 
 impl WakeQueue {
-    /// Notes what was woken, and wakes the connection's task.
+    /// Records a wake by `note`, and wakes the connection's task.
     fn wake_connection_task(&self, note: impl FnOnce(&mut WakeQueueState)) {
         let mut state = self.lock_wakes();
         note(&mut state);
         let task = state.task.take();
         drop(state);
-        // Not under the lock: a waker is foreign code.
+        // The waker, which is foreign code, is not called under the lock.
         if let Some(task) = task {
             task.wake();
         }
@@ -158,7 +158,7 @@ impl WakeQueue {
     }
 }
 
-/// The waker of all that is no request.
+/// Waker for everything but requests.
 #[derive(Debug)]
 struct ConnectionWaker(Arc<WakeQueue>);
 
@@ -172,11 +172,11 @@ impl Wake for ConnectionWaker {
     }
 }
 
-/// The waker of a slot.
+/// Waker of one slot.
 #[derive(Debug)]
 struct SlotWaker {
     number: usize,
-    /// Whether the slot is to be polled already.
+    /// Whether the slot is in the queue.
     is_queued: AtomicBool,
     woken: Arc<WakeQueue>,
 }
@@ -206,7 +206,7 @@ mod tests {
 
     type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Counts how often it is woken.
+    /// A waker that counts its wakes.
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -216,13 +216,13 @@ mod tests {
         }
     }
 
-    /// Requests that wait for what a test lets them have.
+    /// A connection whose requests end when a test has them end.
     struct Setup {
         exchanges: ConnectionRequests<Boxed>,
         task: Arc<Count>,
     }
 
-    /// A request's state, as a test sees it.
+    /// The observed state of a request.
     #[derive(Default)]
     struct Seen {
         polls: Cell<usize>,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     impl Setup {
-        /// Behind its first turn.
+        /// Creates a connection after its first turn.
         fn new() -> Self {
             let mut setup = Self { exchanges: ConnectionRequests::new(), task: Arc::default() };
             assert_eq!(setup.turn(), (true, false));
@@ -262,7 +262,7 @@ mod tests {
             seen
         }
 
-        /// Whether the connection was woken, and whether a request has ended.
+        /// Runs a turn. Returns whether the connection was woken, and whether a request has ended.
         fn turn(&mut self) -> (bool, bool) {
             let waker = Arc::clone(&self.task).into();
             let is_woken = self.exchanges.begin_poll_turn(&Context::from_waker(&waker));
@@ -316,7 +316,7 @@ mod tests {
         setup.turn();
         first.end();
         assert_eq!((setup.turn(), setup.exchanges.len()), (ENDED, 1));
-        // Late, and then for whatever has its slot.
+        // A late wake applies to the request that has the slot now.
         first.wake();
         assert_eq!(setup.turn(), NOTHING);
         let third = setup.begin();
@@ -349,7 +349,7 @@ mod tests {
             setup.turn();
             assert_eq!((polled(), setup.exchanges.has_woken()), (expected, more));
         }
-        // A wake between two turns comes behind those that were put off.
+        // A wake between two turns comes behind requests that wait for a turn.
         requests.iter().for_each(|request| request.wake());
         setup.turn();
         requests.first().unwrap().wake();
@@ -368,7 +368,7 @@ mod tests {
         requests.iter().for_each(|request| request.end());
         setup.turn();
         assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (0, MAX_IDLE_SLOTS));
-        // Of a slot that is gone.
+        // The slot of this request is gone.
         requests.last().unwrap().wake();
         assert_eq!(setup.turn(), NOTHING);
         let _more: Vec<_> = (0..MAX_IDLE_SLOTS * 2).map(|_| setup.begin()).collect();

@@ -1,20 +1,20 @@
-//! The error codes that HTTP/3 and QPACK put into STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
+//! Error codes of HTTP/3 and QPACK, for STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
 
 use s2n_quic::application;
 use std::fmt;
 
-/// Why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
+/// The reason why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
-    /// Nothing is wrong.
+    /// No error.
     NoError = 0x100,
-    /// A violation without a code of its own.
+    /// A violation that has no specific code.
     GeneralProtocolError = 0x101,
-    /// litequic is at fault.
+    /// litequic failed.
     InternalError = 0x102,
     /// A stream that the peer may not open.
     StreamCreationError = 0x103,
-    /// The control stream or a QPACK stream ended.
+    /// The control stream or a QPACK stream was closed.
     ClosedCriticalStream = 0x104,
     /// A frame that is not allowed here or now.
     FrameUnexpected = 0x105,
@@ -22,15 +22,15 @@ pub enum ErrorCode {
     FrameError = 0x106,
     /// The peer generates excessive load.
     ExcessiveLoad = 0x107,
-    /// A stream or push ID that was used wrongly.
+    /// A wrong use of a stream ID or push ID.
     IdError = 0x108,
     /// A SETTINGS frame whose content is wrong.
     SettingsError = 0x109,
     /// The control stream did not begin with SETTINGS.
     MissingSettings = 0x10a,
-    /// A request that was not processed at all: the client may send it again.
+    /// The request was not processed at all, so that the client may send it again.
     RequestRejected = 0x10b,
-    /// A request or response that is no longer wanted.
+    /// The request or response is no longer wanted.
     RequestCancelled = 0x10c,
     /// The client's stream ended before its request did.
     RequestIncomplete = 0x10d,
@@ -38,7 +38,7 @@ pub enum ErrorCode {
     MessageError = 0x10e,
     /// The TCP connection behind a CONNECT was reset.
     ConnectError = 0x10f,
-    /// To be retried over HTTP/1.1.
+    /// The request is to be retried over HTTP/1.1.
     VersionFallback = 0x110,
     /// A field section that cannot be read.
     QpackDecompressionFailed = 0x200,
@@ -51,7 +51,7 @@ pub enum ErrorCode {
 /// H3_DATAGRAM_ERROR (RFC 9297 §5.2), which litequic never sends.
 const DATAGRAM_ERROR: u64 = 0x33;
 
-/// Every code that has a name.
+/// All codes of this type.
 const NAMED_CODES: [ErrorCode; 20] = [
     ErrorCode::NoError,
     ErrorCode::GeneralProtocolError,
@@ -76,25 +76,25 @@ const NAMED_CODES: [ErrorCode; 20] = [
 ];
 
 impl ErrorCode {
-    /// The name of a peer's `code`, with its number: `H3_NO_ERROR (0x100)`.
+    /// Returns a peer's `code` with its name: `H3_NO_ERROR (0x100)`.
     pub fn describe_code(code: u64) -> String {
         let known = NAMED_CODES.into_iter().find(|known| known.wire_value() == code);
         known.map_or_else(|| format!("the code {code:#x}"), |known| format!("{known} ({code:#x})"))
     }
 
-    /// The code as it is encoded.
+    /// Returns the number of the code.
     pub const fn wire_value(self) -> u64 {
         self as u64
     }
 
-    /// Whether a peer's `code` reports an error. An unknown one is equivalent to H3_NO_ERROR (RFC 9114 §9).
+    /// Whether a peer's `code` reports an error. An unknown code is equivalent to H3_NO_ERROR (RFC 9114 §9).
     pub const fn is_error_code(code: u64) -> bool {
         let http3 = code > Self::NoError as u64 && code <= Self::VersionFallback as u64;
         let qpack = code >= Self::QpackDecompressionFailed as u64 && code <= Self::QpackDecoderStreamError as u64;
         http3 || qpack || code == DATAGRAM_ERROR
     }
 
-    /// True if it ends the stream it happened on, false if it is a connection error.
+    /// Whether the error ends its stream alone, and not the connection.
     pub const fn is_stream_error(self) -> bool {
         matches!(
             self,
@@ -108,7 +108,7 @@ impl ErrorCode {
         )
     }
 
-    /// The RFC's name.
+    /// Returns the code's name in the RFC.
     pub const fn rfc_name(self) -> &'static str {
         match self {
             Self::NoError => "H3_NO_ERROR",
@@ -143,7 +143,7 @@ impl fmt::Display for ErrorCode {
 
 impl std::error::Error for ErrorCode {}
 
-/// An HTTP/3 code as s2n-quic takes it.
+/// Converts `code` for s2n-quic.
 pub(super) fn to_application_error(code: ErrorCode) -> application::Error {
     application::Error::new(code.wire_value()).unwrap_or(application::Error::UNKNOWN)
 }

@@ -1,4 +1,5 @@
-//! The stream of an extended CONNECT (RFC 9220) joined with its origin: DATA frames both ways, until both have ended.
+//! Joins the stream of an extended CONNECT (RFC 9220) with the origin: DATA frames both ways, until both sides have
+//! ended.
 
 use super::{
     error_code::ErrorCode,
@@ -22,9 +23,9 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
-/// Sends the answer that the protocol is switched, which is 200 here, and joins both. The end of either is forwarded to
-/// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or for
-/// `timeouts.tunnel_half_closed` after the end of one, or another client's tunnel gets its place, both are reset.
+/// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side is
+/// forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`, or for
+/// `timeouts.tunnel_half_closed` after the end of one side, or the tunnel makes room for another client's.
 pub(super) async fn serve_tunnel<H: Handler>(
     fields: Fields,
     tunnel: Tunnel,
@@ -34,10 +35,9 @@ pub(super) async fn serve_tunnel<H: Handler>(
     outcome: &RequestOutcome,
     record: &RequestRecord,
 ) -> Result<(), ResponseFailure> {
-    // A tunnel has a timeout of its own. A connection whose client is gone ends all the same, as it acknowledges
-    // nothing.
+    // A tunnel has its own timeout. If the client is gone the connection ends all the same, as nothing is acknowledged.
     let _open = connection.paused_streams.begin_pause();
-    // Whatever drops the client's half before its end.
+    // The code applies to any drop of the client's half before its end.
     outcome.set_stop_code(ErrorCode::RequestCancelled);
     sender.open_tunnel();
     let quiet = tunnel.expiry_handle();
@@ -90,7 +90,7 @@ async fn upload_to_origin(
     to.shutdown().await.map_err(broken)
 }
 
-/// RFC 9220 §3: a tunnel that fails is not an internal error.
+/// Maps a failed response to a failed tunnel, which is no internal error (RFC 9220 §3).
 fn to_tunnel_failure(failure: ResponseFailure) -> ResponseFailure {
     match failure {
         ResponseFailure::Response => ResponseFailure::Tunnel,

@@ -1,4 +1,4 @@
-//! The course of one HTTP/3 connection: its phase, its requests, and how much of what is suspicious its client does.
+//! Tracks one HTTP/3 connection: its phase, its requests, and the rates of its client's suspicious actions.
 
 use super::{
     error_code::ErrorCode,
@@ -10,7 +10,7 @@ use litequic_config::Limits;
 use litequic_exchange::RequestEnd;
 use std::{cell::RefCell, sync::Arc, time::Instant};
 
-/// The course of one connection. Shared by its task and those of its streams.
+/// Phase and counts of one connection, shared by its task and the tasks of its streams.
 #[derive(Debug)]
 pub(super) struct Http3Lifecycle {
     state: RefCell<Http3LifecycleState>,
@@ -20,18 +20,17 @@ pub(super) struct Http3Lifecycle {
 #[derive(Debug)]
 struct Http3LifecycleState {
     phase: Http3Phase,
-    /// Requests that were accepted.
+    /// Number of accepted requests.
     accepted: u64,
-    /// The stream ID behind that of the last one.
+    /// Stream ID behind that of the last accepted request.
     next_stream: u64,
-    /// Rate limit of cancelled requests.
     cancelled: TokenBucket,
-    /// Rate limit of DATA frames with next to nothing in them.
+    /// Rate limit of small DATA frames.
     small_frames: TokenBucket,
 }
 
 impl Http3Lifecycle {
-    /// A connection that begins now, within `limits`.
+    /// Creates the state of a connection that begins now.
     pub(super) fn new(limits: &Limits, metrics: Arc<Http3Metrics>) -> Self {
         let state = RefCell::new(Http3LifecycleState {
             phase: Http3Phase::Open,
@@ -47,7 +46,7 @@ impl Http3Lifecycle {
         self.state.borrow().phase
     }
 
-    /// How the requests end that are open, if litequic has ended the connection for a reason of its own.
+    /// Returns the end of the open requests, if litequic has ended the connection for a reason of its own.
     pub(super) fn request_end(&self) -> Option<RequestEnd> {
         match self.http3_phase() {
             Http3Phase::Closed { reason: Http3End::Evicted } => Some(RequestEnd::Evicted),
@@ -56,19 +55,21 @@ impl Http3Lifecycle {
         }
     }
 
-    /// Moves on after `event`. False if it had no effect.
+    /// Applies `event` to the phase. Returns false if it had no effect.
     pub(super) fn on_event(&self, event: Http3Event) -> bool {
         self.state.borrow_mut().phase.apply_event(event)
     }
 
-    /// The client has GOAWAY, or had the time for it. Returns the stream ID from which on requests are rejected now.
+    /// Rejects new requests from now on: the client has GOAWAY, or had the time for it. Returns the first rejected
+    /// stream ID.
     pub(super) fn on_goaway_received(&self) -> u64 {
         let state = &mut *self.state.borrow_mut();
         state.phase.apply_event(Http3Event::GoawayReceived { next: state.next_stream });
         state.next_stream
     }
 
-    /// Counts the request on stream `id`. Returns how many there were, or `None` if it is to be rejected.
+    /// Counts the request on stream `id`. Returns the number of accepted requests, or `None` if this one is to be
+    /// rejected.
     pub(super) fn accept_request(&self, id: u64) -> Option<u64> {
         let state = &mut *self.state.borrow_mut();
         if state.phase.rejects_stream(id) {
@@ -79,26 +80,26 @@ impl Http3Lifecycle {
         Some(state.accepted)
     }
 
-    /// Requests that were accepted.
+    /// Returns the number of accepted requests.
     pub(super) fn accepted_requests(&self) -> u64 {
         self.state.borrow().accepted
     }
 
-    /// The stream ID behind that of the last request that was accepted.
+    /// Returns the stream ID behind that of the last accepted request.
     pub(super) fn next_stream_id(&self) -> u64 {
         self.state.borrow().next_stream
     }
 
-    /// Counts a request that its client cancelled. False once there were too many in too short a time.
+    /// Counts a request that its client cancelled. Returns false after too many in too short a time.
     pub(super) fn on_request_cancelled(&self) -> bool {
         self.state.borrow_mut().cancelled.take_tokens(1, Instant::now())
     }
 
-    /// Counts DATA frames with next to nothing in them.
+    /// Counts small DATA frames.
     ///
     /// # Errors
     ///
-    /// There were too many in too short a time: the code that closes the connection.
+    /// The code that closes the connection, after too many in too short a time.
     pub(super) fn count_small_frames(&self, count: u32) -> Result<(), ErrorCode> {
         if count == 0 || self.state.borrow_mut().small_frames.take_tokens(count, Instant::now()) {
             return Ok(());

@@ -4,7 +4,7 @@ use litequic_telemetry::{Counter, DENIED, Gauge, LIMIT_REACHED, REQUESTS, Reques
 use std::sync::Arc;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// HTTP/3 metrics of one worker, the only writer. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
     pub struct Http3Metrics {
         Counter("connections", "Connections over QUIC whose handshake was completed.") {
@@ -46,9 +46,9 @@ metrics! {
             limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",
         }
         + beside {
-            /// Metrics of requests: all front ends of a worker count in them.
+            /// Metrics of requests, which all front ends of a worker share.
             pub shared: Arc<RequestMetrics>,
-            /// What the worker runs for.
+            /// Causes of the worker's wakes.
             pub wake: Arc<WakeTracker>,
         }
     }

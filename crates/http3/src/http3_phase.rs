@@ -1,52 +1,52 @@
-//! Where an HTTP/3 connection stands, and what each event makes of that. Pure.
+//! The phases of an HTTP/3 connection, and the events that change them. Pure.
 
 use super::error_code::ErrorCode;
 
-/// Where an HTTP/3 connection stands.
+/// Phase of an HTTP/3 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3Phase {
     /// The client may send requests.
     Open,
-    /// GOAWAY with the largest ID is sent: requests that are on their way are still served (RFC 9114 §5.2).
+    /// GOAWAY with the largest ID was sent. Requests that are on their way are still served (RFC 9114 §5.2).
     Draining,
-    /// GOAWAY with the last ID was sent: requests from this stream on were not processed, and are rejected.
+    /// GOAWAY with the last ID was sent. Requests from this stream on were not processed, and are rejected.
     GoingAway { first_rejected: u64 },
     /// The connection ends, or has ended.
     Closed { reason: Http3End },
 }
 
-/// Why litequic ends a connection at once.
+/// The reason why litequic ends a connection at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3End {
-    /// The client violated HTTP/3, or did too much.
+    /// The client violated HTTP/3, or exceeded a limit.
     Fault(ErrorCode),
-    /// Another client got its place, and its requests ended with it.
+    /// Another client got the connection's place. Open requests ended.
     Evicted,
-    /// The operator closed it, and its requests ended with it.
+    /// The operator closed the connection. Open requests ended.
     Operator,
     /// No request is left after GOAWAY, or the process stops.
     Done,
 }
 
-/// What happens to a connection.
+/// An event in the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3Event {
-    /// The process drains, HTTP/3 was switched off, the connection is to make room, the operator closes it, or it has
-    /// had all requests or addresses that it may have.
+    /// The connection is to leave: the process drains, HTTP/3 was switched off, another client needs the place, the
+    /// operator closes the connection, or it has reached its number of requests or addresses.
     Leave,
-    /// The client has the first GOAWAY, or had the time for it: requests from the stream `next` on have not come.
+    /// The client has the first GOAWAY, or had the time for it. No request from the stream `next` on has arrived.
     GoawayReceived { next: u64 },
     /// litequic ends the connection at once.
     Close(Http3End),
 }
 
 impl Http3Phase {
-    /// Moves on after `event`. False if it had no effect.
+    /// Applies `event`. Returns false if it had no effect.
     pub(super) fn apply_event(&mut self, event: Http3Event) -> bool {
         *self = match (*self, event) {
             (Self::Open, Http3Event::Leave) => Self::Draining,
             (Self::Draining, Http3Event::GoawayReceived { next }) => Self::GoingAway { first_rejected: next },
-            // The first reason counts: several streams may find a fault.
+            // Only the first reason counts, as several streams may find a fault.
             (Self::Closed { .. }, _) | (_, Http3Event::Leave | Http3Event::GoawayReceived { .. }) => return false,
             (_, Http3Event::Close(reason)) => Self::Closed { reason },
         };
@@ -60,7 +60,7 @@ impl Http3Phase {
 }
 
 impl Http3End {
-    /// The code of CONNECTION_CLOSE.
+    /// Returns the code for CONNECTION_CLOSE.
     pub(super) const fn connection_close_code(self) -> ErrorCode {
         match self {
             Self::Fault(code) => code,
@@ -90,7 +90,7 @@ mod tests {
             (away, Http3Event::Close(Http3End::Done), Some(closed(Http3End::Done))),
             (closed(fault), Http3Event::Leave, None),
             (closed(fault), Http3Event::GoawayReceived { next: 8 }, None),
-            // The first reason.
+            // Only the first reason counts.
             (closed(fault), Http3Event::Close(Http3End::Done), None),
         ];
         for (before, event, after) in table {

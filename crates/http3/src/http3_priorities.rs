@@ -1,4 +1,4 @@
-//! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the streams.
+//! Applies the priorities that one connection's client and the origins signal (RFC 9218) to its streams.
 
 use super::{error_code::ErrorCode, http3_metrics::Http3Metrics};
 use litequic_exchange::{
@@ -9,13 +9,13 @@ use litequic_exchange::{
 use litequic_resources::transport::{SendWindow, Transport};
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-/// The distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
+/// Difference of the IDs of two request streams of a client, which begin with 0 (RFC 9000 §2.1).
 const ID_STEP: u64 = 4;
 
-/// The signals of one connection.
+/// The priority signals of one connection, and their effect on its streams.
 pub(super) struct Http3Priorities {
     transport: Rc<dyn Transport>,
-    /// The connection, by s2n-quic's ID.
+    /// s2n-quic's ID of the connection.
     connection: u64,
     is_ordered: bool,
     signals: RefCell<PrioritySignals>,
@@ -23,17 +23,18 @@ pub(super) struct Http3Priorities {
     metrics: Arc<Http3Metrics>,
 }
 
-/// How a PRIORITY_UPDATE frame was received.
+/// The effect of a PRIORITY_UPDATE frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpdateEffect {
-    /// The frame has changed something.
+    /// The frame changed a priority.
     Changed,
-    /// The frame has changed nothing.
+    /// The frame changed nothing.
     Ignored,
 }
 
 impl Http3Priorities {
-    /// The priorities of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams open.
+    /// Creates the priorities of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams
+    /// open.
     pub(super) fn new(
         transport: Rc<dyn Transport>,
         connection: u64,
@@ -45,7 +46,7 @@ impl Http3Priorities {
         Self { transport, connection, is_ordered, signals, max_streams: max_streams.into(), metrics }
     }
 
-    /// The stream `id` has come.
+    /// Applies the early priority of the stream `id`, which was opened.
     pub(super) fn on_stream_opened(&self, id: u64) {
         if !self.is_ordered {
             return;
@@ -55,7 +56,8 @@ impl Http3Priorities {
         }
     }
 
-    /// The request of `window`'s stream has come with `fields`. If its priority is obeyed `record` gets it.
+    /// Sets the priority of a new request with `fields`, on the stream of `window`. `record` gets the priority if it is
+    /// obeyed.
     pub(super) fn set_request_priority(
         &self,
         window: &dyn SendWindow,
@@ -71,14 +73,15 @@ impl Http3Priorities {
             self.metrics.shared.priority_requests.increment();
         }
         let priority = self.signals.borrow_mut().request_priority(field, is_tunnel);
-        // Otherwise it is what a stream begins with.
+        // Every stream begins with this priority.
         if priority != Priority::UNSIGNALLED {
             window.begin_priority(priority);
         }
         record.update_facts(|facts| facts.priority = Some(window.stream_priority()));
     }
 
-    /// The response of `window`'s stream has `fields` (RFC 9218 §8). If they change its priority `record` gets it.
+    /// Applies the priority in `fields` of a response (RFC 9218 §8), on the stream of `window`. `record` gets the
+    /// priority if it has changed.
     pub(super) fn apply_response_priority(&self, window: &dyn SendWindow, fields: &Fields, record: &RequestRecord) {
         let field = if self.is_ordered { read_priority_field(fields) } else { None };
         let Some(field) = field.filter(|field| *field != PriorityParameters::default()) else { return };
@@ -87,15 +90,15 @@ impl Http3Priorities {
         record.update_facts(|facts| facts.priority = Some(priority));
     }
 
-    /// The connection has brought `frames` PRIORITY_UPDATE frames that were too long to be read.
+    /// Counts `frames` PRIORITY_UPDATE frames that were too long to be read.
     pub(super) fn count_skipped_updates(&self, frames: u32) {
         if self.is_ordered {
             self.metrics.shared.priority_updates_skipped.increment_by(frames.into());
         }
     }
 
-    /// A PRIORITY_UPDATE frame came for the stream `id` with this value. The client has had `accepted` requests, and
-    /// the next one is on the stream `next_stream`.
+    /// Applies a PRIORITY_UPDATE frame for the stream `id`. The client has had `accepted` requests, and the next one is
+    /// on the stream `next_stream`.
     ///
     /// # Errors
     ///
@@ -107,7 +110,7 @@ impl Http3Priorities {
         accepted: u64,
         next_stream: u64,
     ) -> Result<UpdateEffect, ErrorCode> {
-        // MAX_STREAMS has allowed no more than those that are over and may be open.
+        // MAX_STREAMS allows no more streams than have ended and may be open.
         if id / ID_STEP >= accepted.saturating_add(self.max_streams) {
             return Err(ErrorCode::IdError);
         }

@@ -1,4 +1,4 @@
-//! The state that the connections of one worker share, and that the streams of one connection share.
+//! The shared state of one worker's HTTP/3 connections, and that of one connection's streams.
 
 use super::{
     alt_svc_renewal::AltSvcRenewal,
@@ -38,35 +38,35 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The validated address of a connection's client; `None` if the connection is gone.
+/// Returns the validated address of a connection's client; `None` if the connection is gone.
 pub type ClientAddressFn = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
-/// What QUIC knows of a connection's path; `None` if the connection is gone.
+/// Returns QUIC's report about a connection's path; `None` if the connection is gone.
 pub type QuicTransportFn = fn(&s2n_quic::connection::Handle) -> Option<TransportReport>;
 
-/// The state that the connections of one worker share.
+/// The state that the HTTP/3 connections of one worker share.
 pub struct Http3Worker {
-    /// The limits of what begins now.
+    /// Limits for new connections and requests.
     pub terms: CurrentTerms,
     /// The counters of HTTP/3.
     pub metrics: Arc<Http3Metrics>,
-    /// Whether a connection may carry requests for a host.
+    /// Decides whether a connection may carry requests for a host.
     pub covers: Rc<HostCoverage>,
-    /// Reports a client's current address.
+    /// Returns a client's current address.
     pub client_address: ClientAddressFn,
-    /// Reports of the path of a connection.
+    /// Returns the report about a connection's path.
     pub transport: QuicTransportFn,
-    /// The budget of responses.
+    /// Budget for the bytes of responses in memory.
     pub send: Rc<SendBudget>,
-    /// Connections, of which some are closed when memory is short.
+    /// Registered connections, some of which are closed when memory is short.
     pub registry: Rc<ConnectionRegistry>,
-    /// The phase of the process: connections drain with it.
+    /// Phase of the process. Connections drain when the process does.
     pub watch: PhaseWatch,
-    /// False while HTTP/3 is off: connections drain.
+    /// Whether HTTP/3 is on. Connections drain while it is off.
     pub is_enabled: watch::Receiver<bool>,
-    /// Records of requests.
+    /// Recorder of requests.
     pub records: RequestRecorder,
-    /// Networks whose clients get no connection, and lose one that is in its handshake.
+    /// Denied networks. Their clients get no connection, and lose one that is still in its handshake.
     pub denied: Arc<DenyList>,
 }
 
@@ -78,8 +78,8 @@ impl Http3Worker {
         }
     }
 
-    /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room
-    /// for it, or the client is denied.
+    /// Registers a connection of the client at the validated `address`. `None`, and counted, if there is no room for
+    /// the connection, or the client is denied.
     pub(super) fn admit_quic_client(&self, address: SocketAddr) -> Option<ConnectionEntry> {
         if self.denied.is_client_denied(address.ip(), Instant::now) {
             self.metrics.denied.increment();
@@ -98,50 +98,49 @@ impl Http3Worker {
         holder
     }
 
-    /// The configuration in force, for what begins now.
+    /// Returns the terms in force, for a new connection or request.
     pub(super) fn current_terms(&self) -> Rc<Terms> {
         self.terms.load_terms()
     }
 }
 
-/// One connection, as its streams see it.
+/// The shared state of one connection's streams.
 pub(super) struct Http3Connection<H> {
     pub(super) worker: Rc<Http3Worker>,
-    /// Limits and timeouts in force when the connection began: SETTINGS and QUIC have advertised some of them.
+    /// Limits in force when the connection began. SETTINGS and QUIC have advertised some of them.
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     client: RefCell<Rc<Client>>,
-    /// The authority of its last request.
+    /// Authority of the connection's last request.
     pub(super) authority: LastAuthority,
     /// Unidirectional streams that the client has opened.
     pub(super) uni: RefCell<UnidirectionalStreams>,
-    /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
+    /// The client's SETTINGS_MAX_FIELD_SECTION_SIZE, once received.
     pub(super) max_field_section_size: Cell<Option<u64>>,
     pub(super) memory: ConnectionMemory,
     pub(super) priorities: Http3Priorities,
     pub(super) paused_streams: Rc<PausedStreams>,
-    /// s2n-quic's bound on the unacknowledged bytes of each stream, once it is known.
+    /// s2n-quic's bound on the unacknowledged bytes of each stream, once known.
     pub(super) stream_buffer: Cell<Option<u64>>,
     pub(super) handle: s2n_quic::connection::Handle,
-    /// Bodies of requests that were answered.
+    /// Streams of answered requests whose bodies are discarded.
     pub(super) lingering: Rc<LingeringStreams>,
-    /// Where it stands.
     pub(super) lifecycle: Rc<Http3Lifecycle>,
     alt_svc: AltSvcRenewal,
 }
 
-/// The memory that a connection holds.
+/// The accounts of a connection's memory.
 pub(super) struct ConnectionMemory {
-    /// Registers it.
+    /// Entry in the registry of connections.
     pub(super) entry: ConnectionEntry,
-    /// What its client has sent and was not read.
+    /// Bytes received from the client and not read.
     pub(super) received: ReceiveAccount,
-    /// The budget of its responses.
+    /// Budget for the bytes of responses.
     pub(super) sent: Rc<SendBudget>,
 }
 
 impl ConnectionMemory {
-    /// The memory of a connection that `holder` registers, and whose client's bytes `received` counts.
+    /// Creates the accounts of the connection with the entry `holder`.
     pub(super) fn new(holder: ConnectionEntry, received: ReceiveAccount, terms: &Terms) -> Self {
         let sent = SendBudget::for_connection(u64::from(terms.limits.connection_send_buffer));
         let (sends, receives) = (Rc::clone(&sent), received.clone());
@@ -186,7 +185,7 @@ impl<H> Http3Connection<H> {
         }
     }
 
-    /// The client, at its current address.
+    /// Returns the client with its current address.
     pub(super) fn current_client(&self) -> Rc<Client> {
         let client = Rc::clone(&self.client.borrow());
         let address = (self.worker.client_address)(&self.handle).map_or(client.address, to_canonical_address);
@@ -199,8 +198,8 @@ impl<H> Http3Connection<H> {
         client
     }
 
-    /// Closes the connection because the client violated HTTP/3 (RFC 9114 §8). The first fault counts: several streams
-    /// may find one.
+    /// Closes the connection because the client violated HTTP/3 (RFC 9114 §8). Only the first violation counts, as
+    /// several streams may find one.
     pub(super) fn close_for_violation(&self, code: ErrorCode) {
         if !self.lifecycle.on_event(Http3Event::Close(Http3End::Fault(code))) {
             return;
@@ -213,7 +212,7 @@ impl<H> Http3Connection<H> {
         self.handle.close(to_application_error(code));
     }
 
-    /// Has a response keep the client's knowledge of HTTP/3 fresh where that is due and the client accepts as much.
+    /// Adds `Alt-Svc` to a response if it is due, and if the client accepts the larger header.
     pub(super) fn advertise_http3(&self, status: StatusCode, fields: &mut Fields) {
         if !self.alt_svc.is_renewal_due(timers::turn_time)
             || self.worker.watch.watched_phase() >= ProcessPhase::Draining
@@ -232,7 +231,7 @@ impl<H> Http3Connection<H> {
         }
     }
 
-    /// Whether the client accepts a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
+    /// Whether the client accepts a field section of `status` and `fields` (RFC 9114 §4.2.2). If not, this is counted.
     pub(super) fn accepts_section(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let fits = self.section_fits(status, fields);
         if !fits {
@@ -244,7 +243,7 @@ impl<H> Http3Connection<H> {
     fn section_fits(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_section_size(":status".len(), 3));
-        // Most are far below.
+        // Most sections are far below the limit, so that an upper bound suffices.
         let most = field_section_size(0, fields.max_text_bytes()).saturating_add(32 * fields.len() as u64);
         if status.saturating_add(most) <= limit {
             return true;
@@ -253,11 +252,11 @@ impl<H> Http3Connection<H> {
         size.fold(status, u64::saturating_add) <= limit
     }
 
-    /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time
+    /// Counts a request that its client cancelled. Closes the connection after too many in too short a time
     /// (CVE-2023-44487: work begun and thrown away).
     pub(super) fn count_reset(&self) {
         self.worker.metrics.shared.streams_reset_by_client.increment();
-        // The end of a connection ends its requests: that is no flood, and only then a PING fails.
+        // The end of a connection ends its requests, which is no flood; only then a PING fails.
         if !self.lifecycle.on_request_cancelled() && self.handle.clone().ping().is_ok() {
             self.worker.metrics.shared.limit_resets.increment();
             self.close_for_violation(ErrorCode::ExcessiveLoad);
@@ -265,7 +264,7 @@ impl<H> Http3Connection<H> {
     }
 }
 
-/// What a field counts in a field section's size (RFC 9114 §4.2.2).
+/// Returns the size of a field in a field section (RFC 9114 §4.2.2).
 fn field_section_size(name: usize, value: usize) -> u64 {
     name as u64 + value as u64 + 32
 }
@@ -308,8 +307,8 @@ impl<H> Drop for Http3Connection<H> {
     }
 }
 
-/// The client; `None` if the connection is gone already. To be called once: the result of TLS is taken from the
-/// connection.
+/// Returns the client; `None` if the connection is gone already. To be called once, as it takes the TLS context from
+/// the connection.
 pub(super) fn take_client(connection: &mut s2n_quic::Connection, front: &Http3Worker) -> Option<Client> {
     let identity = connection.take_tls_context().and_then(|context| context.downcast::<TlsIdentity>().ok());
     Some(Client {

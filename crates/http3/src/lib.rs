@@ -1,14 +1,14 @@
 //! HTTP/3 (RFC 9114) on QUIC streams: frames, QPACK and field sections on the way in, the same on the way out.
 //!
-//! [`serve`] is the connection's loop. The public modules below are pure: they take bytes and return values, and use no
-//! stream, timer or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
-//! [`frame::ControlStream`], a HEADERS frame's payload through [`qpack::decode`], its fields through
-//! [`message::request`], [`message::response`] or [`message::trailers`]. Messages are encoded by
-//! [`message::encode_response`] and its neighbours.
+//! [`serve_http3`] is the connection's loop. The public modules below are pure: they take bytes and return values, and
+//! use no stream, timer or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
+//! [`frame::ControlStream`], a HEADERS frame's payload through [`qpack::decode_section`], and the decoded fields
+//! through [`message::decode_request`], [`message::decode_response`] or [`message::decode_trailers`].
+//! [`message::encode_response`] and its neighbours encode messages.
 //!
-//! It uses `litequic-exchange`, `litequic-resources` and the crates below them, and s2n-quic's streams. The program
-//! uses it.
-// It panics within a character.
+//! The crate uses `litequic-exchange`, `litequic-resources`, the crates below these two, and s2n-quic's streams. The
+//! program uses the crate.
+// Slicing a string within a character panics.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
-//! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
+//! Discards the rest of requests that were answered early, within bounds, before STOP_SENDING. A client that reads the
+//! response only after its upload, such as Chromium, would otherwise never see the response.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -22,16 +22,15 @@ use std::{
     time::Duration,
 };
 
-/// Chunks taken from QUIC in one call.
+/// Number of chunks taken from QUIC in one call.
 const LINGER_CHUNKS: usize = 8;
 
-/// Rests of requests on one connection, which has no more of them than its client may open streams
-/// (`limits.max_streams`).
+/// The discarded requests of one connection, no more than its client may open streams (`limits.max_streams`).
 pub(super) struct LingeringStreams {
     discards: RefCell<FuturesUnordered<DiscardFuture>>,
-    /// Wakes the connection's task.
+    /// Waker of the connection's task.
     waker: RefCell<Option<Waker>>,
-    /// Bytes that are discarded of one stream at most.
+    /// Largest number of bytes discarded of one stream.
     bytes: u64,
     timeout: Duration,
     metrics: Arc<Http3Metrics>,
@@ -48,13 +47,12 @@ impl LingeringStreams {
         })
     }
 
-    /// Whether anything is discarded at all.
+    /// Whether requests are discarded at all.
     pub(super) const fn is_lingering_enabled(&self) -> bool {
         self.bytes > 0
     }
 
-    /// Discards what comes on `stream`, whose request is not read any more, as long as `outcome` has no fault.
-    /// [`poll`](Self::poll) does the work.
+    /// Discards the rest of `stream`, as long as `outcome` has no fault. [`Self::poll_discards`] does the work.
     pub(super) fn discard_stream(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
         self.discards.borrow().push(DiscardFuture {
             stream,
@@ -68,12 +66,12 @@ impl LingeringStreams {
         }
     }
 
-    /// True when nothing is discarded any more.
+    /// Whether no request is being discarded.
     pub(super) fn is_empty(&self) -> bool {
         self.discards.borrow().is_empty()
     }
 
-    /// Discards what has come; the task is woken when there is more to do.
+    /// Discards the bytes that have arrived. Wakes the task when there is more to do.
     pub(super) fn poll_discards(&self, cx: &mut Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -84,7 +82,7 @@ impl LingeringStreams {
     }
 }
 
-/// What is left of one request. Ready at its end, or when it is stopped.
+/// Discards the rest of one request. Ready at its end, or when a limit stops it.
 struct DiscardFuture {
     stream: ReceiveStream,
     outcome: Rc<RequestOutcome>,

@@ -6,26 +6,27 @@ use std::{
     time::Duration,
 };
 
-/// A wait for the client's window that lasts this long is a pause: the player's button, rather than a full pipe.
+/// Wait for the client's window that counts as a pause, as by the button of a player. A full path recovers sooner.
 const PAUSE_DELAY: Duration = Duration::from_secs(1);
 
-/// Keeps a connection from its idle timeout while a client pauses a response, or has a tunnel. s2n-quic does so by
-/// itself for a stream with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but gets no
-/// more bytes than the window has.
+/// The paused streams of a connection, which keep it from its idle timeout. s2n-quic does so by itself for a stream
+/// with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but here it never gets more bytes
+/// than the window has.
 pub(super) struct PausedStreams {
     handle: RefCell<s2n_quic::connection::Handle>,
-    /// How long a wait lasts before it counts as one.
+    /// Wait after which a stream counts as paused.
     pub(super) delay: Duration,
     paused: Cell<usize>,
 }
 
 impl PausedStreams {
-    /// For a connection with an idle timeout of `idle`; its client may want less, which s2n-quic ensures.
+    /// Creates the state of a connection with the idle timeout `idle`. The client may request a shorter one, which
+    /// s2n-quic enforces.
     pub(super) fn new(handle: s2n_quic::connection::Handle, idle: Duration) -> Rc<Self> {
         Rc::new(Self { handle: RefCell::new(handle), delay: PAUSE_DELAY.min(idle / 4), paused: Cell::new(0) })
     }
 
-    /// Until this is dropped the connection is kept open, by a PING now and then.
+    /// Keeps the connection open by PING frames until the returned guard is dropped.
     pub(super) fn begin_pause(self: &Rc<Self>) -> PauseGuard {
         self.set_paused_count(self.paused.get() + 1);
         PauseGuard(Rc::clone(self))
@@ -40,7 +41,7 @@ impl PausedStreams {
     }
 }
 
-/// A stream that waits for its client, or a tunnel.
+/// Guard of a stream that waits for its client, or of a tunnel.
 pub(super) struct PauseGuard(Rc<PausedStreams>);
 
 impl Drop for PauseGuard {

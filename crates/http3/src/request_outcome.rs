@@ -1,5 +1,5 @@
-//! The failures of a request: a fault of the request, a response that was not complete, and how the two halves of its
-//! stream exchange them.
+//! The outcome of a request: a fault of the request, or the failure of its response, shared by the two halves of the
+//! stream.
 
 use super::{error_code::ErrorCode, stream_send_error::StreamSendError};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     rc::Rc,
 };
 
-/// A fault of a request, and how the client learns of it.
+/// A fault of a request, with the way in which the client learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestFault {
     /// The stream is reset with this code.
@@ -21,28 +21,28 @@ pub(super) enum RequestFault {
 }
 
 impl RequestFault {
-    /// What an error code means for a request.
+    /// Returns the fault that `code` means for a request.
     pub(super) fn from_code(code: ErrorCode) -> Self {
         if code.is_stream_error() { Self::Stream(code) } else { Self::Connection(code) }
     }
 }
 
-/// Why a request got no complete response.
+/// The reason why a request got no complete response.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ResponseFailure {
     Request(RequestFault),
     Send(StreamSendError),
     /// The response was cut off.
     Response,
-    /// A tunnel was, or it was idle for too long.
+    /// The tunnel was cut off, or was idle for too long.
     Tunnel,
-    /// Another client's tunnel got its place.
+    /// The tunnel made room for that of another client.
     Evicted,
-    /// The handler returned none.
+    /// The handler returned no response.
     Aborted,
 }
 
-/// The code in RESET_STREAM, and in STOP_SENDING beside it, for a failure.
+/// Returns the code for RESET_STREAM, and for STOP_SENDING beside it.
 pub(super) fn reset_code(failure: ResponseFailure) -> ErrorCode {
     match failure {
         ResponseFailure::Request(RequestFault::Stream(code) | RequestFault::Connection(code)) => code,
@@ -54,21 +54,21 @@ pub(super) fn reset_code(failure: ResponseFailure) -> ErrorCode {
     }
 }
 
-/// The state that the two halves of a request share.
+/// The outcome that the two halves of a request share.
 #[derive(Debug)]
 pub(super) struct RequestOutcome {
     fault: Cell<Option<RequestFault>>,
-    /// The code of STOP_SENDING if the rest of the request is not read: H3_NO_ERROR as long as there is no fault (RFC
-    /// 9114 §4.1.1).
+    /// Code for STOP_SENDING if the rest of the request is not read. H3_NO_ERROR as long as there is no fault (RFC 9114
+    /// §4.1.1).
     stop_code: Cell<ErrorCode>,
 }
 
 thread_local! {
-    /// Outcomes of earlier requests.
+    /// Outcomes of earlier requests, for reuse.
     static FREE_OUTCOMES: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Outcomes that are kept at most.
+/// Number of outcomes kept for reuse at most.
 const MAX_FREE_OUTCOMES: usize = 128;
 
 impl RequestOutcome {
@@ -77,7 +77,7 @@ impl RequestOutcome {
         FREE_OUTCOMES.with_borrow_mut(Vec::pop).unwrap_or_else(new)
     }
 
-    /// Keeps it for another request, unless this one is still read.
+    /// Keeps the outcome for another request, unless the request is still read.
     pub(super) fn recycle_outcome(self: Rc<Self>) {
         if Rc::strong_count(&self) > 1 {
             return;
@@ -91,12 +91,12 @@ impl RequestOutcome {
         });
     }
 
-    /// The first fault found.
+    /// Returns the first fault.
     pub(super) fn first_fault(&self) -> Option<RequestFault> {
         self.fault.get()
     }
 
-    /// Notes `fault`, unless there is one already.
+    /// Sets the fault, unless there is one already.
     pub(super) fn set_fault(&self, fault: RequestFault) {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));

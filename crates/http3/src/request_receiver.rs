@@ -1,4 +1,4 @@
-//! The receiving half of a request stream: frames as they come, then the request's body as the proxy pulls it.
+//! The receiving half of a request stream: reads frames, then the request's body as the proxy polls it.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -24,28 +24,29 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Chunks taken from QUIC in one call.
+/// Number of chunks taken from QUIC in one call.
 const CHUNKS_PER_READ: usize = 8;
-/// Bytes of a stream that are taken a chunk at a time.
+/// Bytes at the beginning of a stream that are taken one chunk at a time.
 const SINGLE_CHUNK_BYTES: u64 = 64 * 1024;
-/// Pieces of a body shorter than this are joined, as far as they have arrived, so that a client that frames byte by
-/// byte does not cause a write, and a wake of the origin, for each byte.
+/// Length below which pieces of a body are joined, as far as they have arrived. A client that frames byte by byte
+/// causes no write, and no wake of the origin, for each byte.
 const JOIN_THRESHOLD: usize = 1024;
-/// The size of joined pieces: beyond it a piece costs little for each of its bytes.
+/// Largest length of joined pieces, in bytes. A longer piece saves little.
 const MAX_JOINED: usize = 16 * 1024;
 
-/// Reads a request stream. Dropped before the stream's end it discards the rest, or sends STOP_SENDING.
+/// Reader of a request stream. If it is dropped before the stream's end, the rest is discarded, or STOP_SENDING is
+/// sent.
 pub(super) struct RequestReceiver {
-    /// `None` once it is dropped.
+    /// `None` once the reader is dropped.
     stream: Option<ReceiveStream>,
     message: MessageStream,
-    /// Taken from QUIC and not read yet: those from `at` on. At first one chunk at a time, as a request may wait long
-    /// with it for a connection to its origin, and it counts as read.
+    /// The chunk taken from QUIC. At first one at a time is taken: a request may wait long for a connection to its
+    /// origin, and a chunk that is held counts as read.
     chunk: Bytes,
-    /// In place of `chunk` once there were [`FIRST`] bytes.
+    /// Replaces `chunk` after [`SINGLE_CHUNK_BYTES`]. Chunks from `at` on are not read yet.
     chunks: Option<Box<[Bytes; CHUNKS_PER_READ]>>,
     at: usize,
-    /// Bytes that were taken from QUIC.
+    /// Number of bytes taken from QUIC.
     received: u64,
     /// The client has sent its last byte.
     finished: bool,
@@ -84,7 +85,7 @@ impl RequestReceiver {
         }
     }
 
-    /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
+    /// Polls for the next part of the request; `None` at its end. Cancel safe.
     pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<MessagePart>, RequestFault>> {
         loop {
             let chunks = self
@@ -97,7 +98,7 @@ impl RequestReceiver {
                 }
                 self.at += 1;
             }
-            // Once for all that came together: chunks are bounded, and with them what one reading costs.
+            // Counted once for all bytes that arrived together: chunks are bounded, and so is the cost of reading them.
             self.life.count_small_frames(self.message.take_small_frames()).map_err(RequestFault::Connection)?;
             if self.finished {
                 self.message.check_end().map_err(RequestFault::from_code)?;
@@ -120,13 +121,13 @@ impl RequestReceiver {
         }
     }
 
-    /// What follows the header is not a body, but a tunnel's bytes.
+    /// Accepts only DATA from now on, as the bytes of a tunnel follow the header.
     pub(super) fn expect_tunnel_data(&mut self) {
         self.message.expect_data_only();
     }
 
-    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may come before it; they are dropped, as
-    /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
+    /// Reads the stream to its end, for a request whose `Content-Length` is 0. Trailers are dropped, as HTTP/1.1 has
+    /// none after a body of known length. Dropping the future loses trailers alone.
     pub(super) async fn read_empty_body(
         &mut self,
         limits: &FieldLimits,
@@ -145,7 +146,7 @@ impl RequestReceiver {
         Ok(())
     }
 
-    /// True when no byte is left to read: the last read came with the stream's end.
+    /// Whether all bytes were read: the last read came with the stream's end.
     pub(super) fn is_finished(&self) -> bool {
         let chunks = self.chunks.as_deref().map_or(slice::from_ref(&self.chunk), <[Bytes; CHUNKS_PER_READ]>::as_slice);
         self.finished && chunks.iter().skip(self.at).all(Bytes::is_empty)
@@ -165,19 +166,19 @@ impl Drop for RequestReceiver {
     }
 }
 
-/// A request's body, pulled by the handler: what is not pulled stays with the client (QUIC flow control).
+/// A request's body, polled by the handler. Bytes that are not polled stay with the client (QUIC flow control).
 pub(super) struct RequestBody {
     receiver: RequestReceiver,
-    /// Read ahead, to find out whether there is a body at all, or whether more can be joined.
+    /// Part that was read ahead, to find out whether there is a body at all, or whether more can be joined.
     ahead: Option<Result<Option<MessagePart>, RequestFault>>,
-    /// A tunnel has its own.
+    /// `None` for a tunnel, which has a timeout of its own.
     deadline: Option<ClientDeadline>,
     limits: FieldLimits,
-    /// The value of `Content-Length`.
+    /// Value of `Content-Length`.
     expected: Option<u64>,
     received: u64,
-    /// Kept until the stream's end: what comes after them makes the request malformed, and must do so before it is
-    /// complete.
+    /// Kept until the stream's end. Bytes behind the trailers make the request malformed, which must be known before it
+    /// is complete.
     trailers: Option<Fields>,
     done: bool,
     metrics: Arc<Http3Metrics>,
@@ -244,7 +245,7 @@ impl RequestBody {
         }
     }
 
-    /// `first` and the short pieces after it that have arrived. What ends them is kept for next time.
+    /// Joins `first` with the short pieces behind it that have arrived. The part that ends them is kept in `ahead`.
     fn join_short_pieces(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
         let mut gathered = BytesMut::new();
         while gathered.len() < MAX_JOINED {
@@ -265,7 +266,7 @@ impl RequestBody {
         if gathered.is_empty() { first } else { gathered.freeze() }
     }
 
-    /// The body's next frame. `None` at its end, or for trailers, which wait for it.
+    /// Returns the body's next frame. `None` at its end, and for trailers, which are returned at the end.
     fn take_part(&mut self, part: Option<MessagePart>) -> Result<Option<Frame<Bytes>>, RequestFault> {
         match part {
             Some(MessagePart::Data(data)) => {
@@ -291,7 +292,7 @@ impl RequestBody {
         }
     }
 
-    /// At the body's end: it must be as long as announced (RFC 9114 §4.1.2).
+    /// Checks at the body's end that it has the announced length (RFC 9114 §4.1.2).
     fn check_length(&self) -> Result<(), RequestFault> {
         match self.expected {
             Some(expected) if expected != self.received => Err(RequestFault::Stream(ErrorCode::MessageError)),
@@ -320,7 +321,7 @@ fn trailers_too_large_fault(metrics: &Http3Metrics) -> RequestFault {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // An empty body is not an upload, nor is a tunnel, which has its own timeout.
+        // An empty body is no upload, nor is a tunnel.
         if self.deadline.is_some() && (self.received > 0 || !self.done) {
             self.metrics.shared.request_size.observe_size(self.received);
         }

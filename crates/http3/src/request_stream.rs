@@ -1,4 +1,4 @@
-//! One request stream, from its first byte to the acknowledgement of its last.
+//! Serves one request stream, from its first byte to the acknowledgement of its last.
 
 use super::{
     error_code::ErrorCode,
@@ -32,8 +32,8 @@ use std::{
 };
 use tokio::time::{self, Instant};
 
-/// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
-/// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
+/// Longest wait for the end of a request that should have no body but whose stream is open, so that the origin does not
+/// get an empty chunked body. Some clients send FIN in a packet of its own.
 const FIN_TIMEOUT: Duration = Duration::from_millis(20);
 /// Serves the request on `stream`.
 pub(super) async fn serve_request<H: Handler>(
@@ -65,13 +65,13 @@ pub(super) async fn serve_request<H: Handler>(
     );
     let mut sender = connection.open_sender(send, window, terms.minimum_download_rate());
 
-    // This future holds what is borrowed, matched, or passed on to another one as long as that is in scope: a request
-    // is neither, so that one that waits for its origin is in memory once.
+    // The future keeps values that are borrowed, matched, or passed on to another future as long as they are in scope.
+    // The request is in no such scope, so that one which waits for its origin is in memory once.
     let result = 'served: {
         let (request, stream) = match read_request(receiver, &client, &connection, &terms, record).await {
             Ok(accepted) => accepted,
             Err(refusal) => {
-                // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
+                // Boxed, like tunnels: a future that is rarely needed would enlarge that of each request.
                 break 'served Box::pin(answer_refused(refusal, &mut sender, &connection, &outcome, record)).await;
             }
         };
@@ -121,7 +121,7 @@ pub(super) async fn serve_request<H: Handler>(
     }
 }
 
-/// Bytes of the future that serves a request.
+/// Returns the size of the future that serves a request, in bytes.
 pub fn request_future_size<H: Handler>() -> usize {
     const fn output_size<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
@@ -129,8 +129,8 @@ pub fn request_future_size<H: Handler>() -> usize {
     output_size(serve_request::<H>)
 }
 
-/// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
-/// complete response.
+/// Returns the end of a request for its record. If the client resets the rest of a request that was answered, the
+/// response is complete.
 fn classify_end(fault: Option<RequestFault>, result: &Result<(), ResponseFailure>) -> RequestEnd {
     match (fault, result) {
         (Some(RequestFault::Stream(_) | RequestFault::Connection(_)), _) => RequestEnd::Malformed,
@@ -144,7 +144,7 @@ fn classify_end(fault: Option<RequestFault>, result: &Result<(), ResponseFailure
     }
 }
 
-/// Counts a request as open as long as this exists, and how long that was.
+/// Counts a request as open, and measures its duration, until this guard is dropped.
 struct RequestGuard<'a, H: Handler>(&'a Http3Connection<H>, Instant);
 
 impl<H: Handler> Drop for RequestGuard<'_, H> {
@@ -159,7 +159,8 @@ impl<H: Handler> Drop for RequestGuard<'_, H> {
     }
 }
 
-/// Records that a request ended with its connection, if litequic ended that for another client or for the operator.
+/// Records that a request ended with its connection, if litequic closed the connection for another client or for the
+/// operator.
 struct ClosedRequestRecorder<'a, H: Handler>(&'a Http3Connection<H>, &'a RecordGuard);
 
 impl<H: Handler> Drop for ClosedRequestRecorder<'_, H> {
@@ -172,14 +173,14 @@ impl<H: Handler> Drop for ClosedRequestRecorder<'_, H> {
     }
 }
 
-/// Why a request does not reach the handler.
+/// A request that does not reach the handler.
 enum RefusedRequest {
     RequestFault(RequestFault),
-    /// The last is the method, which decides whether the answer may have a body.
+    /// Status, reason, and the request's method, which decides whether the response may have a body.
     Status(StatusCode, &'static str, Method),
 }
 
-/// Reads and checks the request's header. For a tunnel it returns the stream.
+/// Reads and checks the request's header. Returns the stream as well, for a tunnel.
 async fn read_request<H>(
     mut receiver: RequestReceiver,
     client: &Client,
@@ -200,7 +201,7 @@ async fn read_request<H>(
             front.metrics.shared.limit_header_bytes.increment();
             return Err(header_too_large());
         }
-        // By the stream's rules nothing comes before the header, and the stream does not end without one.
+        // The stream's rules allow nothing before the header, and no end without one.
         Some(_) | None => return Err(RefusedRequest::RequestFault(RequestFault::Stream(ErrorCode::RequestIncomplete))),
     };
     let fields = qpack::decode_section(&section, &terms.field_limits).map_err(|error| match error {
@@ -265,25 +266,25 @@ fn header_too_large() -> RefusedRequest {
     )
 }
 
-/// Placeholder for a method that was not read: the answer has a body.
+/// Placeholder for a method that was not read: the response may have a body.
 const UNKNOWN_METHOD: Method = Method::GET;
 
-/// The method of a request that may be rejected.
+/// Returns the method of a request that may be rejected.
 fn request_method(fields: &DecodedFields) -> Method {
     let line = fields.iter().find(|line| line.id == name::METHOD.id());
     line.and_then(|line| Method::from_bytes(line.value).ok()).unwrap_or(UNKNOWN_METHOD)
 }
 
-/// How a request's body begins.
+/// The beginning of a request's body.
 enum BodyStart {
     Empty,
-    /// With what was read ahead of it.
+    /// A body, with the part that was read ahead.
     Stream(Option<MessagePart>),
 }
 
-/// Reads up to where the request is known to have a body or none: it has none if the stream ends with the header. A
-/// body of no bytes is passed on when it has ended, as it is never read: late bytes make the request malformed, and
-/// must do so before the origin gets it.
+/// Reads until it is known whether the request has a body: there is none if the stream ends with the header. A body of
+/// no bytes is read to its end here, as nothing else reads it. Late bytes make the request malformed, and must do so
+/// before the origin gets it.
 async fn read_body_start(
     receiver: &mut RequestReceiver,
     expected: Option<u64>,
@@ -343,7 +344,7 @@ async fn answer_refused<H: Handler>(
     }
 }
 
-/// The exchange that begins with `request`, the queue of its interim responses, and its method.
+/// Returns the exchange of `request`, the receiver of its interim responses, and its method.
 fn begin_exchange<H>(
     request: Request,
     is_tunnel: bool,
@@ -358,7 +359,7 @@ fn begin_exchange<H>(
     (Exchange { request, client, interim, record: record.clone() }, queue, method)
 }
 
-/// Sends the handler's answer to a request of this `method`.
+/// Sends the handler's response to a request with this `method`.
 async fn relay_response<H: Handler>(
     response: Response,
     stream: Option<Box<RequestBody>>,
@@ -374,7 +375,7 @@ async fn relay_response<H: Handler>(
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
         let Response { status, fields, body } = response;
-        // A tunnel is a 101 with one.
+        // A tunnel's response is a 101 with a tunnel as the body.
         let tunnel = body.into_tunnel().map_err(|_| ResponseFailure::Aborted)?;
         if !connection.accepts_section(Some(StatusCode::OK), &fields) {
             // The client gets a 502 instead, and no tunnel.
@@ -387,7 +388,7 @@ async fn relay_response<H: Handler>(
     relay_checked_response(response, method, sender, connection, outcome, record).await
 }
 
-/// The handler's response, `answer`, behind the interim responses of `queue`, which are sent.
+/// Waits for the handler's response `answer`. Sends the interim responses of `queue` meanwhile.
 async fn await_response<H: Handler>(
     mut answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
     queue: &InterimReceiver,
@@ -421,7 +422,7 @@ async fn await_response<H: Handler>(
             }
             HandlerEvent::Final(response) => return response.map_err(|_| ResponseFailure::Aborted),
             HandlerEvent::Stopped => {
-                // Before the handler drops the request's body.
+                // Set before the handler drops the request's body, which sends STOP_SENDING.
                 outcome.set_stop_code(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
                 return Err(ResponseFailure::Send(StreamSendError::Stopped));
             }
@@ -429,14 +430,14 @@ async fn await_response<H: Handler>(
     }
 }
 
-/// The next event of a request while its handler runs.
+/// An event while the handler runs.
 enum HandlerEvent {
     Interim(StatusCode, Fields),
     Final(Result<Response, Abort>),
     Stopped,
 }
 
-/// Resets the stream, with the code of the failure.
+/// Resets the stream with the code of the failure.
 fn reset_after_failure(sender: &mut ResponseSender, failure: ResponseFailure, outcome: &RequestOutcome) {
     if matches!(failure, ResponseFailure::Request(RequestFault::Connection(_))) {
         return; // the connection's close says it
@@ -449,7 +450,7 @@ fn reset_after_failure(sender: &mut ResponseSender, failure: ResponseFailure, ou
 mod tests {
     use super::*;
 
-    /// Handles nothing.
+    /// A handler without responses.
     struct Silent;
 
     impl Handler for Silent {
@@ -458,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Bytes of the future that a function of three arguments returns.
+    /// Returns the size of the future of a function with three arguments, in bytes.
     fn size_of_future<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }

@@ -1,5 +1,5 @@
-//! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
-//! never lets an incomplete response look complete.
+//! The sending half of a request stream. Sends within the client's window and litequic's budget, within the timeouts,
+//! and never lets an incomplete response look complete.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -31,49 +31,50 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// A stream that may send nothing is woken by events. So often it checks by itself whether its client has acknowledged
-/// nothing for too long.
+/// Interval at which a stream that may not send checks whether its client has acknowledged anything. Otherwise events
+/// wake it.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long to wait for the acknowledgement of what was sent before a response failed.
+/// Longest wait for acknowledgements before a failed response is reset.
 const RESET_ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`:
-/// half of what GPRS does. All of it is within the client's window, so that only the path delays it.
+/// Minimum rate at which a client acknowledges the last bytes of a stream, beyond `timeouts.send`, in bytes per second:
+/// half of what GPRS carries. All these bytes are within the client's window, so that only the path delays them.
 const MIN_FINAL_RATE: u64 = 4 * 1024;
-/// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
+/// Bytes to which [`MIN_FINAL_RATE`] applies. A client has more outstanding only if it was fast.
 const MIN_FINAL_RATE_BYTES: u64 = 1024 * 1024;
-/// Minimum rate beyond [`FIRST`], in bytes per second.
+/// Minimum rate beyond [`MIN_FINAL_RATE_BYTES`], in bytes per second.
 const MIN_FINAL_RATE_BEYOND: u64 = 64 * 1024;
 
-/// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
-/// all had been sent.
+/// Sender on one stream. If it is dropped before [`Self::finish_stream`] it resets the stream: s2n-quic alone would end
+/// the stream as if the response were complete.
 pub(super) struct ResponseSender {
     stream: stream::SendStream,
     window: Box<dyn SendWindow>,
     paused_streams: Rc<PausedStreams>,
     lease: BufferLease,
-    /// What QUIC does not have yet, of which a first share was read ahead.
+    /// Bytes that QUIC does not have yet, up to a first share of a response.
     queued: VecDeque<Bytes>,
-    /// Bytes of `ahead`.
+    /// Number of bytes in `queued`.
     queued_bytes: u64,
-    /// s2n-quic's bound on a stream's unacknowledged bytes, as reported before there are any ([`stream_buffer`]).
+    /// s2n-quic's bound on the unacknowledged bytes of the stream, as [`read_stream_buffer`] reports it.
     buffer: u64,
-    /// How slowly the client may read it.
+    /// Minimum rate at which the client reads.
     minimum_rate: MinimumRate,
-    /// Noted at whatever QUIC takes.
+    /// Counts bytes that QUIC accepts.
     motion: TrafficCounter,
-    /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
+    /// Total time for which the client's window was shut. A wait for the path has no minimum rate, as other streams of
+    /// the connection use the path, too.
     window_wait: Duration,
     sent: u64,
-    /// Bytes of these that were not acknowledged when the stream last looked.
+    /// Unacknowledged bytes when the stream was last polled.
     outstanding: u64,
     /// Bytes of the response's body so far, once there is a response.
     size: Option<u64>,
     tunnel: bool,
-    /// What is sent next is the last of the response.
+    /// The next bytes are the last of the response.
     is_last: bool,
-    /// Nothing is to be reset any more.
+    /// The stream has ended or was reset.
     ended: bool,
     metrics: Arc<Http3Metrics>,
 }
@@ -81,7 +82,7 @@ pub(super) struct ResponseSender {
 const _: () = assert!(size_of::<ResponseSender>() <= 424);
 
 impl<H> Http3Connection<H> {
-    /// A sender on `stream`, which sends within `window`; its client must read it at `pace`.
+    /// Creates a sender on `stream`, which sends within `window`. Its client must read at the rate `pace`.
     pub(super) fn open_sender(
         &self,
         mut stream: stream::SendStream,
@@ -115,35 +116,35 @@ impl<H> Http3Connection<H> {
 }
 
 impl ResponseSender {
-    /// The response begins.
+    /// Begins the count of the response's body.
     pub(super) fn begin_response(&mut self) {
         self.size = (!self.tunnel).then_some(0);
     }
 
-    /// What follows the response's header is not a body, but a tunnel's bytes.
+    /// Marks the bytes behind the header as those of a tunnel.
     pub(super) fn open_tunnel(&mut self) {
         self.tunnel = true;
     }
 
-    /// `bytes` of what is sent are of the response's body.
+    /// Counts `bytes` of the response's body.
     pub(super) fn count_body(&mut self, bytes: u64) {
         self.metrics.shared.response_body_bytes.increment_by(bytes);
         self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
-    /// The stream's window, which knows the response's priority.
+    /// Returns the stream's window, which also has the response's priority.
     pub(super) fn send_window(&self) -> &dyn SendWindow {
         &*self.window
     }
 
-    /// What is sent next is the last of the response.
+    /// Marks the next bytes as the last of the response.
     pub(super) fn mark_last(&mut self) {
         self.is_last = true;
     }
 
-    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
-    /// are served by their priorities a response's first share is kept here until it is its turn. So most responses are
-    /// read to their end, and free their origin's connection. Not cancel safe: part of it may be sent.
+    /// Sends `chunk`. Waits while the client's window is shut or the stream's share is used up. Where streams are
+    /// served by their priorities, a response's first share is queued here until its turn, so that most responses are
+    /// read to their end and free their origin's connection. Not cancel safe: part of `chunk` may be sent.
     pub(super) async fn send_bytes(&mut self, mut chunk: Bytes) -> Result<(), StreamSendError> {
         if self.queued.is_empty() {
             poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
@@ -162,7 +163,7 @@ impl ResponseSender {
         self.flush_queued().await
     }
 
-    /// Passes to QUIC all that it does not have yet. Not cancel safe.
+    /// Passes all queued bytes to QUIC. Not cancel safe.
     pub(super) async fn flush_queued(&mut self) -> Result<(), StreamSendError> {
         while self.queued_bytes > 0 {
             let ready = usize::try_from(self.queued_bytes).unwrap_or(usize::MAX);
@@ -181,7 +182,7 @@ impl ResponseSender {
         Ok(())
     }
 
-    /// Passes to QUIC what it does not have yet, as far as it may go now. The task is woken when more may.
+    /// Passes queued bytes to QUIC, as far as they may be sent now. The task is woken when more may.
     fn try_flush(&mut self, cx: &mut Context<'_>) -> Result<(), StreamSendError> {
         while self.queued_bytes > 0 {
             let room = self.window.send_limit().saturating_sub(self.sent);
@@ -196,7 +197,7 @@ impl ResponseSender {
             while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
                 match self.stream.poll_send(&mut piece, cx) {
                     Poll::Ready(accepted) => accepted.map_err(|_| StreamSendError::Stopped)?,
-                    // There is no room, which cannot be; a stream that lacks a piece must not go on.
+                    // QUIC has no room, which should not happen. A stream that lacks a piece must not continue.
                     Poll::Pending => return Err(StreamSendError::Stopped),
                 }
             }
@@ -206,7 +207,7 @@ impl ResponseSender {
         Ok(())
     }
 
-    /// The next piece of what QUIC does not have yet, which counts as sent, of `permitted` bytes at most.
+    /// Takes the next queued piece, of at most `permitted` bytes, and counts it as sent.
     fn next_queued_piece(&mut self, permitted: &mut usize) -> Option<Bytes> {
         if *permitted == 0 {
             return None;
@@ -219,14 +220,14 @@ impl ResponseSender {
         Some(piece)
     }
 
-    /// Whether all that QUIC does not have is of the response's first share, and leased.
+    /// Whether the queued bytes belong to the response's first share, and are leased.
     fn is_within_first_share(&self) -> bool {
         self.sent.saturating_add(self.queued_bytes) <= FIRST_SHARE_BYTES
             && self.lease.held_bytes() >= self.outstanding.saturating_add(self.queued_bytes)
     }
 
-    /// Sends a chunk that fits into the stream's first train with all that was sent before, unless other streams
-    /// compete with it: then it does not matter what of that was acknowledged, and no budget is consulted.
+    /// Sends `chunk` if it fits into the stream's first train with all bytes before it, and no other stream competes.
+    /// Then neither acknowledgements nor the budget need a check.
     fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), StreamSendError> {
         let length = chunk.len() as u64;
         let end = self.sent.saturating_add(length);
@@ -236,7 +237,7 @@ impl ResponseSender {
         {
             return Ok(());
         }
-        // Pending: there is no room, which cannot be; what comes next would wait for it.
+        // Pending means that QUIC has no room, which should not happen. The next bytes wait for it.
         if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
             accepted.map_err(|_| StreamSendError::Stopped)?;
             self.motion.count_sent(length);
@@ -245,7 +246,7 @@ impl ResponseSender {
         Ok(())
     }
 
-    /// How many bytes may go now: at least one.
+    /// Waits until bytes may be sent, and returns their number.
     async fn wait_permitted(&mut self, ready: usize) -> Result<usize, StreamSendError> {
         let room = self.wait_window().await?;
         let ready = usize::try_from(room).unwrap_or(ready).min(ready);
@@ -264,7 +265,7 @@ impl ResponseSender {
             }
             self.metrics.wake.note_cause(WakeCause::Other);
             self.outstanding = self.unacknowledged_bytes().await?;
-            // With nothing to acknowledge it does not wait for its client, but for its turn.
+            // Without unacknowledged bytes the stream waits for its turn, not for its client.
             let moves = self.outstanding < before || self.outstanding == 0;
             waited = if moves { Duration::ZERO } else { waited + tick };
             before = self.outstanding;
@@ -274,29 +275,29 @@ impl ResponseSender {
         }
     }
 
-    /// How many of `ready` bytes the path can use, where streams are not served by their priorities. A response's first
-    /// share is sent at once all the same: most end within it, and free their origin's connection however slowly the
-    /// client reads.
+    /// Returns the part of `ready` bytes that the path can carry, where streams are not served by their priorities. A
+    /// response's first share is always sent at once: most responses end within it, and free their origin's connection
+    /// however slowly the client reads.
     fn path_allowance(&mut self, outstanding: u64, ready: u64) -> WriteAllowance {
-        // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
+        // Asked in any case: acknowledgements wake the stream only then, should its lease be used up.
         let room = self.window.write_allowance(self.sent, outstanding, ready);
         if self.sent.saturating_add(ready) <= FIRST_SHARE_BYTES { WriteAllowance::Bytes(ready) } else { room }
     }
 
-    /// How many of `ready` bytes may be sent now: at least one. Pending until the path and the lease allow more; each
-    /// wakes the task when to look again.
+    /// Polls for the number of bytes that may be sent of `ready`, at least one. Pending until the path and the lease
+    /// allow more; each wakes the task.
     fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, StreamSendError>> {
-        // Before it looks.
+        // Register the waker before reading the state, or a wake is lost.
         self.window.register_waker(cx.waker());
         let (outstanding, ready) = match self.poll_available(cx) {
             Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(StreamSendError::Stopped)),
-            // Full: s2n-quic wakes the task when it no longer is.
+            // The buffer is full. s2n-quic wakes the task when that changes.
             Poll::Pending => return Poll::Pending,
         };
         self.outstanding = outstanding;
-        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
-        // once, and its origin's connection is free.
+        // All ready bytes are in memory and leased. So a response up to about a first share is read to its end at once,
+        // and frees its origin's connection.
         self.lease.trust_window(self.window.earned_window());
         if self.window.is_ordered() {
             return self.poll_send_turn(outstanding, ready as u64).map(Ok);
@@ -321,10 +322,10 @@ impl ResponseSender {
         Poll::Pending
     }
 
-    /// How many of `ready` bytes may be sent now: at least one. Pending until it is the stream's turn, for which it
-    /// waits only with bytes that its lease allows.
+    /// Polls for the number of bytes that may be sent of `ready`, at least one. Pending until the stream's turn, for
+    /// which it waits only with bytes that its lease allows.
     fn poll_send_turn(&mut self, outstanding: u64, ready: u64) -> Poll<usize> {
-        // All that is here is in memory.
+        // All queued bytes are in memory.
         let permitted = self.lease.permit_bytes(self.sent, outstanding, self.queued_bytes).min(ready);
         // Small pieces cost as much as large ones.
         let enough = (self.lease.held_bytes() / 4).clamp(1, MIN_REFILL);
@@ -335,15 +336,16 @@ impl ResponseSender {
             }
             WriteAllowance::Bytes(_) => enough,
             WriteAllowance::Unacknowledged => MIN_REFILL,
-            // The order wakes it.
+            // The order wakes the stream.
             WriteAllowance::Unsent => return Poll::Pending,
         };
         self.window.wait_until_acknowledged(enough);
         Poll::Pending
     }
 
-    /// How many bytes the client's window allows now: at least one. QUIC is never given more: it would buffer them, and
-    /// on a reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    /// Waits until the client's window has room, and returns the number of bytes. QUIC never gets more: it would buffer
+    /// them, and on a reset announce a final size that the client did not allow
+    /// (docs/adr/0009-queue-within-the-peers-window.md).
     async fn wait_window(&mut self) -> Result<u64, StreamSendError> {
         let room = self.window.send_limit().saturating_sub(self.sent);
         if room > 0 {
@@ -368,7 +370,7 @@ impl ResponseSender {
                 self.window_wait = self.window_wait.saturating_add(timers::elapsed_since_resume(clock));
                 return room;
             }
-            // A client on a slow path acknowledges what it has not read yet.
+            // On a slow path the client acknowledges bytes that it has not read yet.
             self.outstanding = self.unacknowledged_bytes().await?;
             if clock.elapsed() >= tick {
                 pause.get_or_insert_with(|| self.paused_streams.begin_pause());
@@ -382,8 +384,8 @@ impl ResponseSender {
         }
     }
 
-    /// How long to wait for the client, which has been waited for `now` and before, with `outstanding` bytes
-    /// unacknowledged. A tunnel's bytes have no rate.
+    /// Returns the remaining time of a client that has been waited for `now` and in earlier waits, with `outstanding`
+    /// unacknowledged bytes. A tunnel has no minimum rate.
     fn remaining_client_wait(&self, now: Duration, outstanding: u64) -> Result<Duration, StreamSendError> {
         let allowed = if self.tunnel {
             Duration::MAX
@@ -394,7 +396,7 @@ impl ResponseSender {
         if left.is_zero() { Err(StreamSendError::TooSlow) } else { Ok(left) }
     }
 
-    /// Bytes that QUIC holds and that are not acknowledged.
+    /// Returns the number of unacknowledged bytes in QUIC's buffer.
     async fn unacknowledged_bytes(&mut self) -> Result<u64, StreamSendError> {
         let available = timers::timeout(self.minimum_rate.idle_timeout(), poll_fn(|cx| self.poll_available(cx)))
             .await
@@ -403,7 +405,7 @@ impl ResponseSender {
         Ok(self.buffer.saturating_sub(available as u64))
     }
 
-    /// Bytes that QUIC's buffer has room for.
+    /// Polls for the number of bytes for which QUIC's buffer has room.
     fn poll_available(&mut self, cx: &mut Context<'_>) -> Poll<stream::Result<usize>> {
         let available = self.stream.poll_send_ready(cx);
         if let (0, Poll::Ready(Ok(available))) = (self.sent, &available) {
@@ -412,9 +414,8 @@ impl ResponseSender {
         available
     }
 
-    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic
-    /// reports STOP_SENDING only on request as long as nothing is being sent; the window says when there is something
-    /// to report.
+    /// Ready once the client has sent STOP_SENDING. Until then queued bytes are passed to QUIC. While nothing is being
+    /// sent, s2n-quic reports STOP_SENDING only on request; the window tells when.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.queued_bytes > 0 && self.try_flush(cx).is_err() {
             return Poll::Ready(());
@@ -427,25 +428,25 @@ impl ResponseSender {
         matches!(self.poll_available(cx), Poll::Ready(Err(_)))
     }
 
-    /// How long a wait lasts before it counts as a pause.
+    /// Returns the wait after which a stream counts as paused.
     pub(super) fn pause_delay(&self) -> Duration {
         self.paused_streams.delay
     }
 
-    /// How many bytes the next piece should have: no more is read ahead than was leased last, nor than a first share
-    /// unless the path has more in flight.
+    /// Returns the wanted length of the next piece in bytes: no more than the lease, nor than a first share unless the
+    /// path has more in flight.
     pub(super) fn piece_limit(&self) -> u64 {
         self.lease.held_bytes().min(self.outstanding.max(FIRST_SHARE_BYTES)).max(TRAIN)
     }
 
-    /// Whether it has leased something.
+    /// Whether the stream has leased bytes.
     pub(super) fn has_lease(&self) -> bool {
         self.lease.held_bytes() > 0
     }
 
-    /// Gives back what is leased and not used, while there is nothing to send.
+    /// Returns leased bytes that are not used, while there is nothing to send.
     pub(super) fn release_unused_lease(&mut self, cx: &mut Context<'_>) {
-        // Pending: the buffer is full.
+        // Pending means that the buffer is full, so that nothing is unused.
         if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
             let outstanding = self.buffer.saturating_sub(available as u64);
             self.lease.release_unused(self.sent, outstanding.saturating_add(self.queued_bytes));
@@ -458,9 +459,9 @@ impl ResponseSender {
         let _ = self.stream.finish();
     }
 
-    /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
-    /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
-    /// is cut off. Dropped, it records the response as complete if the client has done either by then.
+    /// Ends the stream, and waits until the client has acknowledged all of it, so that the lease counts the bytes in
+    /// memory, or has closed without an error. A client that takes longer than `timeouts.send` and [`MIN_FINAL_RATE`]
+    /// allow is cut off. If the future is dropped, the response counts as complete if the client had done either.
     pub(super) async fn finish_stream(&mut self, recording: &RecordGuard) -> Result<(), StreamSendError> {
         self.flush_queued().await?;
         if self.lease.held_bytes() > TRAIN {
@@ -472,7 +473,7 @@ impl ResponseSender {
         timers::timeout(patience, ended).await.map_err(|_| StreamSendError::TimedOut)?
     }
 
-    /// Ready once the client has the whole stream, or stopped it.
+    /// Ready once the client has acknowledged the whole stream, or has stopped it.
     fn poll_stream_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamSendError>> {
         self.stream.poll_close(cx).map(|acknowledged| {
             self.ended = true;
@@ -480,8 +481,8 @@ impl ResponseSender {
         })
     }
 
-    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most:
-    /// QUIC discards at a reset what it has queued, the response's header too.
+    /// Waits until the client has acknowledged all bytes, or has stopped the stream, for at most [`RESET_ACK_TIMEOUT`].
+    /// On a reset QUIC discards the bytes in its queue, the response's header as well.
     pub(super) async fn wait_acknowledged(&mut self) {
         if self.sent == 0 && self.queued_bytes == 0 {
             return;
@@ -491,7 +492,7 @@ impl ResponseSender {
             if self.try_flush(cx).is_err() {
                 return Poll::Ready(());
             }
-            // Before it looks.
+            // Register the waker before reading the state, or a wake is lost.
             self.window.register_waker(cx.waker());
             let outstanding = match self.poll_available(cx) {
                 Poll::Ready(Ok(available)) => self.buffer.saturating_sub(available as u64),
@@ -509,7 +510,7 @@ impl ResponseSender {
             self.window.wait_until_acknowledged(outstanding);
             Poll::Pending
         });
-        // Too late: what was not acknowledged may be lost.
+        // After the timeout the unacknowledged bytes may be lost.
         let _ = timers::timeout(patience, acknowledged).await;
     }
 
@@ -532,7 +533,7 @@ impl Drop for ResponseSender {
     }
 }
 
-/// A sender whose last byte was sent.
+/// A sender whose last byte was sent, with the record of its request.
 struct StreamEnd<'a> {
     sender: &'a mut ResponseSender,
     recording: &'a RecordGuard,
@@ -540,7 +541,7 @@ struct StreamEnd<'a> {
 
 impl Drop for StreamEnd<'_> {
     fn drop(&mut self) {
-        // The task of a connection that is gone may have been dropped before it saw why.
+        // The task may have been dropped with its connection before it saw the acknowledgement.
         let mut cx = Context::from_waker(Waker::noop());
         if !self.sender.ended && matches!(self.sender.poll_stream_end(&mut cx), Poll::Ready(Ok(()))) {
             self.recording.set_end(RequestEnd::Complete);
@@ -548,9 +549,9 @@ impl Drop for StreamEnd<'_> {
     }
 }
 
-/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on
-/// which nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake
-/// began, HTTP/3 when it was done, and a reload may lie between.
+/// Returns s2n-quic's bound on the unacknowledged bytes of each stream, as reported of `stream`, on which nothing was
+/// sent; `None` if the stream is over. The configuration is no source: s2n-quic has read it when the handshake began,
+/// HTTP/3 when it was done, and a reload may lie between.
 fn read_stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
     match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(available)) => Some(available as u64),
@@ -558,8 +559,8 @@ fn read_stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
     }
 }
 
-/// Whether the code of a client that closed before it acknowledged a complete response is an error. Many close
-/// the connection behind the last byte.
+/// Whether a client's close before its acknowledgement of a complete response is an error. Many clients close the
+/// connection behind the last byte.
 fn is_client_error(error: &stream::Error) -> bool {
     match error {
         stream::Error::StreamReset { error, .. } => ErrorCode::is_error_code(**error),
@@ -573,7 +574,7 @@ fn is_client_error(error: &stream::Error) -> bool {
     }
 }
 
-/// How long to wait for the acknowledgement of the last `held` bytes.
+/// Returns the longest wait for the acknowledgement of the last `held` bytes.
 fn final_ack_timeout(patience: Duration, held: u64) -> Duration {
     let first = held.min(MIN_FINAL_RATE_BYTES);
     patience.saturating_add(Duration::from_secs(first / MIN_FINAL_RATE + (held - first) / MIN_FINAL_RATE_BEYOND))

@@ -1,4 +1,4 @@
-//! Sends the response on a request stream: its header, its body as it comes, its trailers.
+//! Sends the response on a request stream: header, body and trailers.
 
 use super::{
     frame::{FrameHeader, FrameType},
@@ -20,20 +20,20 @@ use std::{
     task::Poll,
 };
 
-/// Body chunks shorter than this travel in one piece with their DATA frame's header.
+/// Length below which a piece of a body is copied behind its DATA frame's header, in bytes.
 const SMALL_PIECE: usize = 1024;
-/// Whole bodies up to this are copied behind their header, unless they have room for it: a copy costs less than another
-/// piece in QUIC's buffer.
+/// Length up to which a whole body without room in front is copied behind its header, in bytes. A copy costs less than
+/// another piece in QUIC's buffer.
 const MAX_COPIED_BODY: usize = 4096;
-/// Memory for a response's header that is kept for the next one at most.
+/// Largest memory of an encoded header that is kept for the next one, in bytes.
 const MAX_RETAINED_HEADER: usize = 16 * 1024;
 
 thread_local! {
-    /// What is encoded at present.
+    /// Buffer for the header that is being encoded.
     static HEADER_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
+/// Sends a response. A body of known length goes in one DATA frame.
 pub(super) async fn relay_checked_response<H: Handler>(
     response: Response,
     method: &Method,
@@ -46,13 +46,12 @@ pub(super) async fn relay_checked_response<H: Handler>(
     let mut body = pin!(body);
     let sent = write_header_and_body((status, fields), body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
-        // Before the body is dropped, and with it what is left of the request.
+        // Set before the body is dropped, and with it the rest of the request, which sends STOP_SENDING.
         outcome.set_stop_code(reset_code(outcome.first_fault().map_or(failure, ResponseFailure::Request)));
     }
     sent
 }
 
-/// A response without its body.
 type StatusAndFields = (StatusCode, Fields);
 
 async fn write_header_and_body<H: Handler>(
@@ -66,7 +65,7 @@ async fn write_header_and_body<H: Handler>(
     let (status, mut fields) = limit_response_header(head, body.as_mut(), connection, record)?;
     connection.advertise_http3(status, &mut fields);
     let shared = &connection.worker.metrics.shared;
-    // Once QUIC has its header.
+    // Called once QUIC has the header.
     let responded = |status| {
         shared.count_response(status);
         record.record_response_status(status);
@@ -89,8 +88,7 @@ async fn write_header_and_body<H: Handler>(
         DataFraming::Pieces => {}
     }
 
-    // What is there of the body already: if that is all of a short one it is sent in one piece with its header, and the
-    // buffer that it was read into is freed.
+    // A short body that is complete is sent in one piece with its header, which frees the buffer that it was read into.
     if framing != DataFraming::Pieces
         && let Some(whole) = body.take_buffered_body()
     {
@@ -132,7 +130,7 @@ async fn write_header_and_body<H: Handler>(
             Ok(data) if data.is_empty() => {}
             Ok(data) => writer.write_data(data).await?,
             Err(frame) => {
-                // Trailers may be left out (RFC 9110 §6.5.1), and are if they are larger than the client accepts.
+                // Trailers may be left out (RFC 9110 §6.5.1), as here if they are larger than the client accepts.
                 if let Ok(trailers) = frame.into_trailers().map(Fields::from)
                     && connection.accepts_section(None, &trailers)
                 {
@@ -144,7 +142,7 @@ async fn write_header_and_body<H: Handler>(
     writer.check_all_sent()
 }
 
-/// The response, or a 502 in its place if the header is larger than the client accepts.
+/// Returns the response's head, or that of a 502 in its place if the header is larger than the client accepts.
 fn limit_response_header<H: Handler>(
     (status, fields): StatusAndFields,
     mut body: Pin<&mut Body>,
@@ -164,7 +162,7 @@ fn limit_response_header<H: Handler>(
     Ok((answer.status, answer.fields))
 }
 
-/// The body's next frame, what was polled `ahead` first; `None` at its end.
+/// Returns the body's next frame, beginning with the one polled `ahead`; `None` at the body's end.
 async fn next_body_frame(
     mut body: Pin<&mut Body>,
     ahead: &mut PolledBodyFrame,
@@ -198,19 +196,19 @@ async fn next_body_frame(
 
 type PolledBodyFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-/// How a body is framed in DATA frames.
+/// Framing of a body in DATA frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DataFraming {
-    /// There is none: the header is all.
+    /// There is no body.
     Nothing,
-    /// The body follows in one DATA frame of this length, in bytes.
+    /// One DATA frame of this length in bytes has the whole body.
     Whole(u64),
-    /// In a DATA frame for each piece.
+    /// Each piece has a DATA frame.
     Pieces,
 }
 
 impl DataFraming {
-    /// For the response to `method` with a body of `length` bytes, if that is known.
+    /// Returns the framing of the response to `method`, whose body has `length` bytes, if that is known.
     fn new(method: &Method, status: StatusCode, length: Option<u64>) -> Self {
         let has_none = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match length {
@@ -221,13 +219,13 @@ impl DataFraming {
         }
     }
 
-    /// Whether `data` is all of the body, and short.
+    /// Whether `data` is the whole body, and short.
     fn is_short_whole(self, data: &Bytes) -> bool {
         data.len() <= MAX_COPIED_BODY && self == Self::Whole(data.len() as u64)
     }
 }
 
-/// Sends a response in its framing, and counts its body.
+/// Writer of a response in its framing, which counts the body's bytes.
 struct ResponseWriter<'a> {
     framing: DataFraming,
     /// Bytes of the body so far.
@@ -237,7 +235,7 @@ struct ResponseWriter<'a> {
 }
 
 impl ResponseWriter<'_> {
-    /// The header, with which `join` joins the first `bytes` of the body, which count as sent.
+    /// Encodes the header, and joins it by `join` with the first `bytes` of the body, which count as sent.
     fn encode_start(
         &mut self,
         status: StatusCode,
@@ -259,7 +257,7 @@ impl ResponseWriter<'_> {
         Ok(start)
     }
 
-    /// A piece of the body.
+    /// Sends a piece of the body.
     async fn write_data(&mut self, data: Bytes) -> Result<(), ResponseFailure> {
         self.count_written_body(data.len() as u64)?;
         if let DataFraming::Whole(_) = self.framing {
@@ -281,7 +279,7 @@ impl ResponseWriter<'_> {
         self.send_chunk(out.into()).await
     }
 
-    /// A body that is longer than announced fails before more of it is sent.
+    /// Counts bytes of the body. A body that is longer than announced fails before more of it is sent.
     fn count_written_body(&mut self, bytes: u64) -> Result<(), ResponseFailure> {
         self.sent = self.sent.saturating_add(bytes);
         if matches!(self.framing, DataFraming::Whole(length) if self.sent > length) {
@@ -296,28 +294,28 @@ impl ResponseWriter<'_> {
         self.sender.send_bytes(chunk).await.map_err(ResponseFailure::Send)
     }
 
-    /// Whether all that was announced was sent.
+    /// Whether the whole announced body was sent.
     fn is_all_sent(&self) -> bool {
         self.framing == DataFraming::Whole(self.sent)
     }
 
-    /// A body that is shorter than announced fails.
+    /// Checks at the body's end that it has the announced length.
     fn check_all_sent(&self) -> Result<(), ResponseFailure> {
         if self.framing == DataFraming::Pieces || self.is_all_sent() { Ok(()) } else { Err(ResponseFailure::Response) }
     }
 }
 
-/// A response's HEADERS frame.
+/// Returns the HEADERS frame of a response.
 pub(super) fn encode_header_frame(status: StatusCode, fields: &Fields) -> Result<Bytes, ResponseFailure> {
     encode_and_join(|out| append_header_frame(status, fields, out), Bytes::copy_from_slice)
 }
 
 fn append_header_frame(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Result<(), ResponseFailure> {
-    // Only 101 cannot be encoded, and the handler must not return it.
+    // Only status 101 cannot be encoded, and the handler must not return it.
     message::encode_response(status, fields, out).map_err(|_| ResponseFailure::Response)
 }
 
-/// `start` and `body`, in memory of exactly their size: a client may acknowledge it late.
+/// Returns `start` and `body` in memory of exactly their size, as a client may acknowledge them late.
 fn concat_exact(start: &[u8], body: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(start.len() + body.len());
     bytes.extend_from_slice(start);
@@ -325,7 +323,7 @@ fn concat_exact(start: &[u8], body: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// What `join` makes of what `encode` writes.
+/// Returns the bytes that `join` makes of those that `encode` writes.
 fn encode_and_join(
     encode: impl FnOnce(&mut Vec<u8>) -> Result<(), ResponseFailure>,
     join: impl FnOnce(&[u8]) -> Bytes,
@@ -339,7 +337,7 @@ fn encode_and_join(
     bytes
 }
 
-/// An answer of the front end's own.
+/// Returns a response of the front end itself.
 pub(super) fn front_end_response(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
     let mut response = Response::new(status, format!("{status}\n{why}\n"));
     response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");

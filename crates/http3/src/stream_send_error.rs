@@ -1,15 +1,15 @@
-//! Why a response cannot be sent.
+//! The reason why a response cannot be sent.
 
-/// Why nothing more is sent on a stream.
+/// The reason why nothing more can be sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StreamSendError {
-    /// STOP_SENDING, or the connection is gone.
+    /// The client sent STOP_SENDING, or the connection is gone.
     #[error("the client cancelled the response")]
     Stopped,
     /// The client read no bytes for `timeouts.send`.
     #[error("the client read no bytes in time")]
     TimedOut,
-    /// Too few a second, for `limits.min_download_rate`.
+    /// The client read fewer bytes a second than `limits.min_download_rate`.
     #[error("the client read too slowly")]
     TooSlow,
 }

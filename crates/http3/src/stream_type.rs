@@ -1,25 +1,25 @@
-//! Unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2): which a peer may open, and how often.
+//! Types of unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2), and the number of each that a peer may open.
 
 use super::{error_code::ErrorCode, frame::PeerRole, varint};
 use bytes::BytesMut;
 
-/// The purpose of a unidirectional stream.
+/// Type of a unidirectional stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamType {
-    /// Settings and GOAWAY.
+    /// Control stream: SETTINGS, GOAWAY.
     Control,
-    /// A pushed response.
+    /// Push stream: a pushed response.
     Push,
-    /// Instructions to fill QPACK's dynamic table.
+    /// QPACK encoder stream: instructions for the dynamic table.
     QpackEncoder,
-    /// Acknowledgements of what uses QPACK's dynamic table.
+    /// QPACK decoder stream: acknowledgements of field sections that use the dynamic table.
     QpackDecoder,
-    /// An unknown type: to be stopped with H3_STREAM_CREATION_ERROR, or read and dropped.
+    /// Unknown type, to be stopped with H3_STREAM_CREATION_ERROR, or read and dropped.
     Unknown(u64),
 }
 
 impl StreamType {
-    /// The type with the number `value`, which begins the stream as a [`varint`].
+    /// Returns the type with the number `value`, which begins the stream as a [`varint`].
     pub const fn from_value(value: u64) -> Self {
         match value {
             0x00 => Self::Control,
@@ -30,7 +30,7 @@ impl StreamType {
         }
     }
 
-    /// The type's number.
+    /// Returns the number of the type.
     pub const fn stream_type_number(self) -> u64 {
         match self {
             Self::Control => 0x00,
@@ -41,19 +41,19 @@ impl StreamType {
         }
     }
 
-    /// Appends the type: the first bytes of a stream.
+    /// Appends the type, the first bytes of a stream.
     pub fn encode_stream_type(self, out: &mut BytesMut) {
         varint::encode_varint(self.stream_type_number(), out);
     }
 
-    /// True if its end is H3_CLOSED_CRITICAL_STREAM.
+    /// Whether the end of such a stream is H3_CLOSED_CRITICAL_STREAM.
     pub const fn is_critical(self) -> bool {
         matches!(self, Self::Control | Self::QpackEncoder | Self::QpackDecoder)
     }
 }
 
-/// Unidirectional streams of unknown types (§6.2.3) that a connection may open in all, to keep reserved types from
-/// becoming a flood.
+/// Largest number of unidirectional streams of unknown types (RFC 9114 §6.2.3) on a connection, so that reserved types
+/// do not become a flood.
 const MAX_UNKNOWN_STREAMS: u32 = 1_000;
 
 /// The unidirectional streams that a peer has opened.
@@ -67,18 +67,18 @@ pub struct UnidirectionalStreams {
 }
 
 impl UnidirectionalStreams {
-    /// None yet.
+    /// Creates the state of a connection on which `peer` has opened no stream.
     pub const fn new(peer: PeerRole) -> Self {
         Self { peer, control: false, encoder: false, decoder: false, unknown: 0 }
     }
 
-    /// Notes that the peer opened a stream of the type `kind`.
+    /// Records that the peer has opened a stream of the type `kind`.
     ///
     /// # Errors
     ///
-    /// The connection's error: H3_STREAM_CREATION_ERROR for a second critical stream or a push from a client,
-    /// H3_ID_ERROR for a push from a server, to which we never allowed one (RFC 9114 §4.6), H3_EXCESSIVE_LOAD for too
-    /// many streams of unknown types.
+    /// The code that closes the connection: H3_STREAM_CREATION_ERROR for a second critical stream or a push from a
+    /// client, H3_ID_ERROR for a push from a server, as litequic never allows one (RFC 9114 §4.6), H3_EXCESSIVE_LOAD
+    /// for too many streams of unknown types.
     pub fn register_stream(&mut self, kind: StreamType) -> Result<(), ErrorCode> {
         let seen = match (kind, self.peer) {
             (StreamType::Control, _) => &mut self.control,

@@ -1,4 +1,4 @@
-//! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
+//! Reads the client's unidirectional streams: its control stream, its QPACK streams, and streams of unknown types.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -14,7 +14,7 @@ use litequic_resources::receive::ReceiveAccount;
 use s2n_quic::stream::ReceiveStream;
 use std::rc::Rc;
 
-/// Reads a unidirectional stream to its end; closes the connection if it violates HTTP/3.
+/// Reads a unidirectional stream to its end. Closes the connection if the stream violates HTTP/3.
 pub(super) async fn serve_unidirectional<H>(stream: ReceiveStream, connection: Rc<Http3Connection<H>>) {
     if let Err(code) = read_unidirectional(stream, &connection).await {
         connection.close_for_violation(code);
@@ -35,11 +35,11 @@ async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Con
                 }
                 while let Some(said) = control.read_control_frame(&mut chunk)? {
                     match said {
-                        // One of them changes what litequic sends.
+                        // Only this setting changes the behaviour of litequic.
                         ControlFrame::Settings(settings) => {
                             connection.max_field_section_size.set(settings.max_field_section_size);
                         }
-                        // It concerns pushes.
+                        // A client's GOAWAY concerns pushes alone.
                         ControlFrame::Goaway(_) => {}
                         ControlFrame::PriorityUpdate { id, value } => {
                             let life = &connection.lifecycle;
@@ -79,7 +79,8 @@ async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Con
     }
 }
 
-/// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
+/// Reads the stream's type, and returns it with the bytes behind it. `None` if the stream ends before, which RFC 9114
+/// §6.2 allows.
 async fn read_stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Option<(StreamType, Bytes)> {
     let mut partial = varint::PartialVarint::default();
     while let Ok(Some(mut chunk)) = stream.receive().await {
@@ -91,7 +92,7 @@ async fn read_stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) 
     None
 }
 
-/// Reads a critical stream, which must not end before the connection (RFC 9114 §6.2.1).
+/// Calls `read` with each chunk of a critical stream, which must not end before the connection (RFC 9114 §6.2.1).
 async fn for_each_chunk(
     stream: &mut ReceiveStream,
     first: Bytes,

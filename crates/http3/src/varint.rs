@@ -1,11 +1,12 @@
-//! Variable-length integers (RFC 9000 §16): the numbers of frames, settings and stream types.
+//! Encodes and decodes variable-length integers (RFC 9000 §16): numbers of frames, settings and stream types.
 
 use bytes::{Buf, BufMut, Bytes};
 
-/// The largest value.
+/// Largest value of a variable-length integer.
 pub const MAX_VARINT: u64 = (1 << 62) - 1;
 
-/// The integer at the start of `input` and its length in bytes; `None` if more bytes are needed.
+/// Decodes the integer at the beginning of `input`, and returns it with its length in bytes. `None` if more bytes are
+/// needed.
 pub fn decode_varint(input: &[u8]) -> Option<(u64, usize)> {
     let (&first, _) = input.split_first()?;
     let length = 1 << (first >> 6);
@@ -14,7 +15,7 @@ pub fn decode_varint(input: &[u8]) -> Option<(u64, usize)> {
     Some((value, length))
 }
 
-/// Appends `value` in its shortest form. Values above [`MAX`] do not exist on the wire: they become [`MAX`].
+/// Appends `value` in its shortest form. A value above [`MAX_VARINT`], which cannot be encoded, becomes [`MAX_VARINT`].
 pub fn encode_varint(value: u64, out: &mut impl BufMut) {
     let value = value.min(MAX_VARINT);
     let length = varint_len(value);
@@ -22,7 +23,7 @@ pub fn encode_varint(value: u64, out: &mut impl BufMut) {
     out.put_uint(value | tag, length);
 }
 
-/// Bytes that [`encode`] takes.
+/// Returns the length of `value` as [`encode_varint`] encodes it, in bytes.
 pub const fn varint_len(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -40,7 +41,7 @@ pub struct PartialVarint {
 }
 
 impl PartialVarint {
-    /// Takes the integer from the front of `input`; `None` if `input` was used up before its end.
+    /// Takes the integer from the front of `input`. `None` if the integer is not complete yet, and `input` is used up.
     pub fn read_partial(&mut self, input: &mut Bytes) -> Option<u64> {
         if self.filled == 0
             && let Some((value, length)) = decode_varint(input)
@@ -62,7 +63,7 @@ impl PartialVarint {
         None
     }
 
-    /// True if no byte of an unfinished integer is kept.
+    /// Whether no byte of an unfinished integer is kept.
     pub const fn is_empty(&self) -> bool {
         self.filled == 0
     }

@@ -1,27 +1,27 @@
 //! Accepts the connections of one listener, also when the process (EMFILE) or the system (ENFILE) has no file
-//! descriptor left: a spare one is given up, the connections that wait are accepted and closed, and it is taken again.
-//! Otherwise their clients would wait for a server that cannot accept them.
+//! descriptor left. Then a spare descriptor is closed, the waiting connections are accepted and closed, and a spare
+//! descriptor is opened again. Otherwise their clients would wait for a server that cannot accept them.
 
 use futures_util::FutureExt;
 use std::{cell::Cell, fs::File, io, net::SocketAddr};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that are closed at once at most, so that the worker's other tasks run in between.
+/// Largest number of connections closed at once, so that the worker's other tasks run in between.
 const MAX_SHED: u64 = 64;
-/// The spare descriptor: a file that takes no memory and is never written.
+/// File of the spare descriptor, which takes no memory and is never written.
 const SPARE_PATH: &str = "/dev/null";
 
-/// A listener, and what stands for it in tests.
+/// A listener, which a test can replace.
 pub(super) trait AcceptConnections {
     /// A connection, which has a descriptor until it is dropped.
     type Stream;
-    /// A descriptor without a use, until it is dropped.
+    /// A spare descriptor, until it is dropped.
     type Spare;
 
-    /// The next connection, and its client's address. Cancel safe.
+    /// Accepts the next connection, and returns its client's address. Cancel safe.
     async fn accept_connection(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 
-    /// A spare descriptor; `None` if there is none.
+    /// Opens a spare descriptor; `None` if none is left.
     fn open_spare(&self) -> Option<Self::Spare>;
 }
 
@@ -41,32 +41,31 @@ impl AcceptConnections for TcpListener {
 /// A listener with a spare descriptor.
 pub(super) struct SpareAcceptor<L: AcceptConnections> {
     listener: L,
-    /// `None` after another thread took the descriptor while it was given up.
+    /// `None` if another thread took the descriptor while it was closed.
     spare: Cell<Option<L::Spare>>,
 }
 
-/// What became of connections for which there was no descriptor.
+/// The result of closing connections for which there was no descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShedConnections {
-    /// Connections that were accepted and closed.
+    /// Number of connections that were accepted and closed.
     pub(super) closed: u64,
-    /// More may wait, or none could be accepted: the next attempt comes after a pause.
+    /// The next attempt must wait: more connections may be waiting, or none could be accepted.
     pub(super) pause: bool,
 }
 
 impl<L: AcceptConnections> SpareAcceptor<L> {
-    /// An acceptor of `listener`.
     pub(super) fn new(listener: L) -> Self {
         let spare = Cell::new(listener.open_spare());
         Self { listener, spare }
     }
 
-    /// The next connection, and its client's address. A spare descriptor that is missing is taken before: the
-    /// connection may have the last one that is free, and those after it would wait until another is.
+    /// Accepts the next connection, and returns its client's address. A missing spare descriptor is opened before: the
+    /// connection may take the last free one, and the clients behind it would wait until another is free.
     ///
     /// # Errors
     ///
-    /// The kernel's; [`is_exhausted`] tells those for which there is [`Self::shed`].
+    /// The kernel's error. For one of [`is_out_of_descriptors`], [`Self::shed_waiting`] is to be called.
     ///
     /// # Cancel safety
     ///
@@ -76,12 +75,12 @@ impl<L: AcceptConnections> SpareAcceptor<L> {
         self.listener.accept_connection().await
     }
 
-    /// Takes the spare descriptor if it is missing and there is one.
+    /// Opens the spare descriptor if it is missing, and one is free.
     fn take_spare(&self) {
         self.spare.set(self.spare.take().or_else(|| self.listener.open_spare()));
     }
 
-    /// Gives up the spare descriptor, accepts and closes the connections that wait, and takes the spare one again.
+    /// Closes the spare descriptor, accepts and closes the waiting connections, and opens a spare descriptor again.
     pub(super) fn shed_waiting(&self) -> ShedConnections {
         drop(self.spare.take());
         let mut closed = 0;
@@ -93,7 +92,7 @@ impl<L: AcceptConnections> SpareAcceptor<L> {
     }
 }
 
-/// Whether accepting failed because the process or the system has no descriptor left.
+/// Whether an accept failed because the process or the system has no descriptor left.
 pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code))
 }
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    /// A system with a table of files, and a listener at which connections wait.
+    /// A system with a table of files, and a listener with waiting connections.
     struct Table {
         /// Free entries.
         free: Rc<Cell<u64>>,
@@ -178,7 +177,7 @@ mod tests {
         assert_eq!(free.get(), 0);
     }
 
-    /// Another thread may take the descriptor while it is given up.
+    /// Another thread may take the descriptor while it is closed.
     #[test]
     fn a_spare_descriptor_that_was_lost_is_taken_before_the_next_connection() {
         let free = Rc::new(Cell::new(0));
@@ -189,7 +188,7 @@ mod tests {
         assert!(is_out_of_descriptors(&failed), "{failed}");
         assert_eq!(acceptor.shed_waiting(), ShedConnections { closed: 3, pause: false });
         assert_eq!(free.get(), 0, "the spare descriptor is there again");
-        // With two that are free, the connection is served.
+        // With two free descriptors the connection is served.
         let acceptor = SpareAcceptor::new(Table { free: Rc::clone(&free), waiting: Cell::new(1), error: libc::EMFILE });
         free.set(2);
         assert!(acceptor.accept_client().now_or_never().unwrap().is_ok());

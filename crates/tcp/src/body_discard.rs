@@ -1,6 +1,6 @@
-//! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
-//! RST_STREAM (HTTP/2) or the connection's end (HTTP/1.1, by its guard). A client in the middle of an upload would else
-//! lose the response: to an error in HTTP/2's frames, as curl, or to TCP's reset.
+//! Discards the rest of requests that were answered early, within bounds, before RST_STREAM (HTTP/2) or the
+//! connection's end (HTTP/1.1, by the guard). A client in the middle of an upload would otherwise lose the response: by
+//! an error in HTTP/2's frames, as curl does, or by TCP's reset.
 
 use crate::tcp_metrics::TcpMetrics;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// The limit for each request of a connection.
+/// Limits for discarding a request.
 #[derive(Debug, Clone)]
 pub(super) struct LingerLimits {
     bytes: u64,
@@ -28,14 +28,14 @@ impl LingerLimits {
         Self { bytes: limits.max_lingering_bytes, timeout: timeouts.lingering, metrics }
     }
 
-    /// For a request that is answered now; `None` if nothing is to be discarded.
+    /// Begins to discard a request that is answered now; `None` if nothing is to be discarded.
     pub(super) fn begin_discard(&self) -> Option<BodyDiscard> {
         let linger = LingerBudget::new(self.bytes, self.timeout);
         (self.bytes > 0).then(|| BodyDiscard { budget: linger, metrics: Arc::clone(&self.metrics) })
     }
 }
 
-/// What is discarded of one request.
+/// The budget and the counters of one discarded request.
 #[derive(Debug)]
 pub(super) struct BodyDiscard {
     budget: LingerBudget,
@@ -43,18 +43,18 @@ pub(super) struct BodyDiscard {
 }
 
 impl BodyDiscard {
-    /// Counts `bytes` that were discarded; false if they were the last.
+    /// Counts `bytes` as discarded. Returns false once a limit is reached.
     pub(super) fn count_discarded(&mut self, bytes: u64) -> bool {
         self.metrics.shared.lingering_bytes.increment_by(bytes);
         self.budget.spend_bytes(bytes).map_err(|over| self.count_limit(over)).is_ok()
     }
 
-    /// Ready once nothing came for too long.
+    /// Ready once the client has sent nothing for too long.
     pub(super) fn poll_discard_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.budget.poll_linger_timeout(cx).map(|over| self.count_limit(over))
     }
 
-    /// Discards what comes of `body`, until its end or a limit.
+    /// Discards the frames of `body`, until its end or a limit.
     pub(super) async fn discard_remaining(mut self, mut body: impl Body<Data = Bytes> + Unpin) {
         poll_fn(|cx| {
             loop {

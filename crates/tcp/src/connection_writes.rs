@@ -1,5 +1,5 @@
-//! What the kernel has of a connection's responses. hyper, h2 and TLS queue what they get: a response counts as begun
-//! once the kernel has the first byte of its header, and as complete once it has the last byte of its body.
+//! Tracks the responses of a connection on their way to the kernel. hyper, h2 and TLS queue bytes: a response counts as
+//! begun once the kernel has the first byte of its header, and as complete once it has the last byte of its body.
 
 use super::http2_frames::{ResponseFrame, SentFrameScanner};
 use crate::tcp_metrics::TcpMetrics;
@@ -14,25 +14,25 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The stream number of what is sent over HTTP/1.1, and of what HTTP/2 sends on no stream.
+/// Stream number for HTTP/1.1, and for bytes of HTTP/2 on no stream.
 pub(super) const NO_STREAM: u32 = 0;
 
-/// Slices of one write at most, by hyper: a write of as many may leave others behind.
+/// Largest number of slices in one write of hyper. A write with this number may leave others behind.
 const MAX_WRITE_SLICES: usize = 64;
 
 /// A response that waits for the kernel.
 pub(super) trait OpenResponse {
-    /// The kernel has all of it. A response that is dropped without this call was cut off.
+    /// Completes the response: the kernel has all its bytes. A response that is dropped without this call was cut off.
     fn complete_response(self);
 }
 
-/// Nothing waits: for streams that are not a connection's own.
+/// For streams that are not a connection's own, on which no response is tracked.
 impl OpenResponse for () {
     fn complete_response(self) {}
 }
 
-/// The header of a response. Dropped before [`QueuedHead::sent`] is called, it did not reach the kernel, and nothing
-/// is recorded.
+/// The header of a response. If it is dropped before [`QueuedHead::record_sent_head`] is called, it did not reach the
+/// kernel, and nothing is recorded.
 #[derive(Debug)]
 pub(super) struct QueuedHead {
     status: StatusCode,
@@ -41,7 +41,7 @@ pub(super) struct QueuedHead {
 }
 
 impl QueuedHead {
-    /// The header of a final response, whose status goes to `record`.
+    /// Creates the header of a final response, whose status goes to `record`.
     pub(super) const fn from_final_status(status: StatusCode, record: RequestRecord) -> Self {
         Self { status, record }
     }
@@ -59,19 +59,19 @@ pub(super) enum WriteState {
     Done,
     /// The kernel accepts nothing more.
     Blocked,
-    /// The client took nothing in time: the connection ends.
+    /// The client took nothing in time, so that the connection ends.
     Stalled,
 }
 
 /// Writes of one connection, shared by the stream that performs them and the requests that wait for them.
 pub(super) struct ConnectionWrites<R> {
     pub(super) write: Cell<WriteState>,
-    /// Whether hyper or h2 has begun to close the connection: it ends by itself.
+    /// hyper or h2 has begun to close the connection, which ends by itself.
     pub(super) closing: Cell<bool>,
-    /// The connection's socket, while it is open.
+    /// Descriptor of the connection's socket, while it is open.
     pub(super) socket: Cell<Option<RawFd>>,
-    /// Over HTTP/2, if responses are sent by their priorities: bytes of them that h2 has at most while they compete, by
-    /// the path's rate.
+    /// Largest number of bytes in h2 while responses compete, by the path's rate. For HTTP/2, if responses are sent by
+    /// their priorities.
     pub(super) queue_limit: Cell<u64>,
     state: RefCell<ConnectionWritesState<R>>,
     metrics: Arc<TcpMetrics>,
@@ -80,41 +80,41 @@ pub(super) struct ConnectionWrites<R> {
 struct ConnectionWritesState<R> {
     /// Bytes that TLS has accepted.
     accepted: u64,
-    /// Bytes of these that the kernel has.
+    /// Bytes that the kernel has.
     written: u64,
     /// Headers, each with the offset behind its first byte.
     heads: VecDeque<(u64, QueuedHead)>,
     /// Responses, each with the offset of its end.
     ends: VecDeque<(u64, R)>,
-    /// Over HTTP/1.1: responses that hyper has as a whole, and whose end may be in its buffer.
+    /// Over HTTP/1.1: responses that hyper has completely, and whose end may be in its buffer.
     buffered: Vec<R>,
-    /// Over HTTP/2: streams whose response h2 has not written to its end yet, unless they were reset.
+    /// Over HTTP/2: streams whose response h2 has not written to its end, unless they were reset.
     streams: BTreeMap<u32, StreamResponse<R>>,
-    /// Over HTTP/2: the newest stream that was opened.
+    /// Over HTTP/2: the newest opened stream.
     newest: u32,
-    /// Over HTTP/2: streams that the client has reset before they were opened: those in what was read at once.
+    /// Over HTTP/2: streams that the client reset before they were opened, within one read.
     reset: BTreeSet<u32>,
-    /// Over HTTP/2: finds the frames in what is written.
+    /// Over HTTP/2: the scanner of written frames.
     frames: Option<SentFrameScanner>,
-    /// The writing side was closed, and everything before it written.
+    /// The writing side was closed, and all bytes before were written.
     is_shut_down: bool,
     /// The connection is gone.
     is_gone: bool,
 }
 
-/// A response over HTTP/2 that h2 has a part of, or all of it.
+/// A response over HTTP/2 of which h2 has a part, or the whole.
 struct StreamResponse<R> {
-    /// Statuses of interim responses before it.
+    /// Statuses of interim responses before the final one.
     interim: Vec<StatusCode>,
     head: Option<QueuedHead>,
-    /// The task that waits until the header is written.
+    /// Waker of the task that waits until the header is written.
     waiting: Option<Waker>,
     response: Option<R>,
-    /// The offset of its end, if h2 had that before the response was handed over: a tunnel's.
+    /// Offset of the end, if h2 wrote that before the response was handed over, as for a tunnel.
     end: Option<u64>,
 }
 
-/// A step of a response that the kernel has.
+/// A part of a response that the kernel has.
 enum WrittenStep<R> {
     Head(QueuedHead),
     End(R),
@@ -154,13 +154,13 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         }
     }
 
-    /// From now on what is written are frames of HTTP/2.
+    /// Switches to HTTP/2: all written bytes are frames from now on.
     pub(super) fn expect_frames(&self) {
         self.state.borrow_mut().frames = Some(SentFrameScanner::default());
     }
 
-    /// h2 has accepted a request on `stream`, whose response is tracked from now on. It is not if the client has reset
-    /// the stream: h2 may process the reset after the response was handed over, and then writes nothing of it.
+    /// Tracks the response on `stream`, as h2 has accepted the request. A stream that the client has reset is not
+    /// tracked: h2 may process the reset after the response was handed over, and then writes nothing of it.
     pub(super) fn open_stream(&self, stream: u32) {
         let ConnectionWritesState { streams, newest, reset, is_gone: over, .. } = &mut *self.state.borrow_mut();
         *newest = stream.max(*newest);
@@ -171,23 +171,23 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         *reset = reset.split_off(&stream.saturating_add(1));
     }
 
-    /// The newest stream that h2 has accepted.
+    /// Returns the newest stream that h2 has accepted.
     pub(super) fn newest_stream(&self) -> u32 {
         self.state.borrow().newest
     }
 
-    /// Whether h2 has accepted a request on `stream`, and not written its response to the end.
+    /// Whether h2 has accepted a request on `stream`, and has not written its response to the end.
     pub(super) fn is_stream_open(&self, stream: u32) -> bool {
         self.state.borrow().streams.contains_key(&stream)
     }
 
-    /// Number of streams of which [`Self::is_open`] is true.
+    /// Returns the number of streams of which [`Self::is_stream_open`] is true.
     pub(super) fn open_stream_count(&self) -> usize {
         self.state.borrow().streams.len()
     }
 
-    /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in
-    /// hyper's buffer, those of pipelined requests: they count as begun together.
+    /// Queues the header of a response on `stream`. Over HTTP/1.1 only headers of pipelined requests may be in front of
+    /// it in hyper's buffer: they count as begun together.
     pub(super) fn queue_head(&self, stream: u32, head: QueuedHead) {
         let state = &mut *self.state.borrow_mut();
         if stream == NO_STREAM {
@@ -197,14 +197,14 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         }
     }
 
-    /// h2 gets an interim response with `status` on `stream`.
+    /// Queues an interim response with `status` on `stream`.
     pub(super) fn queue_interim_head(&self, stream: u32, status: StatusCode) {
         if let Some(stream) = self.state.borrow_mut().streams.get_mut(&stream) {
             stream.interim.push(status);
         }
     }
 
-    /// Ready once the header of the response on `stream` is written, as far as it is known to wait.
+    /// Ready once the header of the response on `stream` is written, or if none is queued.
     pub(super) fn poll_stream_head_written(&self, stream: u32, cx: &Context<'_>) -> Poll<()> {
         match self.state.borrow_mut().streams.get_mut(&stream) {
             Some(waiting) if waiting.head.is_some() => {
@@ -215,7 +215,8 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         }
     }
 
-    /// hyper or h2 has all of the response on `stream`, which is complete once the kernel has it.
+    /// Queues the end of the response on `stream`, which hyper or h2 has completely. The response is complete once the
+    /// kernel has it.
     pub(super) fn queue_response_end(&self, stream: u32, response: R) {
         let complete = {
             let ConnectionWritesState {
@@ -254,13 +255,13 @@ impl<R: OpenResponse> ConnectionWrites<R> {
                 }
             }
         };
-        // One that was cut off is dropped.
+        // A response that was cut off is dropped.
         if let Ok(response) = complete {
             response.complete_response();
         }
     }
 
-    /// The client has reset `stream`. h2 may not have processed that yet.
+    /// Handles the client's reset of `stream`, which h2 may not have processed yet.
     pub(super) fn on_client_reset(&self, stream: u32) {
         {
             let ConnectionWritesState { newest, reset, .. } = &mut *self.state.borrow_mut();
@@ -271,15 +272,15 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         self.drop_response(stream);
     }
 
-    /// No more of the response on `stream` is written: its client has reset it, or litequic does.
+    /// Drops the response on `stream`, of which no more is written after a reset by the client or litequic.
     pub(super) fn drop_response(&self, stream: u32) {
         let forgotten = (stream != NO_STREAM).then(|| self.state.borrow_mut().streams.remove(&stream));
         drop(forgotten);
     }
 
-    /// TLS has accepted the first `bytes` of `slices`.
+    /// Counts the first `bytes` of `slices`, which TLS has accepted.
     pub(super) fn on_bytes_accepted(&self, slices: &[IoSlice<'_>], bytes: usize) {
-        // Dropped behind the borrow: what is in them comes back here.
+        // Dropped after the borrow, as dropping a response calls this type again.
         let mut cut_off = Vec::new();
         let state = &mut *self.state.borrow_mut();
         let ConnectionWritesState { accepted, heads, ends, buffered, streams, frames, .. } = state;
@@ -323,32 +324,32 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         }
     }
 
-    /// hyper's buffer is empty, and TLS' is: over HTTP/1.1 the kernel has all responses.
+    /// Reports that the buffers of hyper and TLS are empty: over HTTP/1.1 the kernel has all responses.
     pub(super) fn on_flushed(&self) {
         let state = &mut *self.state.borrow_mut();
         let accepted = state.accepted;
         state.ends.extend(state.buffered.drain(..).map(|response| (accepted, response)));
     }
 
-    /// The writing side is closed.
+    /// Reports that the writing side is closed.
     pub(super) fn on_shut_down(&self) {
         self.on_flushed();
         self.state.borrow_mut().is_shut_down = true;
     }
 
-    /// Whether anything waits for the kernel.
+    /// Whether a header or a response waits for the kernel.
     pub(super) fn has_waiting(&self) -> bool {
         let state = self.state.borrow();
         !state.heads.is_empty() || !state.ends.is_empty()
     }
 
-    /// The kernel has all but `unsent` bytes of what TLS has accepted: counts and records what that completes.
+    /// Counts and records all parts that the kernel has: every accepted byte but `unsent` ones.
     pub(super) fn complete_written(&self, unsent: u64) {
         {
             let state = &mut *self.state.borrow_mut();
             state.written = state.written.max(state.accepted.saturating_sub(unsent));
         }
-        // What is completed comes back here.
+        // Outside the borrow, as completing a response calls this type again.
         while let Some(done) = self.pop_written_step() {
             match done {
                 WrittenStep::Head(head) => head.record_sent_head(&self.metrics),
@@ -365,7 +366,7 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         ends.pop_front_if(|(offset, _)| *offset <= *written).map(|(_, response)| WrittenStep::End(response))
     }
 
-    /// The connection is gone: what waits for it was cut off.
+    /// Drops everything that waits, as the connection is gone.
     pub(super) fn on_connection_gone(&self) {
         let (heads, ends, buffered, streams);
         {
@@ -376,7 +377,8 @@ impl<R: OpenResponse> ConnectionWrites<R> {
             buffered = std::mem::take(&mut state.buffered);
             streams = std::mem::take(&mut state.streams);
         }
-        // Responses report their record: headers go first, which it must not wait for.
+        // A response reports its record when it is dropped. Headers are dropped first, so that the record does not wait
+        // for them.
         drop(heads);
         drop((ends, buffered, streams));
     }
@@ -394,7 +396,7 @@ mod tests {
     use crate::http2_frames::frame_bytes;
     use std::rc::Rc;
 
-    /// A response that notes its end.
+    /// A response that records its end.
     struct Noted {
         name: &'static str,
         ends: Rc<RefCell<Vec<(&'static str, bool)>>>,
@@ -428,7 +430,8 @@ mod tests {
             Noted { name, ends: Rc::clone(&self.ends), complete: false }
         }
 
-        /// Responses that began, and those that ended, with whether the kernel has all of each.
+        /// Returns the number of responses that began, and those that ended, each with whether the kernel has all of
+        /// it.
         fn seen(&self) -> (u64, Vec<(&'static str, bool)>) {
             (self.metrics.shared.responses_2xx.get(), self.ends.borrow_mut().drain(..).collect())
         }

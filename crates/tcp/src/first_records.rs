@@ -1,36 +1,37 @@
-//! The length of a connection's first TLS records. Pure.
+//! Limits the length of a connection's first TLS records. Pure.
 //!
-//! A client reads nothing of a record before all of it has come (RFC 8446 §5.2). One of 16 KiB is longer than TCP's
-//! first congestion window of ten segments (RFC 6928 §2), so that the first byte of a longer response would come a
-//! round trip later.
+//! A client reads nothing of a record before the whole record has arrived (RFC 8446 §5.2). A record of 16 KiB is longer
+//! than TCP's first congestion window of ten segments (RFC 6928 §2), so that the first byte of a longer response would
+//! come a round trip later.
 
 use std::io::IoSlice;
 
-/// Bytes of a connection that are sent in short records: its congestion window has grown to twice the longest then.
+/// Number of bytes at a connection's beginning in short records. Then the congestion window has grown to twice the
+/// longest record.
 const SHORT_RECORDS_BYTES: usize = 32 * 1024;
-/// Bytes of such a record: three segments.
+/// Length of a short record in bytes: three TCP segments.
 const SHORT_RECORD_LEN: usize = 4 * 1024;
-/// Slices of a write that are looked at: h2 has a frame's header and its data, hyper a header and a body's pieces.
+/// Largest number of slices that are limited. h2 writes a frame's header and data, hyper a header and pieces of a body.
 const MAX_LIMITED_SLICES: usize = 8;
 
-/// How much of a connection is still sent in short records.
+/// The limit of the next records of one connection.
 #[derive(Debug)]
 pub(super) struct FirstRecords {
     left: usize,
 }
 
 impl FirstRecords {
-    /// The state of a connection that begins; one without TLS has no records.
+    /// Creates the state of a new connection. One without TLS has no records.
     pub(super) const fn new(is_encrypted: bool) -> Self {
         Self { left: if is_encrypted { SHORT_RECORDS_BYTES } else { 0 } }
     }
 
-    /// What one write may have of `bytes`: each write is a record, or several.
+    /// Returns the part of `bytes` for one write, which becomes one record, or several.
     pub(super) fn limit_write<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.left == 0 { bytes } else { bytes.get(..SHORT_RECORD_LEN).unwrap_or(bytes) }
     }
 
-    /// Calls `write` with what one write may have of `slices`.
+    /// Calls `write` with the part of `slices` for one write.
     pub(super) fn limit_vectored_write<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let length = slices.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
         if self.left == 0 || length <= SHORT_RECORD_LEN {
@@ -43,11 +44,10 @@ impl FirstRecords {
             let part = slice.get(..room).unwrap_or(slice);
             (*place, room, count) = (IoSlice::new(part), room - part.len(), count + 1);
         }
-        // A write of nothing would be taken for the end.
+        // A write of no bytes would mean the end.
         if room == SHORT_RECORD_LEN { write(slices) } else { write(short.get(..count).unwrap_or_default()) }
     }
 
-    /// `bytes` were written.
     pub(super) const fn count_written(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }

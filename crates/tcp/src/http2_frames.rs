@@ -1,74 +1,75 @@
-//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). h2 bounds what it
-//! buffers; this bounds how often. Pure.
+//! Counts the frames of an HTTP/2 connection by kind, from their headers alone (RFC 9113 §4.1). h2 bounds its buffers;
+//! this bounds the rate of frames. Pure.
 
 use litequic_base::token_bucket::TokenBucket;
 use litequic_exchange::priority;
 use std::time::Instant;
 
-/// Bytes of the client's connection preface (§3.4), which is not a frame.
+/// Length of the client's connection preface (RFC 9113 §3.4), which is not a frame.
 const PREFACE_LEN: usize = 24;
-/// Bytes of a frame's header.
+/// Length of a frame's header in bytes.
 const FRAME_HEADER_LEN: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 /// PRIORITY (RFC 7540 §6.3).
 const PRIORITY: u8 = 2;
-/// Bytes of a stream dependency and a weight, in PRIORITY frames and at the beginning of HEADERS.
+/// Length of a stream dependency and a weight in bytes, in PRIORITY frames and at the beginning of HEADERS.
 const WEIGHT_LEN: u32 = 5;
 const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 /// PRIORITY_UPDATE (RFC 9218 §7.1).
 const PRIORITY_UPDATE: u8 = 0x10;
-/// Bytes of a PRIORITY_UPDATE frame's payload that are kept at most. A longer one is skipped.
+/// Largest payload of a PRIORITY_UPDATE frame in bytes. A longer one is skipped.
 const MAX_UPDATE_LEN: u32 = 64;
-/// Flags of DATA and HEADERS (§6.1, §6.2).
+/// Flags of DATA and HEADERS (RFC 9113 §6.1, §6.2).
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
-/// HEADERS begin with a stream dependency and a weight.
+/// Flag of HEADERS that begin with a stream dependency and a weight.
 const HAS_WEIGHT: u8 = 0x20;
-/// A DATA frame of fewer bytes moves next to nothing.
+/// Payload below which a DATA frame counts as small, in bytes.
 const SMALL_DATA_LEN: u32 = 64;
 
-/// More frames of a kind than are allowed.
+/// A kind of frames of which there were too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameFlood {
-    /// Neither DATA nor HEADERS.
+    /// Frames other than DATA and HEADERS.
     Control,
-    /// DATA with next to nothing in them.
+    /// Small DATA frames.
     Small,
 }
 
 /// A PRIORITY_UPDATE frame (RFC 9218 §7.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriorityUpdate {
-    /// The stream that the frame is about.
+    /// Stream to which the update applies.
     pub stream: u32,
-    /// The priority field value.
+    /// Value in the syntax of a `Priority` field.
     pub value: Vec<u8>,
 }
 
-/// A signal of a priority: how a PRIORITY_UPDATE frame was received, or a weight of RFC 7540.
+/// A received priority signal: a PRIORITY_UPDATE frame, or a weight of RFC 7540.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReceivedPriority {
-    /// The weight of a PRIORITY or HEADERS frame expresses an urgency ([`priority::urgency`]).
+    /// A PRIORITY or HEADERS frame with a weight that expresses an urgency ([`priority::urgency_from_weight`]).
     Weight {
-        /// The frame's stream.
+        /// Stream of the frame.
         stream: u32,
         /// The urgency.
         urgency: u8,
     },
-    /// The frame is whole.
+    /// A complete PRIORITY_UPDATE frame.
     Whole(PriorityUpdate),
-    /// The frame is too long, and was skipped.
+    /// A PRIORITY_UPDATE frame that was too long, and was skipped.
     Skipped,
-    /// The frame is on a stream, which is a connection error of type PROTOCOL_ERROR.
+    /// A PRIORITY_UPDATE frame on a stream, which is a connection error of type PROTOCOL_ERROR.
     OnStream,
-    /// The frame is too short for its stream ID, which is a connection error of type FRAME_SIZE_ERROR (RFC 9113 §4.2).
+    /// A PRIORITY_UPDATE frame too short for its stream ID, which is a connection error of type FRAME_SIZE_ERROR (RFC
+    /// 9113 §4.2).
     Short,
 }
 
-/// What a written frame means for the response on its stream.
+/// The effect of a written frame on the response of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseFrame {
     /// A header, interim or final, or trailers begin.
@@ -79,17 +80,15 @@ pub(crate) enum ResponseFrame {
     Reset,
 }
 
-/// Finds the headers of frames in bytes that come in pieces.
+/// Scans bytes that arrive in pieces for the headers of frames.
 #[derive(Debug)]
 struct FrameHeaderScanner {
-    /// Bytes to skip: a preface, then payloads.
+    /// Number of bytes to skip: a preface, then payloads.
     skip: u64,
-    /// The header that is not whole yet.
     partial_header: [u8; FRAME_HEADER_LEN],
     header_len: usize,
 }
 
-/// The header of a frame.
 struct ScannedHeader {
     length: u32,
     kind: u8,
@@ -102,7 +101,7 @@ impl FrameHeaderScanner {
         Self { skip: preface as u64, partial_header: [0; FRAME_HEADER_LEN], header_len: 0 }
     }
 
-    /// The next frame whose header ends in `rest`, which then begins behind it. `None` once all of `rest` was read.
+    /// Returns the next header that ends in `rest`, and advances `rest` behind it. `None` once `rest` is used up.
     fn next_header(&mut self, rest: &mut &[u8]) -> Option<ScannedHeader> {
         while !rest.is_empty() {
             if self.skip > 0 {
@@ -134,13 +133,13 @@ impl FrameHeaderScanner {
     }
 }
 
-/// Finds in what is written the frames that begin, complete or cut off a response.
+/// Scans written bytes for frames that begin, complete or cut off a response.
 #[derive(Debug)]
 pub(crate) struct SentFrameScanner {
     headers: FrameHeaderScanner,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     written: u64,
-    /// The header that CONTINUATION frames go on with is all of its response.
+    /// The header that CONTINUATION frames continue is the whole response.
     ends: bool,
 }
 
@@ -151,8 +150,9 @@ impl Default for SentFrameScanner {
 }
 
 impl SentFrameScanner {
-    /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in
-    /// all that is written, or of its end for [`Sent::End`], and what it means.
+    /// Scans `bytes` that are being written. Calls `found` for each such frame with its stream, an offset in all
+    /// written bytes, and its effect. The offset is that of the frame's header, or of its end for
+    /// [`ResponseFrame::End`].
     pub(crate) fn scan_written(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, ResponseFrame)) {
         let end = self.written.saturating_add(bytes.len() as u64);
         let mut rest = bytes;
@@ -180,35 +180,35 @@ impl SentFrameScanner {
     }
 }
 
-/// Counts the frames of one connection.
+/// Counter of the frames that one client sends.
 #[derive(Debug)]
 pub struct FrameCounter {
     headers: FrameHeaderScanner,
     control: TokenBucket,
     small: TokenBucket,
-    /// Bytes of DATA frames, padding included, since the last call.
+    /// Payload bytes of DATA frames since the last call, padding included.
     data: u64,
-    /// HEADERS frames since the last call.
+    /// Number of HEADERS frames since the last call.
     heads: u32,
-    /// Streams that were reset since the last call.
+    /// Streams of RST_STREAM frames since the last call.
     resets: Vec<u32>,
-    /// Signals of priorities since the last call, if they are read.
+    /// Priority signals since the last call; `None` if they are not read.
     updates: Option<Vec<ReceivedPriority>>,
-    /// The payload that is read.
+    /// The payload that is being read.
     payload: PartialPayload,
 }
 
-/// The payload of a PRIORITY_UPDATE frame, or the beginning of another one's, as far as it was read.
+/// The part of a payload that was read: of a PRIORITY_UPDATE frame, or the beginning of another.
 #[derive(Debug, Default)]
 struct PartialPayload {
     bytes: Vec<u8>,
     missing: usize,
-    /// The stream whose weight is read; 0 for a PRIORITY_UPDATE frame.
+    /// Stream of the weight; 0 for a PRIORITY_UPDATE frame.
     stream: u32,
 }
 
 impl FrameCounter {
-    /// Counts from the preface on, and allows `control` and `small` frames a second.
+    /// Creates a counter from the preface on, which allows `control` and `small` frames a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (TokenBucket::new(control), TokenBucket::new(small));
         Self {
@@ -223,42 +223,42 @@ impl FrameCounter {
         }
     }
 
-    /// Has signals of priorities read, too.
+    /// Reads priority signals as well.
     pub fn with_priorities(mut self) -> Self {
         self.updates = Some(Vec::new());
         self
     }
 
-    /// Whether signals of priorities came since the last call of [`Self::take_updates`].
+    /// Whether there are priority signals since the last call of [`Self::take_priorities`].
     pub fn has_priorities(&self) -> bool {
         self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
     }
 
-    /// Signals of priorities that came since the last call.
+    /// Returns the priority signals since the last call.
     pub fn take_priorities(&mut self) -> Vec<ReceivedPriority> {
         self.updates.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
+    /// Returns the payload bytes of DATA frames since the last call, as flow control counts them (RFC 9113 §6.9.1).
     pub fn take_data_len(&mut self) -> u64 {
         std::mem::take(&mut self.data)
     }
 
-    /// HEADERS frames whose headers came since the last call.
+    /// Returns the number of HEADERS frames since the last call.
     pub fn take_head_count(&mut self) -> u32 {
         std::mem::take(&mut self.heads)
     }
 
-    /// Streams of the RST_STREAM frames whose headers came since the last call.
+    /// Returns the streams of RST_STREAM frames since the last call.
     pub fn take_reset_streams(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.resets)
     }
 
-    /// Counts received bytes.
+    /// Counts the frames in received bytes.
     ///
     /// # Errors
     ///
-    /// [`Flood`]: the connection is to be closed.
+    /// The [`FrameFlood`] for which the connection is to be closed.
     pub fn count_received_frames(&mut self, bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
@@ -296,7 +296,7 @@ impl FrameCounter {
         Ok(())
     }
 
-    /// The header of a PRIORITY_UPDATE frame came; what follows it is in `rest`.
+    /// Handles the header of a PRIORITY_UPDATE frame, with the bytes behind it in `rest`.
     fn begin_priority_update(&mut self, length: u32, stream: u32, rest: &mut &[u8]) {
         let Some(updates) = &mut self.updates else { return };
         match length {
@@ -307,7 +307,7 @@ impl FrameCounter {
         }
     }
 
-    /// The header of a frame on `stream` came; the first `count` of the `length` bytes that follow it are to be read.
+    /// Begins to read a payload on `stream`: the first `count` of `length` bytes behind the header.
     fn begin_payload(&mut self, count: u32, length: u32, stream: u32, rest: &mut &[u8]) {
         if self.updates.is_none() {
             return;
@@ -318,7 +318,7 @@ impl FrameCounter {
         self.read_payload(rest);
     }
 
-    /// Reads what is missing of a payload from `rest`, which then begins behind it.
+    /// Reads the missing part of the payload from `rest`, and advances `rest` behind it.
     fn read_payload(&mut self, rest: &mut &[u8]) {
         let PartialPayload { bytes, missing, stream } = &mut self.payload;
         if *missing == 0 {
@@ -348,7 +348,7 @@ impl FrameCounter {
     }
 }
 
-/// The bytes of a frame.
+/// Encodes a frame.
 #[cfg(test)]
 pub(crate) fn frame_bytes(kind: u8, flags: u8, stream: u8, length: u32) -> Vec<u8> {
     let [_, a, b, c] = length.to_be_bytes();
@@ -360,11 +360,11 @@ mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
-    /// A connection of those frames, shown in pieces of `step` bytes.
+    /// Counts these frames, received in pieces of `step` bytes.
     fn read(frames: &[(u8, u32)], step: usize) -> Result<(), FrameFlood> {
         let mut all = vec![b'P'; PREFACE_LEN];
         all.extend(frames.iter().flat_map(|(kind, length)| frame_bytes(*kind, 0, 1, *length)));
-        // Ten seconds' worth of one a second.
+        // The limits of one frame a second allow ten at once.
         let mut counted = FrameCounter::new(1, 1);
         let now = Instant::now();
         all.chunks(step).try_for_each(|piece| counted.count_received_frames(piece, now))
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// What [`SentFrames`] finds in `frames` (kind, flags, length), written in pieces of `step` bytes.
+    /// Scans `frames` (kind, flags, length), written in pieces of `step` bytes.
     fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, ResponseFrame)> {
         let all: Vec<u8> =
             frames.iter().flat_map(|(kind, flags, length)| frame_bytes(*kind, *flags, 1, *length)).collect();
@@ -461,7 +461,7 @@ mod tests {
             // Too short for a weight.
             weighted(HEADERS, HAS_WEIGHT, 5, &[0x80, 0, 0, 0], 0),
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 219], 0),
-            // Of no urgency, not exclusive, too short, of no stream.
+            // No urgency, not exclusive, too short, no stream.
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 15], 0),
             weighted(PRIORITY, 0, 3, &[0, 0, 0, 0, 219], 0),
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0], 0),

@@ -1,13 +1,13 @@
 //! The TCP listeners: HTTP/1.1 and HTTP/2 over TLS, for clients without HTTP/3 or in a network that blocks UDP.
-//! `Alt-Svc` advertises HTTP/3 to them. Their requests go to the same [`Handler`](litequic_exchange::Handler) on the
+//! `Alt-Svc` advertises HTTP/3 to these clients. Requests go to the same [`Handler`](litequic_exchange::Handler) on the
 //! same worker, which does not depend on the protocol.
 //!
-//! hyper implements HTTP/1.1, h2 HTTP/2, tokio-rustls TLS. `http1` and `http2` have the checks that those lack,
-//! `request` the rules that both protocols share (docs/proxying.md has them as tables).
+//! hyper implements HTTP/1.1, h2 HTTP/2, tokio-rustls TLS. `http1` and `http2` have the checks that these libraries
+//! lack, `request_head` the rules that both protocols share (docs/proxying.md has tables).
 //!
-//! It uses `litequic-exchange`, `litequic-resources` and the crates below them. The program uses it.
+//! The crate uses `litequic-exchange`, `litequic-resources` and the crates below these two. The program uses the crate.
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
-// It panics within a character.
+// Slicing a string within a character panics.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

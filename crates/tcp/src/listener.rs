@@ -1,4 +1,4 @@
-//! One listener of a worker: accepts connections until the drain, and waits for their end.
+//! Serves one listener of a worker: accepts connections until the drain, and waits for their end.
 
 use super::{
     acceptor::{SpareAcceptor, is_out_of_descriptors},
@@ -29,14 +29,14 @@ use tokio::{
     time::sleep,
 };
 
-/// Pause after an accept that failed for want of file descriptors or memory: the next one would fail at once as well.
+/// Delay after an accept that failed for want of file descriptors or memory, as the next one would fail, too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. Clients reach HTTP/3 at `http3_port`.
 ///
 /// # Errors
 ///
-/// The kernel's, when the listener cannot be waited for.
+/// The kernel's error if the listener cannot be polled.
 ///
 /// # Cancel safety
 ///
@@ -70,11 +70,11 @@ pub async fn serve_tls<H: Handler>(
     accept_until_drain(listener, &front, begin).await
 }
 
-/// Serves HTTP/1.1 without TLS in the same way.
+/// Serves HTTP/1.1 without TLS until the drain is over.
 ///
 /// # Errors
 ///
-/// The kernel's, when the listener cannot be waited for.
+/// The kernel's error if the listener cannot be polled.
 ///
 /// # Cancel safety
 ///
@@ -123,7 +123,7 @@ async fn accept_until_drain<H: Handler, F: Future<Output = ()> + 'static>(
             () = watch.wait_for_phase(ProcessPhase::Draining) => break,
             Some(ended) = connections.join_next() => propagate_panic(ended),
             accepted = count_wakes(acceptor.accept_client(), &front.metrics) => match accepted {
-                // One for which there is no room is closed at once: otherwise its client would wait.
+                // A connection without room is closed at once. Otherwise its client would wait.
                 Ok((stream, address)) => if let Some(admitted) = front.admit_tcp_peer(address) {
                     let connection = begin(stream, address, admitted);
                     let metrics = Arc::clone(&front.metrics);
@@ -152,7 +152,7 @@ async fn accept_until_drain<H: Handler, F: Future<Output = ()> + 'static>(
     Ok(())
 }
 
-/// Notes at each poll of `future` that TCP may be what woke the worker.
+/// Polls `future`, and counts each poll as a wake of the worker by TCP.
 async fn count_wakes<F: Future>(future: F, metrics: &TcpMetrics) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {

@@ -1,7 +1,7 @@
-//! Advertises HTTP/3 in the answers of a TCP listener (RFC 7838 §3), or has clients forget it while it is off. Each
-//! response over TLS has the field until the drain (`answer`, `finish`), none over plain TCP. The port is `http3_port`
-//! of `app::start`: `listen.advertised_port`, or that of UDP. An origin's own field is removed by
-//! `proxy::message::response`.
+//! Advertises HTTP/3 in the responses of a TCP listener (RFC 7838 §3), or has clients forget HTTP/3 while it is off.
+//! Each response over TLS has the field until the drain (`request_answer`, `finish_response`), none over plain TCP. The
+//! port is `http3_port` of `app::start`: `listen.advertised_port`, or that of UDP. `proxy::message::response` removes
+//! the field of an origin.
 
 use http::HeaderValue;
 use litequic_config::Listen;
@@ -11,9 +11,9 @@ use std::{cell::RefCell, time::Duration};
 /// The `Alt-Svc` of one listener.
 #[derive(Debug)]
 pub(super) struct ListenerAltSvc {
-    /// Where clients reach HTTP/3.
+    /// UDP port at which clients reach HTTP/3.
     port: u16,
-    /// The value for the last `listen.alt_svc_max_age`.
+    /// The last value, with its `listen.alt_svc_max_age`.
     cached: RefCell<Option<(Duration, HeaderValue)>>,
 }
 
@@ -22,7 +22,7 @@ impl ListenerAltSvc {
         Self { port, cached: RefCell::default() }
     }
 
-    /// The value by the configuration in force.
+    /// Returns the value by the configuration in force.
     pub(super) fn alt_svc_value(&self, listen: &Listen) -> HeaderValue {
         if !listen.http3 {
             return HeaderValue::from_static("clear");
@@ -32,7 +32,7 @@ impl ListenerAltSvc {
         match &*made {
             Some((same, value)) if *same == age => value.clone(),
             _ => {
-                // Two numbers and quotation marks are a value.
+                // Two numbers and quotation marks are a valid value.
                 let value = HeaderValue::try_from(format_alt_svc(self.port, age))
                     .unwrap_or_else(|_| HeaderValue::from_static("clear"));
                 *made = Some((age, value.clone()));

@@ -1,6 +1,6 @@
-//! The PROXY protocol (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>): the header by
-//! which a balancer that forwards TLS describes a connection, before its first byte. Only listed peers may send it, and
-//! they must.
+//! Reads PROXY protocol headers (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>), by
+//! which a load balancer that forwards TLS describes a connection before its first byte. Only listed peers may send
+//! such a header, and they must.
 
 use super::tcp_worker::TcpWorker;
 use crate::tcp_metrics::TcpMetrics;
@@ -14,15 +14,15 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What every header has: the signature of version 2, and of version 1 all but "N\r\n".
+/// Shortest header in bytes: the signature of version 2, and version 1 without "N\r\n".
 const MIN_HEADER_LEN: usize = 12;
-/// §2.1
+/// Longest header of version 1 in bytes (PROXY protocol §2.1).
 const MAX_V1_LEN: usize = 107;
-/// Bytes that follow a header of version 2: addresses, and extensions, which litequic ignores. A client's certificate
-/// is the longest that is known.
+/// Largest payload of a version 2 header in bytes: addresses, and extensions, which litequic ignores. A client's
+/// certificate is the longest known one.
 const MAX_V2_PAYLOAD: u16 = 4096;
 
-/// The two ends of a connection.
+/// The two addresses of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionAddresses {
     pub(super) client: SocketAddr,
@@ -30,9 +30,9 @@ pub(super) struct ConnectionAddresses {
     pub(super) local: SocketAddr,
 }
 
-/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then
-/// counts for the client that it names. `None` if that is invalid, or late, or names a client that is denied, or the
-/// connection is gone; counted.
+/// Returns the addresses of `stream` from `peer`, by its header if `peer` has to send one. Then the connection `holder`
+/// counts for the client in the header. `None`, and counted, if the header is invalid or late, if it names a denied
+/// client, or if the connection is gone.
 pub(super) async fn read_connection_addresses<H>(
     stream: &mut TcpStream,
     peer: SocketAddr,
@@ -75,8 +75,8 @@ pub(super) async fn read_connection_addresses<H>(
     None
 }
 
-/// Source and destination of a whole `header`; `Some(None)` if it has none: LOCAL, UNKNOWN, and families other than IP.
-/// `None` if it is malformed.
+/// Parses a complete header into source and destination; `Some(None)` for one without: LOCAL, UNKNOWN, and families
+/// other than IP. `None` if the header is malformed.
 pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
     if header.starts_with(v2::PROTOCOL_PREFIX) {
         let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
@@ -102,11 +102,11 @@ pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAdd
     })
 }
 
-/// A header's bytes, and none of those that follow.
+/// Reads a header, and no byte behind it.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidData`] if it is invalid; the connection's.
+/// [`io::ErrorKind::InvalidData`] for an invalid header, or the connection's error.
 async fn read_proxy_header(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut header = Vec::with_capacity(MAX_V1_LEN);
     read_exact_count(stream, MIN_HEADER_LEN, &mut header).await?;

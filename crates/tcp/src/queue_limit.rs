@@ -1,41 +1,41 @@
-//! How many bytes of an HTTP/2 connection are queued below its responses' order: in h2, and, not sent, in the kernel.
-//! They go before a response that becomes the most urgent, so the limit follows the path's rate, as over HTTP/3
-//! ([`litequic_resources::send::path`]). Pure.
+//! Limits the bytes of an HTTP/2 connection that are queued below the order of responses: in h2, and unsent in the
+//! kernel. They are sent before a response that becomes the most urgent, so the limit follows the path's rate, as over
+//! HTTP/3 ([`litequic_resources::send::path`]). Pure.
 
 use litequic_telemetry::clients::TransportReport;
 use std::time::Duration;
 
-/// Time for which each of these queues lasts. The kernel reports room for more at half of it.
+/// Time for which each of these queues lasts. The kernel reports room at half of it.
 const QUEUE_TIME: Duration = Duration::from_millis(20);
-/// Bytes at least: a frame of h2, which is a record of TLS.
+/// Smallest limit in bytes: a frame of h2, which is a TLS record.
 const MIN_QUEUE: u64 = 16 * 1024;
-/// Bytes at most, which the kernel reports room for at 0.5 ms of 1 Gbit/s. With fewer a fast download costs more CPU
-/// time.
+/// Largest limit in bytes. The kernel reports room at 0.5 ms of 1 Gbit/s. A smaller value costs more CPU time per
+/// download.
 const MAX_QUEUE: u64 = 128 * 1024;
-/// The path is measured again after as many times the limit.
+/// The path is measured after this number of limits was written.
 const MEASURE_INTERVAL: u64 = 4;
 
 /// The limit of one connection.
 #[derive(Debug)]
 pub(super) struct QueueLimit {
     bytes: u64,
-    /// Bytes to be written before the path is measured again.
+    /// Bytes to be written before the next measurement of the path.
     left: u64,
 }
 
 impl QueueLimit {
-    /// The limit of a connection whose path is not known.
+    /// Creates the limit of a connection whose path is not known.
     pub(super) const fn new() -> Self {
         Self { bytes: MIN_QUEUE, left: 0 }
     }
 
-    /// `bytes` were written. Returns whether the path is to be measured.
+    /// Counts `bytes` that were written. Returns whether the path is to be measured.
     pub(super) const fn count_queued_write(&mut self, bytes: u64) -> bool {
         self.left = self.left.saturating_sub(bytes);
         self.left == 0
     }
 
-    /// The path was measured. Returns the limit.
+    /// Updates the limit by a measurement of the path, and returns it.
     pub(super) fn update_limit(&mut self, path: &TransportReport) -> u64 {
         if let (Some(window), Some(rtt)) = (path.congestion_window, path.rtt) {
             let (window, rtt) = (u128::from(window), rtt.as_micros().max(1));
@@ -46,7 +46,7 @@ impl QueueLimit {
         self.bytes
     }
 
-    /// Whether the path is so slow that its queues are kept short at the price of more wakes.
+    /// Whether the path is so slow that short queues are worth more wakes.
     pub(super) const fn is_below_max(&self) -> bool {
         self.bytes < MAX_QUEUE
     }

@@ -1,37 +1,38 @@
-//! Plain HTTP: every request is redirected to https. Nothing else is served without TLS.
+//! Redirects every plain HTTP request to https. Nothing else is served without TLS.
 
 use crate::{tcp_metrics::TcpMetrics, tcp_worker::DeferredValue};
 use http::{Method, StatusCode};
 use litequic_exchange::{Abort, Body, Exchange, Handler, Response, field_syntax::is_field_value, name, set_date};
 use std::sync::Arc;
 
-/// The port that https has unless a URL says another (RFC 9110 §4.2.2).
+/// Default port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
 
-/// The answer to a CA's validation request for a host and a path (RFC 8555 §8.3); `None` at once for any other request.
+/// Finds the response to a CA's validation request for a host and a path (RFC 8555 §8.3); `None` at once for any other
+/// request.
 pub type HttpValidation = dyn Fn(&str, &str) -> Option<DeferredValue<Option<String>>>;
 
-/// Answers 308 (Permanent Redirect), which keeps method and body (RFC 9110 §15.4.9).
+/// A handler that answers 308 (Permanent Redirect), which keeps method and body (RFC 9110 §15.4.9).
 pub struct RedirectListener {
-    /// The port of https.
+    /// Port of https.
     port: u16,
     metrics: Arc<TcpMetrics>,
     validation: Option<Box<HttpValidation>>,
 }
 
 impl RedirectListener {
-    /// To https at `port` of whatever host a request is for.
+    /// Creates a redirect to https at `port` of the request's host.
     pub fn new(port: u16, metrics: Arc<TcpMetrics>) -> Self {
         Self { port, metrics, validation: None }
     }
 
-    /// Returns the redirect with `validation`, which answers a CA's validation requests.
+    /// Answers a CA's validation requests by `validation`.
     #[must_use]
     pub fn with_validation(self, validation: Box<HttpValidation>) -> Self {
         Self { validation: Some(validation), ..self }
     }
 
-    /// The answer to a CA's validation request, if this is one.
+    /// Returns the response to a CA's validation request; `None` for any other request.
     async fn answer_validation(&self, host: &str, exchange: &Exchange) -> Option<Response> {
         let head = &exchange.request.head;
         let is_read = matches!(head.method, Method::GET | Method::HEAD) && head.query().is_none();
@@ -53,7 +54,7 @@ impl Handler for RedirectListener {
         let path = if path == "*" { "" } else { path };
         let port = if self.port == HTTPS_PORT { String::new() } else { format!(":{}", self.port) };
         let location = format!("https://{host}{port}{path}");
-        // The front end accepts nothing else.
+        // The front end accepts no host or path that would be an invalid value.
         if !is_field_value(location.as_bytes()) {
             return Err(Abort::Internal);
         }

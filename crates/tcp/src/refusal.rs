@@ -1,10 +1,10 @@
-//! Why a request does not reach the handler, and the answer to its client.
+//! The reason why a request does not reach the handler, and the response to its client.
 
 use crate::tcp_metrics::TcpMetrics;
 use http::StatusCode;
 use litequic_exchange::{Response, name, set_date};
 
-/// An answer in the handler's place.
+/// A response in the handler's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{why} ({status})")]
 pub(super) struct Refusal {
@@ -14,7 +14,7 @@ pub(super) struct Refusal {
     pub(super) limit: Option<RefusalLimit>,
 }
 
-/// A limit of the configuration.
+/// A limit of requests in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefusalLimit {
     HeaderBytes,
@@ -23,7 +23,7 @@ pub(super) enum RefusalLimit {
 }
 
 impl RefusalLimit {
-    /// Counts that it was reached.
+    /// Counts that this limit was reached.
     pub(super) fn count_reached(self, metrics: &TcpMetrics) {
         match self {
             Self::HeaderBytes => metrics.shared.limit_header_bytes.increment(),
@@ -38,30 +38,30 @@ impl Refusal {
         Self { status, why, limit: None }
     }
 
-    /// 400
+    /// Creates a refusal with status 400.
     pub(super) const fn bad_request(why: &'static str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, why)
     }
 
-    /// 501
+    /// Creates a refusal with status 501.
     pub(super) const fn not_implemented(why: &'static str) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, why)
     }
 
-    /// 431
+    /// Creates a refusal with status 431.
     pub(super) const fn fields_too_large(limit: RefusalLimit) -> Self {
         let (status, why) =
             (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed");
         Self { status, why, limit: Some(limit) }
     }
 
-    /// 414
+    /// Creates a refusal with status 414.
     pub(super) const fn uri_too_long() -> Self {
         let (status, why) = (StatusCode::URI_TOO_LONG, "the request's target is longer than allowed");
         Self { status, why, limit: Some(RefusalLimit::HeaderBytes) }
     }
 
-    /// 408
+    /// Creates a refusal with status 408.
     pub(super) const fn request_timeout() -> Self {
         let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
         Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
@@ -74,7 +74,7 @@ impl Refusal {
         }
     }
 
-    /// Short plain text, as in HTTP/3's front end.
+    /// Returns a response of short plain text, as the HTTP/3 front end sends.
     pub(super) fn to_response(&self) -> Response {
         let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
         response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");

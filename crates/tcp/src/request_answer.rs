@@ -1,4 +1,4 @@
-//! Answers a request over TCP: checks it, passes it to the handler, and counts the response.
+//! Serves a request over TCP: checks it, passes it to the handler, and counts the response.
 
 use super::{
     refusal::Refusal,
@@ -15,16 +15,16 @@ use litequic_exchange::{
 };
 use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 
-/// The answer to a request.
+/// The response to a request, or the tunnel that it opens.
 pub(super) enum RequestAnswer<H> {
     Response(http::Response<TcpResponseBody<H>>),
-    /// The protocol is switched: the head of a 101, which each protocol adapts, and the tunnel that follows.
+    /// The head of a 101, which each protocol adapts, and the tunnel that follows.
     Tunnel(response::Parts, TunnelHandoff<H>),
 }
 
 impl<H: Handler> TcpConnection<H> {
-    /// Answers one request on `stream`, whose body is `None` if it ends with the head, or which was refused already.
-    /// Dropped before its end, it cancels the exchange.
+    /// Serves one request on `stream`. Its body is `None` if it ends with the head; an error is a request that was
+    /// refused before. Dropping the future cancels the exchange.
     pub(super) fn answer_tcp_request<I: IncomingBody>(
         self: &Rc<Self>,
         request: Result<(Parts, Option<I>), Refusal>,
@@ -33,7 +33,7 @@ impl<H: Handler> TcpConnection<H> {
     ) -> impl Future<Output = Result<RequestAnswer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
         let mut open = ActiveRequest::new(Rc::clone(self), stream);
-        // Of a request that was refused nothing is known.
+        // Of a refused request the head is not known.
         if let Ok((parts, _)) = &request {
             request_head::record_request_head(parts, open.request_record());
         }
@@ -55,7 +55,7 @@ impl<H: Handler> TcpConnection<H> {
             match connection.worker.handler.handle(Exchange { request, client, interim, record }).await {
                 Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => {
                     let (parts, body) = http::Response::from(response).into_parts();
-                    // A tunnel is a 101 with one.
+                    // A tunnel's response is a 101 with a tunnel as the body.
                     let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
                     Ok(RequestAnswer::Tunnel(parts, TunnelHandoff { tunnel, request: open }))
                 }
@@ -79,7 +79,7 @@ impl<H: Handler> TcpConnection<H> {
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &RequestRecord,
     ) -> Result<Request, Refusal> {
-        // Before any rejection: what it does not read is discarded.
+        // Created before any rejection, so that the rest of the body is discarded.
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.tcp_metrics()), Rc::clone(fault));
             TcpRequestBody::new(
@@ -103,7 +103,7 @@ impl<H: Handler> TcpConnection<H> {
         Ok(Request { head, body })
     }
 
-    /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
+    /// Answers a refused request. An HTTP/1.1 connection closes afterwards, as anything may follow.
     fn answer_refusal(&self, refusal: Refusal, open: ActiveRequest<H>) -> RequestAnswer<H> {
         tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
         refusal.count_refusal(self.tcp_metrics());
@@ -122,11 +122,10 @@ impl<H: Handler> TcpConnection<H> {
 
     fn finish_response(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> RequestAnswer<H> {
         open.on_response_fields(&response.fields);
-        // In HTTP/1.1, the gateway's own version (RFC 9112 §2.3); hyper answers HTTP/1.0 in HTTP/1.0 by itself.
+        // In HTTP/1.1 the version is the gateway's own (RFC 9112 §2.3). hyper answers HTTP/1.0 in HTTP/1.0 by itself.
         let (mut parts, body) = http::Response::from(response).into_parts();
         if parts.status.canonical_reason().is_none() {
-            // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right
-            // (RFC 9112 §4).
+            // hyper would write `<none>` to an HTTP/1.1 client; an empty phrase is right (RFC 9112 §4).
             parts.extensions.insert(ReasonPhrase::from_static(b""));
         }
         open.begin_response_head(parts.status);

@@ -1,4 +1,4 @@
-//! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and
+//! Converts a request's head from hyper or h2 for the handler, by the rules that HTTP/1.1 and HTTP/2 share, and by
 //! those of HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
 
 use super::refusal::{Refusal, RefusalLimit};
@@ -12,7 +12,7 @@ use litequic_exchange::{
 };
 use std::borrow::Cow;
 
-/// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
+/// Connection-specific fields (RFC 9110 §7.6.1), as names that need not be parsed for each request.
 static CONNECTION_FIELDS: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -23,12 +23,12 @@ static CONNECTION_FIELDS: [HeaderName; 7] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Makes the head for the handler, without `Host` and connection-specific fields, and checks it. `last` is the
+/// Converts a head for the handler, without `Host` and connection-specific fields, and checks it. `last` caches the
 /// authority of the connection's last request.
 ///
 /// # Errors
 ///
-/// The answer.
+/// The refusal.
 pub(super) fn convert_head(
     mut parts: request::Parts,
     protocol: Protocol,
@@ -69,7 +69,7 @@ pub(super) fn convert_head(
     let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
 
     if parts.version == Version::HTTP_10 {
-        // Such a client expects nothing (RFC 9110 §10.1.1).
+        // A client of HTTP/1.0 has no expectation (RFC 9110 §10.1.1).
         parts.headers.remove(header::EXPECT);
     }
     check_content_length(&mut parts.headers)?;
@@ -80,15 +80,15 @@ pub(super) fn convert_head(
     Ok(head)
 }
 
-/// The members of the combined list of all lines named `name`, without blanks around them; empty ones too (RFC 9110
-/// §5.6.1).
+/// Returns the members of the combined list of all lines named `name`, without blanks around them. Empty members are
+/// included (RFC 9110 §5.6.1).
 fn header_list_members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = fields.get_all(name).into_iter();
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
-/// The protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose
-/// `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for one is served as if it had none.
+/// Returns the protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body
+/// whose `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for a switch is served without one.
 fn requested_upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     if protocol == Protocol::Http2 {
         let protocol = parts.extensions.get::<h2::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
@@ -108,8 +108,8 @@ fn requested_upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgra
     Some(Upgrade(lines.join(&b',').into()))
 }
 
-/// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
-/// HTTP/1.1's guard has checked before.
+/// Checks the size of an HTTP/2 request's header in bytes, as RFC 9113 §6.5.2 counts, with pseudo-header fields. For
+/// HTTP/1.1 the guard has checked it before.
 fn check_header_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
     let uri = &parts.uri;
     let pseudo = [
@@ -122,12 +122,12 @@ fn check_header_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(),
         .map_err(Refusal::fields_too_large)
 }
 
-/// Bytes of a field line, by the length of its name and of its value (RFC 9113 §6.5.2).
+/// Returns the size of a field line by the length of its name and of its value, in bytes (RFC 9113 §6.5.2).
 const fn field_line_size(name: usize, value: usize) -> usize {
     name.saturating_add(value).saturating_add(32)
 }
 
-/// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
+/// Checks the size and number of `fields`, with `bytes` of pseudo-header fields. Fails with the limit that is exceeded.
 fn check_field_limits(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), RefusalLimit> {
     let regular = fields.iter().map(|(name, value)| field_line_size(name.as_str().len(), value.len()));
     if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
@@ -143,36 +143,35 @@ fn check_field_limits(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) ->
     Ok(())
 }
 
-/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a
-/// header.
+/// Checks a request's trailers: names and values as [`check_fields`] does, and the size as that of a header.
 ///
 /// # Errors
 ///
-/// The limit that they exceed, or none if a field is invalid.
+/// The limit that is exceeded, or none if a field is invalid.
 pub(super) fn check_trailers(fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), Option<RefusalLimit>> {
     check_field_limits(0, fields, bounds).map_err(Some)?;
     check_fields(fields).map_err(|_| None)
 }
 
-/// Checks what h2 accepts and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has checked
-/// before, and what it accepts is accepted here as well.
+/// Checks a header or trailers for fields that h2 accepts and RFC 9113 §8.2.1 forbids. For HTTP/1.1 the guard has
+/// checked them before, and all fields that it accepts are accepted here.
 ///
 /// # Errors
 ///
-/// Why they are rejected.
+/// The reason of the rejection.
 pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
-    // A HeaderName has no capitals.
+    // A HeaderName has no capitals, so that only its characters need a check.
     if !fields.keys().all(|name| field_syntax::is_token(name.as_str().as_bytes())) {
         return Err("a field's name is not a token");
     }
-    // A HeaderValue holds no control character.
+    // A HeaderValue has no control characters, so that only its edges need a check.
     if fields.values().any(|value| field_syntax::has_blank_edge(value.as_bytes())) {
         return Err("field value with a blank at its edge");
     }
     Ok(())
 }
 
-/// Records a request as it came.
+/// Records the head of a request as it was received.
 pub(super) fn record_request_head(parts: &request::Parts, record: &RequestRecord) {
     record.update_facts(|facts| {
         facts.is_http_10 = parts.version == Version::HTTP_10;
@@ -188,7 +187,7 @@ pub(super) fn record_request_head(parts: &request::Parts, record: &RequestRecord
     });
 }
 
-/// Removes `Host` from `headers`.
+/// Removes `Host` from `headers`, and returns its value.
 fn take_host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Refusal::bad_request("several Host"));
@@ -207,7 +206,7 @@ fn checked_path<'a>(method: &Method, path_and_query: Option<&'a PathAndQuery>) -
     }
 }
 
-/// One, of digits only.
+/// Checks that `Content-Length` is one number of digits alone, and rewrites it without leading zeros.
 fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(()) };
@@ -221,7 +220,8 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the fields that `Connection` names (RFC 9110 §7.6.1), and `TE` but for `trailers`. HTTP/2 has none of them.
+/// Removes the fields that `Connection` names (RFC 9110 §7.6.1), and `TE` except `trailers`. HTTP/2 has none of these
+/// fields.
 ///
 /// # Errors
 ///
@@ -247,7 +247,7 @@ fn remove_connection_fields(headers: &mut HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Joins crumbs into one field, as HTTP/1.1 requires (RFC 9113 §8.2.3).
+/// Joins the crumbs of `Cookie` into one field, as HTTP/1.1 requires (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
         return;
@@ -259,7 +259,7 @@ fn join_cookies(headers: &mut HeaderMap) {
         }
         joined.extend_from_slice(crumb.as_bytes());
     }
-    // A join of values is a valid value.
+    // Valid values, joined, are a valid value.
     if let Ok(cookie) = HeaderValue::from_maybe_shared(joined.freeze()) {
         headers.insert(header::COOKIE, cookie);
     }

@@ -1,5 +1,5 @@
-//! The share of one response over TCP in the send budget: hyper and h2 queue what they are given until the kernel takes
-//! it, so a body is polled for more only as far as its lease goes.
+//! The share of one response over TCP in the send budget. hyper and h2 queue all bytes until the kernel takes them, so
+//! a body is polled only as far as its lease allows.
 
 use crate::{priorities::TurnState, tcp_metrics::TcpMetrics};
 use bytes::{Buf, Bytes};
@@ -12,16 +12,16 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Bytes that a body is polled for at once at most: what is read from an origin at once.
+/// Largest number of bytes for which a body is polled at once, as much as is read from an origin at once.
 const MAX_READ: u64 = 256 * 1024;
-/// Bytes that a response has queued at most, and those of a connection. The kernel decides how much is in flight, with
-/// buffers of its own: what is queued here only keeps it busy until the worker's next turn.
+/// Largest number of queued bytes of a response, and of a connection. The kernel decides how much is in flight, with
+/// buffers of its own: these queues only keep it busy until the worker's next turn.
 const MAX_STREAM_QUEUE: u64 = 1024 * 1024;
 pub(super) const MAX_CONNECTION_QUEUE: u64 = 4 * MAX_STREAM_QUEUE;
-/// Bytes that the kernel buffers for a client that reads nothing: `net.ipv4.tcp_wmem` as Linux sets it.
+/// Bytes that the kernel buffers for a client that reads nothing: the default of `net.ipv4.tcp_wmem` on Linux.
 const SOCKET_BUFFER: u64 = 4 * 1024 * 1024;
 
-/// The lease of one response, and how much of it is queued. Shared by the body and its pieces.
+/// The lease of one response and its queued bytes, shared by the body and its pieces.
 pub(super) struct ResponseBuffer {
     state: RefCell<ResponseBufferState>,
     metrics: Arc<TcpMetrics>,
@@ -32,22 +32,21 @@ struct ResponseBufferState {
     lease: BufferLease,
     /// Bytes handed over so far.
     sent: u64,
-    /// Bytes of these that TLS has accepted.
+    /// Bytes that TLS has accepted.
     written: u64,
-    /// Bytes of these that the kernel has not taken.
+    /// Bytes that the kernel has not taken.
     queued: u64,
-    /// The waker of the task that waits for room.
+    /// Waker of the task that waits for room.
     waiting: Option<Waker>,
-    /// Nothing more will be written.
+    /// No more bytes will be written.
     ended: bool,
-    /// Bytes that the kernel has taken since [`ResponseBuffer::take_moved`] was last called, or that a piece was passed
-    /// on.
+    /// Bytes written since [`ResponseBuffer::take_progress`] was called; `None` if no piece was passed on, either.
     progress: Option<u64>,
 }
 
 impl ResponseBuffer {
-    /// The share of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
-    /// The bytes that TLS accepts go to `metrics` and `record`.
+    /// Creates the buffer of a response that may have `limit` bytes in memory, out of its connection's and its worker's
+    /// budget. `metrics` and `record` count the bytes that TLS accepts.
     pub(super) fn new(
         connection: &Rc<SendBudget>,
         worker: &Rc<SendBudget>,
@@ -62,9 +61,8 @@ impl ResponseBuffer {
         Rc::new(Self { state: RefCell::new(state), metrics, record })
     }
 
-    /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits
-    /// while as much is queued as the lease allows; whatever the others hold, a response of which nothing is queued
-    /// continues.
+    /// Polls for the largest length of the next piece: at least a train, so that no piece is too short for its cost.
+    /// Pending while the queued bytes use up the lease; a response without queued bytes always continues.
     pub(super) fn poll_allowance(&self, cx: &mut Context<'_>) -> Poll<u64> {
         let state = &mut *self.state.borrow_mut();
         let room = state.lease.permit_bytes(state.sent, state.queued, MAX_READ);
@@ -88,12 +86,12 @@ impl ResponseBuffer {
         Poll::Pending
     }
 
-    /// `bytes` as they are written.
+    /// Returns a piece with `bytes`, which counts as queued.
     pub(super) fn queue_piece(self: &Rc<Self>, bytes: Bytes) -> QueuedPiece {
         let length = bytes.len() as u64;
         let state = &mut *self.state.borrow_mut();
         if state.sent == 0 {
-            // Of a short response this is all that is leased.
+            // For a short response this is the whole lease.
             state.lease.permit_bytes(0, 0, length);
         }
         state.sent = state.sent.saturating_add(length);
@@ -102,29 +100,29 @@ impl ResponseBuffer {
         QueuedPiece { bytes, length, buffer: Some(Rc::clone(self)), turn: None }
     }
 
-    /// Gives back what is leased and not queued, while there is nothing to write.
+    /// Returns leased bytes that are not queued to the budget, while there is nothing to write.
     pub(super) fn return_unused_lease(&self) {
         let state = &mut *self.state.borrow_mut();
         state.lease.release_unused(state.sent, state.queued);
     }
 
-    /// Nothing more is written: what is queued is all that stays leased.
+    /// Ends the buffer: only queued bytes stay leased.
     pub(super) fn end_writing(&self) {
         self.state.borrow_mut().ended = true;
         self.return_unused_lease();
     }
 
-    /// Bytes that were written since the last call; `None` if not even a piece was passed on.
+    /// Returns the number of bytes written since the last call; `None` if no piece was passed on, either.
     pub(super) fn take_progress(&self) -> Option<u64> {
         self.state.borrow_mut().progress.take()
     }
 
-    /// Bytes of the response that TLS has accepted.
+    /// Returns the number of bytes that TLS has accepted.
     pub(super) fn written_bytes(&self) -> u64 {
         self.state.borrow().written
     }
 
-    /// TLS has accepted `bytes` more.
+    /// Counts `bytes` that TLS has accepted.
     fn on_piece_advanced(&self, bytes: u64) {
         let state = &mut *self.state.borrow_mut();
         state.count_progress(bytes);
@@ -132,7 +130,7 @@ impl ResponseBuffer {
         self.account_written(state, written);
     }
 
-    /// The kernel has all that was handed over, whether or not the library has advanced its pieces.
+    /// Counts all bytes as written: the kernel has them, whether or not hyper or h2 has advanced the pieces.
     pub(super) fn on_all_written(&self) {
         let state = &mut *self.state.borrow_mut();
         let written = state.sent;
@@ -168,23 +166,23 @@ impl ResponseBufferState {
     }
 }
 
-/// A piece of a response's body. It counts as queued until it is dropped, which is when all of it was written.
+/// A piece of a response's body. It counts as queued until it is dropped, after all its bytes were written.
 pub(super) struct QueuedPiece {
     bytes: Bytes,
     length: u64,
-    /// `None` for what counts for no budget.
+    /// `None` for bytes that count for no budget.
     buffer: Option<Rc<ResponseBuffer>>,
-    /// Whom to report what was sent of the piece, once h2 has it.
+    /// State to which the piece's sending is reported, once h2 has the piece.
     turn: Option<Rc<TurnState>>,
 }
 
 impl QueuedPiece {
-    /// Bytes that count for no budget: those of a tunnel, or none.
+    /// Creates a piece that counts for no budget: bytes of a tunnel, or none.
     pub(super) const fn without_budget(bytes: Bytes) -> Self {
         Self { bytes, length: 0, buffer: None, turn: None }
     }
 
-    /// The first `count` bytes, which this loses.
+    /// Splits off the first `count` bytes.
     pub(super) fn split_to(&mut self, count: usize) -> Self {
         let bytes = self.bytes.split_to(count.min(self.bytes.len()));
         let length = self.length.min(bytes.len() as u64);
@@ -192,7 +190,7 @@ impl QueuedPiece {
         Self { bytes, length, buffer: self.buffer.clone(), turn: None }
     }
 
-    /// h2 gets the piece, and what of it was sent is reported.
+    /// Sets the state to which the piece's sending is reported, as h2 gets the piece.
     pub(super) fn set_turn(&mut self, turn: Rc<TurnState>) {
         self.turn = Some(turn);
     }
@@ -220,7 +218,7 @@ impl Buf for QueuedPiece {
 
 impl Drop for QueuedPiece {
     fn drop(&mut self) {
-        // Its memory is freed first: the woken task requests more.
+        // The memory is freed before the task is woken, which requests more.
         let unsent = std::mem::take(&mut self.bytes).len() as u64;
         if let Some(turn) = self.turn.take().filter(|_| unsent > 0) {
             turn.report_sent(unsent);

@@ -1,4 +1,4 @@
-//! The two bodies of an exchange: the request's as hyper or h2 delivers it, the response's as it is passed to them.
+//! The two bodies of an exchange over TCP: the request's from hyper or h2, and the response's for them.
 
 use super::{
     body_discard::{BodyDiscard, LingerLimits},
@@ -25,21 +25,20 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// A request that should have no body but whose stream is still open: how long to wait for its end, so that the origin
-/// does not get an empty chunked body. Some clients end a stream in a frame of its own.
+/// Longest wait for the end of a request that should have no body but whose stream is open, so that the origin does not
+/// get an empty chunked body. Some clients end a stream in a frame of its own.
 const END_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Pieces of a body shorter than this are joined, as far as they have arrived.
+/// Length below which pieces of a body are joined, as far as they have arrived, in bytes.
 const JOIN_THRESHOLD: usize = 1024;
-/// The size of joined pieces: beyond it a piece costs little for each of its bytes.
+/// Largest length of joined pieces, in bytes. A longer piece saves little.
 const MAX_JOINED: usize = 16 * 1024;
-/// How often the next piece is polled without success although there seems to be more: hyper polls some sixteen times a
-/// turn.
+/// Largest number of polls without success while more data seems to be there. hyper polls about sixteen times a turn.
 const MAX_VAIN_POLLS: u32 = 64;
 
-/// A request's body as the library of its protocol delivers it.
+/// A request's body as hyper or h2 delivers it.
 pub(super) trait IncomingBody: Body<Data = Bytes, Error = BodyError> + Unpin + 'static {
-    /// Whether more of it has arrived than was delivered.
+    /// Whether more data has arrived than was delivered.
     fn has_more_data(&self) -> bool;
 
     /// Whether the client waits for 100 (Continue) before it sends the body.
@@ -52,29 +51,29 @@ pub(super) trait IncomingBody: Body<Data = Bytes, Error = BodyError> + Unpin + '
         Poll::Ready(())
     }
 
-    /// The request was answered: discards what is left of the body.
+    /// Discards the rest of the body, as the request was answered.
     fn discard_rest(self, discarding: BodyDiscard);
 }
 
-/// A request's body, pulled by the handler: what is not pulled stays with the client.
+/// A request's body, polled by the handler. Bytes that are not polled stay with the client.
 pub(super) struct TcpRequestBody<I: IncomingBody> {
-    /// `None` once it is dropped.
+    /// `None` once the body is dropped.
     incoming: Option<I>,
-    /// Read ahead.
+    /// A frame that was read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
     /// Short pieces that were joined so far.
     joined: BytesMut,
-    /// Polls without success since the last piece.
+    /// Number of polls without success since the last piece.
     vain_polls: u32,
     deadline: ClientDeadline,
-    /// The failure of the body, for the front end.
+    /// The failure of the body, shared with the front end.
     fault: Rc<Cell<Option<BodyError>>>,
     received: u64,
     ended: bool,
     metrics: Arc<TcpMetrics>,
     record: RequestRecord,
     lingering: LingerLimits,
-    /// The limits of its trailers.
+    /// Limits of the trailers.
     trailer_limits: FieldLimits,
 }
 
@@ -103,13 +102,13 @@ impl<I: IncomingBody> TcpRequestBody<I> {
         }
     }
 
-    /// Sets the limits of the trailers.
     pub(super) fn with_trailer_limits(mut self, bounds: FieldLimits) -> Self {
         self.trailer_limits = bounds;
         self
     }
 
-    /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
+    /// Returns the body, or `None` if it ends at once, as bodies of unknown length often do in requests with this
+    /// `method`.
     pub(super) async fn into_nonempty(mut self, method: &Method) -> Option<Self> {
         if !rarely_has_body(method)
             || self.size_hint().exact().is_some()
@@ -133,7 +132,7 @@ impl<I: IncomingBody> TcpRequestBody<I> {
             return Poll::Ready(None);
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        // Not the client's time.
+        // This wait is not counted as the client's.
         ready!(incoming.poll_may_read(cx));
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
@@ -161,7 +160,7 @@ impl<I: IncomingBody> TcpRequestBody<I> {
 }
 
 impl<I: IncomingBody> TcpRequestBody<I> {
-    /// `frame`, unless it has trailers that are invalid or too large.
+    /// Returns `frame`, unless it has trailers that are invalid or too large.
     fn check_frame(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
         match frame.trailers_ref().map(|trailers| request_head::check_trailers(trailers, &self.trailer_limits)) {
             Some(Err(limit)) => {
@@ -175,8 +174,8 @@ impl<I: IncomingBody> TcpRequestBody<I> {
     }
 }
 
-/// Joins short pieces as far as they have arrived, so that a client that sends byte by byte does not cause a write, and
-/// a wake of the origin, for each byte.
+/// Joins short pieces that have arrived. A client that sends byte by byte causes no write, and no wake of the origin,
+/// for each byte.
 impl<I: IncomingBody> TcpRequestBody<I> {
     fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.joined.len() < MAX_JOINED {
@@ -209,7 +208,7 @@ impl<I: IncomingBody> TcpRequestBody<I> {
         Poll::Ready(Some(Ok(Frame::data(self.joined.split().freeze()))))
     }
 
-    /// Whether more may be joined with it.
+    /// Whether more data may be joined with `frame`.
     fn may_join(&self, frame: &Frame<Bytes>) -> bool {
         let is_short = frame.data_ref().is_some_and(|data| data.len() < JOIN_THRESHOLD);
         is_short && !(self.joined.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream))
@@ -246,24 +245,24 @@ impl<I: IncomingBody> Body for TcpRequestBody<I> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // What was read ahead is of a body of unknown length.
+        // Only a body of unknown length is read ahead.
         let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none() && self.joined.is_empty());
         incoming.map_or_else(SizeHint::default, Body::size_hint)
     }
 }
 
-/// A response's body, which keeps its request open.
+/// A response's body. Its request counts as open as long as the body exists.
 pub(super) struct TcpResponseBody<H> {
     body: litequic_exchange::Body,
-    /// Bytes that are still missing, if its length is known.
+    /// Number of missing bytes, if the length is known.
     missing: Option<u64>,
-    /// Once a piece of it was passed on.
+    /// `None` before the first piece was passed on.
     buffer: Option<Rc<ResponseBuffer>>,
-    /// `None` if a tunnel has it.
+    /// `None` if a tunnel has the request.
     request: Option<ActiveRequest<H>>,
-    /// hyper or h2 has all of it.
+    /// hyper or h2 has the whole body.
     is_complete: bool,
-    /// The failure of the response, which is reported once what came before it is written.
+    /// Failure of the response, reported once the bytes before it are written.
     failed: Option<BodyError>,
 }
 
@@ -279,7 +278,7 @@ impl<H> TcpResponseBody<H> {
         }
     }
 
-    /// An empty body, of a response that is followed by a tunnel.
+    /// Creates an empty body, for a response that a tunnel follows.
     pub(super) const fn for_tunnel() -> Self {
         Self {
             missing: Some(0),
@@ -299,7 +298,7 @@ impl<H> TcpResponseBody<H> {
             Some(Ok(frame)) => match (frame.data_ref(), &mut self.missing) {
                 (Some(data), Some(owed)) => owed.checked_sub(data.len() as u64).map(|left| *owed = left),
                 (Some(_), None) => Some(()),
-                // Trailers are the end.
+                // Trailers end the body.
                 (None, owed) => owed.is_none_or(|owed| owed == 0).then_some(()),
             },
             Some(Err(_)) => None,
@@ -315,23 +314,24 @@ impl<H> TcpResponseBody<H> {
         next
     }
 
-    /// Sets the failure to `error`. The origin's connection is closed at once.
+    /// Sets the failure, and closes the origin's connection at once.
     fn fail_with(&mut self, error: BodyError, cx: &Context<'_>) {
         self.failed = Some(error);
         self.body = litequic_exchange::Body::empty();
         if let Some(share) = &self.buffer {
             share.end_writing();
         }
-        // The connection writes what it has before this is polled again.
+        // The connection writes its queued bytes before this body is polled again.
         cx.waker().wake_by_ref();
     }
 
-    /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they
-    /// have queued, the response's header too. How long that may take is limited by the client's pace.
+    /// Ready once the kernel has the bytes from before the failure. On an error hyper and h2 discard their queues, the
+    /// response's header as well. The client's minimum rate limits this wait.
     fn poll_handed_over_written(&self, cx: &Context<'_>) -> Poll<()> {
         if let Some(open) = &self.request {
             if open.is_write_blocked() {
-                // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
+                // The connection's task, which is the current one, is woken when the kernel accepts more, or the
+                // deadline has passed.
                 return Poll::Pending;
             }
             ready!(open.poll_head_written(cx));
@@ -341,7 +341,7 @@ impl<H> TcpResponseBody<H> {
 }
 
 impl<H> TcpResponseBody<H> {
-    /// Ready when more of the body may be read from its origin; pending while its client has to take what was sent.
+    /// Ready when more of the body may be read from the origin; pending while the client has too many bytes to read.
     pub(super) fn poll_may_read_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(share) = &self.buffer
             && self.failed.is_none()
@@ -351,7 +351,7 @@ impl<H> TcpResponseBody<H> {
         Poll::Ready(())
     }
 
-    /// The next piece, once there is room for it; an error once what was handed over before it is written.
+    /// Polls for the next piece; for an error, once the bytes before it are written.
     pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<QueuedPiece>, BodyError>>> {
         if let Some(error) = self.failed {
             ready!(self.poll_handed_over_written(cx));
@@ -368,7 +368,7 @@ impl<H> TcpResponseBody<H> {
             return Poll::Pending;
         };
         let next = self.check_missing(next);
-        // A tunnel has it, and what is followed by one has no body.
+        // A response that a tunnel follows has no body.
         let Some(open) = &mut self.request else { return Poll::Ready(None) };
         let frame = match next {
             None => {
@@ -391,22 +391,23 @@ impl<H> TcpResponseBody<H> {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// The priority by the request, if responses are sent by their priorities.
+    /// Returns the priority of the request, if responses are sent by their priorities.
     pub(super) fn body_priority(&self) -> Option<Priority> {
         self.request.as_ref().and_then(ActiveRequest::initial_priority)
     }
 
-    /// Whether it has failed, and the client has to take what was sent before.
+    /// Whether the response has failed, and the bytes before the failure are still being written.
     pub(super) const fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Bytes that the client has taken since the last call; `None` if not even a piece was passed on.
+    /// Takes the number of bytes that the client has taken since the last call; `None` if no piece was passed on,
+    /// either.
     pub(super) fn take_client_progress(&self) -> Option<u64> {
         self.buffer.as_ref().and_then(|share| share.take_progress())
     }
 
-    /// The client takes nothing, or too little.
+    /// Ends the response because its client takes no bytes, or too few.
     pub(super) fn stall_response(&mut self) {
         if let Some(open) = &mut self.request {
             open.stall_request();
@@ -440,7 +441,7 @@ impl<H> Drop for TcpResponseBody<H> {
         if let Some(share) = &self.buffer {
             share.end_writing();
         }
-        // hyper does not poll a body that has ended already.
+        // hyper does not poll a body whose end it knows.
         let whole = self.is_complete || self.body.is_end_stream() || self.missing == Some(0);
         if let Some(open) = self.request.take().filter(|_| whole && self.failed.is_none()) {
             open.hand_over_response();

@@ -1,4 +1,4 @@
-//! One TCP connection as its requests see it, and when it ends.
+//! The shared state of one TCP connection's requests, and the end of the connection.
 
 use super::{
     body_discard::LingerLimits,
@@ -35,41 +35,40 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long a client that was told to close (GOAWAY, `Connection: close`) may keep a connection without requests.
+/// Idle timeout of a client that was requested to close (GOAWAY, `Connection: close`).
 const GOAWAY_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long after its handshake to wait for a client's first request when the process drains: a few round trips.
+/// Time after its handshake for which a client's first request is waited for when the process drains: a few round
+/// trips.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 
-/// One connection.
 pub(super) struct TcpConnection<H> {
     pub(super) worker: Rc<TcpWorker<H>>,
     pub(super) client: Rc<Client>,
     /// Limits in force when the connection began.
     pub(super) terms: Rc<Terms>,
-    /// The registered connection: what memory it holds.
+    /// Registration of the connection, and of its memory.
     pub(super) admitted: AdmittedConnection,
-    /// The budget of its responses.
+    /// Budget for the bytes of responses.
     budget: Rc<SendBudget>,
-    /// Over HTTP/2: what its client has sent and was not read.
+    /// Over HTTP/2: bytes received from the client and not read.
     account: OnceCell<ReceiveAccount>,
-    /// Over HTTP/2, if its responses are sent by their priorities.
+    /// Over HTTP/2, if responses are sent by their priorities.
     pub(super) priorities: OnceCell<Rc<Http2Priorities>>,
-    /// Advertises HTTP/3, over TLS.
+    /// Value of `Alt-Svc`, for connections over TLS.
     pub(super) alt_svc: Option<Rc<ListenerAltSvc>>,
-    /// The authority of its last request.
+    /// Authority of the connection's last request.
     pub(super) authority: LastAuthority,
-    /// What its client has got.
+    /// Responses on their way to the kernel.
     pub(super) writes: Rc<ConnectionWrites<ActiveRequest<H>>>,
-    /// Where it stands.
     pub(super) lifecycle: Rc<TcpLifecycle>,
 }
 
 /// The next step of a connection.
 pub(super) enum ConnectionStep<T> {
-    /// What was served has ended.
+    /// The polled future has ended.
     Ended(T),
-    /// The client is to be told to close; the connection ends when its requests have.
+    /// The client is to be requested to close. The connection ends with its last request.
     GoAway,
     /// The connection is to be dropped.
     Close,
@@ -143,19 +142,19 @@ impl<H> TcpConnection<H> {
         LingerLimits::new(&self.terms.limits, &self.terms.timeouts, Arc::clone(self.tcp_metrics()))
     }
 
-    /// Accounts the client's bytes in `account`. To be called once, by the connection's task.
+    /// Sets the account of bytes received from the client. To be called once, by the connection's task.
     pub(super) fn account_received(&self, account: ReceiveAccount) {
         let received = account.clone();
         self.admitted.entry.add_memory_counter(move || received.unread_bytes());
         let _ = self.account.set(account);
     }
 
-    /// Whether its responses are sent by their priorities.
+    /// Whether responses are sent by their priorities.
     pub(super) fn has_ordered_responses(&self) -> bool {
         self.client.protocol == Protocol::Http2 && self.terms.config.orders_responses(self.client.address.ip())
     }
 
-    /// Returns `stream` with a deadline for writes, whose bytes are accounted.
+    /// Returns `stream` with a deadline for writes, and with accounting of its bytes.
     pub(super) fn with_write_timeout<S: ClientSocket>(&self, stream: S) -> WriteTimeout<S, ActiveRequest<H>> {
         let timed = WriteTimeout::new(
             stream,
@@ -167,18 +166,18 @@ impl<H> TcpConnection<H> {
         if self.has_ordered_responses() { timed.with_queue_limit(self.worker.transport) } else { timed }
     }
 
-    /// Whether the operator has closed it.
+    /// Whether the operator has closed the connection.
     fn is_closed_by_operator(&self) -> bool {
         self.lifecycle.tcp_phase() == TcpPhase::Closed { reason: TcpEnd::Operator }
     }
 
-    /// Whether it ends for what its client did, or holds.
+    /// Whether the connection ends because its client did or held too much.
     pub(super) fn is_closed_as_excessive(&self) -> bool {
         self.lifecycle.tcp_phase() == TcpPhase::Closed { reason: TcpEnd::Excessive }
     }
 
-    /// The library of its protocol is done with it, after an error if it `broke_off`, or litequic has closed it. Counts
-    /// why it ended. To be called once, by the connection's task.
+    /// Counts the end of the connection by its reason: hyper or h2 has ended it, after an error if it `broke_off`, or
+    /// litequic has closed it. To be called once, by the connection's task.
     pub(super) fn finish_connection(&self, broke_off: bool) {
         if self.writes.is_stalled() {
             self.lifecycle.on_event(TcpEvent::Stalled);
@@ -199,14 +198,16 @@ impl<H> TcpConnection<H> {
         .increment();
     }
 
-    /// The next step of the connection of `serving`. To be called again after [`NextStep::GoAway`], which comes once.
+    /// Waits for the connection's next step, while `serving` is polled. To be called again after
+    /// [`ConnectionStep::GoAway`], which is returned once.
     pub(super) async fn next_step<T>(&self, serving: impl Future<Output = T>) -> ConnectionStep<T> {
         let (mut watch, mut stop) = (self.worker.watch.clone(), self.worker.watch.clone());
         let (mut serving, mut idle) = (pin!(serving), pin!(self.wait_for_idle_timeout()));
         let mut stopping = pin!(stop.wait_for_phase(ProcessPhase::Stopping));
         let mut draining = pin!(self.wait_for_drain(&mut watch));
         let goes_away = self.lifecycle.is_going_away();
-        // The first of the events that has come. None is polled again once it has: it ends the wait, or the connection.
+        // Polls for the first event. No future is polled again once it is ready: its event ends the wait, or the
+        // connection.
         let mut poll_event = |cx: &mut Context<'_>| {
             if let Poll::Ready(reason) = self.lifecycle.poll_eviction_reason(&self.admitted.entry, cx) {
                 return Poll::Ready(TcpEvent::Evict(reason));
@@ -244,14 +245,14 @@ impl<H> TcpConnection<H> {
         .await
     }
 
-    /// Waits for the drain, and on HTTP/1.1 for a first request of a client that has just connected: it has sent one
-    /// already, or is about to, and nothing in that protocol would tell it that it was not read.
+    /// Waits for the drain. On HTTP/1.1 also waits for the first request of a client that has just connected: the
+    /// request is probably on its way, and HTTP/1.1 has no message that it was not read.
     async fn wait_for_drain(&self, watch: &mut PhaseWatch) {
         watch.wait_for_phase(ProcessPhase::Draining).await;
         if self.client.protocol == Protocol::Http1
             && let TcpPhase::New { since } = self.lifecycle.tcp_phase()
         {
-            // A request is read by the task that polls this.
+            // The task that polls this future reads the request.
             let begun = poll_fn(|_| match self.lifecycle.tcp_phase() {
                 TcpPhase::New { .. } => Poll::Pending,
                 _ => Poll::Ready(()),
@@ -260,7 +261,7 @@ impl<H> TcpConnection<H> {
         }
     }
 
-    /// Waits until there was no request for as long as the phase allows. A connection that is being closed has
+    /// Waits until the connection has been idle for the timeout of its phase. A connection that is being closed has
     /// deadlines of its own.
     async fn wait_for_idle_timeout(&self) {
         let patience = if self.lifecycle.is_going_away() { GOAWAY_IDLE_TIMEOUT } else { self.terms.timeouts.idle };
@@ -276,7 +277,7 @@ impl<H> TcpConnection<H> {
         }
     }
 
-    /// Counts a request that was accepted; the last one that the connection may have ends it.
+    /// Counts an accepted request. The last one that the connection may have ends it.
     pub(super) fn count_request(&self) {
         match self.client.protocol {
             Protocol::Http2 => self.tcp_metrics().requests_h2.increment(),
@@ -288,16 +289,16 @@ impl<H> TcpConnection<H> {
         }
     }
 
-    /// Counts a request that its client cancelled; ends the connection once there were too many in too short a time
+    /// Counts a request that its client cancelled. Ends the connection after too many in too short a time
     /// (CVE-2023-44487: rapid reset).
     fn count_reset(&self) {
         let is_http2 = self.client.protocol == Protocol::Http2;
-        // What ends its connection ends its requests.
+        // The end of a connection ends its requests, which is no reset.
         if is_http2 && self.lifecycle.is_closed() {
             return;
         }
         self.tcp_metrics().shared.streams_reset_by_client.increment();
-        // One a connection is all that HTTP/1.1 can cancel.
+        // HTTP/1.1 can cancel only one request a connection.
         if is_http2 && !self.lifecycle.on_request_cancelled() {
             self.tcp_metrics().shared.limit_resets.increment();
             self.lifecycle.on_event(TcpEvent::Excessive);
@@ -305,20 +306,19 @@ impl<H> TcpConnection<H> {
     }
 }
 
-/// A request that is being served, until the kernel has its response.
+/// A request in progress, until the kernel has its response.
 pub(super) struct ActiveRequest<H> {
     connection: Rc<TcpConnection<H>>,
     recording: RecordGuard,
     began: Instant,
-    /// The stream of HTTP/2, or [`NO_STREAM`].
+    /// Stream of HTTP/2, or [`NO_STREAM`].
     stream: u32,
-    /// There is a response that is not a tunnel.
     responded: bool,
-    /// Once a piece of the response's body was handed over.
+    /// `None` before the first piece of the response's body.
     buffer: Option<Rc<ResponseBuffer>>,
-    /// The priority by the request, if responses are sent by their priorities.
+    /// Priority of the request, if responses are sent by their priorities.
     priority: Option<Priority>,
-    /// The handler, or what has the response's body, is not done.
+    /// The request counts as being served.
     serving: bool,
     ended: bool,
 }
@@ -351,12 +351,12 @@ impl<H> ActiveRequest<H> {
         self.recording.shared_record()
     }
 
-    /// Whether the kernel takes nothing more over HTTP/1.1. Over HTTP/2 each piece reports that it was written.
+    /// Whether the kernel accepts nothing more over HTTP/1.1. Over HTTP/2 each piece reports its write.
     pub(super) fn is_write_blocked(&self) -> bool {
         self.stream == NO_STREAM && self.connection.writes.is_blocked()
     }
 
-    /// The request has come, with `fields`.
+    /// Sets the priority of the request, which has `fields`.
     pub(super) fn set_initial_priority(&mut self, fields: &Fields, is_tunnel: bool) {
         let Some(priorities) = self.connection.priorities.get() else { return };
         let priority = priorities.assign_request_priority(self.stream, fields, is_tunnel);
@@ -364,12 +364,12 @@ impl<H> ActiveRequest<H> {
         self.request_record().update_facts(|facts| facts.priority = Some(priority));
     }
 
-    /// The priority by the request, if responses are sent by their priorities.
+    /// Returns the priority of the request, if responses are sent by their priorities.
     pub(super) const fn initial_priority(&self) -> Option<Priority> {
         self.priority
     }
 
-    /// There is a response, with `fields`.
+    /// Applies the priority in the response's `fields`.
     pub(super) fn on_response_fields(&mut self, fields: &Fields) {
         self.responded = true;
         if let (Some(priorities), Some(priority)) = (self.connection.priorities.get(), self.priority)
@@ -379,7 +379,7 @@ impl<H> ActiveRequest<H> {
         }
     }
 
-    /// hyper or h2 gets the header of a response with `status`, which counts once the kernel has its first byte.
+    /// Queues the header of a response with `status`, which counts once the kernel has its first byte.
     pub(super) fn begin_response_head(&self, status: StatusCode) {
         self.connection
             .writes
@@ -391,7 +391,7 @@ impl<H> ActiveRequest<H> {
         self.connection.writes.poll_stream_head_written(self.stream, cx)
     }
 
-    /// The share of the response in the send budget.
+    /// Creates the buffer of the response in the send budget.
     pub(super) fn open_buffer(&mut self) -> Rc<ResponseBuffer> {
         let connection = &self.connection;
         let (own, worker) = (&connection.budget, &connection.worker.send);
@@ -402,9 +402,8 @@ impl<H> ActiveRequest<H> {
         share
     }
 
-    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it. Until then
-    /// the connection counts as idle: a client that gives no room in its window for the rest may take as long as any
-    /// that sends no request.
+    /// Reports that hyper or h2 has the whole response, which is complete once the kernel has it. Until then the
+    /// connection counts as idle: a client that leaves its window shut gets as much time as one that sends no request.
     pub(super) fn hand_over_response(mut self) {
         if !self.ended {
             self.end_serving();
@@ -413,19 +412,19 @@ impl<H> ActiveRequest<H> {
         }
     }
 
-    /// The response was cut off, and not by the client.
+    /// Ends the request because its response was cut off, and not by the client.
     pub(super) fn fail_request(&mut self) {
         self.cut_off_request(RequestEnd::Failed);
     }
 
-    /// The client stopped reading the response.
+    /// Ends the request because its client stopped reading the response.
     pub(super) fn stall_request(&mut self) {
         if !self.ended {
             self.cut_off_request(RequestEnd::Stalled);
         }
     }
 
-    /// Another client gets the place of the request, or of its connection.
+    /// Ends the request, to make room for another client's request or connection.
     pub(super) fn evict_request(&mut self) {
         if !self.ended {
             self.cut_off_request(RequestEnd::Evicted);

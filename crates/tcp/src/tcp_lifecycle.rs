@@ -1,4 +1,4 @@
-//! The course of one TCP connection: its phase, its requests, and what its task has to do next.
+//! Tracks one TCP connection: its phase, its requests, and the next step of its task.
 
 use super::tcp_phase::{PhaseStep, TcpEvent, TcpPhase};
 use litequic_base::token_bucket::TokenBucket;
@@ -9,29 +9,28 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The course of one connection. Shared by its task and those of its requests.
+/// Phase and counts of one connection, shared by its task and the tasks of its requests.
 #[derive(Debug)]
 pub(super) struct TcpLifecycle(RefCell<TcpLifecycleState>);
 
 #[derive(Debug)]
 struct TcpLifecycleState {
     phase: TcpPhase,
-    /// The step that the connection's task has not taken yet.
+    /// Next step of the connection's task, until it is taken.
     due_step: PhaseStep,
-    /// The waker of that task.
+    /// Waker of the connection's task.
     task: Option<Waker>,
-    /// Requests that are being served.
+    /// Number of requests in progress.
     serving: u32,
-    /// Requests that were accepted.
+    /// Number of accepted requests.
     accepted: u64,
-    /// Rate limit of cancelled requests.
     cancelled: TokenBucket,
-    /// The eviction that was reported already.
+    /// The eviction that was reported last.
     evicted: Option<EvictionReason>,
 }
 
 impl TcpLifecycle {
-    /// A connection that begins now, whose client may cancel `resets` requests a second.
+    /// Creates the state of a new connection, whose client may cancel `resets` requests a second.
     pub(super) fn new(resets: u32) -> Self {
         Self(RefCell::new(TcpLifecycleState {
             phase: TcpPhase::New { since: Instant::now() },
@@ -53,12 +52,12 @@ impl TcpLifecycle {
         matches!(self.tcp_phase(), TcpPhase::Closed { .. })
     }
 
-    /// Whether its client was told to close it.
+    /// Whether the client was requested to close the connection.
     pub(super) fn is_going_away(&self) -> bool {
         matches!(self.tcp_phase(), TcpPhase::GoingAway { .. })
     }
 
-    /// Moves on after `event`, and wakes the connection's task if it has to do something.
+    /// Applies `event` to the phase, and wakes the connection's task if that has to act.
     pub(super) fn on_event(&self, event: TcpEvent) {
         let task = {
             let state = &mut *self.0.borrow_mut();
@@ -71,7 +70,7 @@ impl TcpLifecycle {
         }
     }
 
-    /// Wakes the task of `cx` at the next step.
+    /// Registers the task of `cx`, which the next step wakes.
     pub(super) fn register_task(&self, cx: &Context<'_>) {
         let task = &mut self.0.borrow_mut().task;
         if !task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
@@ -79,17 +78,17 @@ impl TcpLifecycle {
         }
     }
 
-    /// The next step, once.
+    /// Takes the next step.
     pub(super) fn take_step(&self) -> PhaseStep {
         std::mem::replace(&mut self.0.borrow_mut().due_step, PhaseStep::Continue)
     }
 
-    /// Ready once for each reason why the connection `holder` is to be closed for others.
+    /// Ready once for each reason for which the connection `holder` is to be closed for others.
     pub(super) fn poll_eviction_reason(&self, holder: &ConnectionEntry, cx: &Context<'_>) -> Poll<EvictionReason> {
         holder.poll_eviction(cx, &mut self.0.borrow_mut().evicted)
     }
 
-    /// One more request is being served.
+    /// Counts a request that has begun.
     pub(super) fn on_request_began(&self) {
         let is_first = {
             let state = &mut *self.0.borrow_mut();
@@ -101,7 +100,7 @@ impl TcpLifecycle {
         }
     }
 
-    /// A request that was being served is done.
+    /// Counts a request that has ended.
     pub(super) fn on_request_done(&self) {
         let is_last = {
             let state = &mut *self.0.borrow_mut();
@@ -113,34 +112,34 @@ impl TcpLifecycle {
         }
     }
 
-    /// Requests that are being served.
+    /// Returns the number of requests in progress.
     pub(super) fn serving_count(&self) -> usize {
         self.0.borrow().serving as usize
     }
 
-    /// Whether any is being served.
+    /// Whether a request is in progress.
     pub(super) fn is_serving(&self) -> bool {
         self.0.borrow().serving > 0
     }
 
-    /// Counts a request that was accepted. Returns how many there were.
+    /// Counts an accepted request. Returns the number of accepted requests.
     pub(super) fn count_accepted(&self) -> u64 {
         let state = &mut *self.0.borrow_mut();
         state.accepted = state.accepted.saturating_add(1);
         state.accepted
     }
 
-    /// Requests that were accepted.
+    /// Returns the number of accepted requests.
     pub(super) fn accepted_requests(&self) -> u64 {
         self.0.borrow().accepted
     }
 
-    /// Counts a request that its client cancelled. False once there were too many in too short a time.
+    /// Counts a request that its client cancelled. Returns false after too many in too short a time.
     pub(super) fn on_request_cancelled(&self) -> bool {
         self.0.borrow_mut().cancelled.take_tokens(1, std::time::Instant::now())
     }
 
-    /// Requests that its client may cancel at once.
+    /// Returns the number of requests that the client may cancel at once.
     pub(super) fn max_resets_at_once(&self) -> u64 {
         self.0.borrow().cancelled.burst_tokens()
     }

@@ -8,7 +8,7 @@ use rustls::NamedGroup;
 use std::sync::Arc;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// TCP metrics of one worker, the only writer. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
     pub struct TcpMetrics {
         Counter(HANDSHAKES) {
@@ -128,16 +128,16 @@ metrics! {
                 "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
         }
         + beside {
-            /// Metrics of requests, in which all front ends of a worker count.
+            /// Metrics of requests, which all front ends of a worker share.
             pub shared: Arc<RequestMetrics>,
-            /// What the worker runs for.
+            /// Causes of the worker's wakes.
             pub wake: Arc<WakeTracker>,
         }
     }
 }
 
 impl TcpMetrics {
-    /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
+    /// Counts a completed handshake by its key exchange group, one of those that `tls` offers.
     pub fn count_group(&self, group: Option<NamedGroup>) {
         match group {
             Some(NamedGroup::X25519MLKEM768) => self.groups_tcp_x25519mlkem768.increment(),

@@ -1,9 +1,9 @@
-//! Where a TCP connection stands, and what each event makes of that. Pure.
+//! The phases of a TCP connection, and the events that change them. Pure.
 
 use litequic_resources::connections::EvictionReason;
 use tokio::time::Instant;
 
-/// Where a TCP connection stands. Reason and time are parts of the state that has them.
+/// Phase of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TcpPhase {
     /// No request has come since the handshake.
@@ -12,80 +12,80 @@ pub(super) enum TcpPhase {
     Serving,
     /// No request is being served.
     Idle { since: Instant },
-    /// The client was told to close (GOAWAY, `Connection: close`), or is about to be.
+    /// The client was requested to close (GOAWAY, `Connection: close`), or is about to be.
     GoingAway { reason: TcpEnd, idle_since: Option<Instant> },
     /// The connection ends, or has ended.
     Closed { reason: TcpEnd },
 }
 
-/// Why a connection ends: the first reason, unless litequic ends it at once for another one.
+/// The reason why a connection ends. The first reason counts, unless litequic ends the connection at once for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TcpEnd {
-    /// The client closed it, or litequic after a response that ends its connection.
+    /// The client closed the connection, or litequic did after a response that ends it.
     Client,
     /// The connection failed, or the client violated HTTP.
     Broken,
-    /// There was no request for `timeouts.idle`, or memory is short and there is none.
+    /// There was no request for `timeouts.idle`, or memory is short and no request is open.
     Idle,
-    /// The client did more than it may, or holds too much.
+    /// The client did more than it may, or holds too much memory.
     Excessive,
     /// The client read nothing for `timeouts.send`.
     Stalled,
-    /// Another client gets its place once its last request has ended.
+    /// Another client gets the connection's place once its last request has ended.
     MakesRoom,
-    /// Another client got its place, and its requests ended with it.
+    /// Another client got the connection's place. Open requests ended.
     Evicted,
-    /// The operator closes it.
+    /// The operator closes the connection.
     Operator,
     /// The process drains or stops, or the connection has reached its number of requests.
     Done,
 }
 
-/// What happens to a connection.
+/// An event in the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TcpEvent {
     /// A request begins.
     RequestBegan,
-    /// The last one of the requests that are being served has ended.
+    /// The last request in progress has ended.
     LastEnded,
-    /// There were as many requests as `limits.max_requests` allows.
+    /// The connection has had `limits.max_requests` requests.
     Exhausted,
-    /// The process drains, and a first request is not waited for.
+    /// The process drains, and no first request is waited for.
     Drain,
-    /// There was no request for as long as the phase allows.
+    /// There was no request for the idle timeout of the phase.
     TimedOut,
-    /// Memory is short, another client waits for its place, or the operator closes it.
+    /// Memory is short, another client waits for the connection's place, or the operator closes the connection.
     Evict(EvictionReason),
-    /// The client does more than it may, or holds too much.
+    /// The client does more than it may, or holds too much memory.
     Excessive,
-    /// The client violated HTTP in what its library passes over.
+    /// The client violated HTTP in a way that hyper or h2 accepts.
     Violation,
     /// The process stops.
     Stop,
     /// The client reads nothing.
     Stalled,
-    /// The library of its protocol is done with it, with an error if it `broke_off`.
+    /// hyper or h2 has ended the connection, after an error if it `broke_off`.
     Ended { broke_off: bool },
 }
 
-/// What the connection's task has to do.
+/// The next step of a connection's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PhaseStep {
     /// Nothing.
     Continue,
-    /// Tell the client to close.
+    /// Request the client to close.
     GoAway,
     /// End the connection.
     Close,
 }
 
 impl TcpPhase {
-    /// Moves on after `event`.
+    /// Applies `event`, and returns the next step.
     pub(super) fn apply_event(&mut self, event: TcpEvent, now: Instant) -> PhaseStep {
         let going_away = |reason, idle_since| Self::GoingAway { reason, idle_since };
         let before = *self;
         *self = match (before, event) {
-            // Whatever else there was: litequic could do nothing about it while the client took nothing.
+            // A stall replaces any other reason: litequic could do nothing else while the client took no bytes.
             (_, TcpEvent::Stalled) => Self::Closed { reason: TcpEnd::Stalled },
             (Self::Closed { .. }, _) => return PhaseStep::Continue,
             (_, TcpEvent::Excessive | TcpEvent::Evict(EvictionReason::Heaviest)) => {
@@ -98,7 +98,7 @@ impl TcpPhase {
             (Self::GoingAway { reason, .. }, TcpEvent::RequestBegan) => going_away(reason, None),
             (Self::GoingAway { reason, .. }, TcpEvent::LastEnded) => going_away(reason, Some(now)),
             (Self::GoingAway { reason, .. }, TcpEvent::TimedOut | TcpEvent::Ended { .. }) => Self::Closed { reason },
-            // It ends soon by itself.
+            // The connection ends soon by itself.
             (Self::GoingAway { .. }, _) => before,
             (_, TcpEvent::RequestBegan) => Self::Serving,
             (_, TcpEvent::LastEnded) => Self::Idle { since: now },
@@ -119,13 +119,12 @@ impl TcpPhase {
         }
     }
 
-    /// From when on a client that is told `now` to close is waited for: from the end of its last request, if there are
-    /// any.
+    /// Returns the start of the idle time of a client that is requested `now` to close; `None` while requests are open.
     fn idle_start(self, now: Instant) -> Option<Instant> {
         (self != Self::Serving).then_some(now)
     }
 
-    /// Since when no request is being served.
+    /// Returns the time since which no request is in progress.
     pub(super) fn phase_idle_since(self) -> Option<Instant> {
         match self {
             Self::New { since } | Self::Idle { since } => Some(since),
@@ -151,7 +150,7 @@ mod tests {
         let closed = |reason| TcpPhase::Closed { reason };
         let all = [new, serving, idle, leaving, leaving_idle];
         let ends = |event, reason| all.map(|before| (before, event, closed(reason), Close));
-        // Told to close while requests are being served, or not: the time of waiting begins now.
+        // For a client that is requested to close, the idle timeout begins now, or with the end of its last request.
         let told = |event, reason| {
             let told = |before, since| (before, event, away(reason, since), GoAway);
             let stays = |before| (before, event, before, Continue);
@@ -188,7 +187,7 @@ mod tests {
                 (new, Ended { broke_off: false }, closed(Reason::Client), Close),
                 (serving, Ended { broke_off: true }, closed(Reason::Broken), Close),
                 (idle, Ended { broke_off: true }, closed(Reason::Broken), Close),
-                // The first reason.
+                // Only the first reason counts.
                 (away(Reason::Done, None), Ended { broke_off: true }, closed(Reason::Done), Close),
                 (away(Reason::MakesRoom, Some(start)), TimedOut, closed(Reason::MakesRoom), Close),
             ],

@@ -1,4 +1,4 @@
-//! The state that the TCP connections of one worker share.
+//! The shared state of one worker's TCP connections.
 
 use super::listener_alt_svc::ListenerAltSvc;
 use crate::tcp_metrics::TcpMetrics;
@@ -31,16 +31,16 @@ use std::{
 /// A value that another thread may have to find first.
 pub type DeferredValue<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// The certificate request of a handshake by name (SNI), address, and whether the client is served without TLS 1.3; and
-/// its configuration.
+/// Chooses the TLS configuration and the certificate request of a handshake by server name (SNI), address, and whether
+/// the client is served without TLS 1.3.
 type ChooseTlsConfig = dyn Fn(Option<&str>, IpAddr, bool) -> (CertificateRequest, Arc<ServerConfig>);
-/// The configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
+/// Finds the TLS configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
 type TlsValidation = dyn Fn(Option<&str>) -> DeferredValue<Option<Arc<ServerConfig>>>;
 
-/// What the kernel knows of the path of a connected TCP socket.
+/// Returns the kernel's report about the path of a connected TCP socket.
 pub type TcpTransportFn = fn(RawFd) -> TransportReport;
 
-/// How handshakes are configured.
+/// Configuration of TLS handshakes.
 #[expect(missing_docs, reason = "the types say it")]
 pub struct HandshakeConfig {
     pub choose: Box<ChooseTlsConfig>,
@@ -49,54 +49,54 @@ pub struct HandshakeConfig {
 
 /// The state that the TCP connections of one worker share.
 pub struct TcpWorker<H> {
-    /// The limits of what begins now.
+    /// Limits for new connections and requests.
     pub terms: CurrentTerms,
     /// The counters of the TCP listeners.
     pub metrics: Arc<TcpMetrics>,
     /// Serves the requests.
     pub handler: Rc<H>,
-    /// Whether a connection may carry requests for a host.
+    /// Decides whether a connection may carry requests for a host.
     pub covers: Rc<HostCoverage>,
-    /// Reports of the path of a connection.
+    /// Returns the report about a connection's path.
     pub transport: TcpTransportFn,
-    /// The budget of responses.
+    /// Budget for the bytes of responses in memory.
     pub send: Rc<SendBudget>,
-    /// The budget of uploads.
+    /// Budget for the bytes of uploads in memory.
     pub receive: ReceiveBudget,
-    /// How short memory is.
+    /// Level of memory shortage.
     pub pressure: MemoryPressure,
-    /// Connections, of which some are closed when memory is short.
+    /// Registered connections, some of which are closed when memory is short.
     pub registry: Rc<ConnectionRegistry>,
-    /// The pool of the connections that are accepted.
+    /// Pool to which accepted connections belong.
     pub pool: ConnectionPool,
-    /// File descriptors of the process for connections.
+    /// File descriptors of the process.
     pub descriptors: Arc<Descriptors>,
-    /// Workers that share the descriptors.
+    /// Number of workers that share the descriptors.
     pub workers: usize,
-    /// The phase of the process: connections drain with it.
+    /// Phase of the process. Connections drain when the process does.
     pub watch: PhaseWatch,
-    /// Records of requests.
+    /// Recorder of requests.
     pub records: RequestRecorder,
-    /// Networks whose clients get no connection.
+    /// Denied networks, whose clients get no connection.
     pub denied: Arc<DenyList>,
 }
 
 impl<H> TcpWorker<H> {
-    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
-    /// pool that sources share. A seventeenth of that part is for connections that are leaving
-    /// (`resources::connections::MemoryAccounts`).
+    /// Returns the size of the pool that sources share: `max_connections`, or a worker's part of the clients'
+    /// descriptors if that is less. A seventeenth of that part is for connections that are leaving
+    /// (`resources::connections::ConnectionRegistry`).
     fn shared_pool_size(&self, max_connections: u32) -> u32 {
         let clients = self.descriptors.division().max_for_side(ProxySide::Clients);
         let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);
         (part - part / 17).max(1).min(max_connections)
     }
 
-    /// The configuration in force, for a connection that begins now.
+    /// Returns the terms in force, for a new connection.
     pub(super) fn current_terms(&self) -> Rc<Terms> {
         self.terms.load_terms()
     }
 
-    /// The value of `alt_svc` by the configuration in force.
+    /// Returns the value of `alt_svc` by the configuration in force.
     pub(super) fn alt_svc_header(&self, alt_svc: &ListenerAltSvc) -> HeaderValue {
         alt_svc.alt_svc_value(&self.current_terms().config.listen)
     }
@@ -106,14 +106,13 @@ impl<H> TcpWorker<H> {
         self.current_terms().config.listen.proxy_protocol_from.iter().any(|network| network.contains_address(peer))
     }
 
-    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends
-    /// PROXY protocol headers stands for many.
+    /// Returns the network that a connection from `peer` counts for; `None` for a load balancer that sends PROXY
+    /// protocol headers, which is a source of its own.
     fn peer_network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
         if self.expects_proxy_header(peer) { None } else { self.client_network(peer) }
     }
 
-    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at
-    /// `address`.
+    /// Returns the network that a client at `address` counts for.
     pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
         self.current_terms().config.source_of_client(address).map(|network| (network.address, network.prefix))
     }
@@ -124,7 +123,7 @@ impl<H> TcpWorker<H> {
         if reason.is_operator() { tcp_handshakes_operator } else { tcp_handshakes_evicted }.increment();
     }
 
-    /// Whether the client at `address` is denied, which is counted.
+    /// Whether the client at `address` is denied. If so, this is counted.
     pub(super) fn is_denied_counted(&self, address: IpAddr) -> bool {
         let is_denied = self.denied.is_client_denied(address, Instant::now);
         if is_denied {
@@ -133,7 +132,8 @@ impl<H> TcpWorker<H> {
         is_denied
     }
 
-    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it, or `peer` is denied.
+    /// Registers a new connection from `peer`. `None`, and counted, if there is no room for the connection, or `peer`
+    /// is denied.
     pub(super) fn admit_tcp_peer(&self, peer: SocketAddr) -> Option<AdmittedConnection> {
         if self.is_denied_counted(peer.ip()) {
             return None;
@@ -150,9 +150,9 @@ impl<H> TcpWorker<H> {
             return None;
         };
         let Some(descriptor) = self.descriptors.take_descriptor(ProxySide::Clients) else {
-            // The connection is closed at once rather than left in the kernel's queue: its client may try another
-            // address or HTTP/3, a load balancer sees the failure, and connections of other clients do not wait behind
-            // those of one that sends nothing.
+            // The connection is closed at once rather than left in the kernel's queue. Its client may try another
+            // address or HTTP/3, and a load balancer sees the failure. Connections of other clients do not wait behind
+            // one whose client sends nothing.
             self.metrics.limit_client_descriptors.increment();
             if !holders.has_leaving_connection(*pool) {
                 holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.connection_number()));
@@ -165,7 +165,7 @@ impl<H> TcpWorker<H> {
     }
 }
 
-/// A connection that counts as open until this is dropped.
+/// A registered connection, which counts as open until this guard is dropped.
 pub(super) struct AdmittedConnection {
     pub(super) entry: ConnectionEntry,
     metrics: Arc<TcpMetrics>,

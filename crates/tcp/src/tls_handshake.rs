@@ -1,4 +1,4 @@
-//! A connection's beginning: the TLS handshake (RFC 8446), and its result about the client.
+//! Begins a connection: the TLS handshake (RFC 8446), and its result about the client.
 
 use super::{
     proxy_header::{ConnectionAddresses, read_connection_addresses},
@@ -18,17 +18,17 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, select, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
-/// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
+/// Type of the record with a ClientHello (RFC 8446 §5.1).
 const HANDSHAKE_RECORD: u8 = 22;
-/// The answer to plain HTTP on a TLS port: browsers show it.
+/// Response to plain HTTP on a TLS port, which browsers show.
 const PLAIN_HTTP_BODY: &str = "400 Bad Request\nthis port accepts https only";
-/// The only protocol that a CA offers in a validation (RFC 8737 §3).
+/// The only protocol that a CA offers for a validation (RFC 8737 §3).
 const VALIDATION_ALPN: &[u8] = b"acme-tls/1";
-/// How long writing that answer may take.
+/// Longest wait for the client to take that response.
 const PLAIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Performs the handshake of the connection `holder` with the client at `address`. `None` if that failed, or there was
-/// no room for it, which is counted.
+/// Performs the handshake of the connection `holder` with the client at `address`. `None`, and counted, if the
+/// handshake failed, or there was no room for it.
 pub(super) async fn accept_tls<H>(
     stream: TcpStream,
     address: SocketAddr,
@@ -38,8 +38,8 @@ pub(super) async fn accept_tls<H>(
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let terms = front.current_terms();
     let shaken = async {
-        // As a request waits for a connection to its origin: a client that opens thousands of connections at once is
-        // served.
+        // A handshake waits as a request waits for a connection to its origin, so that a client which opens thousands
+        // of connections at once is served.
         if timers::timeout(terms.timeouts.queue, holder.wait_for_handshake_slot(terms.limits.max_handshakes))
             .await
             .is_err()
@@ -119,7 +119,7 @@ async fn accept_tls_counted<H>(
     None
 }
 
-/// Whether the client supports no version of TLS that litequic does.
+/// Whether the client and litequic have no TLS version in common.
 const fn is_version_mismatch(fault: &Error) -> bool {
     matches!(
         fault,
@@ -127,30 +127,30 @@ const fn is_version_mismatch(fault: &Error) -> bool {
             PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled
-                // TLS 1.3 has it always (RFC 8446 §9.2), versions below 1.2 never.
+                // TLS 1.3 always has this extension (RFC 8446 §9.2), versions below 1.2 never.
                 | PeerIncompatible::SignatureAlgorithmsExtensionRequired
         )
     )
 }
 
-/// What a ClientHello decided.
+/// Decisions by a ClientHello.
 #[derive(Default)]
 struct HelloDecision {
     /// The client has no TLS 1.3, and is served all the same.
     is_old: bool,
-    /// The client has no TLS 1.3, and is refused because its host is one whose clients may present a certificate.
+    /// The client has no TLS 1.3, and is refused, as its host is one whose clients may present a certificate.
     is_for_certificates: bool,
 }
 
-/// Whether a ClientHello has no cipher suite of TLS 1.3.
+/// Whether `hello` offers no cipher suite of TLS 1.3.
 fn lacks_tls13(hello: &ClientHello<'_>) -> bool {
     !ClientTls::offers_tls13(hello.cipher_suites().iter().map(|suite| u16::from(*suite)))
 }
 
 enum TlsAcceptFailure {
-    /// The first byte is not that of TLS.
+    /// The first byte is not that of a TLS record.
     Plain,
-    /// A CA's validation has got its answer: the connection has no other purpose.
+    /// A CA's validation was answered. The connection has no other purpose.
     Validation,
     Io(io::Error),
 }
@@ -171,7 +171,7 @@ async fn run_handshake(
     let mut first = [0; 1];
     if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE_RECORD] {
         if first.iter().all(u8::is_ascii_uppercase) {
-            // An error, or a client that does not read it, is ignored.
+            // Errors are ignored, as is a client that does not read the response.
             let _ = timeout(PLAIN_ANSWER_TIMEOUT, answer_plain_http(&mut stream)).await;
         }
         return Err(TlsAcceptFailure::Plain);
@@ -181,7 +181,7 @@ async fn run_handshake(
     if hello.alpn().is_some_and(|mut offered| offered.next() == Some(VALIDATION_ALPN) && offered.next().is_none()) {
         let config = (tls.validation)(hello.server_name()).await;
         if let Some(config) = config {
-            // A client that fails has no answer; either way nothing follows.
+            // Whether the handshake succeeds or fails, nothing follows.
             if let Ok(mut stream) = start.into_stream(config).await {
                 let _ = stream.shutdown().await;
             }
@@ -199,7 +199,7 @@ async fn run_handshake(
         Some(ProtocolVersion::TLSv1_2) => ClientTls::Tls12,
         _ => ClientTls::Tls13,
     };
-    // A client without ALPN gets HTTP/1.1.
+    // A client without ALPN is served HTTP/1.1.
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     let client = Client {
         address: ends.client,
@@ -219,7 +219,7 @@ async fn run_handshake(
     Ok((stream, client))
 }
 
-/// Until what was sent is read, or the kernel would discard the answer with its reset.
+/// Answers plain HTTP, and waits until the client has closed: otherwise the kernel's reset would discard the response.
 async fn answer_plain_http(stream: &mut TcpStream) -> io::Result<()> {
     let length = PLAIN_HTTP_BODY.len();
     let head = with_date(|date| {

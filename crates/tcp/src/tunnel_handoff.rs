@@ -1,4 +1,4 @@
-//! A client over TCP that has switched protocols, and its origin: the bytes of both joined, until both have ended.
+//! Joins a client over TCP that has switched protocols with its origin, until both sides have ended.
 
 use super::tcp_connection::ActiveRequest;
 use litequic_exchange::{BodyError, ExpiryCause, TUNNEL_BUFFER, Tunnel};
@@ -12,17 +12,18 @@ use tokio::{
     select,
 };
 
-/// A tunnel whose client's end is still to come.
+/// A tunnel on its way to the task that joins it with the client.
 pub(super) struct TunnelHandoff<H> {
     pub(super) tunnel: Tunnel,
-    /// The request stays open as long as its tunnel.
+    /// The request, open as long as its tunnel.
     pub(super) request: ActiveRequest<H>,
 }
 
 impl<H> TunnelHandoff<H> {
-    /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, an idle
-    /// time of `timeouts.tunnel`, or of `timeouts.tunnel_half_closed` once one has ended, or another client's tunnel
-    /// for which this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
+    /// Joins both sides until both have ended. The end of one side is forwarded to the other (half close). Both are
+    /// dropped, which is no orderly end, after an error, an idle time of `timeouts.tunnel`, or of
+    /// `timeouts.tunnel_half_closed` once one side has ended, and if the tunnel makes room for another client's.
+    /// Dropping the future does the same.
     pub(super) async fn join_until_end(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, request: mut open } = self;
         let quiet = tunnel.expiry_handle();
@@ -34,7 +35,7 @@ impl<H> TunnelHandoff<H> {
         let failed = client.failed;
         match copied {
             Ok(Ok(_)) => open.hand_over_response(),
-            // Its record has that already.
+            // The record of the request has this failure already.
             Ok(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a tunnel's connection to its origin failed");
@@ -53,10 +54,10 @@ impl<H> TunnelHandoff<H> {
     }
 }
 
-/// The client's end, its bytes counted, and whether it was the one that failed.
+/// The client's side, which counts its bytes and remembers whether it failed.
 struct MeteredClient<'a, S, H> {
     stream: S,
-    /// The origin's end was forwarded to it.
+    /// The origin's end was forwarded to the client.
     is_end_forwarded: bool,
     failed: bool,
     request: &'a ActiveRequest<H>,
@@ -74,7 +75,7 @@ impl<S: AsyncRead + Unpin, H> AsyncRead for MeteredClient<'_, S, H> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
         if self.is_end_forwarded && matches!(read, Poll::Ready(Err(_))) {
-            // Both have ended: many clients then close without TLS' close_notify.
+            // Both sides have ended: many clients then close without TLS' close_notify.
             return Poll::Ready(Ok(()));
         }
         ready!(self.note_failure(read))?;

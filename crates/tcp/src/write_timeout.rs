@@ -1,5 +1,5 @@
-//! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
-//! `limits.min_download_rate`, counts as gone.
+//! Limits the time of a connection's writes. A client that reads nothing for `timeouts.send`, or fewer bytes a second
+//! than `limits.min_download_rate`, counts as gone.
 
 use super::{
     connection_writes::{ConnectionWrites, OpenResponse, WriteState},
@@ -26,26 +26,25 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// A client's socket, with TLS or without.
+/// The socket of a client, with or without TLS.
 pub(super) trait ClientSocket {
-    /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
+    /// Returns the number of accepted bytes that the kernel does not have. TLS queues up to 64 KiB, overhead included.
     fn unsent_bytes(&mut self) -> u64;
 
-    /// The descriptor of the socket, if there is one.
+    /// Returns the file descriptor of the socket, if there is one.
     fn socket_descriptor(&self) -> Option<RawFd> {
         None
     }
 
-    /// Whether what is written becomes records of TLS.
+    /// Whether written bytes become TLS records.
     fn is_encrypted(&self) -> bool {
         false
     }
 
-    /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes
-    /// later.
+    /// Limits the bytes that the kernel accepts and has not sent: it sends them before all later ones.
     fn limit_unsent(&self, _bytes: u32) {}
 
-    /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
+    /// Ends the writing side without close_notify, so that a cut-off response does not look complete (RFC 8446 §6.1).
     fn end_writes(&self);
 }
 
@@ -83,7 +82,7 @@ impl ClientSocket for TlsStream<TcpStream> {
         if !session.wants_write() {
             return 0;
         }
-        // All that was read is processed already: this only returns how much is queued.
+        // All received bytes were processed before; this call only returns the number of queued bytes.
         session.process_new_packets().map_or(u64::MAX, |state| state.tls_bytes_to_write() as u64)
     }
 
@@ -96,15 +95,15 @@ impl ClientSocket for TlsStream<TcpStream> {
     }
 }
 
-/// A stream whose writes have a deadline, and are accounted.
+/// A stream with a deadline and accounting for its writes.
 pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
     first_records: FirstRecords,
-    /// If responses are sent by their priorities: what is queued of them, and what reports the path.
+    /// If responses are sent by their priorities: the limit of queued bytes, and the source of reports about the path.
     queue_limit: Option<(QueueLimit, TcpTransportFn)>,
     deadline: ClientDeadline,
     writes: Rc<ConnectionWrites<R>>,
-    /// Noted at whatever is read or written.
+    /// Counts bytes that are read or written.
     motion: TrafficCounter,
     metrics: Arc<TcpMetrics>,
 }
@@ -123,14 +122,14 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         Self { stream, first_records, queue_limit: None, deadline: patience, writes, motion, metrics }
     }
 
-    /// No more is queued of responses than lasts for some milliseconds on the path that `transport` reports.
+    /// Limits the queued bytes of responses to some milliseconds on the path that `transport` reports.
     pub(super) fn with_queue_limit(mut self, transport: TcpTransportFn) -> Self {
         self.queue_limit = Some((QueueLimit::new(), transport));
         self.update_queue_limit(0);
         self
     }
 
-    /// `bytes` were written: measures the path now and then.
+    /// Counts `bytes` that were written, and measures the path now and then.
     fn update_queue_limit(&mut self, bytes: u64) {
         let Some((limit, transport)) = self.queue_limit.as_mut() else { return };
         if !limit.count_queued_write(bytes) {
@@ -143,8 +142,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         }
     }
 
-    /// Pending: the kernel does not have what TLS has accepted. On a slow path nothing is written then, as TLS would
-    /// queue up to 64 KiB.
+    /// Flushes TLS on a slow path. Pending as long as the kernel does not have all bytes that TLS has accepted, which
+    /// could be up to 64 KiB.
     fn poll_flush_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncWrite + Unpin,
@@ -155,7 +154,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         Poll::Ready(Ok(()))
     }
 
-    /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
+    /// Applies the deadline to the result `written` of an operation. `bytes` returns the number of bytes that were
+    /// written.
     fn check_deadline<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -199,7 +199,7 @@ impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
 
 impl<S, R: OpenResponse> Drop for WriteTimeout<S, R> {
     fn drop(&mut self) {
-        // The number may be another file's once the socket is closed.
+        // Once the socket is closed, its descriptor may be that of another file.
         self.writes.socket.set(None);
         self.writes.on_connection_gone();
     }
@@ -287,7 +287,8 @@ mod tests {
         fn end_writes(&self) {}
     }
 
-    /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
+    /// Writes to a client that reads `bytes` a second. Returns the time until the client counted as gone, and the
+    /// counters of both causes.
     async fn write(bytes: usize, pace: MinimumRate) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(TcpMetrics::default());

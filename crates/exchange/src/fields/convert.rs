@@ -1,5 +1,5 @@
-//! Conversions of [`Fields`] from and to the types of the crate `http`, which hyper, h2 and `http_body` have: for front
-//! ends over TCP, and for trailers in a body's frames.
+//! Converts [`Fields`] from and to the types of the crate `http`: for hyper and h2 over TCP, and for trailers in frames
+//! of a body.
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{FieldNameRef, Fields};
@@ -12,7 +12,7 @@ impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
         let bytes = map.iter().map(|(name, value)| name.as_str().len().saturating_add(value.len()));
         let mut fields = Self::with_capacity(map.len(), bytes.fold(0, usize::saturating_add));
-        // A `HeaderName` may hold a quotation mark, which is not in a token.
+        // A `HeaderName` may hold a quotation mark, which no token has.
         for (name, value) in map.iter().filter(|(name, _)| is_token(name.as_str().as_bytes())) {
             fields.append(FieldNameRef::from_lower_case_token(name.as_str()), value.as_bytes());
         }
@@ -26,7 +26,7 @@ impl From<HeaderMap> for Fields {
     }
 }
 
-/// All of them share one allocation. What a map does not hold is left out: more than 32,768 names.
+/// All names and values share one allocation. Fields beyond the map's limit of 32,768 names are left out.
 impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> Self {
         let text = Bytes::from(mem::take(&mut fields.text));
@@ -37,7 +37,7 @@ impl From<Fields> for HeaderMap {
             let name = HeaderName::from_bytes(found.name_str().as_bytes());
             let value = HeaderValue::from_maybe_shared(text.slice_ref(found.value));
             if let (Ok(name), Ok(value)) = (name, value) {
-                // An error means that there are too many.
+                // An error means that the map has reached its limit.
                 let _ = map.try_append(name, value);
             }
         }
@@ -45,5 +45,5 @@ impl From<Fields> for HeaderMap {
     }
 }
 
-/// Fields that a map makes room for at once at most.
+/// Fields for which a map reserves memory at once, at most.
 const MAX_RESERVED_FIELDS: usize = 1024;

@@ -1,10 +1,10 @@
-//! Fields as a decoder has found them: nothing of them is checked.
+//! Fields as a decoder produces them, unchecked.
 
 use super::{Fields, NameId, NameSet, Span, field_line::StoredLine, memory_pool};
 use crate::field_syntax::is_alphanumeric_name;
 use std::mem;
 
-/// Lines that come out of a field section, pseudo-header fields too.
+/// Decoded lines of a field section, pseudo-header fields included.
 #[derive(Debug, Clone, Default)]
 pub struct DecodedFields {
     text: Vec<u8>,
@@ -20,42 +20,42 @@ pub struct DecodedLine<'a> {
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The place of the value, which stays the same in the [`Fields`] that are made of the lines.
+    /// Place of the value in the text, also in the [`Fields`] that are made of the lines.
     pub span: Span,
 }
 
 impl DecodedFields {
-    /// No lines, with room for `lines` lines and `bytes` bytes of text.
+    /// Creates an empty list with memory for `lines` lines and `bytes` bytes of text.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
         let (text, lines) = memory_pool::take_memory(lines, bytes);
         Self { text, lines }
     }
 
-    /// Where the text of the next line is written: its name, unless that has a number, and its value.
+    /// Returns the buffer to which the next line is appended: its name, unless that has a number, and its value.
     pub const fn text_buffer(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// Ends a line whose text begins at `at`: the value of a field with the name `id`.
+    /// Ends a line whose value, of the field `id`, begins at `at`.
     pub fn end_line(&mut self, id: NameId, at: usize) {
         self.push_decoded_line(id, at, 0);
     }
 
-    /// Ends a line whose text begins at `at` with a name of `name_len` bytes, which is not in the table.
+    /// Ends a line whose text begins at `at` with a name of `name_len` bytes, for a name that is not in the table.
     pub fn end_other_line(&mut self, at: usize, name_len: usize) {
         self.push_decoded_line(NameId::OTHER, at, name_len);
     }
 
     fn push_decoded_line(&mut self, name: NameId, at: usize, name_len: usize) {
         let value_len = self.text.len().saturating_sub(at).saturating_sub(name_len);
-        // A name that is too long reads as an empty one, which is no name. Sections are shorter than 4 GiB by their
+        // A name that is too long is stored as an empty one, which is invalid. Sections are shorter than 4 GiB by their
         // limits.
         let length = u16::try_from(name_len).unwrap_or(0);
         let (at, value_len) = (u32::try_from(at).unwrap_or(u32::MAX), u32::try_from(value_len).unwrap_or(u32::MAX));
         self.lines.push(StoredLine { name, is_plain: true, name_len: length, at, value_len });
     }
 
-    /// Lines.
+    /// Returns the number of lines.
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
@@ -65,16 +65,16 @@ impl DecodedFields {
         self.lines.is_empty()
     }
 
-    /// The lines, in their order.
+    /// Returns the lines in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = DecodedLine<'_>> {
         self.lines.iter().map(|line| to_decoded_line(line, &self.text))
     }
 
-    /// The fields that `keeps` returns true for.
+    /// Converts the lines for which `keeps` returns true to fields.
     ///
     /// # Errors
     ///
-    /// The first one of `keeps`.
+    /// The first error that `keeps` returns.
     pub fn into_fields<E>(mut self, mut keeps: impl FnMut(DecodedLine<'_>) -> Result<bool, E>) -> Result<Fields, E> {
         let (text, mut lines) = (mem::take(&mut self.text), mem::take(&mut self.lines));
         let (mut names, mut error) = (NameSet::EMPTY, None);
@@ -97,7 +97,7 @@ impl DecodedFields {
                 }
             }
         });
-        // Its memory is kept in any case.
+        // Built in any case, so that its memory is kept for reuse.
         let fields = Fields { text, lines, names };
         error.map_or(Ok(fields), Err)
     }

@@ -1,12 +1,12 @@
-//! One line of a field section, and where its text stands.
+//! One line of a field section, and the place of its text.
 
 use super::name_table::{FieldNameRef, NameId};
 
-/// One line. The text of a name without a number stands before the value's.
+/// A line as stored. The text of a name without a number stands before the value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoredLine {
     pub(super) name: NameId,
-    /// The name has letters, digits and `-` alone.
+    /// The name consists of letters, digits and `-` alone.
     pub(super) is_plain: bool,
     pub(super) name_len: u16,
     pub(super) at: u32,
@@ -15,7 +15,7 @@ pub(super) struct StoredLine {
 
 const _: () = assert!(size_of::<StoredLine>() == 12);
 
-/// A part of the text.
+/// A range of bytes in the text of [`Fields`](super::Fields).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Span {
     pub(super) at: u32,
@@ -33,28 +33,28 @@ pub struct FieldLine<'a> {
 }
 
 impl<'a> FieldLine<'a> {
-    /// The number of the name.
+    /// Returns the number of the name.
     pub const fn id(&self) -> NameId {
         self.id
     }
 
-    /// The name's text, in lower case.
+    /// Returns the name in lower case.
     pub fn name_str(&self) -> &'a str {
         // A token is ASCII.
         if self.id.is_known() { self.id.as_str() } else { str::from_utf8(self.name).unwrap_or_default() }
     }
 
-    /// The bytes of [`Self::name`].
+    /// Returns the bytes of [`Self::name_str`].
     pub fn name_bytes(&self) -> &'a [u8] {
         if self.id.is_known() { self.id.as_str().as_bytes() } else { self.name }
     }
 
-    /// Whether the name has letters, digits and `-` alone.
+    /// Whether the name consists of letters, digits and `-` alone.
     pub const fn has_alphanumeric_name(&self) -> bool {
         self.is_plain
     }
 
-    /// The name, for a look-up.
+    /// Returns the name, for a lookup.
     pub fn name_ref(&self) -> FieldNameRef<'a> {
         FieldNameRef { id: self.id, text: self.name_str() }
     }

@@ -1,14 +1,14 @@
-//! The memory of fields that were dropped, which the next ones on the same thread use: a request has two sets of
-//! fields, and each has two pieces of memory.
+//! Reuses the memory of dropped fields on the same thread: a request has two sets of fields, and each has two
+//! allocations.
 
 use super::field_line::StoredLine;
 use std::{cell::RefCell, mem};
 
-/// Sets that are kept at most: some 100 KB of usual ones.
+/// Number of sets kept for reuse at most: about 100 KB if they are usual ones.
 const MAX_FREE_SETS: usize = 128;
-/// Bytes of text of a set that is kept at most: more than those of nearly all headers.
+/// Largest text of a set kept for reuse, in bytes: more than nearly all headers have.
 const MAX_FREE_TEXT: usize = 2048;
-/// Lines of a set that is kept at most.
+/// Largest number of lines of a set kept for reuse.
 const MAX_FREE_LINES: usize = 64;
 
 type FieldMemory = (Vec<u8>, Vec<StoredLine>);
@@ -17,7 +17,7 @@ thread_local! {
     static FREE_SETS: RefCell<Vec<FieldMemory>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory for `lines` lines and `bytes` bytes of text.
+/// Returns memory for `lines` lines and `bytes` bytes of text.
 pub(super) fn take_memory(lines: usize, bytes: usize) -> FieldMemory {
     let kept = FREE_SETS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
     let (mut text, mut all) = kept.unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn take_memory(lines: usize, bytes: usize) -> FieldMemory {
     (text, all)
 }
 
-/// Keeps the memory of fields that are dropped.
+/// Keeps the memory of dropped fields for reuse.
 pub(super) fn recycle_memory(text: &mut Vec<u8>, lines: &mut Vec<StoredLine>) {
     let is_usual = (1..=MAX_FREE_TEXT).contains(&text.capacity()) && (1..=MAX_FREE_LINES).contains(&lines.capacity());
     if !is_usual {
@@ -35,7 +35,7 @@ pub(super) fn recycle_memory(text: &mut Vec<u8>, lines: &mut Vec<StoredLine>) {
     let (mut text, mut lines) = (mem::take(text), mem::take(lines));
     text.clear();
     lines.clear();
-    // A thread that ends keeps nothing.
+    // A thread that ends keeps nothing for reuse.
     let _ = FREE_SETS.try_with(|free| {
         let mut free = free.borrow_mut();
         if free.len() < MAX_FREE_SETS {

@@ -1,7 +1,7 @@
 //! The fields of a header or of trailers: one buffer of text, and a list of lines that point into it. Pure.
 //!
-//! A name that the table of [`NameId`] has is a number; whether such a name occurs is a bit. Order and repetition are
-//! those in which the lines came.
+//! A name in the table of [`NameId`] is stored as a number, and its presence as a bit. Lines keep their order, and
+//! repeated names stay.
 
 mod convert;
 mod decoded_fields;

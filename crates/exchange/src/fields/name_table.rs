@@ -1,8 +1,8 @@
-//! Names of fields: a table of those that a rule, a check or QPACK's static table knows, each with a number.
+//! A table of field names, each with a number: names that a rule, a check or QPACK's static table uses.
 
 use crate::http1::is_name_ignoring_case;
 
-/// Names that have a number. The pseudo-header fields of HTTP/3 stand first.
+/// Names that have a number. The pseudo-header fields of HTTP/3 come first.
 pub(super) const KNOWN_NAMES: [&str; 116] = [
     ":authority",
     ":method",
@@ -126,34 +126,34 @@ pub(super) const KNOWN_NAMES: [&str; 116] = [
     "x-requested-with",
 ];
 
-/// Pseudo-header fields among [`NAMES`].
+/// Number of pseudo-header fields at the beginning of [`KNOWN_NAMES`].
 const PSEUDO_COUNT: u8 = 6;
 
-/// The number of a name in the table, or that of all other names.
+/// The number of a name in the table, or [`NameId::OTHER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameId(u8);
 
 impl NameId {
-    /// All names that are not in the table.
+    /// The number of every name that is not in the table.
     pub const OTHER: Self = Self(127);
-    /// Bytes of the longest name in the table.
+    /// Length of the longest name in the table, in bytes.
     pub const MAX_LEN: usize = longest_name_len();
-    /// Numbers of names in the table are below.
+    /// Number of names in the table.
     pub const COUNT: usize = KNOWN_NAMES.len();
 
-    /// The number of `name`, which is in lower case: no name with a capital is in the table.
+    /// Returns the number of `name` in lower case. No name with a capital is in the table.
     #[inline]
     pub fn from_lower_case(name: &[u8]) -> Self {
         find_name_id(name, |known| known == name)
     }
 
-    /// The number of `name`, a token in any case.
+    /// Returns the number of `name`, a token in any case.
     #[inline]
     pub fn from_any_case(name: &[u8]) -> Self {
         find_name_id(name, |known| is_name_ignoring_case(name, known))
     }
 
-    /// The number of `name` in the table, while compiling.
+    /// Returns the number of `name`, in a constant expression.
     pub const fn from_const_name(name: &str) -> Self {
         let mut id = 0;
         while id < KNOWN_NAMES.len() {
@@ -167,12 +167,12 @@ impl NameId {
         Self::OTHER
     }
 
-    /// The name; empty for [`Self::OTHER`].
+    /// Returns the name; empty for [`Self::OTHER`].
     pub fn as_str(self) -> &'static str {
         KNOWN_NAMES.get(self.table_index()).copied().unwrap_or_default()
     }
 
-    /// The place in the table.
+    /// Returns the index in the table.
     pub const fn table_index(self) -> usize {
         self.0 as usize
     }
@@ -187,7 +187,7 @@ impl NameId {
         self.0 < PSEUDO_COUNT
     }
 
-    /// Whether a value is a secret that no table of a peer may keep (RFC 9204 §7.1.3).
+    /// Whether a value is secret, so that no peer may put it into its table (RFC 9204 §7.1.3).
     pub const fn is_sensitive(self) -> bool {
         SENSITIVE_NAMES.contains_id(self)
     }
@@ -196,7 +196,7 @@ impl NameId {
 const SENSITIVE_NAMES: NameSet =
     NameSet::from_names(&[name::AUTHORIZATION, name::COOKIE, name::PROXY_AUTHORIZATION, name::SET_COOKIE]);
 
-/// The name of a field, in lower case: a number, and the text, which is needed for names without a number of their own.
+/// A borrowed field name in lower case: the number, and the text for names without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldNameRef<'a> {
     pub(super) id: NameId,
@@ -204,7 +204,7 @@ pub struct FieldNameRef<'a> {
 }
 
 impl<'a> FieldNameRef<'a> {
-    /// The name `text`, which is a token in lower case.
+    /// Creates a name from `text`, a token in lower case.
     pub fn from_lower_case_token(text: &'a str) -> Self {
         Self { id: NameId::from_lower_case(text.as_bytes()), text }
     }
@@ -213,18 +213,18 @@ impl<'a> FieldNameRef<'a> {
         FieldNameRef { id: NameId::from_const_name(text), text }
     }
 
-    /// The name's number.
+    /// Returns the number of the name.
     pub const fn id(self) -> NameId {
         self.id
     }
 
-    /// The text.
+    /// Returns the text of the name.
     pub const fn as_str(self) -> &'a str {
         self.text
     }
 }
 
-/// The name of a field in the configuration: looked up once.
+/// An owned field name, of the configuration. Its number is looked up once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldName {
     id: NameId,
@@ -232,7 +232,7 @@ pub struct FieldName {
 }
 
 impl FieldName {
-    /// The name, for a look-up.
+    /// Returns the name, for a lookup.
     pub fn as_name_ref(&self) -> FieldNameRef<'_> {
         FieldNameRef { id: self.id, text: &self.text }
     }
@@ -250,19 +250,19 @@ impl From<&http::HeaderName> for FieldName {
     }
 }
 
-/// A set of names of the table, and whether there are others.
+/// A set of the table's names, with one bit for all other names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NameSet(u128);
 
 impl NameSet {
-    /// No name.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// Names that are not in the table.
+    /// The set of all names that are not in the table.
     pub const OTHER: Self = Self(1 << NameId::OTHER.0);
-    /// Names with other characters than letters, digits and `-`: none is in the table.
+    /// Names with characters other than letters, digits and `-`. None is in the table.
     pub const AMBIGUOUS: Self = Self(1 << 126);
 
-    /// The set of `names`, which are in the table.
+    /// Creates the set of `names`, all of the table.
     pub const fn from_names(names: &[FieldNameRef<'static>]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < names.len() {
@@ -275,7 +275,7 @@ impl NameSet {
         Self(set)
     }
 
-    /// The names of the table for which `is_in` holds.
+    /// Creates the set of the table's names for which `is_in` is true.
     pub fn from_predicate(is_in: impl Fn(&str) -> bool) -> Self {
         let bits = KNOWN_NAMES.iter().enumerate().filter(|(_, name)| is_in(name)).map(|(id, _)| 1 << id);
         Self(bits.fold(0, |set: u128, bit: u128| set | bit))
@@ -286,12 +286,12 @@ impl NameSet {
         self.0 >> id.0 & 1 != 0
     }
 
-    /// Whether any name is in both.
+    /// Whether the sets have a name in common.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The names of both sets.
+    /// Returns the names of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -311,7 +311,7 @@ impl NameSet {
 
 const _: () = assert!(KNOWN_NAMES.len() <= 126);
 
-/// The names that the code has a use for.
+/// Constants for the names that the code uses.
 pub mod name {
     use super::FieldNameRef;
 
@@ -384,11 +384,12 @@ pub mod name {
     }
 }
 
-/// Slots of the hash table; a power of two, and several times the names, so that most other names meet an empty one.
+/// Number of slots of the hash table: a power of two, and several times the names, so that most other names find an
+/// empty slot.
 const HASH_SLOTS: usize = 512;
 const EMPTY_SLOT: u8 = NameId::OTHER.0;
 
-/// The table's names by [`slot`]; open addressing.
+/// Numbers of the table's names, by [`hash_slot`] with open addressing.
 static NAME_TABLE: [u8; HASH_SLOTS] = build_name_table();
 
 #[inline]
@@ -406,7 +407,7 @@ fn find_name_id(name: &[u8], is_same: impl Fn(&[u8]) -> bool) -> NameId {
     }
 }
 
-/// Length and four letters, whatever their case, distinguish the table's names well enough.
+/// Hashes the length and four letters without their case, which suffices for the table's names.
 #[inline]
 const fn hash_slot(name: &[u8]) -> usize {
     let length = name.len();

@@ -1,4 +1,4 @@
-//! The lines of a header or of trailers, and how they are looked up and edited.
+//! The lines of a header or of trailers, with lookup and editing.
 
 use super::field_line::{FieldLine, Span, StoredLine};
 use super::memory_pool;
@@ -6,8 +6,8 @@ use super::name_table::{FieldNameRef, NameId, NameSet};
 use crate::field_syntax::is_alphanumeric_name;
 use std::fmt;
 
-/// Fields. Names are tokens in lower case, and values have no control characters but tabs: who adds a line has checked
-/// this.
+/// Fields of a message. Names are tokens in lower case, and values have no control characters but tabs; the caller that
+/// adds a line has checked both.
 #[derive(Clone, Default)]
 pub struct Fields {
     pub(super) text: Vec<u8>,
@@ -18,24 +18,25 @@ pub struct Fields {
 const _: () = assert!(size_of::<Fields>() <= 64);
 
 impl Fields {
-    /// No fields.
+    /// Creates an empty list of fields.
     pub const fn new() -> Self {
         Self { text: Vec::new(), lines: Vec::new(), names: NameSet::EMPTY }
     }
 
-    /// No fields, with room for `lines` lines and `bytes` bytes of values and of names without a number.
+    /// Creates an empty list with memory for `lines` lines, and for `bytes` bytes of values and of names without a
+    /// number.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
         let (text, lines) = memory_pool::take_memory(lines, bytes);
         Self { text, lines, names: NameSet::EMPTY }
     }
 
-    /// Makes room for more.
+    /// Reserves memory for `lines` more lines with `bytes` bytes.
     pub fn reserve(&mut self, lines: usize, bytes: usize) {
         self.lines.reserve(lines);
         self.text.reserve(bytes);
     }
 
-    /// Lines.
+    /// Returns the number of lines.
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
@@ -45,34 +46,34 @@ impl Fields {
         self.lines.is_empty()
     }
 
-    /// The names that occur.
+    /// Returns the set of the names that occur.
     pub const fn name_set(&self) -> NameSet {
         self.names
     }
 
-    /// Whether a line has this `name`.
+    /// Whether a line has the name `name`.
     pub fn contains(&self, name: FieldNameRef<'_>) -> bool {
         self.names.contains_id(name.id) && (name.id.is_known() || self.get(name).is_some())
     }
 
-    /// No less than the bytes of all names and values.
+    /// Returns an upper bound of the bytes of all names and values.
     pub fn max_text_bytes(&self) -> usize {
         self.text.len().saturating_add(self.lines.len().saturating_mul(NameId::MAX_LEN))
     }
 
-    /// The lines, in their order.
+    /// Returns the lines in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
         self.lines.iter().map(|line| line.to_field_line(&self.text))
     }
 
-    /// The values of the lines with this `name`, in their order.
+    /// Returns the values of the lines with the name `name`, in order.
     pub fn all_values<'a>(&'a self, name: FieldNameRef<'a>) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let lines = if self.names.contains_id(name.id) { self.lines.as_slice() } else { &[] };
         let named = lines.iter().filter(move |line| line.name == name.id).map(|line| line.to_field_line(&self.text));
         named.filter(move |line| line.is_named(name)).map(|line| line.value)
     }
 
-    /// The value of the line with this `name`, which has a number, if there is one such line and no more.
+    /// Returns the value of the line with the name `name`, which has a number, if there is exactly one.
     pub fn sole_value(&self, name: FieldNameRef<'_>) -> Option<&[u8]> {
         debug_assert!(name.id.is_known(), "another name would be compared");
         let mut lines = self.lines.iter();
@@ -80,18 +81,18 @@ impl Fields {
         if lines.any(|line| line.name == name.id) { None } else { Some(sole.to_field_line(&self.text).value) }
     }
 
-    /// The value of the first line with this `name`.
+    /// Returns the value of the first line with the name `name`.
     pub fn get<'a>(&'a self, name: FieldNameRef<'a>) -> Option<&'a [u8]> {
         self.all_values(name).next()
     }
 
-    /// The members of the combined list of all lines with this `name`, without blanks around them; empty ones too (RFC
-    /// 9110 §5.6.1).
+    /// Returns the members of the combined list of all lines with the name `name`, without blanks around them. Empty
+    /// members are included (RFC 9110 §5.6.1).
     pub fn list_members<'a>(&'a self, name: FieldNameRef<'a>) -> impl Iterator<Item = &'a [u8]> {
         self.all_values(name).flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     }
 
-    /// Adds a line behind the others.
+    /// Adds a line at the end.
     pub fn append(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
         debug_assert!(crate::field_syntax::is_field_value(value), "a value without control characters");
         if name.id.is_known() {
@@ -101,7 +102,7 @@ impl Fields {
         }
     }
 
-    /// Adds a line behind the others, whose name is a token in any case.
+    /// Adds a line at the end, whose name is a token in any case.
     pub fn append_any_case(&mut self, name: &[u8], value: &[u8]) {
         match NameId::from_any_case(name) {
             NameId::OTHER => {
@@ -119,7 +120,7 @@ impl Fields {
     /// Adds a line whose name is in the table.
     #[inline]
     fn push_known(&mut self, id: NameId, value: &[u8]) {
-        // As in `push`.
+        // A line that could not be addressed is left out, as in `push_field_line`.
         let (Ok(at), Ok(value_len)) = (u32::try_from(self.text.len()), u32::try_from(value.len())) else { return };
         self.text.extend_from_slice(value);
         self.lines.push(StoredLine { name: id, is_plain: true, name_len: 0, at, value_len });
@@ -127,7 +128,7 @@ impl Fields {
     }
 
     fn push_field_line(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {
-        // Limits of headers are far below: a line that could not be addressed is left out.
+        // A line that could not be addressed is left out. Limits of headers are far below.
         let (Ok(at), Ok(name_len), Ok(value_len)) =
             (u32::try_from(self.text.len()), u16::try_from(name.len()), u32::try_from(value.len()))
         else {
@@ -139,13 +140,13 @@ impl Fields {
         self.names.insert_id(id, !is_plain);
     }
 
-    /// Replaces the lines with this `name` by one, which stands behind the others.
+    /// Replaces all lines with the name `name` by one at the end.
     pub fn set_field(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
         self.remove_field(name);
         self.append(name, value);
     }
 
-    /// [`Self::set`] with the text in `span` as the value, which is not copied. The name is in the table.
+    /// Sets a field as [`Self::set_field`] does, to the text in `span`, which is not copied. The name is in the table.
     pub(crate) fn set_span(&mut self, name: FieldNameRef<'_>, span: Span) {
         self.remove_field(name);
         if name.id.is_known() {
@@ -160,12 +161,12 @@ impl Fields {
         }
     }
 
-    /// Sets a number.
+    /// Sets the field `name` to a decimal number.
     pub fn set_number_field(&mut self, name: FieldNameRef<'_>, number: u64) {
         self.set_field(name, number.to_string().as_bytes());
     }
 
-    /// Removes the lines with this `name`; returns whether there was one.
+    /// Removes the lines with the name `name`. Returns whether there was one.
     pub fn remove_field(&mut self, name: FieldNameRef<'_>) -> bool {
         if !self.names.contains_id(name.id) {
             return false;
@@ -178,7 +179,7 @@ impl Fields {
         self.lines.len() != before
     }
 
-    /// Removes the lines for which `keeps` is false.
+    /// Removes the lines for which `keeps` returns false.
     pub fn retain(&mut self, mut keeps: impl FnMut(FieldLine<'_>) -> bool) {
         let (text, mut names) = (&self.text, NameSet::EMPTY);
         self.lines.retain(|line| {
@@ -191,7 +192,7 @@ impl Fields {
         self.names = names;
     }
 
-    /// Adds text that is no line.
+    /// Appends bytes that belong to no line, and returns their place.
     pub(crate) fn append_raw_text(&mut self, bytes: &[u8]) -> Span {
         let at = self.text.len();
         match (u32::try_from(at), u32::try_from(bytes.len())) {
@@ -203,7 +204,7 @@ impl Fields {
         }
     }
 
-    /// The text in `span`, which is a part of this text.
+    /// Returns the text in `span`, which [`Fields`] or their decoder have returned.
     pub fn span_text(&self, span: Span) -> &[u8] {
         let at = span.at as usize;
         self.text.get(at..at.saturating_add(span.len as usize)).unwrap_or_default()
@@ -224,7 +225,7 @@ impl<'a> FromIterator<(FieldNameRef<'a>, &'a [u8])> for Fields {
     }
 }
 
-/// Equal lines in the same order.
+/// Fields are equal if they have equal lines in the same order.
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
         self.iter().map(|line| (line.name_str(), line.value)).eq(other.iter().map(|line| (line.name_str(), line.value)))

@@ -1,4 +1,4 @@
-//! A response's body, taken out of the connection's bytes as they come (RFC 9112 §6.3, §7).
+//! Decodes a response's body from the connection's bytes as they arrive (RFC 9112 §6.3, §7).
 
 use super::{
     chunk_decoder::{ChunkDecoder, ChunkLimits},
@@ -6,45 +6,45 @@ use super::{
 };
 use httparse::{EMPTY_HEADER, Status};
 
-/// Bytes of the extensions of all chunks of a response at most. They are not used; without a bound they are a body that
-/// no limit counts.
+/// Largest total of a response's chunk extensions, in bytes. They are ignored; without a bound they would be a body
+/// that no limit counts.
 const MAX_EXTENSIONS: usize = 16 * 1024;
 const RESPONSE_CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     extension: MAX_EXTENSIONS,
     extensions: MAX_EXTENSIONS,
-    // As of a head.
+    // The same bound as for a head.
     trailers: MAX_HEAD,
     is_response: true,
 };
 
-/// The state within a response's body.
+/// Decoder of one response's body.
 #[derive(Debug)]
 pub struct BodyDecoder(BodyState);
 
 #[derive(Debug)]
 enum BodyState {
-    /// Bytes that the body has still.
+    /// Remaining bytes of the body.
     Length(u64),
     Chunks(ChunkDecoder),
     UntilClose,
     Done,
 }
 
-/// The next part of a body in the bytes that came: framing first, then data.
+/// The next part of a body in the received bytes: framing first, then data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BodyPiece {
-    /// Bytes that belong to the framing.
+    /// Bytes of framing.
     pub skipped: usize,
-    /// Bytes of data behind these; none if more bytes are needed, or the body has ended.
+    /// Bytes of data behind the framing; 0 if more bytes are needed, or at the body's end.
     pub data: usize,
 }
 
-/// The lines of trailers, checked.
+/// The lines of a body's trailers, checked.
 #[derive(Debug)]
 pub struct ChunkedTrailers(Vec<u8>);
 
 impl BodyDecoder {
-    /// The beginning of a body.
+    /// Creates a decoder at the beginning of a body.
     pub fn new(framing: ResponseFraming) -> Self {
         Self(match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
@@ -54,8 +54,8 @@ impl BodyDecoder {
         })
     }
 
-    /// The next piece in `bytes`, which come next. The caller takes it out of them, whole. `None` if the bytes violate
-    /// the chunked coding; what stood before them was returned before.
+    /// Returns the next piece of the body at the beginning of `bytes`. The caller removes the whole piece from `bytes`.
+    /// `None` if the bytes violate the chunked coding; the data before the violation was returned before.
     pub fn decode_piece(&mut self, bytes: &[u8]) -> Option<BodyPiece> {
         match &mut self.0 {
             BodyState::Done => Some(BodyPiece::default()),
@@ -76,8 +76,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the framing that `bytes` begin with, and returns its length: so that the end of a body in chunks is known
-    /// with its last data. Invalid framing is left to the next call of [`Self::next`].
+    /// Consumes the framing at the beginning of `bytes` and returns its length, so that the end of a chunked body is
+    /// known with its last data. Invalid framing is left to the next call of [`Self::decode_piece`].
     pub fn skip_framing(&mut self, bytes: &[u8]) -> usize {
         let BodyState::Chunks(chunks) = &mut self.0 else { return 0 };
         let mut ahead = chunks.clone();
@@ -86,7 +86,7 @@ impl BodyDecoder {
         skipped
     }
 
-    /// Whether the body has ended. Its trailers may not have been taken yet.
+    /// Whether the body has ended. Its trailers may still be there.
     pub fn is_body_done(&self) -> bool {
         match &self.0 {
             BodyState::Done => true,
@@ -100,7 +100,8 @@ impl BodyDecoder {
         matches!(self.0, BodyState::UntilClose)
     }
 
-    /// The connection has ended in order: that ends a body which lasts until then, and returns whether it did.
+    /// Reports the orderly end of the connection. Returns whether that completes the body, which is so if the body
+    /// lasts until then.
     pub fn end_at_close(&mut self) -> bool {
         let ends = self.is_until_close();
         if ends {
@@ -109,7 +110,7 @@ impl BodyDecoder {
         ends
     }
 
-    /// Bytes of data that are still to come; `None` if the framing does not say.
+    /// Returns the number of data bytes that are still to come; `None` if the framing does not tell.
     pub fn remaining_body_bytes(&self) -> Option<u64> {
         match &self.0 {
             BodyState::Length(left) => Some(*left),
@@ -123,7 +124,7 @@ impl BodyDecoder {
         matches!(&self.0, BodyState::Chunks(chunks) if chunks.has_trailers())
     }
 
-    /// The trailers of a body that has ended, once.
+    /// Takes the trailers of a body that has ended.
     pub fn take_trailers(&mut self) -> Option<ChunkedTrailers> {
         match &mut self.0 {
             BodyState::Chunks(chunks) if chunks.is_done() && chunks.has_trailers() => {
@@ -135,7 +136,7 @@ impl BodyDecoder {
 }
 
 impl ChunkedTrailers {
-    /// Calls `field` with each name and value; false if there are more than [`MAX_FIELDS`].
+    /// Calls `field` with each name and value. Returns false if there are more than [`MAX_FIELDS`].
     pub fn for_each_trailer(&self, mut field: impl FnMut(&str, &[u8])) -> bool {
         let mut lines = [EMPTY_HEADER; MAX_FIELDS];
         match httparse::parse_headers(&self.0, &mut lines) {
@@ -162,7 +163,7 @@ mod tests {
         is_done: bool,
     }
 
-    /// Decodes `bytes`, which come in pieces of `step`. Looks ahead if `looks`.
+    /// Decodes `bytes`, which arrive in pieces of `step`. Skips framing ahead if `looks`.
     fn decoded(framing: ResponseFraming, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
         let (mut decoder, mut outcome) = (BodyDecoder::new(framing), Outcome::default());
         let mut end = 0;

@@ -1,34 +1,36 @@
-//! The chunked transfer coding (RFC 9112 §7.1), strictly: what two parsers could read differently is an error.
+//! A strict decoder of the chunked transfer coding (RFC 9112 §7.1): anything that two parsers could read differently is
+//! an error.
 
 use super::is_token_byte;
 
-/// A chunk of fewer bytes moves next to nothing.
+/// Data bytes below which a chunk counts as small: its framing costs more than its data.
 pub const SMALL_CHUNK: u64 = 64;
-/// Hex digits of a chunk's size: a `u64` has no more.
+/// Largest number of hexadecimal digits of a chunk's size, that of a `u64`.
 const MAX_SIZE_DIGITS: u8 = 16;
 
-/// How much of a body's framing is accepted.
+/// Limits of a body's framing.
 #[derive(Debug, Clone, Copy)]
 pub struct ChunkLimits {
-    /// Bytes of one chunk's extensions. They are not used; without a bound they are a body that no limit counts.
+    /// Bytes of the extensions of one chunk. They are ignored; without a bound they would be a body that no limit
+    /// counts.
     pub extension: usize,
-    /// Bytes of all chunks' extensions.
+    /// Bytes of the extensions of all chunks.
     pub extensions: usize,
     /// Bytes of trailers.
     pub trailers: usize,
-    /// Whether the body is a response's: then blanks may stand before an extension, and bytes above 127 within (RFC
-    /// 9112 §7.1.1), and the trailers are kept. A request's trailers are read by another parser.
+    /// Whether the body is a response's. Then blanks may stand before an extension, and bytes above 127 within it (RFC
+    /// 9112 §7.1.1), and the trailers are kept. Another parser reads the trailers of a request.
     pub is_response: bool,
 }
 
-/// The state within the coding.
+/// State of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
     Size {
         size: u64,
         digits: u8,
     },
-    /// Blanks behind the size, which only an extension may follow.
+    /// Blanks behind the size; only an extension may follow.
     Blank {
         size: u64,
     },
@@ -44,7 +46,7 @@ enum ChunkState {
     },
     DataEnd,
     DataEndLf,
-    /// The beginning of a trailer's line, or of the empty one.
+    /// The beginning of a trailer line, or of the empty line.
     Line,
     Name,
     Value,
@@ -53,21 +55,20 @@ enum ChunkState {
     Done,
 }
 
-/// A body in chunks.
+/// Decoder of a body in the chunked coding.
 #[derive(Debug, Clone)]
 pub struct ChunkDecoder {
     state: ChunkState,
     limits: ChunkLimits,
-    /// Chunks with next to nothing in them that were not counted yet.
+    /// Small chunks since the last call of [`Self::take_small_chunks`].
     small: u32,
-    /// The trailers are longer than is accepted.
     is_too_large: bool,
-    /// The lines of a response's trailers, with the empty one behind them.
+    /// Trailer lines of a response, and the empty line behind them.
     trailers: Vec<u8>,
 }
 
 impl ChunkDecoder {
-    /// The beginning of a body within `limits`.
+    /// Creates a decoder at the beginning of a body.
     pub const fn new(limits: ChunkLimits) -> Self {
         Self {
             state: ChunkState::Size { size: 0, digits: 0 },
@@ -83,27 +84,27 @@ impl ChunkDecoder {
         self.state == ChunkState::Done
     }
 
-    /// How many chunks with next to nothing in them have begun since the last call.
+    /// Returns the number of small chunks that have begun since the last call.
     pub fn take_small_chunks(&mut self) -> u32 {
         std::mem::take(&mut self.small)
     }
 
-    /// Whether it violates the coding because its trailers are too long.
+    /// Whether decoding failed because the trailers exceed their limit.
     pub const fn are_trailers_too_large(&self) -> bool {
         self.is_too_large
     }
 
-    /// Whether trailers were kept: more than the empty line.
+    /// Whether there are trailers, more than the empty line.
     pub(super) fn has_trailers(&self) -> bool {
         self.trailers.len() > 2
     }
 
-    /// The trailers that were kept.
     pub(super) fn take_trailers(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.trailers)
     }
 
-    /// How many of `bytes`, which come next, belong to the body; `None` if they violate the coding.
+    /// Returns the number of bytes at the beginning of `bytes` that belong to the body; `None` if they violate the
+    /// coding.
     pub fn take_body_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut taken = 0_usize;
         while taken < bytes.len() && !self.is_done() {
@@ -113,7 +114,7 @@ impl ChunkDecoder {
         Some(taken)
     }
 
-    /// How many of `bytes`, which come next, are data of the present chunk.
+    /// Returns the number of bytes at the beginning of `bytes` that are data of the current chunk.
     pub(super) fn take_chunk_data(&mut self, bytes: &[u8]) -> usize {
         let ChunkState::Data { left } = self.state else { return 0 };
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
@@ -122,8 +123,8 @@ impl ChunkDecoder {
         taken
     }
 
-    /// How many of `bytes`, which come next, are framing: up to data, or the body's end. `None` if they violate the
-    /// coding.
+    /// Returns the number of bytes at the beginning of `bytes` that are framing, up to data or the body's end; `None`
+    /// if they violate the coding.
     pub(super) fn take_framing_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut taken = 0_usize;
         for byte in bytes {
@@ -207,7 +208,8 @@ mod tests {
     const LIMITS: ChunkLimits =
         ChunkLimits { extension: MAX_EXTENSION, extensions: usize::MAX, trailers: 64, is_response: false };
 
-    /// A body in pieces of `step` bytes: how much of it was taken, or that it is invalid.
+    /// Decodes a body in pieces of `step` bytes. Returns the consumed length, and whether the body has ended; `None` if
+    /// it is invalid.
     fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
         let mut chunks = ChunkDecoder::new(LIMITS);
         let mut taken = 0;

@@ -1,6 +1,6 @@
-//! HTTP/1.1 messages (RFC 9112) as bytes: the heads of responses, how bodies are delimited, chunks, and the text of
-//! requests. The connections to origins and the health checks are built on it, and the guard of HTTP/1.1 clients uses
-//! its chunks. Pure: it knows no socket, clock or task, and no type for heads; callers make their own from slices.
+//! Parses and writes HTTP/1.1 messages (RFC 9112): heads of responses, body framing, chunks, and requests. Connections
+//! to origins and health checks use the whole module, the guard of HTTP/1.1 clients its chunks. Pure: no socket, clock
+//! or task, and no type for heads; callers make their own from slices.
 
 mod body_decoder;
 mod chunk_decoder;

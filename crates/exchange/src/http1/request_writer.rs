@@ -1,8 +1,8 @@
-//! The text of a request (RFC 9112 §3, §5, §7.1).
+//! Writes a request (RFC 9112 §3, §5, §7.1).
 
 use std::fmt::Write as _;
 
-/// Ends a chunk's data.
+/// The bytes that end a chunk's data.
 pub const CHUNK_END: &[u8] = b"\r\n";
 /// The last chunk; trailers and an empty line follow.
 pub const LAST_CHUNK: &[u8] = b"0\r\n";
@@ -10,7 +10,7 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n";
 /// Appends a request's head to `out`: the request line with `method` and `target`, `fields`, and the empty line.
 ///
 /// A target without a path, which begins with its query, gets the path `/` (RFC 9112 §3.2.1). Names and values must be
-/// valid: nothing is escaped.
+/// valid; nothing is escaped.
 pub fn write_request_head<'f>(
     out: &mut Vec<u8>,
     method: &str,
@@ -27,14 +27,14 @@ pub fn write_request_head<'f>(
     write_fields(out, fields);
 }
 
-/// Adds a field to a head that [`write_head`] has written.
+/// Appends a field to a head that [`write_request_head`] has written.
 pub fn append_head_field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
-    // The empty line.
+    // Remove the empty line.
     head.truncate(head.len().saturating_sub(2));
     write_fields(head, [(name, value)]);
 }
 
-/// Appends `fields` and the empty line behind them: a head's, or trailers.
+/// Appends `fields` and an empty line, which end a head or trailers.
 pub fn write_fields<'f>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = (&'f str, &'f [u8])>) {
     for (name, value) in fields {
         out.reserve(name.len().saturating_add(value.len()).saturating_add(4));
@@ -46,7 +46,7 @@ pub fn write_fields<'f>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = (&'f
     out.extend_from_slice(b"\r\n");
 }
 
-/// The line before a chunk's `size` bytes of data (RFC 9112 §7.1). A chunk has at least one byte.
+/// Returns the line before `size` bytes of a chunk's data (RFC 9112 §7.1). A chunk has at least one byte.
 pub fn format_chunk_line(size: usize) -> String {
     let mut line = String::with_capacity(18);
     // Writing to a string does not fail.

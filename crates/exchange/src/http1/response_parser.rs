@@ -1,18 +1,17 @@
-//! The head of a response (RFC 9112 §4 to §6): its lines by httparse, and what they say about the body and the
-//! connection.
+//! Parses the head of a response (RFC 9112 §4 to §6): the lines by httparse, body framing and persistence here.
 
 use super::is_name_ignoring_case;
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
-/// Bytes of a head at most: twice the default limit of a client's, for origins that set many cookies.
+/// Longest head in bytes: twice the default limit of a client's, for origins that set many cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
-/// HeadLines of a head at most, and of trailers.
+/// Largest number of field lines of a head, and of trailers.
 pub const MAX_FIELDS: usize = 100;
-/// The largest `Content-Length` that is accepted.
+/// Largest accepted `Content-Length`.
 const MAX_CONTENT_LENGTH: u64 = u64::MAX - 2;
 
-/// The lines of a head, borrowed from its bytes; memory for [`parse`].
+/// Memory for the lines that [`parse_response_head`] borrows from a head's bytes.
 #[derive(Debug)]
 pub struct HeadLines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
 
@@ -22,7 +21,7 @@ impl Default for HeadLines<'_> {
     }
 }
 
-/// Why a head is rejected: always the server's fault.
+/// The reason why a head is rejected. It is always the server's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// More than [`MAX_HEAD`] bytes or [`MAX_FIELDS`] lines.
@@ -40,17 +39,17 @@ pub enum HeadError {
     /// Several lengths that differ, or a length that is not a number.
     #[error("the response's Content-Length is invalid")]
     Length,
-    /// HTTP/1.0 has no transfer codings (RFC 9112 §6.1).
+    /// A transfer coding in HTTP/1.0, which has none (RFC 9112 §6.1).
     #[error("a response in HTTP/1.0 has a transfer coding")]
     Coding,
 }
 
-/// How a response's body is delimited (RFC 9112 §6.3).
+/// The delimiter of a response's body (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// There is no body.
     None,
-    /// The body has as many bytes.
+    /// The body has this number of bytes.
     Length(u64),
     /// The body has the chunked transfer coding.
     Chunked,
@@ -58,21 +57,21 @@ pub enum ResponseFraming {
     UntilClose,
 }
 
-/// A response's head.
+/// A parsed head of a response.
 #[derive(Debug)]
 pub struct ParsedHead<'l, 'b> {
     /// The status code, from 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
     pub is_http_10: bool,
-    /// Bytes of the head: behind them stands the body.
+    /// Bytes of the head. The body begins behind them.
     pub length: usize,
     lines: &'l [Header<'b>],
     is_closing: bool,
     framing_fields: ResponseFramingFields,
 }
 
-/// What the lines say about the body.
+/// The framing fields of a head.
 #[derive(Debug, Clone, Copy, Default)]
 struct ResponseFramingFields {
     length: Option<Result<u64, HeadError>>,
@@ -81,26 +80,26 @@ struct ResponseFramingFields {
 }
 
 impl<'b> ParsedHead<'_, 'b> {
-    /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
-    /// them.
+    /// Returns names and values in the order of the lines. Names are in the server's spelling; values have no blanks
+    /// around them.
     pub fn parsed_fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
         self.lines.iter().map(|line| (line.name, line.value))
     }
 
-    /// Whether this is an interim response, which another one follows: 1xx but 101 (RFC 9110 §15.2).
+    /// Whether the response is interim, so that another one follows: 1xx other than 101 (RFC 9110 §15.2).
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 
-    /// Whether the connection may serve another request after this response: HTTP/1.1, and `close` in no line (RFC 9112
-    /// §9.3); and no two framings, of which the server may have meant the other (§6.1). HTTP/1.0 with `keep-alive`
-    /// counts as closing.
+    /// Whether the connection may serve another request after this response: HTTP/1.1, without `close` in any line (RFC
+    /// 9112 §9.3), and without two framings, of which the server may have meant the other (RFC 9112 §6.1). HTTP/1.0
+    /// with `keep-alive` counts as closing.
     pub const fn is_persistent(&self) -> bool {
         let has_two_framings = self.framing_fields.length.is_some() && self.framing_fields.is_chunked.is_some();
         !self.is_http_10 && !self.is_closing && !has_two_framings
     }
 
-    /// How the body of this response is delimited, to a request with the method HEAD if `is_head` (RFC 9112 §6.3).
+    /// Returns the delimiter of the body (RFC 9112 §6.3). `is_head`: the request's method is HEAD.
     ///
     /// # Errors
     ///
@@ -120,8 +119,9 @@ impl<'b> ParsedHead<'_, 'b> {
     }
 }
 
-/// Reads the head that `bytes` begin with; `None` if it is not complete. Empty lines before it are skipped (RFC 9112
-/// §2.2), lines may end with LF alone, and nothing else is forgiven: no folded line, no blank before a colon.
+/// Parses the head at the beginning of `bytes`; `None` if it is incomplete. Empty lines before the head are skipped
+/// (RFC 9112 §2.2), and lines may end with LF alone. Everything else is strict: no folded line, no blank before a
+/// colon.
 ///
 /// # Errors
 ///
@@ -143,7 +143,7 @@ pub fn parse_response_head<'l, 'b>(
     let lines: &'l [Header<'b>] = response.headers;
     let (mut is_closing, mut framed) = (false, ResponseFramingFields::default());
     for line in lines {
-        // Few names have one of these lengths.
+        // Few names have one of these lengths, so that most are not compared.
         match line.name.len() {
             10 if is_name_ignoring_case(line.name.as_bytes(), b"connection") => {
                 is_closing |= line.value != b"keep-alive"
@@ -169,8 +169,8 @@ pub fn parse_response_head<'l, 'b>(
     Ok(Some(ParsedHead { status, is_http_10, length, lines, is_closing, framing_fields: framed }))
 }
 
-/// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth
-/// to parse them again, so that a head that comes byte by byte is not parsed as often.
+/// Whether `bytes`, of which the first `before` were no complete head, still have no end of a head. Only a complete
+/// head is parsed again, so that one which arrives byte by byte is not parsed for each byte.
 pub fn is_head_incomplete(bytes: &[u8], before: usize) -> bool {
     let fresh = bytes.get(before.saturating_sub(3)..).unwrap_or_default();
     let ends = |(at, _): (usize, &u8)| {
@@ -180,12 +180,12 @@ pub fn is_head_incomplete(bytes: &[u8], before: usize) -> bool {
     bytes.len() < MAX_HEAD && !fresh.iter().enumerate().filter(|(_, byte)| **byte == b'\n').any(ends)
 }
 
-/// The members of a list (RFC 9110 §5.6.1), empty ones too.
+/// Returns the members of a list (RFC 9110 §5.6.1), empty ones included.
 fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// The number that `digits` are (RFC 9110 §8.6).
+/// Parses the value of `Content-Length` (RFC 9110 §8.6).
 fn parse_content_length(digits: &[u8]) -> Result<u64, HeadError> {
     let digit = |number: u64, byte: &u8| {
         let digit = char::from(*byte).to_digit(10)?;
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
-    /// What [`parse`] found, without borrowed parts.
+    /// A parsed head without borrowed parts.
     #[derive(Debug, PartialEq, Eq)]
     struct Found {
         status: u16,
@@ -220,7 +220,7 @@ mod tests {
         }))
     }
 
-    /// A head with these lines behind its status line.
+    /// Parses a head with these lines behind its status line.
     fn of(status_line: &str, lines: &str) -> Found {
         let text = format!("{status_line}\r\n{lines}\r\n");
         found(text.as_bytes(), false).unwrap().unwrap()

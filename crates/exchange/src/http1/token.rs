@@ -1,6 +1,6 @@
-//! Tokens (RFC 9110 §5.6.2): which bytes they have, and how they compare with a name.
+//! Checks the bytes of tokens (RFC 9110 §5.6.2), and compares tokens with names.
 
-/// The bytes of a token (RFC 9110 §5.6.2).
+/// Whether a byte may be part of a token (RFC 9110 §5.6.2).
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const IS_TOKEN_BYTE: [bool; 256] = {
     let mut table = [false; 256];
@@ -13,8 +13,8 @@ const IS_TOKEN_BYTE: [bool; 256] = {
     table
 };
 
-/// Whether `token` is `name` in any case. `name` has small letters, digits, `-` and `:` alone: each of these differs in
-/// the bit of the case from capitals and from what is in no token.
+/// Whether `token` equals `name` without regard to case. `name` consists of small letters, digits, `-` and `:`, which
+/// differ in the case bit only from capitals and from bytes that no token has.
 pub fn is_name_ignoring_case(token: &[u8], name: &[u8]) -> bool {
     const CASE: u8 = 0x20;
     if token.len() != name.len() {
@@ -32,7 +32,7 @@ pub fn is_name_ignoring_case(token: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Whether `byte` is allowed in a token: in a field's name, a method, a protocol's name.
+/// Whether `byte` may be part of a token, such as a field name, a method or a protocol name.
 pub fn is_token_byte(byte: u8) -> bool {
     IS_TOKEN_BYTE.get(usize::from(byte)) == Some(&true)
 }

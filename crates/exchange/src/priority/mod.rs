@@ -1,10 +1,10 @@
 //! Priorities of responses (RFC 9218): what clients and origins signal, and the order in which a connection sends.
 //! Pure.
 //!
-//! - [`field`]: the value of a `Priority` field, and of PRIORITY_UPDATE frames,
-//! - [`signals`]: what a connection's client has signalled, and when,
-//! - [`weight`]: urgencies by weights of HTTP/2,
-//! - [`order`]: which of a connection's streams hands over its bytes next.
+//! - [`parameters`]: the value of a `Priority` field, and of PRIORITY_UPDATE frames,
+//! - [`priority_signals`]: the signals of a connection's client,
+//! - [`weight_urgency`]: urgencies by weights of HTTP/2,
+//! - [`priority_order`]: the stream of a connection that hands over its bytes next.
 
 pub mod parameters;
 mod priority_field;

@@ -1,26 +1,26 @@
-//! The value of a `Priority` field, and of a PRIORITY_UPDATE frame: a dictionary of structured fields (RFC 9651 §3.2)
-//! with the members `u` and `i` (RFC 9218 §4). Nothing of it is copied. Pure.
+//! Parses the value of a `Priority` field and of a PRIORITY_UPDATE frame: a dictionary of structured fields (RFC 9651
+//! §3.2) with the members `u` and `i` (RFC 9218 §4). Nothing is copied. Pure.
 
 use super::{MAX_URGENCY, Priority};
 
-/// Digits of an integer, and of a decimal's integral part, at most (RFC 9651 §4.2.4).
+/// Largest number of digits of an integer (RFC 9651 §4.2.4).
 const MAX_INTEGER_DIGITS: usize = 15;
-/// Digits of a decimal's integral part at most (RFC 9651 §4.2.4).
+/// Largest number of digits of a decimal's integral part (RFC 9651 §4.2.4).
 const MAX_INTEGRAL_DIGITS: usize = 12;
-/// Digits of a decimal's fraction at most (RFC 9651 §4.2.4).
+/// Largest number of digits of a decimal's fraction (RFC 9651 §4.2.4).
 const MAX_FRACTION_DIGITS: usize = 3;
 
-/// The parameters that a value has.
+/// The priority parameters of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PriorityParameters {
-    /// `u`, if it is there and within 0 to 7.
+    /// Urgency (`u`), if present and within 0 to 7.
     pub urgency: Option<u8>,
-    /// `i`, if it is there and a boolean.
+    /// Incremental (`i`), if present and a boolean.
     pub incremental: Option<bool>,
 }
 
 impl PriorityParameters {
-    /// Returns the priority with these parameters, and those of `otherwise` that are not among them.
+    /// Returns the priority with these parameters; `otherwise` supplies the missing ones.
     pub fn or_priority(self, otherwise: Priority) -> Priority {
         Priority {
             urgency: self.urgency.unwrap_or(otherwise.urgency),
@@ -29,13 +29,14 @@ impl PriorityParameters {
     }
 }
 
-/// Reads the value of a `Priority` field, or of a PRIORITY_UPDATE frame. `None` if it does not parse: then it is to be
-/// ignored (RFC 9651 §4.2). Unknown members and those of a wrong type or out of range are ignored (RFC 9218 §4).
+/// Reads the value of a `Priority` field, or of a PRIORITY_UPDATE frame. `None` if the value does not parse and is to
+/// be ignored (RFC 9651 §4.2). Members that are unknown, of a wrong type or out of range are ignored (RFC 9218 §4).
 pub fn parse_priority(value: &[u8]) -> Option<PriorityParameters> {
     parse_usual_form(value).or_else(|| parse_dictionary(value))
 }
 
-/// Reads the values of a message's `Priority` fields, in their order, as [`parse`] reads one. `None` if there is none.
+/// Parses the values of a message's `Priority` fields, in their order, as [`parse_priority`] does. `None` if there is
+/// none.
 pub fn parse_priority_values<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<PriorityParameters> {
     let mut joined = values.next()?.to_vec();
     // A sender splits a dictionary at its commas (RFC 9651 §3.2).
@@ -46,7 +47,7 @@ pub fn parse_priority_values<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> 
     parse_priority(&joined)
 }
 
-/// The parameters of a value in one of the forms that browsers send; `None` if it has another form.
+/// Parses a value in one of the forms that browsers send; `None` for any other form.
 fn parse_usual_form(value: &[u8]) -> Option<PriorityParameters> {
     let (digit, incremental) = match value {
         [b'u', b'=', digit @ b'0'..=b'7'] => (Some(digit), None),
@@ -57,7 +58,7 @@ fn parse_usual_form(value: &[u8]) -> Option<PriorityParameters> {
     Some(PriorityParameters { urgency: digit.map(|digit| digit - b'0'), incremental })
 }
 
-/// An item's value, as far as a parameter of RFC 9218 may have it.
+/// The value of a bare item, as far as RFC 9218 uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BareValue {
     Integer(i64),
@@ -65,7 +66,7 @@ enum BareValue {
     Other,
 }
 
-/// Reads a dictionary (RFC 9651 §4.2.2).
+/// Parses a dictionary (RFC 9651 §4.2.2).
 fn parse_dictionary(value: &[u8]) -> Option<PriorityParameters> {
     let mut input = DictionaryReader(value);
     let mut parameters = PriorityParameters::default();
@@ -77,7 +78,7 @@ fn parse_dictionary(value: &[u8]) -> Option<PriorityParameters> {
         let key = input.read_member_key()?;
         let item = if input.take_byte(b'=') { input.read_member()? } else { BareValue::Boolean(true) };
         input.skip_parameters()?;
-        // The last member with a key counts.
+        // The last of several members with one key applies.
         match (key, item) {
             (b"u", BareValue::Integer(urgency)) => {
                 parameters.urgency = u8::try_from(urgency).ok().filter(|urgency| *urgency <= MAX_URGENCY);
@@ -98,7 +99,7 @@ fn parse_dictionary(value: &[u8]) -> Option<PriorityParameters> {
     }
 }
 
-/// The rest of a value.
+/// The rest of a value that is being parsed.
 struct DictionaryReader<'a>(&'a [u8]);
 
 impl<'a> DictionaryReader<'a> {
@@ -120,7 +121,7 @@ impl<'a> DictionaryReader<'a> {
         self.0.first().copied()
     }
 
-    /// Takes `byte` if it is next.
+    /// Takes the next byte if it is `byte`.
     fn take_byte(&mut self, byte: u8) -> bool {
         match self.0.split_first() {
             Some((first, rest)) if *first == byte => {
@@ -131,7 +132,7 @@ impl<'a> DictionaryReader<'a> {
         }
     }
 
-    /// Takes all up to the first byte that `belongs` rejects.
+    /// Takes the bytes before the first one that `belongs` rejects.
     fn take_while(&mut self, belongs: impl Fn(u8) -> bool) -> &'a [u8] {
         let length = self.0.iter().position(|byte| !belongs(*byte)).unwrap_or(self.0.len());
         let (taken, rest) = self.0.split_at(length);
@@ -230,12 +231,12 @@ impl<'a> DictionaryReader<'a> {
         Some(BareValue::Integer(if negative { -number } else { number }))
     }
 
-    /// Reads a byte sequence (RFC 9651 §4.2.7), of which padding may be missing.
+    /// Reads a byte sequence (RFC 9651 §4.2.7). Its padding may be missing.
     fn read_byte_sequence(&mut self) -> Option<BareValue> {
         self.next_byte();
         let digits = self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')).len();
         let padding = self.take_while(|byte| byte == b'=').len();
-        // A multiple of four digits has no padding, and three no more than one.
+        // A multiple of four digits has no padding, and one digit short of that at most one character.
         let fits = padding <= (4 - digits % 4) % 4;
         (digits % 4 != 1 && fits && self.take_byte(b':')).then_some(BareValue::Other)
     }
@@ -259,7 +260,7 @@ impl<'a> DictionaryReader<'a> {
     }
 }
 
-/// The value of a lower-case hexadecimal digit.
+/// Returns the value of a lower-case hexadecimal digit.
 fn hex_digit_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -268,7 +269,7 @@ fn hex_digit_value(digit: u8) -> Option<u8> {
     }
 }
 
-/// Checks UTF-8 byte by byte: the character that has begun.
+/// Checks UTF-8 byte by byte. Holds the bytes of the character that has begun.
 #[derive(Debug, Default)]
 struct Utf8Checker {
     bytes: [u8; 4],
@@ -276,7 +277,7 @@ struct Utf8Checker {
 }
 
 impl Utf8Checker {
-    /// Adds a byte; `None` if no character has it there.
+    /// Adds a byte; `None` if the byte is invalid there.
     fn push_byte(&mut self, byte: u8) -> Option<()> {
         *self.bytes.get_mut(self.length)? = byte;
         self.length += 1;
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!(incremental.or_priority(otherwise), Priority { urgency: 5, incremental: false });
     }
 
-    /// What the `sfv` crate finds.
+    /// The result of the `sfv` crate.
     fn oracle(value: &[u8]) -> Option<PriorityParameters> {
         let dictionary: Dictionary = Parser::new(value).parse().ok()?;
         let item = |key: &str| match dictionary.get(key)? {

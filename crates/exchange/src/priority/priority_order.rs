@@ -1,7 +1,7 @@
-//! The order in which a connection's streams hand over their bytes, and how many (RFC 9218 §10). Pure.
+//! Orders the bytes that a connection's streams hand over (RFC 9218 §10). Pure.
 //!
-//! What was handed over is sent in the order of a list of streams that have bytes to send: a stream enters at its end
-//! with the first byte, and leaves with the last.
+//! Bytes that were handed over are sent in the order of a list of streams: a stream enters the list at its end with its
+//! first unsent byte, and leaves it with the last.
 //!
 //! - s2n-quic sends the list from the front (hence `with_stream_batch_size`). More bytes of a stream that is in the
 //!   list are sent at its place, before those of the streams behind it. So a stream that has another behind it which it
@@ -13,43 +13,43 @@
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
-//! - A stream that has waited for [`PATIENCE`] gets [`TURN`] bytes all the same, the one that waits longest first. All
-//!   that together is `REST_SHARE` of what others get at most.
+//! - A stream that has waited for [`STARVATION_TIMEOUT`] gets [`TURN_BYTES`] all the same, the one that waits longest
+//!   first. Together these starved streams get at most one byte for `STARVED_SHARE_DIVISOR` bytes of others.
 
 use super::Priority;
 use std::time::{Duration, Instant};
 
-/// How long a stream waits, with bytes at hand, before it gets some of them out of the rest's share.
+/// Longest wait of a stream with bytes at hand before it counts as starved.
 pub const STARVATION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of an incremental stream's turn while others wait, at least.
+/// Smallest turn of an incremental stream while others wait, in bytes.
 pub const TURN_BYTES: u64 = 16 * 1024;
-/// What streams get that have waited for too long: this part of what the order gives to others.
+/// Starved streams get at most one byte for this number of bytes that the order grants to others.
 const STARVED_SHARE_DIVISOR: u64 = 16;
-/// Bytes of the rest's share that are saved up at most.
+/// Largest credit of starved streams, in bytes.
 const MAX_STARVED_CREDIT: u64 = 4 * TURN_BYTES;
 
-/// How the streams of the list are sent.
+/// The way in which the transport sends the streams of its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendList {
-    /// All of the first one, then the second one.
+    /// All bytes of the first stream, then those of the second (s2n-quic).
     Front,
-    /// A frame of each in turn.
+    /// A frame of each stream in turn (h2).
     Turns,
 }
 
-/// The order of one connection's streams, with a handle of each.
+/// The order of one connection's streams, each with a handle.
 #[derive(Debug)]
 pub struct PriorityOrder<T> {
     list: SendList,
-    /// Streams, by their IDs.
+    /// Sorted by ID.
     streams: Vec<OrderedStream<T>>,
-    /// Number of them that wait.
+    /// Number of waiting streams.
     waiting: usize,
-    /// Counts turns, and places in the list.
+    /// Counts turns and places in the list.
     clock: u64,
-    /// A bit for each urgency in which the last turn was an incremental stream's.
+    /// A bit for each urgency whose last turn was that of an incremental stream.
     last_incremental: u8,
-    /// Bytes of the rest's share.
+    /// Bytes that starved streams may still get.
     starved_credit: u64,
 }
 
@@ -58,48 +58,49 @@ struct OrderedStream<T> {
     id: u64,
     handle: T,
     priority: Priority,
-    /// Bytes at hand; 0 if it does not wait.
+    /// Bytes at hand; 0 if the stream does not wait.
     ready: u64,
-    /// When it began to wait.
+    /// Start of the wait.
     waiting_since: Option<Instant>,
-    /// When it got its last turn, by the order's clock.
+    /// Time of the last turn, by the order's clock.
     last_turn: u64,
-    /// The place in the list of what was handed over; 0 if it is not there.
+    /// Place in the list; 0 if no byte of the stream is unsent.
     place: u64,
-    /// The stream has got a turn and may come back for another: since then it has not waited, left or sent all.
+    /// The stream has had a turn and may come back for another: since then it has not waited, left, or sent all its
+    /// bytes.
     has_turn: bool,
 }
 
-/// The next stream.
+/// The result of asking for the next stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextTurn<T> {
-    /// A stream hands over `bytes`, and waits no more.
+    /// A stream hands over `bytes` and stops waiting.
     Grant {
         /// The stream's handle.
         stream: T,
-        /// How many bytes of those at hand.
+        /// Number of the bytes at hand that the stream may hand over.
         bytes: u64,
-        /// Whether it gets them out of the rest's share.
+        /// Whether the stream was starved.
         is_starved_turn: bool,
     },
-    /// No stream goes before this number of bytes is free.
+    /// No stream gets a turn before this number of bytes is free.
     Free(u64),
-    /// None waits, or none before a stream has sent all that it has handed over.
+    /// No stream waits, or each must wait until another has sent its bytes.
     Blocked,
 }
 
 impl<T: Clone> PriorityOrder<T> {
-    /// Creates an order without streams, of a connection that sends its `list` that way.
+    /// Creates an order without streams, for a transport that sends in the order `list`.
     pub const fn new(list: SendList) -> Self {
         Self { list, streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, starved_credit: 0 }
     }
 
-    /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
+    /// Adds a stream. One that `is_sending` has handed over bytes while it was alone, and is in front of all others.
     pub fn add_stream(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
         let place = u64::from(is_sending);
         let stream =
             OrderedStream { id, handle, priority, ready: 0, waiting_since: None, last_turn: 0, place, has_turn: false };
-        // Mostly the last.
+        // A new stream mostly has the largest ID.
         let index = self.streams.partition_point(|other| other.id < id);
         self.streams.insert(index, stream);
     }
@@ -111,26 +112,26 @@ impl<T: Clone> PriorityOrder<T> {
         Some(self.streams.remove(index).handle)
     }
 
-    /// Number of streams that wait.
+    /// Returns the number of waiting streams.
     pub fn waiting_streams(&self) -> usize {
         self.waiting
     }
 
-    /// A stream has another priority from now on.
+    /// Changes the priority of a stream.
     pub fn change_priority(&mut self, id: u64, priority: Priority) {
         if let Some(stream) = self.find_stream(id) {
             stream.priority = priority;
         }
     }
 
-    /// A stream has another urgency from now on.
+    /// Changes the urgency of a stream.
     pub fn change_urgency(&mut self, id: u64, urgency: u8) {
         if let Some(stream) = self.find_stream(id) {
             stream.priority.urgency = urgency;
         }
     }
 
-    /// A stream waits, with `ready` bytes at hand.
+    /// Has a stream wait for a turn, with `ready` bytes at hand.
     pub fn wait_for_turn(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
         let Some(stream) = self.find_stream(id) else { return };
         let waited = std::mem::replace(&mut stream.ready, ready) > 0;
@@ -141,7 +142,7 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
-    /// A stream waits no more.
+    /// Ends the wait of a stream.
     pub fn stop_waiting(&mut self, id: u64) {
         let Some(stream) = self.find_stream(id) else { return };
         (stream.waiting_since, stream.has_turn) = (None, false);
@@ -150,7 +151,7 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
-    /// A stream has handed over bytes, and had none that were not sent.
+    /// Adds a stream to the list: it has handed over bytes, and none of its earlier bytes are unsent.
     pub fn enter_send_list(&mut self, id: u64) {
         self.clock += 1;
         let place = self.clock;
@@ -159,28 +160,28 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
-    /// All that a stream has handed over was sent.
+    /// Removes a stream from the list: all its bytes were sent.
     pub fn leave_send_list(&mut self, id: u64) {
         if let Some(stream) = self.find_stream(id) {
             (stream.place, stream.has_turn) = (0, false);
         }
     }
 
-    /// What is in the list is not sent before the client gives room in its windows: none waits for it.
+    /// Empties the list: its bytes are not sent before the client extends its windows, so that no stream waits for
+    /// them.
     pub fn clear_send_list(&mut self) {
         for stream in &mut self.streams {
             (stream.place, stream.has_turn) = (0, false);
         }
     }
 
-    /// Whether more bytes of a stream may be handed over: they overtake none of those of another that must not be
-    /// overtaken.
+    /// Whether a stream may hand over more bytes without overtaking a stream that precedes it.
     pub fn may_send_more(&self, id: u64) -> bool {
         self.stream_index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.overtakes_none(stream))
     }
 
-    /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over
-    /// and not sent. To be called again until it grants nothing.
+    /// Returns the next stream to hand over bytes. `horizon` bytes may be handed over and not sent, of which `free` are
+    /// free. To be called again until no turn is granted.
     pub fn next_turn(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> NextTurn<T> {
         if self.waiting == 0 {
             return NextTurn::Blocked;
@@ -217,9 +218,9 @@ impl<T: Clone> PriorityOrder<T> {
         NextTurn::Grant { stream: handle, bytes, is_starved_turn: is_rest }
     }
 
-    /// Returns the stream that has waited for too long and longest, if the rest's share has a turn for it.
+    /// Returns the stream that has waited longest, if it is starved and there is credit for its turn.
     fn find_starved_stream(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<u64> {
-        // Alone a stream is the first.
+        // A stream that is alone needs no credit.
         if self.waiting < 2 || self.starved_credit < TURN_BYTES {
             return None;
         }
@@ -233,14 +234,14 @@ impl<T: Clone> PriorityOrder<T> {
         Some(oldest.id)
     }
 
-    /// Returns the first stream of those that wait, and how many bytes of it may go at once.
+    /// Returns the first of the waiting streams, and the bytes of its turn.
     fn find_first_stream(&self, horizon: u64) -> Option<(u64, u64)> {
         let waiting = || self.streams.iter().filter(|stream| stream.ready > 0);
         let urgency = waiting().map(|stream| stream.priority.urgency).min()?;
         let of = |incremental| waiting().filter(move |stream| stream.priority == Priority { urgency, incremental });
-        // By their IDs: the first one is the only one that may go.
+        // Streams that are not incremental go one after the other, by their IDs.
         let whole = of(false).next();
-        // Whom an incremental stream must not overtake are the same streams for each of them.
+        // The streams that an incremental one must not overtake are the same for all of them.
         let incremental = of(true).filter(|stream| self.overtakes_none(stream)).min_by_key(|stream| stream.last_turn);
         let whole = whole.filter(|stream| self.overtakes_none(stream));
         let stream = match (whole, incremental) {
@@ -253,7 +254,7 @@ impl<T: Clone> PriorityOrder<T> {
             }
             (whole, incremental) => whole.or(incremental)?,
         };
-        // One that was granted its turn just now is likely to have more.
+        // A stream that had its turn just now is likely to have more bytes.
         let competes = self.streams.iter().any(|other| {
             other.id != stream.id
                 && (other.ready > 0 || other.has_turn)
@@ -263,7 +264,7 @@ impl<T: Clone> PriorityOrder<T> {
         Some((stream.id, if competes { TURN_BYTES.max(horizon / 4) } else { stream.ready }))
     }
 
-    /// Whether more bytes of `stream` overtake no bytes in the list that they must not.
+    /// Whether more bytes of `stream` overtake no stream of the list that precedes it.
     fn overtakes_none(&self, stream: &OrderedStream<T>) -> bool {
         match self.list {
             SendList::Front => {
@@ -300,24 +301,24 @@ mod tests {
     /// Bytes of a frame of a transport that sends streams in turn.
     const FRAME: u64 = 5_000;
 
-    /// A connection whose transport sends what was handed over in the order of a list, as s2n-quic and h2 do.
+    /// A connection whose transport sends in the order of a list, as s2n-quic and h2 do.
     struct Connection {
         sends: SendList,
         order: PriorityOrder<u64>,
         now: Instant,
         streams: BTreeMap<u64, Sending>,
-        /// Streams with bytes to send, in the order in which they are sent.
+        /// Streams with unsent bytes, in the order of sending.
         list: Vec<u64>,
-        /// Whom each turn went to, with its bytes, and whether it was of the rest's share.
+        /// Each turn's stream and bytes, and whether the stream was starved.
         turns: Vec<(u64, u64, bool)>,
-        /// What `PriorityOrder::next` said last.
+        /// The last result of `PriorityOrder::next_turn`.
         last: NextTurn<u64>,
         /// By the IDs of a stream and of one that precedes it: bytes of the first that were sent while the second had
-        /// bytes to send, since it last had none at hand.
+        /// unsent bytes, since the second last had none at hand.
         overtaken: HashMap<(u64, u64), u64>,
-        /// Whether streams get bytes out of the rest's share, which overtake.
+        /// Whether starved streams get bytes, which overtake.
         has_rest: bool,
-        /// Whether streams look only once all that have room were granted it, as tasks do.
+        /// Whether streams are polled only after all grants, as tasks are.
         is_late: bool,
     }
 
@@ -348,7 +349,7 @@ mod tests {
             }
         }
 
-        /// A stream has `bytes` more at hand.
+        /// Adds `bytes` at hand to a stream.
         fn has(&mut self, id: u64, (urgency, incremental): (u8, bool), bytes: u64) {
             let priority = Priority { urgency, incremental };
             let order = &mut self.order;
@@ -383,7 +384,7 @@ mod tests {
             self.streams.values().map(|stream| stream.unsent).sum()
         }
 
-        /// Hands over all that the order grants: to each at once, or if streams look late, once none has room.
+        /// Hands over all granted bytes: after each grant or, if streams are late, after all grants.
         fn hands_over(&mut self) {
             loop {
                 let mut granted = Vec::new();
@@ -431,7 +432,7 @@ mod tests {
             self.streams.iter().filter(|(_, stream)| stream.ready > 0).map(|(id, _)| *id)
         }
 
-        /// The transport sends `bytes`.
+        /// Has the transport send `bytes`.
         fn sends(&mut self, mut bytes: u64) {
             while bytes > 0 && !self.list.is_empty() {
                 let id = self.list[0];
@@ -445,7 +446,7 @@ mod tests {
                         *overtaken = 0;
                     } else {
                         *overtaken += sent;
-                        // Streams that are granted room together enter the list together, once they look.
+                        // Streams that get grants together enter the list together when they are polled.
                         let most = if self.is_late { 2 * HORIZON } else { HORIZON };
                         assert!(self.has_rest || *overtaken <= most, "{id} overtook {other} by {overtaken} bytes");
                     }
@@ -467,7 +468,7 @@ mod tests {
             }
         }
 
-        /// Sends all that is at hand, and returns the streams in whose order.
+        /// Sends all bytes at hand, and returns the streams in the order of their turns.
         fn sends_all(&mut self) -> Vec<u64> {
             self.hands_over();
             while !self.list.is_empty() {
@@ -484,7 +485,7 @@ mod tests {
     #[test]
     fn the_more_urgent_comes_first_and_within_an_urgency_the_one_that_was_asked_for_first() {
         let mut connection = Connection::new();
-        // So that all the others wait.
+        // The first stream fills the horizon, so that all others wait.
         connection.has(0, (0, false), HORIZON);
         connection.hands_over();
         for (id, priority) in [(4, (5, false)), (8, (1, true)), (12, (1, false)), (16, (5, false)), (20, (0, false))] {
@@ -513,7 +514,7 @@ mod tests {
             }
             let mut most = 0;
             while connection.turns.len() < 100 {
-                // What was handed over leaves at once, as a socket with room takes it.
+                // All bytes are sent at once, as if the socket always had room.
                 connection.hands_over();
                 connection.sends(HORIZON);
                 let of = |id| connection.turns.iter().filter(|turn| turn.0 == id).map(|turn| turn.1).sum::<u64>();
@@ -533,7 +534,7 @@ mod tests {
         connection.sends(8_000);
         connection.has(4, (1, false), 3_000);
         connection.hands_over();
-        // The first one has room, but its bytes would overtake the urgent ones.
+        // The first stream has room, but its bytes would overtake the urgent ones.
         assert_eq!((connection.streams[&4].unsent, connection.list.as_slice()), (3_000, &[0, 4][..]));
         connection.sends(HORIZON - 8_000);
         assert_eq!(connection.list, [4]);
@@ -614,8 +615,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whether the right one is granted, and none overtakes by more than what is handed over, is checked with each
-        /// grant and each byte.
+        /// Each grant and each sent byte checks that the right stream is granted, and that none overtakes by more than
+        /// the horizon.
         #[test]
         fn none_overtakes_and_none_waits_beside_free_room(
             steps in prop::collection::vec(step(), 0..200),
@@ -639,7 +640,7 @@ mod tests {
                 let free = HORIZON - connection.unsent();
                 match connection.last {
                     NextTurn::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),
-                    // Else nothing would come that has the next one granted.
+                    // Otherwise no event would come that grants the next stream a turn.
                     _ => prop_assert!(waiting == 0 || connection.unsent() > 0),
                 }
             }

@@ -1,39 +1,39 @@
-//! What the client of one connection has signalled of its requests' priorities (RFC 9218 §5, §7). Pure.
+//! Tracks the priority signals of one connection's client (RFC 9218 §5, §7). Pure.
 
 use super::{Priority, PriorityParameters};
 use std::collections::BTreeMap;
 
-/// The signals of one connection's client.
+/// The priority signals of one connection's client.
 #[derive(Debug)]
 pub struct PrioritySignals {
-    /// The connection has brought a signal.
     has_signal: bool,
-    /// PRIORITY_UPDATE frames for streams that are still to come, the last of each.
+    /// The last PRIORITY_UPDATE of each stream that has not been opened yet.
     early: BTreeMap<u64, Priority>,
     max_early: usize,
 }
 
-/// What becomes of a PRIORITY_UPDATE frame.
+/// The outcome of a PRIORITY_UPDATE frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateOutcome {
-    /// The stream has come: it gets this priority, if it is still open.
+    /// The stream was opened before, and has this priority if it is still open.
     Known(Priority),
-    /// The stream is still to come, and the update is kept. False if that is what was kept before.
+    /// The stream was not opened yet, and the update is kept. False if an equal one was kept before.
     Early(bool),
-    /// The stream is still to come, and too many are kept.
+    /// The stream was not opened yet, and the update is dropped: too many are kept.
     Dropped,
-    /// The value does not parse.
+    /// The frame's value does not parse.
     Invalid,
 }
 
 impl PrioritySignals {
-    /// No signal yet. At most `max_early` streams that are still to come have theirs kept.
+    /// Creates the state of a connection without signals. Updates are kept for at most `max_early` streams that were
+    /// not opened yet.
     pub const fn new(max_early: usize) -> Self {
         Self { has_signal: false, early: BTreeMap::new(), max_early }
     }
 
-    /// Returns the priority of a request that came with the parameters `field`, if it had any that parse. A tunnel is
-    /// incremental unless it says otherwise: neither of its sides ever has the whole.
+    /// Returns the priority of a new request, whose `Priority` field, if there is a valid one, has the parameters
+    /// `field`. A tunnel is incremental unless the field denies that: neither of its sides ever has the whole.
     pub fn request_priority(&mut self, field: Option<PriorityParameters>, is_tunnel: bool) -> Priority {
         if field.is_none() && !self.has_signal {
             return Priority::UNSIGNALLED;
@@ -44,8 +44,8 @@ impl PrioritySignals {
         field.unwrap_or_default().or_priority(Priority { incremental, ..otherwise })
     }
 
-    /// A PRIORITY_UPDATE frame came for `stream`, with the parameters `field` if its value parses. It replaces all that
-    /// was signalled of the stream (RFC 9218 §7). Streams from `next_stream` on are still to come.
+    /// Handles a PRIORITY_UPDATE frame for `stream`, with the parameters `field` if its value parses. It replaces all
+    /// earlier signals for the stream (RFC 9218 §7). Streams from `next_stream` on are not opened yet.
     pub fn on_priority_update(
         &mut self,
         stream: u64,
@@ -64,13 +64,13 @@ impl PrioritySignals {
         UpdateOutcome::Early(self.early.insert(stream, priority) != Some(priority))
     }
 
-    /// Number of streams that are still to come and have theirs kept.
+    /// Returns the number of streams with an early update.
     pub fn early_count(&self) -> usize {
         self.early.len()
     }
 
-    /// Returns the priority that was signalled of `stream` before the stream came, which it does now. Those below it
-    /// that have not come never do (RFC 9113 §5.1.1).
+    /// Takes the early priority of `stream`, which is opened now. Streams with a lower ID that were not opened never
+    /// will be (RFC 9113 §5.1.1).
     pub fn take_early_in_sequence(&mut self, stream: u64) -> Option<Priority> {
         if self.early.is_empty() {
             return None;
@@ -81,7 +81,7 @@ impl PrioritySignals {
         priority
     }
 
-    /// Returns the priority that was signalled of `stream` before the stream came, which it does now.
+    /// Takes the early priority of `stream`, which is opened now.
     pub fn take_early(&mut self, stream: u64) -> Option<Priority> {
         if self.early.is_empty() { None } else { self.early.remove(&stream) }
     }

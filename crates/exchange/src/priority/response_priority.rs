@@ -1,37 +1,36 @@
 //! The priority of one response: its urgency, and whether it is incremental.
 
-/// The priority of one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
-    /// From 0, the most urgent, to [`MAX_URGENCY`] (RFC 9218 §4.1).
+    /// Urgency from 0, the most urgent, to [`MAX_URGENCY`] (RFC 9218 §4.1).
     pub urgency: u8,
-    /// Whether the client can use a part of the response before it has the whole (RFC 9218 §4.2).
+    /// Whether the client can use a part of the response before the whole has arrived (RFC 9218 §4.2).
     pub incremental: bool,
 }
 
-/// The least urgent of the urgencies (RFC 9218 §4.1).
+/// The least urgent value (RFC 9218 §4.1).
 pub const MAX_URGENCY: u8 = 7;
 
 impl Priority {
-    /// The priority of a request without a signal (RFC 9218 §4), once its connection has brought one.
+    /// Default of a request without a signal (RFC 9218 §4), on a connection that has brought one.
     pub const DEFAULT: Self = Self { urgency: 3, incremental: false };
-    /// The priority of a request on a connection that has brought no signal. The client may know nothing of
-    /// priorities: its responses share the connection.
+    /// Priority of a request on a connection that has brought no signal. The client may not support priorities, so its
+    /// responses share the connection.
     pub const UNSIGNALLED: Self = Self { urgency: 3, incremental: true };
 
-    /// Returns whether all bytes at hand of a stream with this priority and the ID `id` are sent before those of
+    /// Whether all bytes at hand of the stream `id` with this priority are sent before those of `other_id` with
     /// `other`.
     pub const fn precedes(self, id: u64, other: Self, other_id: u64) -> bool {
         self.urgency < other.urgency
             || self.urgency == other.urgency && !self.incremental && !other.incremental && id < other_id
     }
 
-    /// Returns the priority as a number.
+    /// Encodes the priority as a number.
     pub fn pack(self) -> u64 {
         u64::from(self.urgency) | u64::from(self.incremental) << 3
     }
 
-    /// Returns the priority that [`pack`](Self::pack) has made a number.
+    /// Decodes a priority that [`pack`](Self::pack) has encoded.
     pub fn unpack(number: u64) -> Self {
         Self { urgency: u8::try_from(number & 7).unwrap_or(MAX_URGENCY), incremental: number & 8 > 0 }
     }

@@ -1,14 +1,14 @@
-//! Urgencies that Chromium expresses by weights of HTTP/2 (RFC 7540 §5.3). It has one weight for each, and makes each
-//! stream the exclusive dependency of another. It sends the weight with a request and, when it raises or lowers a
-//! request later, in a PRIORITY frame; whether or not the server has sent SETTINGS_NO_RFC7540_PRIORITIES.
+//! Maps HTTP/2 weights (RFC 7540 §5.3) to the urgencies that Chromium expresses by them. Chromium has one weight for
+//! each urgency, and makes each stream the exclusive dependency of another. It sends the weight with a request and, to
+//! change it later, in a PRIORITY frame, whether or not the server sends SETTINGS_NO_RFC7540_PRIORITIES.
 
 /// The weight of each urgency.
 const WEIGHTS: [u16; 8] = [256, 220, 183, 147, 110, 74, 37, 1];
 /// The bit of an exclusive dependency.
 const EXCLUSIVE: u8 = 0x80;
 
-/// Returns the urgency that a dependency and a weight express, as a PRIORITY frame has them. None for those of other
-/// clients, whose weights count only beside those of other streams.
+/// Returns the urgency that the dependency and weight of a PRIORITY frame express. `None` for those of other clients,
+/// whose weights have a meaning only beside those of other streams.
 pub fn urgency_from_weight(dependency_and_weight: [u8; 5]) -> Option<u8> {
     let [dependency, .., weight] = dependency_and_weight;
     if dependency & EXCLUSIVE == 0 {

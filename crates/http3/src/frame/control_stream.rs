@@ -1,39 +1,38 @@
-//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114
-//! §6.2.1, §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
+//! Reads a peer's control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114 §6.2.1, §7.2),
+//! and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
 use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole, settings::Settings};
 use crate::{error_code::ErrorCode, varint};
 use bytes::{Bytes, BytesMut};
 
-/// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two
-/// a request, and may do so ahead of many requests; some change nothing.
+/// Largest number of ignored frames between two calls of [`ControlStream::on_request_progress`]. Browsers send a
+/// PRIORITY_UPDATE (RFC 9218) or two a request, and may do so ahead of many requests; some change nothing.
 pub const MAX_IGNORED_CONTROL_FRAMES: u32 = 1_024;
 
-/// Bytes of a SETTINGS frame; clients send under a hundred.
+/// Largest SETTINGS frame in bytes; clients send under a hundred.
 const MAX_SETTINGS_LEN: usize = 512;
-/// Bytes of a PRIORITY_UPDATE frame; browsers send ten. A longer one is skipped.
+/// Largest PRIORITY_UPDATE frame in bytes; browsers send ten. A longer one is skipped.
 const MAX_PRIORITY_UPDATE_LEN: usize = 512;
-/// Bytes of the one integer that the other frames hold.
+/// Largest frame that holds one integer, in bytes.
 const MAX_ID_LEN: usize = 8;
 
-/// What a peer sent.
+/// A frame of a control stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlFrame {
     /// SETTINGS: always the first frame, and only once.
     Settings(Settings),
     /// GOAWAY. From a client: the first push ID, from a server: the first stream ID, that the sender will not process.
     Goaway(u64),
-    /// PRIORITY_UPDATE: the priority of the request on the stream `id`, which is a client's and bidirectional, is
-    /// `value`, as of a `Priority` field.
+    /// PRIORITY_UPDATE for the request on a client's bidirectional stream.
     PriorityUpdate {
-        /// The stream.
+        /// ID of the stream.
         id: u64,
-        /// Not checked yet.
+        /// Value in the syntax of a `Priority` field, not checked yet.
         value: Bytes,
     },
 }
 
-/// Reads a peer's control stream.
+/// Reader of a peer's control stream.
 #[derive(Debug)]
 pub struct ControlStream {
     reader: FrameReader,
@@ -47,12 +46,12 @@ struct ControlRules {
     peer: PeerRole,
     has_settings: bool,
     ignored_frames: u32,
-    /// PRIORITY_UPDATE frames that were too long, since the last call.
+    /// PRIORITY_UPDATE frames that were skipped since [`ControlStream::take_skipped_updates`] was called.
     skipped_updates: u32,
 }
 
 impl ControlStream {
-    /// The control stream that `peer` opened.
+    /// Creates a reader of the control stream that `peer` opened.
     pub fn new(peer: PeerRole) -> Self {
         Self {
             reader: FrameReader::default(),
@@ -62,7 +61,8 @@ impl ControlStream {
         }
     }
 
-    /// Takes bytes from the front of `input` up to the next frame of interest. `None` means that `input` is used up.
+    /// Consumes bytes from the front of `input` up to the next frame of interest. Returns `None` once `input` is used
+    /// up.
     ///
     /// A control stream must never end: FIN or a reset is H3_CLOSED_CRITICAL_STREAM, which the caller reports.
     ///
@@ -91,13 +91,13 @@ impl ControlStream {
                 FrameType::Goaway => return self.check_goaway(&payload).map(ControlFrame::Goaway).map(Some),
                 FrameType::MaxPushId => self.check_max_push_id(&payload)?,
                 FrameType::PriorityUpdate => return parse_priority_update(payload).map(Some),
-                // No push was ever promised.
+                // No push was ever promised, so that no push ID is valid.
                 FrameType::PushPriorityUpdate => {
                     varint::decode_varint(&payload).ok_or(ErrorCode::FrameError)?;
                     return Err(ErrorCode::IdError);
                 }
                 _ => {
-                    // CANCEL_PUSH: no push was ever promised to, or allowed for, us (RFC 9114 §7.2.3).
+                    // CANCEL_PUSH: no push was ever promised or allowed (RFC 9114 §7.2.3).
                     decode_sole_integer(&payload)?;
                     return Err(ErrorCode::IdError);
                 }
@@ -105,17 +105,17 @@ impl ControlStream {
         }
     }
 
-    /// A request came or ended: the peer does not only send frames without an effect.
+    /// Resets the count of ignored frames, as a request has begun or ended.
     pub fn on_request_progress(&mut self) {
         self.rules.ignored_frames = 0;
     }
 
-    /// Number of PRIORITY_UPDATE frames that were skipped since the last call.
+    /// Returns the number of PRIORITY_UPDATE frames that were skipped since the last call.
     pub fn take_skipped_updates(&mut self) -> u32 {
         std::mem::take(&mut self.rules.skipped_updates)
     }
 
-    /// The last PRIORITY_UPDATE frame has changed nothing: it counts as ignored.
+    /// Counts the last PRIORITY_UPDATE frame as ignored, as it has changed nothing.
     ///
     /// # Errors
     ///
@@ -181,17 +181,17 @@ impl ControlRules {
     }
 }
 
-/// Reads a PRIORITY_UPDATE frame of a request.
+/// Parses a PRIORITY_UPDATE frame of a request.
 fn parse_priority_update(payload: Bytes) -> Result<ControlFrame, ErrorCode> {
     let (id, length) = varint::decode_varint(&payload).ok_or(ErrorCode::FrameError)?;
-    // A client's and bidirectional (RFC 9000 §2.1).
+    // The stream must be a client's and bidirectional (RFC 9000 §2.1).
     if id % 4 != 0 {
         return Err(ErrorCode::IdError);
     }
     Ok(ControlFrame::PriorityUpdate { id, value: payload.slice(length..) })
 }
 
-/// The integer that alone makes up `payload`.
+/// Returns the integer in `payload`, which must hold nothing else.
 fn decode_sole_integer(payload: &[u8]) -> Result<u64, ErrorCode> {
     match varint::decode_varint(payload) {
         Some((id, length)) if length == payload.len() => Ok(id),
@@ -232,7 +232,7 @@ mod tests {
         (letters, Ok(()))
     }
 
-    /// Sender, frames, results, and how it ends.
+    /// Sender, frames, results, and end.
     type Case<'a> = (PeerRole, &'a [&'a [u8]], &'a str, Result<(), ErrorCode>);
 
     #[test]

@@ -1,4 +1,4 @@
-//! The header of every frame: type and length.
+//! Encodes and decodes the header of a frame: type and length.
 
 use crate::varint;
 use bytes::BufMut;
@@ -18,7 +18,7 @@ pub enum FrameType {
     PushPromise,
     /// The sender is closing.
     Goaway,
-    /// How many pushes are allowed.
+    /// The number of pushes that are allowed.
     MaxPushId,
     /// The priority of a request (RFC 9218 §7.2).
     PriorityUpdate,
@@ -31,7 +31,7 @@ pub enum FrameType {
 }
 
 impl FrameType {
-    /// The type with the number `value`.
+    /// Returns the type with the number `value`.
     pub const fn from_value(value: u64) -> Self {
         match value {
             0x00 => Self::Data,
@@ -48,7 +48,7 @@ impl FrameType {
         }
     }
 
-    /// The type's number.
+    /// Returns the number of the type.
     pub const fn frame_type_number(self) -> u64 {
         match self {
             Self::Data => 0x00,
@@ -65,27 +65,28 @@ impl FrameType {
     }
 }
 
-/// A frame's type and the length of its payload in bytes.
+/// Header of a frame: the type, and the length of the payload in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The type.
     pub kind: FrameType,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: u64,
 }
 
 impl FrameHeader {
-    /// The largest number of bytes that a header takes.
+    /// Largest length of a header in bytes.
     pub const MAX_HEADER_LEN: usize = 16;
 
-    /// The header at the start of `input` and the number of its bytes; `None` if more bytes are needed.
+    /// Decodes the header at the beginning of `input`, and returns it with its length in bytes. `None` if more bytes
+    /// are needed.
     pub fn decode_frame_header(input: &[u8]) -> Option<(Self, usize)> {
         let (kind, first) = varint::decode_varint(input)?;
         let (length, second) = varint::decode_varint(input.get(first..)?)?;
         Some((Self { kind: FrameType::from_value(kind), length }, first.saturating_add(second)))
     }
 
-    /// Appends the header.
+    /// Appends the header to `out`.
     pub fn encode_frame_header(self, out: &mut impl BufMut) {
         varint::encode_varint(self.kind.frame_type_number(), out);
         varint::encode_varint(self.length, out);

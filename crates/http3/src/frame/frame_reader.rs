@@ -1,27 +1,27 @@
-//! Splits a stream's bytes into frames as they come. Bodies pass through in slices; only small frames are buffered.
+//! Splits a stream's bytes into frames. Bodies pass through in slices; only small frames are buffered.
 
 use super::{FrameHeader, FrameType};
 use crate::{error_code::ErrorCode, varint};
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What to do with a frame's payload.
+/// The treatment of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadAction {
-    /// Return it in slices as they arrive.
+    /// Return the payload in slices as they arrive.
     Stream,
-    /// Keep it until it is whole, up to `max` bytes.
+    /// Keep the payload until it is complete, up to `max` bytes.
     Whole {
-        /// Bytes.
+        /// Largest payload in bytes.
         max: usize,
     },
-    /// Drop it.
+    /// Drop the payload.
     Skip,
 }
 
-/// What was read.
+/// The result of reading a stream's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameEvent {
-    /// A piece of a streamed frame's payload; never empty.
+    /// A slice of a streamed payload, never empty.
     Data(Bytes),
     /// A frame with its whole payload.
     Frame {
@@ -30,15 +30,15 @@ pub enum FrameEvent {
         /// The frame's payload.
         payload: Bytes,
     },
-    /// A frame longer than it may be. Its payload is dropped as it arrives.
+    /// A frame that is longer than allowed. Its payload is dropped as it arrives.
     TooLarge {
-        /// The frame's type and the length that it announced.
+        /// Type and announced length of the frame.
         header: FrameHeader,
     },
 }
 
-/// Reads frames from the chunks of one stream. Keeps at most an unfinished frame header and the `max` bytes of an
-/// unfinished [`Payload::Whole`]; what it has to keep it allocates as the bytes arrive, not as they are announced.
+/// Reader of frames from the chunks of one stream. It keeps at most an unfinished frame header and the `max` bytes of
+/// an unfinished [`PayloadAction::Whole`], for which memory is allocated as bytes arrive, not as they are announced.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     state: FrameReaderState,
@@ -60,14 +60,14 @@ impl Default for FrameReaderState {
 }
 
 impl FrameReader {
-    /// Takes bytes from the front of `input` up to the next event. `None` means that `input` is used up: call again
-    /// with the stream's next chunk.
+    /// Consumes bytes from the front of `input` up to the next event. Returns `None` once `input` is used up; then call
+    /// again with the stream's next chunk.
     ///
     /// `begin` is called once a frame, before the first byte of its payload is read, and decides what to do with it.
     ///
     /// # Errors
     ///
-    /// What `begin` returned. The reader must not be used afterwards.
+    /// The error of `begin`. The reader must not be used afterwards.
     pub fn read_event(
         &mut self,
         input: &mut Bytes,
@@ -129,7 +129,8 @@ impl FrameReader {
         }
     }
 
-    /// True between frames. A stream that ends elsewhere cut a frame: H3_FRAME_ERROR (RFC 9114 §7.1).
+    /// Whether the reader is between two frames. A stream that ends elsewhere has cut a frame: H3_FRAME_ERROR (RFC 9114
+    /// §7.1).
     pub fn is_between_frames(&self) -> bool {
         match &self.state {
             FrameReaderState::Type(partial) => partial.is_empty(),
@@ -139,7 +140,7 @@ impl FrameReader {
     }
 }
 
-/// The front of `input`, at most `rest` bytes, which are then taken off `rest`.
+/// Takes at most `rest` bytes from the front of `input`, and subtracts them from `rest`.
 fn take_front(input: &mut Bytes, rest: &mut u64) -> Bytes {
     let length = usize::try_from(*rest).unwrap_or(usize::MAX).min(input.remaining());
     *rest = rest.saturating_sub(length as u64);
@@ -186,7 +187,7 @@ mod tests {
         (events, Ok(reader.is_between_frames()))
     }
 
-    /// What [`read`] should return for `bytes`, computed with everything at hand.
+    /// The expected result of [`read`], computed from all bytes at once.
     fn oracle(mut bytes: &[u8]) -> (Vec<FrameEvent>, Result<bool, ErrorCode>) {
         let mut events = Vec::new();
         while let Some((header, used)) = FrameHeader::decode_frame_header(bytes) {

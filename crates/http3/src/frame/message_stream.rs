@@ -1,14 +1,14 @@
-//! The receiving side of a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
+//! Reads a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
 
 use super::{FrameEvent, FrameHeader, FrameReader, FrameType, PayloadAction, PeerRole};
 use crate::error_code::ErrorCode;
 use bytes::Bytes;
 
-/// Consecutive frames that carry nothing (empty DATA, unknown types) before a stream counts as a flood. Clients that
-/// grease send one or two a request.
+/// Largest number of consecutive frames without content (empty DATA, unknown types). Clients that grease send one or
+/// two a request.
 pub const MAX_IDLE_FRAMES: u32 = 128;
 
-/// Bytes of a DATA frame's payload below which reading the frame costs more than its bytes do.
+/// Payload below which a DATA frame counts as small, in bytes: reading the frame costs more than its payload does.
 const SMALL_DATA_FRAME: u64 = 64;
 
 /// A part of a message.
@@ -16,9 +16,9 @@ const SMALL_DATA_FRAME: u64 = 64;
 pub enum MessagePart {
     /// The header's encoded field section.
     Header(Bytes),
-    /// The header is larger than allowed: 431. Nothing of it is kept; the body still follows.
+    /// The header is larger than allowed, which is answered 431. Nothing of it is kept; the body still follows.
     HeaderTooLarge,
-    /// Bytes of the body; never empty.
+    /// Bytes of the body, never none.
     Data(Bytes),
     /// The trailers' encoded field section.
     Trailers(Bytes),
@@ -26,7 +26,7 @@ pub enum MessagePart {
     TrailersTooLarge,
 }
 
-/// Reads the messages of a peer from one bidirectional stream and enforces the order of frames.
+/// Reader of the messages of a peer on one bidirectional stream, which enforces the order of frames.
 #[derive(Debug)]
 pub struct MessageStream {
     reader: FrameReader,
@@ -52,14 +52,14 @@ enum ExpectedFrame {
 }
 
 impl MessageStream {
-    /// A stream on which `peer` sends; its encoded field sections are at most `max_field_section` bytes long.
+    /// Creates a reader of a stream on which `peer` sends encoded field sections of at most `max_field_section` bytes.
     pub fn new(peer: PeerRole, max_field_section: usize) -> Self {
         let rules =
             MessageRules { peer, expected: ExpectedFrame::Header, max_field_section, idle_frames: 0, small_frames: 0 };
         Self { reader: FrameReader::default(), rules }
     }
 
-    /// Takes bytes from the front of `input` up to the next part. `None` means that `input` is used up.
+    /// Consumes bytes from the front of `input` up to the next part. Returns `None` once `input` is used up.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl MessageStream {
         let Some(event) = self.reader.read_event(input, |header| rules.begin_message_frame(header))? else {
             return Ok(None);
         };
-        // `begin` has advanced already: a header was read when a body may follow.
+        // `begin_message_frame` has advanced already: once a body may follow, a header was read.
         let trailers = rules.expected == ExpectedFrame::End;
         Ok(Some(match event {
             FrameEvent::Data(data) => {
@@ -83,22 +83,22 @@ impl MessageStream {
         }))
     }
 
-    /// Accepts another header after the one that was just read: it was an interim response (1xx).
+    /// Accepts another header, as the last one was that of an interim response (1xx).
     pub fn expect_another_header(&mut self) {
         self.rules.expected = ExpectedFrame::Header;
     }
 
-    /// Accepts DATA alone from now on: the header was an extended CONNECT's, and what follows is not a body.
+    /// Accepts only DATA from now on, as the header was that of an extended CONNECT.
     pub fn expect_data_only(&mut self) {
         self.rules.expected = ExpectedFrame::Data;
     }
 
-    /// How many DATA frames with next to nothing in them have begun since the last call.
+    /// Returns the number of small DATA frames that have begun since the last call.
     pub fn take_small_frames(&mut self) -> u32 {
         std::mem::take(&mut self.rules.small_frames)
     }
 
-    /// The stream ended with FIN and all its bytes were read.
+    /// Checks that the stream may end here, once all its bytes were read.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl MessageRules {
                 self.count_idle_frame()?;
                 Ok(PayloadAction::Skip)
             }
-            // We never send MAX_PUSH_ID, so that every push ID is larger than allowed (RFC 9114 §7.2.5).
+            // litequic never sends MAX_PUSH_ID, so that every push ID is larger than allowed (RFC 9114 §7.2.5).
             (FrameType::PushPromise, _) if self.peer == PeerRole::Server => Err(ErrorCode::IdError),
             _ => Err(ErrorCode::FrameUnexpected),
         }
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// What is sent, what is read of it, and how it ends.
+    /// Frames, parts, and end.
     type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), ErrorCode>);
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
             (&[&[0x0d, 0x01]], "", Err(ErrorCode::FrameUnexpected)),                 // MAX_PUSH_ID
             (&[HEADERS, &[0x05, 0x01]], "H", Err(ErrorCode::FrameUnexpected)),       // PUSH_PROMISE
             (&[HEADERS, &[0x06, 0x00]], "H", Err(ErrorCode::FrameUnexpected)),       // HTTP/2's PING
-            // how it ends
+            // the end of the stream
             (&[], "", Err(ErrorCode::RequestIncomplete)),
             (&[UNKNOWN], "", Err(ErrorCode::RequestIncomplete)),
             (&[HEADERS, &[0x00, 0x02, b'd']], "HD", Err(ErrorCode::FrameError)),

@@ -1,5 +1,5 @@
-//! Frames (RFC 9114 §7): their layout, a reader that buffers no more than it must, and which frame is allowed when.
-// Its numbers are the client's: none may wrap, and none may panic in builds with overflow checks.
+//! Reads and writes frames (RFC 9114 §7), buffers no more than necessary, and enforces the order of frames.
+// Numbers here come from clients: none may wrap, and none may panic in builds with overflow checks.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod control_stream;

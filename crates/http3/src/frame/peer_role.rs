@@ -1,10 +1,10 @@
-//! The two ends of a connection.
+//! The two roles of a connection's peers.
 
-/// An end of a connection.
+/// Role of a peer on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerRole {
-    /// Sends requests.
+    /// The peer sends requests.
     Client,
-    /// Sends responses.
+    /// The peer sends responses.
     Server,
 }

@@ -1,21 +1,21 @@
-//! The SETTINGS frame (RFC 9114 §7.2.4): what an endpoint supports and how much it takes.
+//! Encodes and decodes the SETTINGS frame (RFC 9114 §7.2.4).
 
 use super::frame_header::{FrameHeader, FrameType};
 use crate::{error_code::ErrorCode, varint};
 use bytes::BytesMut;
 
-/// The settings that litequic supports. Each default applies if a peer does not send it.
+/// Settings of a peer, as far as litequic supports them. The default of each applies if the peer does not send it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of QPACK's dynamic table that the sender's decoder holds (RFC 9204 §5).
+    /// Largest dynamic table of the sender's QPACK decoder, in bytes (RFC 9204 §5).
     pub qpack_max_table_capacity: u64,
-    /// Streams that may be blocked at the sender's decoder (RFC 9204 §5).
+    /// Largest number of streams that may be blocked at the sender's QPACK decoder (RFC 9204 §5).
     pub qpack_blocked_streams: u64,
-    /// Bytes of a field section that the sender accepts, counted as in RFC 9114 §4.2.2; `None` is no limit.
+    /// Largest field section that the sender accepts, in bytes as RFC 9114 §4.2.2 counts; `None` for no limit.
     pub max_field_section_size: Option<u64>,
     /// The sender is a server that accepts extended CONNECT (RFC 9220).
     pub enable_connect_protocol: bool,
-    /// The sender accepts HTTP datagrams (RFC 9297). Only with QUIC datagrams, which the caller checks.
+    /// The sender accepts HTTP datagrams (RFC 9297). Valid only with QUIC datagrams, which the caller checks.
     pub h3_datagram: bool,
 }
 
@@ -26,12 +26,12 @@ const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
 const H3_DATAGRAM: u64 = 0x33;
 
 impl Settings {
-    /// Reads the payload of a SETTINGS frame; unknown settings are ignored.
+    /// Decodes the payload of a SETTINGS frame. Unknown settings are ignored.
     ///
     /// # Errors
     ///
-    /// H3_FRAME_ERROR if it is cut, H3_SETTINGS_ERROR if a setting is listed twice, is one of HTTP/2's, or has a
-    /// value that it cannot have.
+    /// H3_FRAME_ERROR if the payload is cut, H3_SETTINGS_ERROR if a setting is listed twice, is one of HTTP/2's, or has
+    /// an invalid value.
     pub fn decode_settings(payload: &[u8]) -> Result<Self, ErrorCode> {
         let mut settings = Self::default();
         let mut seen = Vec::new();
@@ -57,8 +57,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a reserved setting, so
-    /// that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
+    /// Appends a SETTINGS frame with the settings that differ from the defaults. `grease`, any number, adds a reserved
+    /// setting, so that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
     #[expect(clippy::arithmetic_side_effects, reason = "identifiers and lengths of litequic's own settings")]
     pub fn encode_settings(&self, grease: Option<u64>, out: &mut BytesMut) {
         let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
@@ -79,7 +79,7 @@ impl Settings {
     }
 }
 
-/// How many reserved identifiers `grease` is spread over; they stay below four bytes.
+/// Number of reserved identifiers for `grease`; all take less than four bytes.
 const GREASE_IDS: u64 = 1 << 20;
 
 fn next_setting_integer(rest: &mut &[u8]) -> Result<u64, ErrorCode> {

@@ -1,4 +1,4 @@
-//! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are left out, whatever the caller passes.
+//! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are always left out.
 
 use super::field_checks::CONNECTION_SPECIFIC;
 use crate::{
@@ -8,24 +8,24 @@ use crate::{
 use http::{Method, StatusCode, Uri};
 use litequic_exchange::{FieldLine, Fields, NameSet, field_syntax::may_be_trailer, name};
 
-/// Why a message cannot be encoded in HTTP/3.
+/// The reason why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// RFC 9114 §4.5.
+    /// Status 101, which HTTP/3 does not have (RFC 9114 §4.5).
     #[error("status 101 does not exist in HTTP/3")]
     SwitchingProtocols,
-    /// A request's URI is not in absolute form (for CONNECT: has no authority).
+    /// A URI that is not in absolute form or, for CONNECT, has no authority.
     #[error("the request's URI lacks its scheme or authority")]
     IncompleteUri,
-    /// RFC 9114 §4.3.1.
+    /// A URI with user information (RFC 9114 §4.3.1).
     #[error("the request's URI holds user information")]
     UserInformation,
 }
 
 /// Appends a response's HEADERS frame, interim or final.
 ///
-/// Left out are connection-specific fields, those that `Connection` names, `TE`, and `Content-Length` where the
-/// status forbids it (1xx, 204; RFC 9110 §8.6); blanks around values are cut.
+/// These fields are left out: connection-specific ones, those that `Connection` names, `TE`, and `Content-Length` where
+/// the status forbids it (1xx, 204; RFC 9110 §8.6); blanks around values are cut.
 ///
 /// # Errors
 ///
@@ -43,19 +43,19 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -
                 .filter(|line| !never.contains_id(line.id()))
                 .for_each(|line| qpack::encode_line(&line, out));
         } else {
-            // The proxy has removed them.
+            // The proxy has removed the fields that `Connection` names.
             fields.iter().for_each(|line| qpack::encode_line(&line, out));
         }
     });
     Ok(())
 }
 
-/// What does not leave in a response.
+/// Fields that no response may have.
 const FORBIDDEN_IN_RESPONSES: NameSet = CONNECTION_SPECIFIC.union(NameSet::from_names(&[name::TE]));
-/// What does not leave in a response without a body.
+/// Fields that no response without a body may have.
 const FORBIDDEN_IN_BODILESS: NameSet = FORBIDDEN_IN_RESPONSES.union(NameSet::from_names(&[name::CONTENT_LENGTH]));
 
-/// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `fields` is left out, as are
+/// Appends a request's HEADERS frame. `:authority` is that of `uri`; a `Host` among `fields` is left out, as are
 /// connection-specific fields, those that `Connection` names, and any `TE` other than `trailers`.
 ///
 /// # Errors
@@ -89,7 +89,7 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Vec
     Ok(())
 }
 
-/// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
+/// Appends the HEADERS frame of trailers, without the fields that may not be trailers (RFC 9110 §6.5.1).
 pub fn encode_trailers(trailers: &Fields, out: &mut Vec<u8>) {
     write_headers_frame(out, |out| {
         for line in trailers.iter().filter(|line| may_be_trailer(line.name_str())) {
@@ -98,7 +98,7 @@ pub fn encode_trailers(trailers: &Fields, out: &mut Vec<u8>) {
     });
 }
 
-/// The fields that do not concern an HTTP/1.1 connection.
+/// Returns the fields that are not specific to an HTTP/1.1 connection.
 fn end_to_end_fields(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
     let has_named = fields.contains(name::CONNECTION);
     let is_named = move |line: &FieldLine<'_>| {
@@ -114,8 +114,8 @@ fn end_to_end_fields(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
 fn write_headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.reserve(SECTION_CAPACITY);
-    // The type, and room for a length of two bytes: any that is not larger may be written so (RFC 9000 §16), and few
-    // sections are larger.
+    // The type, and room for a length of two bytes. A smaller length may take two bytes as well (RFC 9000 §16), and few
+    // are larger.
     out.extend_from_slice(&[0x01, 0, 0]);
     qpack::encode_prefix(out);
     fields(out);
@@ -132,9 +132,9 @@ fn write_headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Bytes of a HEADERS frame's type and of a length in two bytes.
+/// Length of a HEADERS frame's type and of a length in two bytes.
 const SHORT_HEADER_LEN: usize = 3;
-/// Bytes that most HEADERS frames do not exceed.
+/// Memory reserved for a HEADERS frame, in bytes. Most are shorter.
 const SECTION_CAPACITY: usize = 512;
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_field_section_of_any_length_stands_in_one_frame_behind_what_was_there() {
         for length in [0, 50, 60, 70, 16_370, 16_380, 16_390, 70_000] {
-            // A letter whose Huffman word is longer than a byte, so that it is sent as it is.
+            // The Huffman word of this letter is longer than a byte, so that the value is sent as it is.
             let value = vec![b'!'; length];
             let headers = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-a"), &value[..])]);
             let mut out = b"before".to_vec();

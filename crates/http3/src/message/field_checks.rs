@@ -1,4 +1,4 @@
-//! The rules for any single field, and for Content-Length (RFC 9114 §4.2, RFC 9110 §5.5, §8.6).
+//! Checks single fields, and Content-Length (RFC 9114 §4.2, RFC 9110 §5.5, §8.6).
 
 use super::Rejection;
 use litequic_exchange::{DecodedLine, Fields, NameSet, field_syntax, name};
@@ -7,8 +7,8 @@ const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in
 const BLANK_EDGE: Rejection = Rejection::Malformed("field value with a blank at its edge");
 pub(super) const CONNECTION_FIELD: Rejection = Rejection::Malformed("connection-specific field");
 
-/// Checks a field that is not a pseudo-header: its name is a token in lower case, its value has no control characters
-/// and no blanks at the edges.
+/// Checks a field that is not a pseudo-header: the name is a token in lower case, the value has no control characters
+/// and no blanks at its edges.
 pub(super) fn check_field(line: &DecodedLine<'_>) -> Result<(), Rejection> {
     if !line.id.is_known() && !field_syntax::is_lower_case_token(line.name) {
         let is_pseudo = line.name.starts_with(b":");
@@ -23,9 +23,7 @@ pub(super) fn check_field(line: &DecodedLine<'_>) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Checks the value of a pseudo-header.
-///
-/// The RFC forbids NUL, CR, LF and blanks at the edges.
+/// Checks the value of a pseudo-header: no NUL, CR or LF, and no blanks at its edges.
 pub(super) fn check_pseudo_value(value: &[u8]) -> Result<(), Rejection> {
     if value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
         return Err(Rejection::Malformed("field value with NUL, CR or LF"));
@@ -56,7 +54,7 @@ pub(super) fn check_connection_fields(fields: &Fields) -> Result<(), Rejection> 
     Ok(())
 }
 
-/// The Content-Length in `fields`, which is then rewritten in its plainest form: without leading zeros.
+/// Returns the Content-Length in `fields`, and rewrites the field without leading zeros.
 pub(super) fn normalize_content_length(fields: &mut Fields) -> Result<Option<u64>, Rejection> {
     let Some(value) = fields.get(name::CONTENT_LENGTH) else { return Ok(None) };
     if fields.all_values(name::CONTENT_LENGTH).nth(1).is_some() {
@@ -69,7 +67,7 @@ pub(super) fn normalize_content_length(fields: &mut Fields) -> Result<Option<u64
     Ok(Some(length))
 }
 
-/// A number of digits only: no sign, list or blank.
+/// Parses a number that consists of digits alone: no sign, list or blank.
 fn parse_decimal(text: &[u8]) -> Option<u64> {
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if !digits(text) {

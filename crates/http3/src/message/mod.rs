@@ -1,8 +1,8 @@
-//! Decodes fields into requests, responses and trailers, and encodes them: the rules of RFC 9114 §4 and RFC 9110.
+//! Encodes and decodes requests, responses and trailers by the rules of RFC 9114 §4 and RFC 9110.
 //!
-//! No message is repaired and forwarded that the next hop might read differently: a message conforms to the rules, or
-//! it is rejected.
-// Its numbers are the client's: none may wrap, and none may panic in builds with overflow checks.
+//! A message conforms to the rules, or it is rejected. None is repaired and forwarded that the next hop might read
+//! differently.
+// Numbers here come from clients: none may wrap, and none may panic in builds with overflow checks.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod encode;
@@ -24,7 +24,7 @@ pub(super) mod test_support {
     use crate::qpack::{FieldLimits, decode_section};
     use litequic_exchange::{DecodedFields, NameId};
 
-    /// Fields as literals.
+    /// Decoded fields of literals.
     pub(crate) fn literal_fields(all: &[(&str, &str)]) -> DecodedFields {
         let mut fields = DecodedFields::default();
         all.iter().for_each(|(name, value)| push_literal(&mut fields, name.as_bytes(), value.as_bytes()));
@@ -51,7 +51,7 @@ pub(super) mod test_support {
         &[(":method", "GET"), (":scheme", "https"), (":authority", "example.com:8443"), (":path", "/a/b?c=d")]
     }
 
-    /// The fields of the field section `lines`, which has no prefix.
+    /// Decodes the field section `lines`, which has no prefix.
     pub(crate) fn decode_literal_section(lines: &[u8]) -> DecodedFields {
         let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
         decode_section(&[&[0, 0], lines].concat(), &limits).unwrap()

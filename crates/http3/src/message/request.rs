@@ -1,4 +1,4 @@
-//! Decodes a field section into a request: checks that need the header alone (RFC 9114 §4.3.1).
+//! Decodes a field section into a request, with the checks that need the header alone (RFC 9114 §4.3.1).
 
 use super::{Rejection, field_checks};
 use http::{Method, StatusCode};
@@ -7,13 +7,13 @@ use litequic_exchange::{
     field_syntax::is_token_byte, name,
 };
 
-/// A request that may be served.
+/// A decoded and checked request.
 #[derive(Debug, Clone)]
 pub struct DecodedRequest {
-    /// The head, checked; for an extended CONNECT (RFC 9220) that of the equivalent GET ([`Upgrade`]). `Host` is not
-    /// among its fields, as it has the authority; cookie crumbs are one `Cookie`.
+    /// Head of the request. For an extended CONNECT (RFC 9220) it is that of the equivalent GET ([`Upgrade`]). `Host`
+    /// is not among the fields, as the head has the authority; cookie crumbs are one `Cookie`.
     pub head: Head,
-    /// The length that the body must have.
+    /// Length that the body must have, in bytes.
     pub content_length: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub struct DecodedRequest {
 /// # Errors
 ///
 /// [`Rejection::Malformed`] for violations of HTTP/3, even if there is also a reason for a status;
-/// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
+/// [`Rejection::Status`] for a well-formed request that is not served: 400, 414, 501 (CONNECT and TRACE).
 pub fn decode_request(
     decoded: DecodedFields,
     extended_connect: bool,
@@ -62,7 +62,7 @@ pub fn decode_request(
     let authority_span = pseudo.find_span(name::AUTHORITY).or(pseudo.find_span(name::HOST));
     let authority_span = authority_span.ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
-    // From here on a fault is no longer malformed.
+    // Faults from here on are not malformed, but answered with a status.
     if upgrade.is_some() && content_length.is_some() {
         return Err(Rejection::Status(StatusCode::BAD_REQUEST, "CONNECT with Content-Length"));
     }
@@ -84,7 +84,7 @@ pub fn decode_request(
     Ok(DecodedRequest { head, content_length })
 }
 
-/// A name, perhaps with a version (RFC 9110 §16.7).
+/// Parses a protocol name, perhaps with a version (RFC 9110 §16.7).
 fn parse_upgrade(protocol: &[u8]) -> Result<Upgrade, Rejection> {
     if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
         return Err(Rejection::Malformed(":protocol is not a protocol's name"));
@@ -95,7 +95,7 @@ fn parse_upgrade(protocol: &[u8]) -> Result<Upgrade, Rejection> {
 /// Places of the values of a request's pseudo-headers, and of `Host`.
 #[derive(Default)]
 struct PseudoHeaders {
-    /// By the number of the name.
+    /// Indexed by the number of the name.
     values: [Option<Span>; 6],
     host: Option<Span>,
 }
@@ -134,7 +134,8 @@ impl PseudoHeaders {
     }
 }
 
-/// The pseudo-headers, and the other fields without `Host`, checked; cookie crumbs are one `Cookie`.
+/// Splits the fields into pseudo-headers with `Host`, and the others. All are checked, and cookie crumbs are one
+/// `Cookie`.
 fn split_pseudo_headers(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields), Rejection> {
     let (mut pseudo, mut regular_seen) = (PseudoHeaders::default(), false);
     let mut fields = decoded.into_fields(|line| {
@@ -156,7 +157,7 @@ fn split_pseudo_headers(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields
     Ok((pseudo, fields))
 }
 
-/// Joins the crumbs of a Cookie field, which HTTP/1.1 requires as one (RFC 9114 §4.2.1).
+/// Joins the crumbs of a Cookie field, as HTTP/1.1 requires (RFC 9114 §4.2.1).
 fn join_crumbs(fields: &mut Fields) {
     if fields.all_values(name::COOKIE).nth(1).is_some() {
         // An empty crumb would leave a blank at an edge.
@@ -166,7 +167,7 @@ fn join_crumbs(fields: &mut Fields) {
     }
 }
 
-/// Schemes have no case (RFC 3986 §3.1).
+/// Whether `scheme` is `https` or `http`. Schemes have no case (RFC 3986 §3.1).
 fn is_known_scheme(scheme: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
 }

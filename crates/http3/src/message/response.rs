@@ -1,22 +1,22 @@
-//! Decodes a field section into a response: a client's checks (RFC 9114 §4.3.2).
+//! Decodes a field section into a response, with a client's checks (RFC 9114 §4.3.2).
 
 use super::{Rejection, field_checks};
 use http::{Response, StatusCode, Version};
 use litequic_exchange::{DecodedFields, Fields, name};
 
-/// A response, interim (1xx) or final.
+/// A decoded and checked response, interim (1xx) or final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedResponse {
     /// The status.
     pub status: StatusCode,
     /// The fields, checked.
     pub fields: Fields,
-    /// The length that the body must have, unless the request was HEAD or the status is 304.
+    /// Length that the body must have in bytes, unless the request was HEAD or the status is 304.
     pub content_length: Option<u64>,
 }
 
 impl DecodedResponse {
-    /// The response with `body`.
+    /// Converts the head into a response with `body`.
     pub fn into_response<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -44,7 +44,7 @@ pub fn decode_response(decoded: DecodedFields) -> Result<DecodedResponse, Reject
         if line.id != name::STATUS.id() {
             return Err(Rejection::Malformed("a request's pseudo-header in a response"));
         }
-        // Three digits, 100 to 999
+        // A status has three digits, 100 to 999.
         let code = StatusCode::from_bytes(line.value);
         match status.replace(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?) {
             None => Ok(false),

@@ -5,9 +5,9 @@ use litequic_exchange::{DecodedFields, Fields, field_syntax::may_be_trailer};
 
 /// Decodes trailers from their fields.
 ///
-/// Fields that decide framing, routing, authentication or how a message is handled are dropped, as a recipient
-/// that merges trailers into its header could be misled by them (RFC 9110 §6.5.1). Whether the rest was declared is
-/// for the caller to check.
+/// Fields that decide framing, routing, authentication or how a message is handled are dropped, as a recipient that
+/// merges trailers into its header could be misled (RFC 9110 §6.5.1). The caller checks whether the others were
+/// declared.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Decodes an encoded field section (RFC 9204 §4.5) into fields.
+//! Decodes an encoded field section (RFC 9204 §4.5).
 
 use super::{
     huffman,
@@ -7,25 +7,26 @@ use super::{
 };
 use litequic_exchange::{DecodedFields, DecodedLine, NameId, name, terms::FieldLimits};
 
-/// What RFC 9114 §4.2.2 adds to each field's name and value.
+/// Bytes that RFC 9114 §4.2.2 adds to name and value of each field.
 const FIELD_OVERHEAD: usize = 32;
 
-/// Fields that room is made for at once: more than a browser sends, with what the proxy adds.
+/// Number of fields for which memory is reserved: more than a browser sends, with those that the proxy adds.
 const RESERVED_FIELDS: usize = 24;
 
-/// Bytes beyond a section's own that room is made for at once: values of the static table, and what the proxy adds.
+/// Memory reserved beyond the section's own length, in bytes: for values of the static table, and for fields that the
+/// proxy adds.
 const RESERVED_TEXT: usize = 256;
 
-/// Why a field section was not decoded.
+/// The reason why a field section was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The connection is to be closed with QPACK_DECOMPRESSION_FAILED.
     #[error("the field section cannot be decompressed: {0}")]
     Failed(&'static str),
-    /// More bytes than allowed: 431. As there is no dynamic table, the connection stays usable.
+    /// More bytes than allowed, which is answered 431. As there is no dynamic table, the connection stays usable.
     #[error("the field section has more bytes than allowed")]
     TooManyBytes,
-    /// More fields than allowed: 431.
+    /// More fields than allowed, which is answered 431.
     #[error("the field section has more fields than allowed")]
     TooManyFields,
 }
@@ -39,14 +40,14 @@ impl From<IntegerError> for DecodeError {
     }
 }
 
-/// The fields of the field section `block`, in order.
+/// Decodes the field section `block`, in the order of its lines.
 ///
 /// # Errors
 ///
 /// [`DecodeError::Failed`] for anything that refers to a dynamic table, too. A section that is both broken and too
 /// large gives the error that comes first.
 pub fn decode_section(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
-    // The shortest Huffman word has five bits, and the decoder wants a byte more.
+    // The shortest Huffman word has five bits, and the decoder needs a byte more.
     let text = (block.len().saturating_mul(8) / 5).saturating_add(RESERVED_TEXT);
     let mut section = SectionDecoder { rest: block, fields: DecodedFields::with_capacity(RESERVED_FIELDS, text) };
     section.read_section_prefix()?;
@@ -76,7 +77,7 @@ pub fn decode_section(block: &[u8], limits: &FieldLimits) -> Result<DecodedField
     Ok(section.fields)
 }
 
-/// The number of fields, as [`FieldLimits::fields`] counts them.
+/// A count of fields, as [`FieldLimits::fields`] defines it.
 #[derive(Default, Clone, Copy)]
 struct FieldCount {
     fields: usize,
@@ -84,7 +85,7 @@ struct FieldCount {
 }
 
 impl FieldCount {
-    /// With another line.
+    /// Counts `line`.
     fn count_field(self, line: DecodedLine<'_>) -> Self {
         let Self { fields, has_cookie } = self;
         let is_cookie = line.id == name::COOKIE.id();
@@ -103,7 +104,7 @@ impl SectionDecoder<'_> {
         if self.read_integer(8)? != 0 {
             return Err(DecodeError::Failed("refers to the dynamic table"));
         }
-        // With a sign, Base would be negative (RFC 9204 §4.5.1.2).
+        // With the sign bit, Base would be negative (RFC 9204 §4.5.1.2).
         let sign = self.rest.first().is_some_and(|byte| byte & 0x80 != 0);
         self.read_integer(7)?;
         if sign { Err(DecodeError::Failed("negative base")) } else { Ok(()) }
@@ -153,7 +154,8 @@ impl SectionDecoder<'_> {
         static_table::static_entry(index).ok_or(DecodeError::Failed("no such index in the static table"))
     }
 
-    /// Appends a string to the text: its length has a prefix of `prefix` bits, with the Huffman flag above.
+    /// Appends a string to the text. A length with a prefix of `prefix` bits precedes it, with the Huffman flag above
+    /// the prefix.
     fn read_string(&mut self, prefix: u32) -> Result<(), DecodeError> {
         let huffman = self.rest.first().is_some_and(|byte| byte >> prefix & 1 != 0);
         let length = self.read_integer(prefix)?;
@@ -189,7 +191,7 @@ mod tests {
         Ok(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
     }
 
-    /// What it is, its field section, its fields.
+    /// Name, field section, and fields.
     type Case<'a> = (&'a str, &'a [u8], &'a [(&'a str, &'a str)]);
 
     #[test]

@@ -1,4 +1,4 @@
-//! Encodes fields into a field section (RFC 9204 §4.5) that refers to the static table only.
+//! Encodes fields into a field section (RFC 9204 §4.5) with references to the static table alone.
 
 use super::{
     huffman, integer,
@@ -11,20 +11,19 @@ pub fn encode_prefix(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
-/// §7.1.3): the N bit is set.
+/// Appends a field. A `sensitive` value has the N bit, so that no hop puts it into a table (RFC 9204 §7.1.3).
 pub fn encode_field(name: FieldNameRef<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
     encode_named(name.id(), || name.as_str().as_bytes(), value, sensitive, out);
 }
 
-/// Appends a line, without blanks around its value. A rule's value may have some, which HTTP/3 forbids.
+/// Appends a line, without blanks around its value. The value of a rule may have some, which HTTP/3 forbids.
 pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
     let (id, value) = (line.id(), line.value);
     let value = if has_blank_edge(value) { value.trim_ascii() } else { value };
     encode_named(id, || line.name_bytes(), value, id.is_sensitive(), out);
 }
 
-/// Appends a line with the name `name`, which is `text` if it has no number.
+/// Appends a line with the name `name`, or `text` if the name has no number.
 fn encode_named<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
     match static_table::find_entry(name, value) {
         Some(TableMatch::Field(index)) if !sensitive => integer::encode_integer(6, 0xc0, index, out),
@@ -39,23 +38,23 @@ fn encode_named<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8],
     }
 }
 
-/// Appends `:status`.
+/// Appends the pseudo-header `:status`.
 pub fn encode_status(status: http::StatusCode, out: &mut Vec<u8>) {
     encode_field(name::STATUS, status.as_str().as_bytes(), false, out);
 }
 
-/// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
-/// `flags` above.
+/// Appends a string in the shorter of its two forms. The length has a prefix of `prefix` bits, with the Huffman flag
+/// and `flags` above.
 fn encode_string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
-    // The length takes one byte, mostly; the text is encoded behind it before its length is known.
+    // The length mostly takes one byte; the text is encoded behind it before its length is known.
     out.resize(start + 1 + value.len(), 0);
     let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_if_shorter(value, text));
     match encoded {
         Some(length) if length < integer::prefix_mask(prefix).into() => {
             out.truncate(start + 1 + length);
             if let Some(first) = out.get_mut(start) {
-                // Below the mask, which has eight bits at most.
+                // The length is below the mask, which has eight bits at most.
                 *first = flags | 1 << prefix | u8::try_from(length).unwrap_or_default();
             }
         }

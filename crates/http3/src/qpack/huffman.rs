@@ -1,11 +1,12 @@
 //! The Huffman code of RFC 7541 Appendix B, which QPACK shares with HPACK.
 //!
-//! The code is canonical: its words, ordered by length and then by symbol, count upwards. The lengths alone hold it.
+//! The code is canonical: its words, ordered by length and then by symbol, count upwards. So the lengths alone define
+//! the code.
 
-/// The symbol that never stands in a string; padding is made of its first bits.
+/// The end-of-string symbol, which is invalid in a string. Padding consists of its first bits.
 const EOS: usize = 256;
 
-/// Bits of each symbol's word; the last is EOS.
+/// Number of bits of each symbol's word; the last is EOS.
 #[rustfmt::skip]
 const WORD_LENGTHS: [u8; EOS + 1] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -28,7 +29,7 @@ const WORD_LENGTHS: [u8; EOS + 1] = [
 ];
 
 const WORDS: [u32; EOS + 1] = build_words();
-/// Each symbol's word and its bits, side by side, as the encoder wants them.
+/// Each symbol's word and its number of bits, as the encoder needs them.
 static CODES: [(u32, u8); EOS + 1] = build_codes();
 const CHILDREN: [[u16; 2]; INNER_NODES] = build_children();
 static SHORT_WORDS: [ShortWords; 1 << SHORT_BITS] = build_short_words();
@@ -38,29 +39,29 @@ const INNER_NODES: usize = 256;
 /// Marks a leaf among [`CHILDREN`], which then holds its symbol.
 const LEAF: u16 = 0x8000;
 
-/// Bits that the decoder looks up at once: two words of nearly all pairs of characters in fields, in 16 KB of table.
+/// Number of bits that the decoder looks up at once. They hold two words of nearly all pairs of characters in fields;
+/// the table takes 16 KB.
 const SHORT_BITS: u32 = 12;
-/// So often the decoder looks up before it looks how far it has come: the words are within the 57 bits that a position
-/// in a byte leaves of eight bytes, and the symbols fill eight bytes.
+/// Number of lookups between two checks of the position: four words are within the 57 bits that are left of eight bytes
+/// at any position in a byte, and their symbols fill eight bytes.
 const LOOKUPS: usize = 4;
 
-/// The one or two symbols whose words some bits begin with, in the lower half, the first of them lowest; above them the
-/// bits of these words, in one byte, and the bits of the symbols, in another. 0 if the first word is longer than what
-/// is looked up.
+/// One or two symbols whose words begin some bits: in the lower half the symbols, the first lowest; above them one byte
+/// with the number of bits of the words, and one with that of the symbols. 0 if the first word is longer than
+/// [`SHORT_BITS`].
 type ShortWords = u32;
 
-/// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
+/// An invalid Huffman string: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HuffmanError;
 
-/// Appends the string that `input` encodes: at most 8 / 5 of its length. For the time of that `out` grows by [`ROOM`]
-/// more.
+/// Appends the string that `input` encodes, which has at most 8 / 5 of its length. Meanwhile `out` is longer by
+/// [`WRITE_LEN`].
 ///
 /// # Errors
 ///
 /// [`HuffmanError`]; nothing is appended.
-// Inlined into the reader of strings, a request with a browser's fields takes 1.2 % more instructions (benches/gate.sh,
-// browser).
+// Inlined into its caller, a request with a browser's fields takes 1.2 % more instructions (benches/gate.sh, browser).
 #[inline(never)]
 pub(super) fn decode_huffman(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
     let start = out.len();
@@ -71,26 +72,26 @@ pub(super) fn decode_huffman(input: &[u8], out: &mut Vec<u8>) -> Result<(), Huff
     decoded.map(drop).ok_or(HuffmanError)
 }
 
-/// Bytes that are written at once.
+/// Number of bytes that the decoder writes at once.
 pub(super) const WRITE_LEN: usize = 8;
 
-/// Returns the number of symbols. `out` has room for all of them, and for [`ROOM`] more.
+/// Decodes `input` and returns the number of symbols. `out` has room for all symbols, and for [`WRITE_LEN`] more.
 fn decode_into(input: &[u8], out: &mut [u8]) -> Option<usize> {
     let end = u32::try_from(input.len()).ok()?.checked_mul(8)?;
     let last = last_eight(input);
     let (mut at, mut written) = (0_u32, 0_usize);
     loop {
         let left = end.checked_sub(at)?;
-        // Padding: less than a byte of ones. No word has ones alone but that of EOS.
+        // Padding is less than a byte of ones. Only the word of EOS consists of ones.
         if left < 8 && (!last).unbounded_shl(u64::BITS - left) == 0 {
             return Some(written);
         }
-        // The input's next bits, at least 57, or all that are left with ones behind them.
+        // The next bits of the input: at least 57, or all that are left with ones behind.
         let mut bits = match input.get((at / 8) as usize..).and_then(<[u8]>::first_chunk) {
             Some(eight) => u64::from_be_bytes(*eight) << (at % 8),
             None => !(!last).unbounded_shl(u64::BITS - left),
         };
-        // Symbols, and the sum of what stands above them in the table.
+        // The symbols, and the sum of the upper halves of their table entries.
         let (mut symbols, mut lengths) = (0_u64, 0_u32);
         for _ in 0..LOOKUPS {
             let short = *SHORT_WORDS.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
@@ -108,7 +109,7 @@ fn decode_into(input: &[u8], out: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// The last eight bytes of `input`, or all of fewer.
+/// Returns the last eight bytes of `input`, or all of a shorter one.
 fn last_eight(input: &[u8]) -> u64 {
     if let Some(last) = input.last_chunk() {
         return u64::from_be_bytes(*last);
@@ -116,7 +117,7 @@ fn last_eight(input: &[u8]) -> u64 {
     input.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
 
-/// The symbol with whose word `bits` begin, and the word's bits; `None` for EOS.
+/// Returns the symbol whose word `bits` begin with, and the word's number of bits; `None` for EOS.
 fn decode_long_word(bits: u64) -> Option<(u8, u32)> {
     let (mut node, mut length) = (0, 0);
     loop {
@@ -130,10 +131,10 @@ fn decode_long_word(bits: u64) -> Option<(u8, u32)> {
     }
 }
 
-/// Encodes `input` into the beginning of `out` and returns the number of bytes, if they are fewer than those of
-/// `input`; otherwise `None`, and the bytes of `out` are undefined. `out` is as long as `input`.
+/// Encodes `input` into the beginning of `out`, which is as long as `input`. Returns the number of bytes if they are
+/// fewer than those of `input`; otherwise `None`, and the bytes of `out` are undefined.
 pub(super) fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
-    // At most 31 bits are left from word to word, and a word has at most 30.
+    // At most 31 bits remain from word to word, and a word has at most 30.
     let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);
     for byte in input {
         let (word, length) = *CODES.get(usize::from(*byte))?;
@@ -147,7 +148,7 @@ pub(super) fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
             written += 4;
         }
     }
-    // At least one bit, as no word is empty, unless all were written. Ones fill the last byte (RFC 7541 §5.2).
+    // At least one bit remains, as no word is empty, unless all were written. Ones fill the last byte (RFC 7541 §5.2).
     let (padded, rest) = (bits << 32 | u64::from(u32::MAX), count.div_ceil(8) as usize);
     let length = written + rest;
     if length >= input.len() {
@@ -214,7 +215,7 @@ const fn build_children() -> [[u16; 2]; INNER_NODES] {
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn build_short_words() -> [ShortWords; 1 << SHORT_BITS] {
-    // Bits of the first word, and its symbol.
+    // The number of bits of the first word, and its symbol.
     let mut first = [(0_u32, 0_u32); 1 << SHORT_BITS];
     let mut symbol = 0;
     while symbol < EOS {
@@ -235,7 +236,7 @@ const fn build_short_words() -> [ShortWords; 1 << SHORT_BITS] {
     while index < short.len() {
         let (length, symbol) = first[index];
         if length != 0 {
-            // The bits behind the first word, with zeros behind them.
+            // The bits behind the first word, filled with zeros.
             let (second, next) = first[index << length & (short.len() - 1)];
             short[index] = if second != 0 && length + second <= SHORT_BITS {
                 16 << 24 | (length + second) << 16 | next << 8 | symbol
@@ -287,7 +288,7 @@ mod tests {
         Some(out)
     }
 
-    /// Bit by bit, comparing with every word.
+    /// A decoder that compares bit by bit with every word.
     fn oracle(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
         let (mut out, mut word, mut length) = (Vec::new(), 0_u32, 0_u8);
         for bit in input.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)) {
@@ -301,7 +302,7 @@ mod tests {
         if length <= 7 && word == (1 << length) - 1 { Ok(out) } else { Err(HuffmanError) }
     }
 
-    /// The words of `symbols`, and padding, whether that is shorter or not.
+    /// Encodes `symbols` with padding, even if the result is longer.
     fn encode_all(symbols: &[usize]) -> Vec<u8> {
         let bits = symbols.iter().flat_map(|symbol| {
             let (word, length) = (WORDS[*symbol], WORD_LENGTHS[*symbol]);
@@ -315,8 +316,8 @@ mod tests {
     #[test]
     fn every_word_decodes_at_every_bit_and_behind_every_other() {
         for symbol in 0..EOS {
-            // "0" has five bits, so that this begins at each bit of a byte, and in each of the words that are looked up
-            // together.
+            // "0" has five bits, so that the symbol begins at each bit of a byte, and in each of the words of one
+            // lookup.
             for before in 0..40 {
                 for after in [0, 1, 13] {
                     let symbols = [vec![48; before], vec![symbol], vec![48; after]].concat();

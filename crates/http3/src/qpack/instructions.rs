@@ -1,22 +1,22 @@
-//! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly any instruction is valid.
+//! Reads the peer's QPACK streams (RFC 9204 §4.3, §4.4). Without a dynamic table, hardly any instruction is valid.
 
 use super::integer;
 use crate::error_code::ErrorCode;
 
-/// Reads the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
+/// Reader of the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
 #[derive(Debug, Default)]
 pub struct EncoderStream(());
 
 impl EncoderStream {
-    /// Set Dynamic Table Capacity 0. Any other capacity is above ours; nothing fits in for an insertion to succeed
-    /// and there is nothing to duplicate.
+    /// Set Dynamic Table Capacity 0, the only valid instruction. Any other capacity is above the limit, no insertion
+    /// fits in, and there is nothing to duplicate.
     const SET_CAPACITY_0: u8 = 0x20;
 
-    /// Takes the stream's next bytes.
+    /// Checks the next bytes of the stream.
     ///
     /// # Errors
     ///
-    /// QPACK_ENCODER_STREAM_ERROR, the connection's.
+    /// QPACK_ENCODER_STREAM_ERROR, which closes the connection.
     pub fn check_instructions(&mut self, chunk: &[u8]) -> Result<(), ErrorCode> {
         if chunk.iter().all(|&byte| byte == Self::SET_CAPACITY_0) {
             Ok(())
@@ -26,23 +26,23 @@ impl EncoderStream {
     }
 }
 
-/// Reads the peer's decoder stream: instructions about field sections that litequic sent, none of which needs a table.
+/// Reader of the peer's decoder stream: instructions about litequic's field sections, none of which needs a table.
 #[derive(Debug, Default)]
 pub struct DecoderStream {
-    /// The unfinished Stream Cancellation: its stream ID so far, and the bit at which it goes on.
+    /// An unfinished Stream Cancellation: the stream ID so far, and the bit at which it continues.
     cancellation: Option<(u64, u32)>,
 }
 
 impl DecoderStream {
-    /// Bits of a Stream Cancellation's prefix, all set if the ID goes on in further bytes.
+    /// Prefix of a Stream Cancellation, with all bits set if the ID continues in further bytes.
     const CANCELLATION_MASK: u8 = 0x3f;
 
-    /// Takes the stream's next bytes.
+    /// Reads the next bytes of the stream.
     ///
     /// # Errors
     ///
-    /// QPACK_DECODER_STREAM_ERROR, the connection's: an acknowledgement, for which there is nothing; an insert
-    /// count, as nothing is inserted; a stream ID above 62 bits.
+    /// QPACK_DECODER_STREAM_ERROR, which closes the connection: for an acknowledgement or an insert count, which are
+    /// invalid without a table, and for a stream ID above 62 bits.
     pub fn read_cancellations(&mut self, chunk: &[u8]) -> Result<(), ErrorCode> {
         for &byte in chunk {
             self.cancellation = match (self.cancellation, byte) {

@@ -1,18 +1,18 @@
-//! Integers with a prefix (RFC 9204 §4.1.1, RFC 7541 §5.1).
+//! Encodes and decodes integers with a prefix (RFC 9204 §4.1.1, RFC 7541 §5.1).
 
-/// Why an integer cannot be read.
+/// The reason why an integer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IntegerError {
-    /// The integer goes on after the end of the input.
+    /// The input ends within the integer.
     Cut,
-    /// The integer is larger than 62 bits, or longer than that takes.
+    /// The integer is larger than 62 bits, or is encoded in more bytes than these need.
     Overflow,
 }
 
-/// Bits that the continuation bytes may fill: QPACK requires 62-bit values.
+/// Number of bits that the continuation bytes may fill: QPACK requires 62-bit values.
 const MAX_SHIFT: u32 = 62;
 
-/// Takes an integer with a prefix of `prefix` bits (1 to 8) from the front of `input`; the bits above the prefix are
+/// Takes an integer with a prefix of `prefix` bits (1 to 8) from the front of `input`. The bits above the prefix are
 /// ignored.
 pub(super) fn decode_integer(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError> {
     let (&first, mut rest) = input.split_first().ok_or(IntegerError::Cut)?;
@@ -34,17 +34,17 @@ pub(super) fn decode_integer(prefix: u32, input: &mut &[u8]) -> Result<u64, Inte
     Ok(value)
 }
 
-/// `value` with the continuation byte `byte` added at bit `shift`.
+/// Adds the continuation byte `byte` to `value` at bit `shift`.
 pub(super) fn add_continuation(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError> {
     if shift >= MAX_SHIFT {
         return Err(IntegerError::Overflow);
     }
-    // At most 7 + 62 bits before the check: in u128 nothing is lost.
+    // At most 7 + 62 bits before the check, which fit into a u128.
     let sum = u128::from(value) + (u128::from(byte & 0x7f) << shift);
     u64::try_from(sum).ok().filter(|sum| sum >> MAX_SHIFT == 0).ok_or(IntegerError::Overflow)
 }
 
-/// Appends `value` with a prefix of `prefix` bits, `flags` in the bits above.
+/// Appends `value` with a prefix of `prefix` bits, and `flags` in the bits above.
 #[expect(clippy::cast_possible_truncation, reason = "each value is below 256 where it is cut")]
 pub(super) fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
     let mask = prefix_mask(prefix);
@@ -61,7 +61,7 @@ pub(super) fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut V
     out.push(value as u8);
 }
 
-/// The largest value that a prefix of `prefix` bits could hold, which announces continuation bytes.
+/// Returns the prefix of `prefix` bits with all bits set, which announces continuation bytes.
 pub(super) const fn prefix_mask(prefix: u32) -> u8 {
     u8::MAX >> (8 - prefix)
 }

@@ -107,25 +107,25 @@ const STATIC_TABLE: [(&str, &str); TABLE_LEN] = [
     ("x-frame-options", "sameorigin"),
 ];
 
-/// The names' numbers by index.
+/// Numbers of the names, by index.
 static NAME_IDS: [NameId; TABLE_LEN] = build_name_ids();
 
-/// The name and the value at `index`.
+/// Returns name and value at `index`.
 pub(super) fn static_entry(index: u64) -> Option<(NameId, &'static str)> {
     let index = usize::try_from(index).ok()?;
     Some((*NAME_IDS.get(index)?, STATIC_TABLE.get(index)?.1))
 }
 
-/// The place of a name in the table.
+/// Match of a field in the table, with the index of its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableMatch {
-    /// With the same value.
+    /// Name and value match.
     Field(u64),
-    /// With another value.
+    /// The name matches, the value does not.
     Name(u64),
 }
 
-/// Looks a field up.
+/// Looks up a field.
 pub(super) fn find_entry(name: NameId, value: &[u8]) -> Option<TableMatch> {
     let first = *FIRST_INDEX.get(name.table_index()).filter(|first| **first != NO_ENTRY)?;
     let mut index = first;
@@ -138,13 +138,13 @@ pub(super) fn find_entry(name: NameId, value: &[u8]) -> Option<TableMatch> {
     Some(TableMatch::Name(u64::from(first)))
 }
 
-/// No entry: beyond the table's end.
+/// Marks the absence of an entry, beyond the table's end.
 const NO_ENTRY: u8 = u8::MAX;
 
-/// Each name's first index, by its number.
+/// First index of each name, by the name's number.
 static FIRST_INDEX: [u8; NameId::COUNT] = build_first_index();
 
-/// From an index to the next one with the same name.
+/// Next index with the same name, by index.
 static NEXT_INDEX: [u8; TABLE_LEN] = build_next_index();
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]

@@ -15,14 +15,14 @@ use std::{
 
 pub(super) struct Http1IncomingBody {
     incoming: hyper::body::Incoming,
-    /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
+    /// hyper delivers one piece a turn. This state tells whether more data has arrived.
     pipeline: Rc<PipelineState>,
-    /// Closed while the client waits for 100 (Continue).
+    /// `None` once the body may be read. Otherwise the client waits for 100 (Continue).
     gate: Option<BodyGate>,
 }
 
 impl Http1IncomingBody {
-    /// The body, which is not read before `gate` is open.
+    /// Creates the body, which is not read before `gate` is open.
     pub(super) const fn new(
         incoming: hyper::body::Incoming,
         pipeline: Rc<PipelineState>,
@@ -49,7 +49,7 @@ impl IncomingBody for Http1IncomingBody {
         Poll::Ready(())
     }
 
-    /// The guard discards it.
+    /// The request guard discards the rest of the body.
     fn discard_rest(self, _: BodyDiscard) {}
 }
 
@@ -70,7 +70,7 @@ impl Body for Http1IncomingBody {
     }
 }
 
-/// The cause of hyper's error: the guard's, or that the client is gone.
+/// Returns the cause of hyper's error: an error of the guard, or the client is gone.
 fn hyper_body_error(error: &hyper::Error) -> BodyError {
     let mut source = error.source();
     while let Some(inner) = source {

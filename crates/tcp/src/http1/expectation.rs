@@ -1,5 +1,5 @@
-//! `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1): the request's body is not read before the handler has 100
-//! sent. hyper sends it when the body is polled for the first time, unless it has the final response by then.
+//! Handles `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1). The request's body is not read before the handler
+//! sends 100. hyper sends 100 when the body is polled for the first time, unless it has the final response by then.
 
 use http::{StatusCode, Version, header, request};
 use litequic_exchange::{Fields, InterimReceiver, InterimSender};
@@ -9,11 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-/// The expectation of a request: none by default.
+/// A request's expectation of 100 (Continue). The default is none.
 #[derive(Debug, Default)]
 pub(super) struct ContinueExpectation(Option<(InterimSender, Rc<Cell<bool>>)>);
 
-/// Holds back the body of a request with an expectation.
+/// Gate of a request's body, closed until the handler sends 100.
 #[derive(Debug)]
 pub(super) struct BodyGate {
     queue: InterimReceiver,
@@ -21,8 +21,8 @@ pub(super) struct BodyGate {
 }
 
 impl ContinueExpectation {
-    /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the
-    /// client does not wait: bytes of the body `came` already.
+    /// Creates the expectation of the request with the head `parts`, and the gate of its body. There is no gate if the
+    /// client does not wait, as bytes of the body `came` already.
     pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<BodyGate>) {
         let expects = parts.version == Version::HTTP_11
             && parts
@@ -37,14 +37,14 @@ impl ContinueExpectation {
         (Self(Some((interim, Rc::clone(&continued)))), Some(BodyGate { queue, continued }))
     }
 
-    /// The handler's end of the channel of interim responses.
+    /// Returns the handler's end of the channel of interim responses.
     pub(super) fn interim_sender(&self) -> InterimSender {
         self.0.as_ref().map(|(interim, _)| interim.clone()).unwrap_or_default()
     }
 
-    /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send
-    /// its body or not, so that the connection cannot serve another request. The body is read from now on, should it
-    /// come.
+    /// Ends the expectation, as the final response is known, and opens the gate. Returns true if the client still waits
+    /// for a 100 that it will not get. As it may send its body or not, the connection cannot serve another request
+    /// then.
     pub(super) fn finish_expectation(self) -> bool {
         let Some((interim, continued)) = self.0 else { return false };
         if !continued.get() {
@@ -77,7 +77,7 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         let (expectation, gate) = ContinueExpectation::new(&parts(Version::HTTP_11, "100-Continue"), false);
         let (interim, gate) = (expectation.interim_sender(), gate.unwrap());
-        // More than a channel holds.
+        // This is more than the channel holds.
         for _ in 0..20 {
             assert!(interim.send_interim(StatusCode::EARLY_HINTS, Fields::new()));
         }

@@ -1,9 +1,8 @@
-//! Checks the head of an HTTP/1.1 request, byte by byte: whether it is valid, and how its body is delimited (RFC 9112
-//! §2 to §6). Pure.
+//! Checks the head of an HTTP/1.1 request byte by byte, and finds the delimiter of its body (RFC 9112 §2 to §6). Pure.
 //!
-//! hyper parses it once more, and accepts more than RFC 9112 allows two parsers to agree on: a bare LF as a line's end,
-//! `Content-Length` beside `Transfer-Encoding`, several equal `Content-Length`s, a target whose fragment it drops. A
-//! head that is accepted here leaves it no choice.
+//! hyper parses the head once more, and accepts more than RFC 9112 allows two parsers to agree on: a bare LF as a
+//! line's end, `Content-Length` beside `Transfer-Encoding`, several equal `Content-Length`s, a target whose fragment it
+//! drops. A head that is accepted here has only one reading.
 
 use crate::refusal::{Refusal, RefusalLimit};
 use http::{Method, StatusCode};
@@ -14,14 +13,14 @@ use litequic_exchange::{
 };
 use std::borrow::Cow;
 
-/// How a request's body is delimited.
+/// The delimiter of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestFraming {
     /// `Content-Length`, or no body.
     Length(u64),
     /// `Transfer-Encoding: chunked`
     Chunked,
-    /// No body, and what follows is perhaps not HTTP (RFC 9110 §7.8).
+    /// No body. The bytes behind the head may not be HTTP (RFC 9110 §7.8).
     Switch,
 }
 
@@ -35,11 +34,11 @@ struct RequestFramingFields<'a> {
     connection_names_upgrade: bool,
 }
 
-/// Checks a head, which ends with its empty line.
+/// Checks a head, which ends with its empty line. `last` caches the authority.
 ///
 /// # Errors
 ///
-/// The answer. The connection is not to be read on after it.
+/// The refusal. No more requests are to be read from the connection.
 pub(super) fn check_request_head(
     head: &[u8],
     bounds: &FieldLimits,
@@ -48,7 +47,7 @@ pub(super) fn check_request_head(
     if has_bare_lf(head) {
         return Err(BARE_LF);
     }
-    // Each line keeps the CR of its end, the last one too.
+    // Each line keeps the CR of its end, also the last one.
     let mut lines = head.strip_suffix(b"\n\r\n").unwrap_or(head).split(|byte| *byte == b'\n').map(strip_line_cr);
     let mut next = || lines.next();
     let request_line = next().unwrap_or(Ok(b""))?;
@@ -89,28 +88,29 @@ pub(super) fn check_request_head(
     })
 }
 
-/// Bytes that a request has in `:method`, `:scheme` and `:path`, beside its method and its target (RFC 9114 §4.2.2).
+/// Bytes of a request's pseudo-header fields without the values of method and target (RFC 9114 §4.2.2): names, scheme
+/// and overhead.
 const PSEUDO_HEADER_BYTES: usize = ":method".len() + ":scheme".len() + "https".len() + ":path".len() + 3 * 32;
 
 pub(super) const BARE_LF: Refusal = Refusal::bad_request("a bare LF");
 
-/// Whether a line ends without CR, or begins with its end.
+/// Whether a line of `text` ends without CR, or `text` begins with a LF.
 fn has_bare_lf(text: &[u8]) -> bool {
     text.first() == Some(&b'\n') || has_bare_lf_within(text)
 }
 
-/// Whether a line of a piece of text ends without CR. The byte before its first one is unknown.
+/// Whether a line in a part of a text ends without CR. The byte before the part is unknown.
 pub(super) fn has_bare_lf_within(text: &[u8]) -> bool {
     text.windows(2).any(|two| two.ends_with(b"\n") && !two.starts_with(b"\r"))
 }
 
-/// A line without its CR; none may stand within it.
+/// Removes the CR at the end of a line. Fails if another CR is in it.
 fn strip_line_cr(line: &[u8]) -> Result<&[u8], Refusal> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.contains(&b'\r') { Err(Refusal::bad_request("a bare CR")) } else { Ok(line) }
 }
 
-/// Method, target and the minor version (RFC 9112 §3).
+/// Parses a request line into method, target and minor version (RFC 9112 §3).
 fn parse_request_line(line: &[u8]) -> Result<(Method, &[u8], u8), Refusal> {
     let mut parts = line.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
@@ -132,7 +132,7 @@ fn parse_request_line(line: &[u8]) -> Result<(Method, &[u8], u8), Refusal> {
     Ok((method, target, minor))
 }
 
-/// Name and value of a field line (RFC 9112 §5).
+/// Parses a field line into name and value (RFC 9112 §5).
 fn parse_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(Refusal::bad_request("a folded field line"));
@@ -143,12 +143,12 @@ fn parse_field_line(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     if !is_token(name) {
         return Err(Refusal::bad_request("a field's name is not a token"));
     }
-    // Blanks alone: a form feed, which trim_ascii would take away as well, is a control character.
+    // Only blanks are removed: a form feed, which `trim_ascii` would remove as well, is a control character.
     let value = trim_blanks(rest.get(1..).unwrap_or_default());
     find_value_fault(value).map_or(Ok((name, value)), |fault| Err(Refusal::bad_request(fault)))
 }
 
-/// `value` without the SP and HTAB around it (RFC 9112 §5).
+/// Removes SP and HTAB around `value` (RFC 9112 §5).
 fn trim_blanks(value: &[u8]) -> &[u8] {
     let mut rest = value;
     while let [b' ' | b'\t', inner @ ..] | [inner @ .., b' ' | b'\t'] = rest {
@@ -158,7 +158,7 @@ fn trim_blanks(value: &[u8]) -> &[u8] {
 }
 
 impl<'a> RequestFramingFields<'a> {
-    /// Reads the fields that determine where the request ends, and its host.
+    /// Reads a field that determines the request's end, or its host.
     fn read_framing_field(&mut self, name: &[u8], value: &'a [u8], minor: u8) -> Result<(), Refusal> {
         if name.eq_ignore_ascii_case(b"host") {
             if self.host.replace(value).is_some() {
@@ -187,7 +187,8 @@ impl<'a> RequestFramingFields<'a> {
     }
 }
 
-/// Only `chunked` is supported. Without it at the end the body's end is undefined (RFC 9112 §6.3).
+/// Checks a transfer coding. Only `chunked` is supported; unless it is the last coding, the body has no defined end
+/// (RFC 9112 §6.3).
 fn check_transfer_coding(value: &[u8]) -> Result<(), Refusal> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -201,13 +202,13 @@ fn check_transfer_coding(value: &[u8]) -> Result<(), Refusal> {
     Err(Refusal::bad_request("chunked is not the last transfer coding, or not once"))
 }
 
-/// A number of digits only: no sign, list or blank.
+/// Parses a number that consists of digits alone: no sign, list or blank.
 fn parse_length(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// The target in each of its forms (RFC 9112 §3.2), and `Host` beside it.
+/// Checks the target in each of its forms (RFC 9112 §3.2), and `Host`.
 fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &LastAuthority) -> Result<(), Refusal> {
     match *method {
         Method::CONNECT => return Err(Refusal::not_implemented("CONNECT is not supported")),
@@ -234,7 +235,7 @@ fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &Last
     }
 }
 
-/// Authority, and path with query, of a target in absolute form.
+/// Splits a target in absolute form into authority, and path with query.
 fn split_absolute_form(target: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
         let (start, rest) = target.split_at_checked(scheme.len())?;
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// It is no white space that may stand around a value (RFC 9110 §5.6.3).
+    /// A form feed is no white space that may stand around a value (RFC 9110 §5.6.3).
     #[test]
     fn a_form_feed_beside_a_value_is_refused() {
         for line in ["Content-Length:\u{c}5", "Transfer-Encoding: chunked\u{c}", "Connection: \u{c}upgrade", "X:\u{c}"]
@@ -310,7 +311,7 @@ mod tests {
         };
         assert_eq!(status(&fields(5, 1)), 0, "Host does not count");
         assert_eq!(status(&fields(6, 1)), 431);
-        // 42 for the method, 44 for the scheme, 38 for the path, 43 for Host, 33 for the other's name.
+        // 42 for the method, 44 for the scheme, 38 for the path, 43 for Host, 33 for the name of the other field.
         assert_eq!(status(&fields(1, 800)), 0);
         assert_eq!(status(&fields(1, 801)), 431);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000))), 414);
@@ -323,7 +324,7 @@ mod tests {
             let _ = check_request_head(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS, &LastAuthority::default());
         }
 
-        /// A head that hyper would read differently is never accepted: a line's end is CRLF and nothing else.
+        /// A head that hyper would read differently is never accepted: each line ends with CRLF.
         #[test]
         fn what_passes_has_no_line_but_those_that_end_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n");

@@ -1,4 +1,4 @@
-//! A connection of HTTP/1.1 from its first request to its end, or to the tunnel that follows it.
+//! Serves an HTTP/1.1 connection from its first request to its end, or to the tunnel that follows.
 
 use super::{
     body::Http1IncomingBody,
@@ -28,17 +28,17 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Bytes that hyper buffers on their way in and out, beyond a head.
+/// Bytes that hyper buffers in each direction, beyond a head.
 const HYPER_BUFFER: usize = 64 * 1024;
 
-/// Lines of a head that hyper parses without an allocation for them; as many as it accepts if nothing else is set.
+/// Number of lines for which hyper parses a head without an allocation; also hyper's default limit.
 const HYPER_MAX_LINES: usize = 100;
 
-/// A connection as its requests see it.
+/// The shared state of one connection's requests.
 struct Http1Server<H> {
     connection: Rc<TcpConnection<H>>,
     pipeline: Rc<PipelineState>,
-    /// The tunnel that follows HTTP/1.1, from the request that opened it to the connection's task.
+    /// The tunnel that follows HTTP/1.1, on its way from the request that opened it to the connection's task.
     tunnel: Cell<Option<TunnelHandoff<H>>>,
 }
 
@@ -57,9 +57,10 @@ pub(crate) async fn serve_http1<H: Handler>(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
     let head = HYPER_BUFFER.saturating_add(terms.field_limits.bytes.saturating_mul(2));
-    // The second is hyper's limit of trailers too, which would be 16 KiB. The guard has checked both before.
+    // `max_header_size` is hyper's limit of trailers, too, which would otherwise be 16 KiB. The guard has checked head
+    // and trailers before.
     builder.max_buf_size(head).max_header_size(head);
-    // `Host` is a line of its own.
+    // `Host` is a line of the head, but does not count as a field.
     let lines = terms.field_limits.fields.saturating_add(1);
     if lines > HYPER_MAX_LINES {
         builder.max_headers(lines);
@@ -77,9 +78,9 @@ pub(crate) async fn serve_http1<H: Handler>(
             ConnectionStep::GoAway => Pin::new(&mut serving).graceful_shutdown(),
         }
     };
-    // hyper has shut the connection down unless it was to switch protocols.
+    // hyper has shut the connection down, unless a response was cut off or the protocol is switched.
     if failure.as_ref().is_some_and(hyper::Error::is_user) && !server.pipeline.is_flooded() {
-        // A response was cut off. hyper does not shut the connection down then.
+        // A response was cut off.
         let mut guard = serving.into_parts().io.into_inner();
         let mut ending = pin!(guard.break_off());
         while let ConnectionStep::GoAway = connection.next_step(ending.as_mut()).await {}
@@ -90,14 +91,14 @@ pub(crate) async fn serve_http1<H: Handler>(
         let mut guard = parts.io.into_inner();
         guard.release_to_tunnel(&parts.read_buf);
         let mut joining = pin!(handoff.join_until_end(guard));
-        // A client of another protocol cannot be told to close: a drain waits for it as long as for any request.
+        // A client of another protocol cannot be requested to close. A drain waits for it as for any request.
         while let ConnectionStep::GoAway = connection.next_step(joining.as_mut()).await {}
     }
     server.count_connection_end(failure.is_some());
 }
 
 impl<H> Http1Server<H> {
-    /// The connection has ended, after an error if it `broke_off`.
+    /// Counts the end of the connection, after an error if it `broke_off`.
     fn count_connection_end(&self, broke_off: bool) {
         let shared = &self.connection.tcp_metrics().shared;
         if self.pipeline.is_flooded() {
@@ -111,7 +112,7 @@ impl<H> Http1Server<H> {
     }
 }
 
-/// Answers one request.
+/// Serves one request.
 async fn answer_http1<H: Handler>(
     server: Rc<Http1Server<H>>,
     request: http::Request<Incoming>,
@@ -137,19 +138,19 @@ async fn answer_http1<H: Handler>(
 }
 
 impl<H: Handler> Http1Server<H> {
-    /// The answer that the protocol is switched; the connection's task joins the tunnel with the client's bytes when
-    /// hyper is done with them.
+    /// Returns the response that the protocol is switched. The connection's task joins the tunnel with the client's
+    /// bytes once hyper is done.
     fn begin_protocol_switch(
         &self,
         mut parts: response::Parts,
         handoff: TunnelHandoff<H>,
     ) -> http::Response<TcpResponseBody<H>> {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        // The protocol's name in the configuration is a token.
+        // The name of a protocol in the configuration is a token.
         if let Ok(protocol) = HeaderValue::from_str(handoff.tunnel.upgrade_protocol()) {
             parts.headers.insert(header::UPGRADE, protocol);
         }
-        // The guard is not notified: what follows is not a request, and kept for the tunnel.
+        // The guard is not notified of the response: the bytes that follow belong to the tunnel.
         handoff.request.begin_response_head(parts.status);
         self.tunnel.set(Some(handoff));
         http::Response::from_parts(parts, TcpResponseBody::for_tunnel())

@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that accepts only what two parsers read in the same way.
+//! Serves HTTP/1.1 (RFC 9112) by hyper, behind a guard that accepts only bytes which two parsers read in the same way.
 
 mod body;
 mod expectation;

@@ -1,5 +1,5 @@
-//! A filter for a connection's bytes to hyper: only valid ones are passed on (`requests`). In place of a rejected
-//! request hyper reads one of litequic's own, so that its answer is sent after those of the requests before it.
+//! Filters a connection's bytes for hyper, and passes only valid ones on ([`RequestScanner`]). In place of a rejected
+//! request hyper reads one of litequic's own, so that the response comes behind those to earlier requests.
 
 use super::request_scanner::{CheckedBytes, RequestScanner};
 use crate::{
@@ -22,76 +22,74 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The request that hyper reads in place of a rejected one: it calls the service in any case, which recognizes it by
-/// its number.
+/// The request that hyper reads in place of a rejected one. The service, which hyper calls in any case, recognizes it
+/// by its number.
 const STAND_IN_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
-/// How long a client may continue to send once it was answered and the connection closed, when it has sent a complete
-/// request or nothing is to be discarded: a few round trips.
+/// Time for which a client may continue to send after the connection was closed, if its request was complete or nothing
+/// is to be discarded: a few round trips.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen
-/// meanwhile.
+/// Largest number of bytes read before the response to a request to switch protocols. Reading ahead detects the
+/// client's end.
 const MAX_READ_AHEAD: usize = 16 * 1024;
 
-/// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with the code that serves
-/// them.
+/// State of a connection's pipelined requests (RFC 9112 §9.3.2), shared by the guard and the code that serves the
+/// requests.
 #[derive(Debug, Default)]
 pub struct PipelineState {
-    /// The course of the connection.
     lifecycle: Rc<TcpLifecycle>,
-    /// The number of requests before a rejected one, and the answer to that.
+    /// Number of requests before a rejected one, and the response to that.
     refusal: Cell<Option<(u64, Refusal)>>,
-    /// How many requests hyper has read.
+    /// Number of requests that hyper has read.
     read: Cell<u64>,
-    /// How many requests were answered.
+    /// Number of requests that were answered.
     answered: Cell<u64>,
-    /// The waker of the task that reads on when the next one is.
+    /// Waker of the task that continues to read after the next response.
     waiting: RefCell<Option<Waker>>,
-    /// The last request of whose body bytes came.
+    /// Number of the last request with received bytes of its body.
     last_body: Cell<u64>,
-    /// All that came was read.
+    /// All received bytes were read.
     drained: Cell<bool>,
-    /// The client sent too many pieces with next to nothing in them.
+    /// The client sent too many small pieces.
     flooded: Cell<bool>,
-    /// The client sent trailers that are too large.
+    /// The client sent trailers beyond their limit.
     large_trailers: Cell<bool>,
 }
 
 impl PipelineState {
-    /// The state of a connection with the course `life`.
+    /// Creates the state of a connection with the lifecycle `life`.
     pub(super) fn with_lifecycle(life: Rc<TcpLifecycle>) -> Self {
         Self { lifecycle: life, ..Self::default() }
     }
 
-    /// hyper has read one more request. Returns its answer if it stands in for a rejected one.
+    /// Counts a request that hyper has read. Returns its response if the request stands in for a rejected one.
     pub(super) fn count_read_request(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
 
-    /// Whether bytes came of the body of the request that hyper has delivered and [`read`](Self::read) has not counted
-    /// yet.
+    /// Whether bytes were received of the body of the next request that [`Self::count_read_request`] will count.
     pub(super) fn has_body_arrived(&self) -> bool {
         self.last_body.get() > self.read.get()
     }
 
-    /// Whether there is nothing more to be read.
+    /// Whether all received bytes were read.
     pub(super) fn is_input_drained(&self) -> bool {
         self.drained.get()
     }
 
-    /// Whether the connection ends because its client sent too many pieces with next to nothing in them.
+    /// Whether the connection ends because its client sent too many small pieces.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.get()
     }
 
-    /// Whether the connection ends because its client sent trailers that are too large.
+    /// Whether the connection ends because its client sent trailers beyond their limit.
     pub(super) fn has_large_trailers(&self) -> bool {
         self.large_trailers.get()
     }
 
-    /// One more request was answered.
+    /// Counts a request that was answered.
     pub(super) fn count_answered(&self) {
         self.answered.set(self.answered.get().saturating_add(1));
         if let Some(waiting) = self.waiting.take() {
@@ -100,41 +98,40 @@ impl PipelineState {
     }
 }
 
-/// A stream on which only valid requests are read.
+/// A stream that passes only valid requests on.
 #[derive(Debug)]
 pub struct RequestGuardStream<S> {
     stream: S,
     requests: RequestScanner,
-    /// Received, and not passed on yet.
+    /// Received bytes that were not passed on yet.
     held: BytesMut,
-    /// How many of `held` may be passed on.
+    /// Number of bytes of `held` that may be passed on.
     passed: usize,
-    /// Bytes of litequic's own, to be read before anything else.
+    /// Bytes of the stand-in, which are read before all others.
     stand_in: Bytes,
-    /// The deadline for the rest of a head, while no request before it is being served.
+    /// Deadline for the rest of a head. It does not run while an earlier request is being served.
     deadline: ClientDeadline,
     pipeline: Rc<PipelineState>,
-    /// The limit of what is discarded of a request that is answered before it has ended.
+    /// Limits for discarding a request that is answered before its end.
     lingering: Option<LingerLimits>,
-    /// Once litequic's side is closed: how long the client may continue.
+    /// Limit of further reads, once litequic's side is closed.
     closed: Option<LingerState>,
-    /// The bytes are no longer HTTP.
+    /// The client has switched protocols, so that its bytes are no longer HTTP.
     released: bool,
     pieces: PieceLimit,
 }
 
-/// Counts pieces of bodies, and of tunnels, with next to nothing in them.
+/// Rate limit of small pieces of bodies and tunnels.
 #[derive(Debug)]
 struct PieceLimit {
     bucket: TokenBucket,
-    /// The last one was short.
+    /// The last piece was short.
     short: bool,
 }
 
 impl PieceLimit {
-    /// `read` bytes came at once, and `chunks` with next to nothing in them. Of what came at once that is short only
-    /// counts what follows its like: of a client that sends much, each write may end in a short record. False once
-    /// there were too many.
+    /// Counts `read` bytes that arrived at once, with `chunks` small chunks. A short read counts only if it follows
+    /// another, as each write of a fast client may end in a short record. Returns false after too many.
     fn admit_piece(&mut self, read: usize, chunks: u32) -> bool {
         let short = (read as u64) < SMALL_CHUNK;
         let again = std::mem::replace(&mut self.short, short) && short;
@@ -143,18 +140,18 @@ impl PieceLimit {
     }
 }
 
-/// The rest of the client's bytes.
+/// The limit of reads from a client whose connection is closed.
 #[derive(Debug)]
 enum LingerState {
-    /// The rest of its request.
+    /// The rest of a request, up to the linger limits.
     Request(BodyDiscard),
-    /// Anything.
+    /// Any bytes, for a short time.
     Soon(IdleTimer),
 }
 
 impl<S> RequestGuardStream<S> {
-    /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
-    /// More than `small` pieces a second with next to nothing in them are an error.
+    /// Creates a guard for requests with heads within `bounds`, each received within `patience` of its first byte. More
+    /// than `small` small pieces a second are an error.
     pub fn new(stream: S, bounds: FieldLimits, patience: Duration, small: u32, pipeline: Rc<PipelineState>) -> Self {
         Self {
             stream,
@@ -171,12 +168,12 @@ impl<S> RequestGuardStream<S> {
         }
     }
 
-    /// The limit of what is discarded of a request that is answered before it has ended.
+    /// Sets the limits for discarding a request that is answered before its end.
     pub(super) fn with_linger_limits(self, lingering: LingerLimits) -> Self {
         Self { lingering: Some(lingering), ..self }
     }
 
-    /// Passes everything on from now on, `ahead` first, as the client has switched protocols.
+    /// Passes all bytes on from now on, `ahead` first, as the client has switched protocols.
     pub(super) fn release_to_tunnel(&mut self, ahead: &[u8]) {
         let held = std::mem::take(&mut self.held);
         self.held.extend_from_slice(ahead);
@@ -185,7 +182,9 @@ impl<S> RequestGuardStream<S> {
         self.released = true;
     }
 
-    /// Counts received bytes of a body.
+    /// Counts a piece of a body.
+    ///
+    /// Fails after too many small ones.
     fn count_piece(&mut self, read: usize) -> io::Result<()> {
         let chunks = self.requests.take_small_chunk_count();
         if self.pieces.admit_piece(read, chunks) {
@@ -195,7 +194,7 @@ impl<S> RequestGuardStream<S> {
         Err(io::Error::other("too many pieces with next to nothing in them"))
     }
 
-    /// The error of a body that is malformed.
+    /// Returns the error of a malformed body.
     fn malformed_error(&self) -> io::Error {
         self.pipeline.large_trailers.set(self.requests.has_large_trailers());
         io::ErrorKind::InvalidData.into()
@@ -207,7 +206,7 @@ impl<S> RequestGuardStream<S> {
         self.stand_in = Bytes::from_static(STAND_IN_REQUEST);
     }
 
-    /// Checks the held bytes. Malformed bodies are an error.
+    /// Checks the held bytes. Fails for a malformed body.
     fn check_held(&mut self) -> io::Result<()> {
         let checked = self.requests.scan_bytes(&self.held);
         self.pipeline.last_body.set(self.requests.last_body_number());
@@ -222,13 +221,13 @@ impl<S> RequestGuardStream<S> {
 
 /// The source of hyper's next read.
 enum NextRead {
-    /// The stand-in of a rejected request.
+    /// The stand-in for a rejected request.
     StandIn,
     /// Held bytes that are valid.
     Held,
-    /// All received bytes: it is no longer HTTP.
+    /// All received bytes, which are no longer HTTP.
     Anything,
-    /// Nothing before the answer to a request to switch protocols.
+    /// Nothing, before the response to a request to switch protocols.
     Answer,
     /// Nothing any more: hyper is to answer and close.
     Nothing,
@@ -260,13 +259,15 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         })
     }
 
-    /// Reads valid bytes from the stream into `out`. False: there were none, and what is next may be something else.
+    /// Reads valid bytes from the stream into `out`. Returns false if there were none, and another source may have
+    /// bytes.
     fn poll_valid_bytes(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = out.filled().len();
         let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
         self.pipeline.drained.set(pending);
         if pending {
-            // A head that comes while a request before it is being served is not late: litequic could not serve it yet.
+            // A head that arrives while an earlier request is being served is not late, as litequic could not serve it
+            // yet.
             if !self.requests.in_head() || self.pipeline.lifecycle.is_serving() {
                 self.deadline.on_progress(0);
                 return Poll::Pending;
@@ -284,7 +285,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
             out.set_filled(before);
             return Poll::Ready(Ok(false));
         }
-        // Most often all of it is valid, and passed on from where it was read.
+        // Most often all bytes are valid, and are passed on without a copy.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
         let checked = self.requests.scan_bytes(came);
         self.pipeline.last_body.set(self.requests.last_body_number());
@@ -308,9 +309,9 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         Poll::Ready(Ok(passed > 0))
     }
 
-    /// Reads the bytes behind a request to switch protocols and keeps them; ready at the client's end.
+    /// Reads and keeps the bytes behind a request to switch protocols. Ready at the client's end.
     fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper expects a wake from a reader that has nothing.
+        // hyper expects a wake from a reader without bytes.
         self.pipeline.waiting.replace(Some(cx.waker().clone()));
         while self.held.len() < MAX_READ_AHEAD {
             let mut buffer = [0; 1024];
@@ -326,8 +327,8 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
-    /// Ends the connection after a response that was cut off: nothing follows what the kernel has of it, nor does it
-    /// look complete, and the rest of the client's bytes is discarded, as after an orderly end.
+    /// Ends the connection after a response that was cut off. No byte follows those in the kernel, so that the response
+    /// does not look complete, and the rest of the client's bytes is discarded as after an orderly end.
     pub(super) async fn break_off(&mut self)
     where
         S: ClientSocket,
@@ -378,7 +379,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
                     return Poll::Ready(Ok(()));
                 }
                 NextRead::Held => {
-                    // Valid bytes end a head, if one was awaited; the next one has its own time.
+                    // Valid bytes end the head that was awaited. The next head has its own deadline.
                     this.deadline.on_progress(0);
                     let count = this.passed.min(out.remaining());
                     out.put_slice(this.held.get(..count).unwrap_or_default());
@@ -424,8 +425,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestGuardStream<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Closes the writing side, and reads the rest of the client's bytes: the kernel would answer them with a reset,
-    /// which discards what the client has not read yet, above all a 413 (RFC 9112 §9.6).
+    /// Closes the writing side, and reads the rest of the client's bytes. The kernel would answer unread bytes with a
+    /// reset, which discards responses that the client has not read yet, above all a 413 (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.released || this.closed.is_none() {

@@ -1,4 +1,4 @@
-//! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be passed on. Pure.
+//! Scans the requests of one HTTP/1.1 connection for the bytes that may be passed on. Pure.
 
 use super::head_check::{self, RequestFraming};
 use crate::refusal::{Refusal, RefusalLimit};
@@ -8,58 +8,57 @@ use litequic_exchange::{
     terms::FieldLimits,
 };
 
-/// Bytes of the extensions of one chunk of a request.
+/// Largest total length of the extensions of one chunk of a request, in bytes.
 const MAX_EXTENSION: usize = 256;
 
-/// The fate of received bytes.
+/// The result of checking received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CheckedBytes {
-    /// The number of valid bytes at the beginning; the rest is to be passed again, with what follows.
+    /// The number of valid bytes at the beginning. The rest is to be checked again, with the bytes that follow.
     Pass(usize),
-    /// Nothing more is to be read: this is not a valid request, and gets this answer.
+    /// The request is invalid, and has this response. Nothing more is to be read.
     Refused(Refusal),
-    /// Nothing more is to be read: the body is invalid.
+    /// The body is invalid. Nothing more is to be read.
     Malformed,
 }
 
 #[derive(Debug, Clone)]
 enum ParseState {
-    /// Before a request's head, or in it: `seen` bytes of it were looked at.
+    /// Before or within a request's head, of which `seen` bytes were checked.
     Head {
         seen: usize,
     },
     Length(u64),
     Chunks(ChunkDecoder),
-    /// Behind a request to switch protocols: nothing is passed on before its answer.
+    /// Behind a request to switch protocols. Nothing is passed on before its response.
     Switch,
     /// In an invalid body.
     Broken,
-    /// Nothing is passed on any more.
+    /// Nothing more is passed on.
     Over,
 }
 
-/// The state of the connection.
+/// Scanner of one connection's requests.
 #[derive(Debug, Clone)]
 pub(super) struct RequestScanner {
     state: ParseState,
     bounds: FieldLimits,
-    /// The authority of the last request.
     authority: LastAuthority,
-    /// Bytes of a head to wait for before it is found too large.
+    /// Largest number of bytes that are awaited of a head.
     max_head_bytes: usize,
-    /// An empty line was skipped (RFC 9112 §2.2).
+    /// An empty line before the head was skipped (RFC 9112 §2.2).
     skipped: bool,
-    /// Heads that were accepted.
+    /// Number of accepted heads.
     count: u64,
-    /// The number of the last request of whose body bytes came.
+    /// Number of the last request with received bytes of its body.
     last_body: u64,
-    /// Chunks with next to nothing in them that were not counted yet.
+    /// Small chunks since the last call of [`Self::take_small_chunk_count`].
     small: u32,
-    /// The invalid body has trailers that are too large.
+    /// The body is invalid because of trailers beyond their limit.
     has_large_trailers: bool,
 }
 
-/// What a request line may have beyond the fields' bytes: a method and a version.
+/// Bytes of a request line beyond the limit of fields: method and version.
 const MAX_REQUEST_LINE_EXTRA: usize = 64;
 
 impl RequestScanner {
@@ -88,37 +87,38 @@ impl RequestScanner {
         matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_))
     }
 
-    /// How many chunks with next to nothing in them have passed since the last call.
+    /// Returns the number of small chunks since the last call.
     pub(super) fn take_small_chunk_count(&mut self) -> u32 {
         std::mem::take(&mut self.small)
     }
 
-    /// Whether a body was invalid because of trailers that are too large.
+    /// Whether a body was invalid because of trailers beyond their limit.
     pub(super) fn has_large_trailers(&self) -> bool {
         self.has_large_trailers
     }
 
-    /// Whether a request has begun that has not ended, or was rejected before its end.
+    /// Whether a request has begun that has not ended, or that was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
         matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_) | ParseState::Broken | ParseState::Over)
     }
 
-    /// How many heads were accepted.
+    /// Returns the number of accepted heads.
     pub(super) fn accepted_heads(&self) -> u64 {
         self.count
     }
 
-    /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
+    /// Returns the number of the last request with received bytes of its body. Bodies of earlier requests are complete.
     pub(super) fn last_body_number(&self) -> u64 {
         self.last_body
     }
 
-    /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
+    /// Returns the number of the last request if it is one to switch protocols, whose response decides about the bytes
+    /// that follow.
     pub(super) fn awaited_switch(&self) -> Option<u64> {
         matches!(self.state, ParseState::Switch).then_some(self.count)
     }
 
-    /// Continues after a request to switch that was answered, and not with a switch: what follows are requests.
+    /// Continues with requests, after a request to switch protocols was answered without a switch.
     pub(super) fn resume_after_switch(&mut self) {
         self.state = ParseState::Head { seen: 0 };
     }
@@ -148,7 +148,7 @@ impl RequestScanner {
                     let Some(taken) = chunks.take_body_bytes(rest) else {
                         self.has_large_trailers = chunks.are_trailers_too_large();
                         self.state = ParseState::Broken;
-                        // What stands before it is read before it.
+                        // The bytes before the invalid chunk are read first.
                         return if passed > 0 { CheckedBytes::Pass(passed) } else { CheckedBytes::Malformed };
                     };
                     self.small = self.small.saturating_add(chunks.take_small_chunks());
@@ -169,7 +169,7 @@ impl RequestScanner {
                         match self.check_head(rest, from) {
                             Ok(Some(taken)) => taken,
                             Ok(None) => return CheckedBytes::Pass(passed),
-                            // What stands before it is answered before it.
+                            // The requests before the invalid head are answered first.
                             Err(_) if passed > 0 => {
                                 self.state = ParseState::Head { seen: 0 };
                                 return CheckedBytes::Pass(passed);
@@ -186,9 +186,9 @@ impl RequestScanner {
         }
     }
 
-    /// A head's length, once it is complete and valid; `from` is what was checked before.
+    /// Returns the length of a head, once it is complete and valid. The first `from` bytes were checked before.
     fn check_head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
-        // The empty line may have begun before.
+        // The empty line may have begun in the bytes checked before.
         let start = from.saturating_sub(3);
         let fresh = rest.get(start..).unwrap_or_default();
         let end = fresh.windows(4).position(|four| four == b"\r\n\r\n").map(|end| start.saturating_add(end));
@@ -204,7 +204,8 @@ impl RequestScanner {
                 Refusal::fields_too_large(RefusalLimit::HeaderBytes)
             });
         }
-        // Not text at all: TLS on a plain port, for example. Such a client does not wait for the end of a head.
+        // A first byte that is no text is invalid, such as TLS on a plain port. Such a client does not wait for the end
+        // of a head.
         if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
             return Err(Refusal::bad_request("not HTTP/1.1"));
         }
@@ -236,7 +237,7 @@ mod tests {
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     const BOUNDS: FieldLimits = FieldLimits { bytes: 350, fields: 5 };
 
-    /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
+    /// Returns the valid part of `text`, received in pieces of `step` bytes, and the last result.
     fn read(text: &str, step: usize) -> (String, Option<CheckedBytes>) {
         let mut requests = RequestScanner::new(BOUNDS);
         let (mut held, mut passed) = (Vec::new(), Vec::new());
@@ -318,7 +319,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The ends of pieces make no difference to what is accepted.
+        /// The boundaries of pieces do not change the result.
         #[test]
         fn pieces_make_no_difference(
             parts in prop::collection::vec(prop::sample::select(&[

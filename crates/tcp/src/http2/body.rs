@@ -14,10 +14,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// The body on a stream, which h2 does not reset before this is dropped.
+/// A request's body on a stream. h2 does not reset the stream before the body is dropped.
 pub(super) struct Http2IncomingBody {
     stream: RecvStream,
-    /// Bytes that are still to come, if the length was announced: h2 resets a stream of another one.
+    /// Number of bytes that are still to come, if the length was announced. h2 resets a stream of another length.
     left: Option<u64>,
     data_ended: bool,
     taken: UploadDetector,
@@ -25,7 +25,7 @@ pub(super) struct Http2IncomingBody {
 }
 
 impl Http2IncomingBody {
-    /// The body behind `head` on `stream`.
+    /// Creates the body behind `head` on `stream`.
     pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<StreamTasks>) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         Self { stream, left, data_ended: false, taken: UploadDetector::new(account), tasks }
@@ -33,7 +33,7 @@ impl Http2IncomingBody {
 }
 
 impl IncomingBody for Http2IncomingBody {
-    /// h2 delivers all that has arrived.
+    /// h2 delivers all data that has arrived.
     fn has_more_data(&self) -> bool {
         false
     }

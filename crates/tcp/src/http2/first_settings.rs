@@ -1,5 +1,5 @@
-//! The first frame of a connection with one setting more than h2 can send: SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218
-//! §2.1). Only to servers that send it, in this frame, do some clients send PRIORITY_UPDATE frames.
+//! Adds SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218 §2.1), which h2 cannot send, to a connection's first frame. Some
+//! clients send PRIORITY_UPDATE frames only to a server that sends this setting there.
 
 use std::{
     io::{self, IoSlice},
@@ -8,26 +8,26 @@ use std::{
 };
 use tokio::io::AsyncWrite;
 
-/// Bytes of a frame's header (RFC 9113 §4.1).
+/// Length of a frame's header in bytes (RFC 9113 §4.1).
 const FRAME_HEADER_LEN: usize = 9;
-/// The type of a SETTINGS frame (RFC 9113 §6.5).
+/// Type of a SETTINGS frame (RFC 9113 §6.5).
 const SETTINGS_TYPE: u8 = 4;
 /// SETTINGS_NO_RFC7540_PRIORITIES with the value 1.
 const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
 
-/// The first frame while it is written in place of h2's.
+/// The first frame, written in place of h2's.
 #[derive(Debug, Default)]
 pub(super) struct FirstSettings {
     /// The frame; empty before h2 writes.
     frame: Vec<u8>,
     written: usize,
-    /// Bytes of h2's frame.
+    /// Length of h2's frame in bytes.
     length: usize,
 }
 
 impl FirstSettings {
-    /// Writes to `stream` what replaces the frame at the beginning of `slices`. Ready with the number of bytes of
-    /// `slices` that are written by that: 0 if these do not begin with a whole SETTINGS frame. Then all is done.
+    /// Writes the replacement of the frame at the beginning of `slices` to `stream`. Ready with the number of bytes of
+    /// `slices` that it replaces, or 0 if these do not begin with a complete SETTINGS frame. Then the work is done.
     pub(super) fn poll_write_frame<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -50,11 +50,11 @@ impl FirstSettings {
     }
 }
 
-/// Returns the SETTINGS frame at the beginning of `bytes` with [`NO_RFC7540_PRIORITIES`], and the length of the one
-/// that it replaces. None if there is no whole one.
+/// Returns the SETTINGS frame at the beginning of `bytes` with [`NO_RFC7540_PRIORITIES`], and the length of the
+/// original frame. `None` if there is no complete one.
 fn add_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (header, rest) = bytes.split_at_checked(FRAME_HEADER_LEN)?;
-    // A flag would make it an acknowledgement.
+    // A flag would mean an acknowledgement.
     let [high, middle, low, SETTINGS_TYPE, 0, stream @ ..] = header else { return None };
     let length = u32::from_be_bytes([0, *high, *middle, *low]);
     let payload = rest.get(..usize::try_from(length).ok()?)?;

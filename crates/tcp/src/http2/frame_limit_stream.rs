@@ -1,4 +1,4 @@
-//! A filter for a connection's bytes to h2, which counts its frames.
+//! Filters a connection's bytes for h2, and counts the client's frames.
 
 use super::first_settings::FirstSettings;
 use crate::http2_frames::{FrameCounter, FrameFlood, ReceivedPriority};
@@ -14,14 +14,14 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are discarded behind GOAWAY, and for how long: the kernel would answer what it has not read with a reset
-/// of the connection, which may overtake GOAWAY.
+/// Limits for discarding bytes behind GOAWAY. The kernel would answer unread bytes with a reset, which may overtake
+/// GOAWAY.
 const MAX_DISCARDED: u64 = 256 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the frames of a client mean for its connection.
+/// An event in the frames of a client.
 pub(super) enum FrameNotice {
-    /// There were too many of a kind: the connection ends.
+    /// There were too many frames of a kind: the connection ends.
     Flood(FrameFlood),
     /// The client has reset a stream.
     Reset(u32),
@@ -29,19 +29,20 @@ pub(super) enum FrameNotice {
     Update(ReceivedPriority),
 }
 
-/// A stream of which nothing more is read once there were too many frames in it; `tell` is called with each notice.
+/// A stream from which nothing more is read after too many frames. `notify` is called for each notice.
 pub(super) struct FrameLimitStream<S, T> {
     stream: S,
     frames: FrameCounter,
     account: ReceiveAccount,
-    /// HEADERS frames that were read and are to be accepted before more is read: what waits for it has no other limit.
+    /// HEADERS frames that were read. Nothing more is read before all are accepted, as h2 has no other limit for
+    /// requests that wait to be accepted.
     heads: Rc<Cell<u32>>,
     notify: T,
     flooded: bool,
-    /// All that has come was read.
+    /// All received bytes were read.
     drained: bool,
     lingering: Option<LingerBudget>,
-    /// The first frame, until it is written, if it has a setting more than h2 sends.
+    /// The first frame, with a setting that h2 cannot send, until it is written.
     first: Option<FirstSettings>,
 }
 
@@ -60,7 +61,6 @@ impl<S, T: Fn(FrameNotice)> FrameLimitStream<S, T> {
         }
     }
 
-    /// Adds SETTINGS_NO_RFC7540_PRIORITIES to the first frame.
     pub(super) fn without_rfc7540_priorities(mut self) -> Self {
         self.first = Some(FirstSettings::default());
         self
@@ -68,7 +68,7 @@ impl<S, T: Fn(FrameNotice)> FrameLimitStream<S, T> {
 }
 
 impl<S: AsyncRead + Unpin, T> FrameLimitStream<S, T> {
-    /// Reads and discards what the client still sends, until it ends or has sent too much.
+    /// Reads and discards the client's further bytes, until its end or a limit.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let lingering = self.lingering.get_or_insert_with(|| LingerBudget::new(MAX_DISCARDED, DISCARD_TIMEOUT));
         let mut bytes = [0; 4096];
@@ -89,7 +89,7 @@ impl<S: AsyncRead + Unpin, T> FrameLimitStream<S, T> {
 
 impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitStream<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // In both cases the caller continues by itself.
+        // In both cases the caller is woken by another event.
         if self.flooded || self.heads.get() > 0 {
             return Poll::Pending;
         }
@@ -120,7 +120,7 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitS
 }
 
 impl<S: AsyncWrite + Unpin, T> FrameLimitStream<S, T> {
-    /// Writes the first frame, as [`FirstSettings::poll_write`] does.
+    /// Writes the first frame by [`FirstSettings::poll_write_frame`].
     fn poll_first_frame(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let Some(first) = &mut self.first else { return Poll::Ready(Ok(0)) };
         let written = ready!(first.poll_write_frame(&mut self.stream, slices, cx));

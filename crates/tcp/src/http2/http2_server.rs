@@ -1,4 +1,5 @@
-//! A connection of HTTP/2 from its first byte to its end: h2's settings, its limits, GOAWAY, and why it ended.
+//! Serves an HTTP/2 connection from its first byte to its end: h2's settings, limits, GOAWAY, and the reason of the
+//! end.
 
 use super::{
     frame_limit_stream::{FrameLimitStream, FrameNotice},
@@ -15,20 +16,19 @@ use litequic_exchange::Handler;
 use std::{cell::Cell, future::poll_fn, ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a connection's window may be at least (RFC 9113 §6.9.2) and at most (§6.9.1).
+/// Smallest (RFC 9113 §6.9.2) and largest (RFC 9113 §6.9.1) window of a connection.
 const WINDOW_RANGE: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 
-/// Bytes of a stream that h2 buffers before it takes no further piece. How much the pieces have is up to the send
-/// budget; alone this bounds a tunnel. What a path needs is in the kernel's buffer; with a fourth of this a download
-/// costs a third more CPU time, with more of it no less.
+/// Largest number of bytes of a stream that h2 buffers. The send budget limits the pieces of a response, but only this
+/// limit bounds a tunnel. The kernel's buffer holds the bytes that a path needs. A quarter of this value costs a third
+/// more CPU time per download; more gains nothing.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 
-/// Bytes of memory that a field takes, of which HPACK's table may make one on the wire (RFC 7541 §6.1).
+/// Memory of a field in bytes. HPACK's table may expand one byte on the wire to a field (RFC 7541 §6.1).
 const FIELD_MEMORY: u64 = 128;
 
-/// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be
-/// accepted, and has no other limit for them than for a whole connection; `Limits::max_resets` counts them once they
-/// are accepted.
+/// Smallest limit of cancelled requests that wait to be accepted. One read may bring that many, and h2 has no other
+/// limit for them than for a whole connection; `Limits::max_resets` counts them once they are accepted.
 const MIN_PENDING_RESETS: usize = 1024;
 
 /// Serves requests from `stream` until the connection ends.
@@ -75,7 +75,8 @@ pub(crate) async fn serve_http2<H: Handler>(
     let mut builder = server::Builder::new();
     builder
         .max_concurrent_streams(limits.max_streams)
-        // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
+        // Beyond this size h2 answers 431 by itself. Between max_header_bytes and this size `request_head` does, and
+        // counts.
         .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
         .initial_window_size(limits.stream_receive_buffer.min(window))
         .initial_connection_window_size(window)
@@ -84,7 +85,7 @@ pub(crate) async fn serve_http2<H: Handler>(
         )
         .max_send_buffer_size(MAX_SEND_BUFFER);
     if connection.terms.has_tunnels {
-        // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)
+        // Sends SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
         builder.enable_connect_protocol();
     }
     let mut handshake = pin!(builder.handshake(counted));
@@ -93,7 +94,7 @@ pub(crate) async fn serve_http2<H: Handler>(
             ConnectionStep::Ended(Ok(h2)) => break h2,
             ConnectionStep::Ended(Err(error)) => return end_http2(&connection, Err(error)),
             ConnectionStep::Close => return connection.finish_connection(false),
-            // The client is told once the connection has begun.
+            // GOAWAY is sent once the connection has begun.
             ConnectionStep::GoAway => {}
         }
     };
@@ -117,7 +118,7 @@ pub(crate) async fn serve_http2<H: Handler>(
                 accepting.tasks.abort_tasks();
                 let is_excessive = connection.is_closed_as_excessive();
                 let reason = if is_excessive { Some(Reason::ENHANCE_YOUR_CALM) } else { violation.get() };
-                // A client that leaves has its GOAWAY.
+                // A client that was to leave already has a GOAWAY.
                 if reason.is_some() || !was_told {
                     accepting.close_with_reason(reason.unwrap_or(Reason::NO_ERROR)).await;
                 }
@@ -132,11 +133,11 @@ pub(crate) async fn serve_http2<H: Handler>(
 }
 
 impl<H> TcpConnection<H> {
-    /// A PRIORITY_UPDATE frame came.
+    /// Applies a priority signal.
     ///
     /// # Errors
     ///
-    /// The frame violates the protocol, and the connection ends for that reason.
+    /// The code of the violation for which the connection is to be closed.
     fn on_received_priority(&self, update: &ReceivedPriority) -> Result<(), Reason> {
         let Some(priorities) = self.priorities.get() else { return Ok(()) };
         match update {
@@ -157,11 +158,11 @@ impl<H> TcpConnection<H> {
     }
 }
 
-/// The connection has ended by itself.
+/// Records that h2 has ended the connection.
 fn end_http2<H>(connection: &TcpConnection<H>, result: Result<(), h2::Error>) {
     if let Err(error) = &result {
         tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
-        // A limit of h2's, which has sent GOAWAY.
+        // A limit of h2 was reached, and h2 has sent GOAWAY.
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
             connection.lifecycle.on_event(TcpEvent::Excessive);
         }

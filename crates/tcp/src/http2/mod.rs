@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) over TLS: h2's frames and fields, and the limits that it lacks: how many frames a second, how many
-//! cancelled requests, how much at once, and how long a stream may stall.
+//! Serves HTTP/2 (RFC 9113) by h2, and adds the limits that h2 lacks: of frames a second, of cancelled requests, of
+//! bytes in memory, and of a stream's stall.
 
 mod body;
 mod first_settings;

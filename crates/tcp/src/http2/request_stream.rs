@@ -1,5 +1,5 @@
-//! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
-//! it.
+//! Serves one stream: passes its request to the handler, and interim responses and the response to h2, as fast as the
+//! client takes them.
 
 use super::{
     body::Http2IncomingBody, send_capacity::poll_send_capacity, stream_tasks::StreamTasks,
@@ -26,7 +26,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Serves the request on a stream. Dropped before its end, it cancels the exchange and resets the stream.
+/// Serves the request on a stream. Dropping the future cancels the exchange and resets the stream.
 pub(super) async fn serve_stream<H: Handler>(
     connection: Rc<TcpConnection<H>>,
     request: Request<RecvStream>,
@@ -36,7 +36,7 @@ pub(super) async fn serve_stream<H: Handler>(
 ) {
     let id = respond.stream_id().as_u32();
     let (head, stream) = request.into_parts();
-    // What follows a CONNECT is not a body.
+    // The bytes behind a CONNECT are no body.
     let (body, tunnel) = match stream {
         stream if head.method == Method::CONNECT => (None, Some((stream, account))),
         stream if stream.is_end_stream() => (None, None),
@@ -46,14 +46,14 @@ pub(super) async fn serve_stream<H: Handler>(
     let answer = {
         let mut answer = pin!(connection.answer_tcp_request(Ok((head, body)), interim, id));
         poll_fn(|cx| {
-            // The client has cancelled the request, maybe before this task began.
+            // The client has cancelled the request, perhaps before this task began.
             if respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(None);
             }
             let answer = answer.as_mut().poll(cx);
             // Interim responses of the origin are sent before its final one.
             while let Poll::Ready((status, fields)) = queue.poll_interim(cx) {
-                // They are advisory, and h2 queues them without a limit. 100 comes once.
+                // Interim responses are advisory, and h2 queues them without a limit. 100 is sent at most once.
                 if connection.writes.is_blocked() && status != StatusCode::CONTINUE {
                     connection.tcp_metrics().limit_interim.increment();
                     continue;
@@ -80,7 +80,7 @@ pub(super) async fn serve_stream<H: Handler>(
     }
 }
 
-/// Sends the answer that the protocol is switched, which is 200 here, and joins the tunnel with the client's bytes.
+/// Sends the response that the protocol is switched, which is 200 here, and joins the tunnel with the client's bytes.
 async fn join_tunnel<H: Handler>(
     connection: &TcpConnection<H>,
     mut head: response::Parts,
@@ -91,19 +91,18 @@ async fn join_tunnel<H: Handler>(
 ) {
     head.status = StatusCode::OK;
     handoff.request.begin_response_head(head.status);
-    // An error means that the client has gone before the answer.
+    // An error means that the client was gone before the response.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
         let (pace, metrics) =
             (MinimumRate::without_rate(connection.terms.timeouts.send), Arc::clone(connection.tcp_metrics()));
-        // A tunnel that stalls ends alone: its connection continues.
+        // A tunnel that stalls ends alone, and its connection continues.
         let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
         let stream = Http2TunnelStream::new(send, stream, account);
-        // The connection's own stream counts its bytes.
+        // The connection's own stream counts the bytes.
         handoff.join_until_end(WriteTimeout::new(stream, pace, writes, TrafficCounter::default(), metrics)).await;
     }
 }
 
-/// Sends a response on the stream `id`.
 async fn send_http2_response<H: Handler>(
     connection: &TcpConnection<H>,
     response: Response<TcpResponseBody<H>>,
@@ -137,27 +136,27 @@ async fn send_http2_response<H: Handler>(
     poll_fn(|cx| sending.poll_sending(cx)).await;
 }
 
-/// Sends a response's body and its trailers.
+/// Sender of a response's body and trailers.
 struct BodySender<'a, H> {
     connection: &'a TcpConnection<H>,
     body: TcpResponseBody<H>,
     stream: SendStream<QueuedPiece>,
     /// The next piece, and whether it is the last one.
     piece: Option<(QueuedPiece, bool)>,
-    /// What was read behind it while it waits for its turn, if it has to.
+    /// Pieces read ahead while the next one waits for its turn.
     ahead: Option<Box<PiecesAhead>>,
-    /// The place in the order of the connection, if it has one.
+    /// The place in the connection's order, if there is one.
     turn: Option<ResponseTurn>,
     deadline: ClientDeadline,
 }
 
-/// What was read of a response that waits for its turn: a first share, as over HTTP/3, so that most responses free
+/// Pieces read ahead of a response that waits for its turn: a first share, as over HTTP/3, so that most responses free
 /// their origin's connection.
 #[derive(Default)]
 struct PiecesAhead {
     pieces: VecDeque<(QueuedPiece, bool)>,
     bytes: usize,
-    /// What comes behind the pieces.
+    /// The end behind the pieces.
     end: Option<ResponseEnding>,
 }
 
@@ -168,25 +167,25 @@ enum ResponseEnding {
     Failure,
 }
 
-/// How far a body was sent.
+/// The progress of sending a body.
 enum SendProgress {
-    /// The client has no room for more.
+    /// The client's window, or h2's buffer, has no room.
     WaitsForClient,
-    /// Another response is before it.
+    /// Another response precedes this one.
     WaitsForTurn,
-    /// The origin has delivered no more.
+    /// The origin has delivered no more data.
     WaitsForOrigin,
     /// Everything was sent, or the response failed.
     All,
 }
 
 impl<H: Handler> BodySender<'_, H> {
-    /// Ready when nothing more is to be sent: all was passed to h2, the stream was reset, or its client is too slow.
+    /// Ready when sending is over: h2 has all bytes, the stream was reset, or the client is too slow.
     fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waits = match self.send_pieces(cx) {
             SendProgress::All => return Poll::Ready(()),
             SendProgress::WaitsForClient => true,
-            // Neither is the client's time.
+            // These waits are not counted as the client's.
             SendProgress::WaitsForOrigin | SendProgress::WaitsForTurn => false,
         };
         if self.stream.poll_reset(cx).is_ready() {
@@ -200,7 +199,7 @@ impl<H: Handler> BodySender<'_, H> {
             return Poll::Pending;
         }
         let mut late = ready!(self.deadline.poll_wait(cx));
-        // All streams of a slow connection are slow, and the connection has a timeout of its own.
+        // All streams of a slow connection are slow, and the connection has its own timeout.
         while late == TimeoutCause::Slow && self.connection.writes.is_blocked() {
             self.deadline.reset_wait();
             late = ready!(self.deadline.poll_wait(cx));
@@ -240,7 +239,8 @@ impl<H: Handler> BodySender<'_, H> {
                 return SendProgress::WaitsForClient;
             }
             match self.body.poll_piece(cx) {
-                // An error follows what was sent before it: h2 discards what it has queued at a reset, the header too.
+                // An error waits until earlier bytes are written: on a reset h2 discards its queue, the response's
+                // header as well.
                 Poll::Pending if self.body.has_failed() => return SendProgress::WaitsForClient,
                 Poll::Pending => return SendProgress::WaitsForOrigin,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -277,13 +277,14 @@ impl<H: Handler> BodySender<'_, H> {
 
     fn set_next_piece(&mut self, piece: QueuedPiece, is_last: bool) {
         if piece.has_remaining() {
-            // What is reserved is taken from the connection's window, so no more than is sure to be used.
+            // Reserved bytes are taken from the connection's window, so only one byte is reserved, which is sure to be
+            // used.
             self.stream.reserve_capacity(1);
         }
         self.piece = Some((piece, is_last));
     }
 
-    /// Hands over to h2 as much of a piece as the client's window and the order allow.
+    /// Passes as much of a piece to h2 as the client's window and the order allow.
     fn hand_over_piece(
         &mut self,
         mut piece: QueuedPiece,
@@ -317,7 +318,7 @@ impl<H: Handler> BodySender<'_, H> {
         };
         let mut bytes = usize::try_from(granted).unwrap_or(usize::MAX).min(length);
         if !turn.is_alone_or_short(granted, is_last && bytes == length) {
-            // What the client's window has no room for would be sent out of turn.
+            // Bytes beyond the client's window would be sent out of turn.
             self.stream.reserve_capacity(bytes);
             bytes = bytes.min(self.stream.capacity()).max(1);
         }

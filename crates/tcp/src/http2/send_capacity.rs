@@ -1,4 +1,4 @@
-//! The room for more on a stream: what its client's windows allow (RFC 9113 §5.2), and h2 buffers.
+//! Polls for room on a stream, in the client's windows (RFC 9113 §5.2) and in h2's buffer.
 
 use crate::response_buffer::QueuedPiece;
 use h2::SendStream;
@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Ready when something may be sent: the client has room for it, and h2 buffers less than its limit.
+/// Ready when bytes may be sent: the client's windows have room, and h2's buffer is below its limit.
 ///
 /// # Errors
 ///

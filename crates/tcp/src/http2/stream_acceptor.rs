@@ -1,4 +1,4 @@
-//! The streams of a connection: each request that h2 accepts gets a task.
+//! Accepts the streams of a connection. Each request that h2 accepts gets a task.
 
 use super::{request_stream, stream_tasks::StreamTasks};
 use crate::{response_buffer::QueuedPiece, tcp_connection::TcpConnection, tcp_phase::TcpEvent};
@@ -19,21 +19,20 @@ use tokio::{
     time::timeout,
 };
 
-/// Fields of requests that were accepted and not checked yet: no more are accepted before their tasks have begun, which
-/// reject those with too many.
+/// Largest number of fields of accepted requests that were not checked yet. No more requests are accepted before their
+/// tasks have begun, which reject those with too many fields.
 const MAX_UNCHECKED_FIELDS: u64 = 2048;
-/// A request without fields counts for as many: its task.
+/// Cost of a request's task, as a number of fields.
 const REQUEST_COST: u64 = 32;
 
-/// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).
+/// Longest wait for a connection that ends at once to send GOAWAY with the reason (RFC 9113 §5.4.1).
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection whose streams are accepted.
 pub(super) struct Http2StreamAcceptor<S> {
     pub(super) h2: server::Connection<S, QueuedPiece>,
-    /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
+    /// HEADERS frames that were read since the last accepted stream. Nothing more is read until all are accepted.
     pub(super) heads: Rc<Cell<u32>>,
-    /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
+    /// Fields of accepted requests whose tasks have not begun, plus [`REQUEST_COST`] for each request.
     pub(super) fields: Rc<Cell<u64>>,
     pub(super) account: ReceiveAccount,
     pub(super) tasks: Rc<StreamTasks>,
@@ -54,7 +53,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
             return Poll::Ready(ended);
         }
         if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
-            // Once sockets were looked at: those that were sent before may have more at hand then.
+            // The sockets are polled before this task runs again, as responses that were sent before may have more
+            // bytes then.
             let _ = pin!(yield_now()).poll(cx);
         }
         if self.account.poll_over_budget(cx).is_ready() && !connection.lifecycle.is_closed() {
@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
         Poll::Pending
     }
 
-    /// Accepts each stream that has come.
+    /// Accepts each stream that has arrived.
     fn poll_accept_requests<H: Handler>(
         &mut self,
         connection: &Rc<TcpConnection<H>>,
@@ -83,19 +83,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
                     self.fields.set(self.fields.get().saturating_add(count));
-                    // Boxed where it runs: a task of its size would be copied several times on its way to the runtime.
+                    // Boxed inside the task: a large task would be copied several times on its way to the runtime.
                     self.tasks.spawn_task(async move {
                         fields.set(fields.get().saturating_sub(count));
                         Box::pin(request_stream::serve_stream(connection, request, respond, account, tasks)).await;
                     });
                     if self.fields.get() > MAX_UNCHECKED_FIELDS {
-                        // This task runs again behind those that were spawned.
+                        // This task runs again behind the spawned tasks.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
-                // What was not accepted are trailers, or requests that h2 rejects.
+                // The remaining HEADERS are trailers, or requests that h2 rejects.
                 Poll::Pending if self.heads.take() > 0 => {}
                 Poll::Pending => return Poll::Pending,
             }
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
     /// Ends the connection at once, with the reason.
     pub(super) async fn close_with_reason(&mut self, reason: Reason) {
         self.h2.abrupt_shutdown(reason);
-        // A client that does not read it gets none.
+        // A client that does not read gets no GOAWAY.
         let _ = timeout(GOAWAY_TIMEOUT, poll_fn(|cx| self.h2.poll_closed(cx))).await;
     }
 }

@@ -4,7 +4,7 @@ use litequic_base::lifecycle::propagate_panic;
 use std::cell::RefCell;
 use tokio::task::JoinSet;
 
-/// The tasks of a connection's streams: they belong to it, and end with it.
+/// The tasks of a connection's streams, which end with the connection.
 #[derive(Default)]
 pub(super) struct StreamTasks(RefCell<JoinSet<()>>);
 
@@ -20,7 +20,7 @@ impl StreamTasks {
         }
     }
 
-    /// Ends what still runs.
+    /// Aborts all running tasks.
     pub(super) fn abort_tasks(&self) {
         self.reap_ended();
         self.0.borrow_mut().abort_all();

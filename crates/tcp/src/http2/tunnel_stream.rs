@@ -1,4 +1,4 @@
-//! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
+//! The stream of an extended CONNECT (RFC 8441) as an `AsyncRead` and `AsyncWrite`.
 
 use super::send_capacity::poll_send_capacity;
 use crate::{response_buffer::QueuedPiece, write_timeout::ClientSocket};
@@ -12,11 +12,12 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5), as h2 does with what is dropped.
+/// Byte stream of an extended CONNECT. If it is dropped before both sides have ended, h2 resets the stream with CANCEL
+/// (RFC 8441 §5).
 pub(super) struct Http2TunnelStream {
     send: SendStream<QueuedPiece>,
     receive: RecvStream,
-    /// Received, and not read yet.
+    /// Received bytes that were not read yet.
     ahead: Bytes,
     account: ReceiveAccount,
 }
@@ -47,7 +48,8 @@ impl AsyncRead for Http2TunnelStream {
 
 impl AsyncWrite for Http2TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // What is reserved is taken from the connection's window, so no more than is sure to be used.
+        // Reserved bytes are taken from the connection's window, so only one byte is reserved, which is sure to be
+        // used.
         self.send.reserve_capacity(1);
         ready!(poll_send_capacity(&mut self.send, cx))?;
         let piece = QueuedPiece::without_budget(Bytes::copy_from_slice(bytes));
@@ -65,7 +67,7 @@ impl AsyncWrite for Http2TunnelStream {
     }
 }
 
-/// h2 has what is written at once; the connection's own writes are accounted elsewhere.
+/// h2 takes written bytes at once, and the connection accounts for its own writes.
 impl ClientSocket for Http2TunnelStream {
     fn unsent_bytes(&mut self) -> u64 {
         0
@@ -74,7 +76,7 @@ impl ClientSocket for Http2TunnelStream {
     fn end_writes(&self) {}
 }
 
-/// The client has reset the stream, or is gone.
+/// Converts h2's error: the client has reset the stream, or is gone.
 pub(super) fn reset_error(error: &h2::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
 }

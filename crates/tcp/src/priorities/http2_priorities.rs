@@ -1,5 +1,4 @@
-//! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the order of
-//! its responses.
+//! Applies the priorities that one connection's client and the origins signal (RFC 9218) to the order of its responses.
 
 use super::response_order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
@@ -14,10 +13,10 @@ use litequic_exchange::{
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-/// The signals of one connection, and the order of its responses.
+/// The priority signals of one connection, and the order of its responses.
 pub(crate) struct Http2Priorities {
     order: Rc<ResponseOrder>,
-    /// The state of short responses.
+    /// The shared state of all short responses.
     short: Rc<TurnState>,
     signals: RefCell<PrioritySignals>,
     max_streams: usize,
@@ -25,7 +24,7 @@ pub(crate) struct Http2Priorities {
 }
 
 impl Http2Priorities {
-    /// The priorities of a connection whose client may have `max_streams` streams open.
+    /// Creates the priorities of a connection whose client may have `max_streams` streams open.
     pub(crate) fn new(max_streams: u32, metrics: Arc<TcpMetrics>) -> Rc<Self> {
         let max_streams = max_streams as usize;
         let signals = RefCell::new(PrioritySignals::new(max_streams));
@@ -34,14 +33,14 @@ impl Http2Priorities {
         Rc::new(Self { order, short, signals, max_streams, metrics })
     }
 
-    /// The stream `id` has come.
+    /// Applies the early priority of the stream `id`, which was opened.
     pub(crate) fn on_stream_opened(&self, id: u32) {
         if let Some(priority) = self.signals.borrow_mut().take_early_in_sequence(id.into()) {
             self.order.override_priority(id.into(), priority);
         }
     }
 
-    /// The request on the stream `id` has come with `fields`. Returns its priority.
+    /// Returns the priority of the request on the stream `id`, which has `fields`.
     pub(crate) fn assign_request_priority(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
         let field = read_priority_field(fields);
         if field.is_some() {
@@ -51,8 +50,8 @@ impl Http2Priorities {
         self.order.effective_priority(id.into(), priority)
     }
 
-    /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they
-    /// change it (RFC 9218 §8).
+    /// Applies the priority in `fields` of the response on the stream `id`, whose request has `priority`. Returns the
+    /// new priority, if the fields change it (RFC 9218 §8).
     pub(crate) fn merge_response_priority(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
         let field = read_priority_field(fields).filter(|field| *field != PriorityParameters::default())?;
         let priority = field.or_priority(self.order.effective_priority(id.into(), priority));
@@ -65,7 +64,7 @@ impl Http2Priorities {
         ResponseTurn::new(&self.short, id.into(), priority)
     }
 
-    /// A PRIORITY_UPDATE frame came. `writes` knows which streams are open.
+    /// Applies a PRIORITY_UPDATE frame. `writes` has the open streams.
     ///
     /// # Errors
     ///
@@ -103,26 +102,26 @@ impl Http2Priorities {
         Ok(())
     }
 
-    /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
-    /// response is incremental remains.
+    /// Applies a weight for `stream` that expresses an urgency. The last signal counts; whether the response is
+    /// incremental is unchanged.
     pub(crate) fn apply_weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &ConnectionWrites<R>) {
         if stream > writes.newest_stream() || writes.is_stream_open(stream) {
             self.order.override_urgency(stream.into(), urgency, 2 * self.max_streams);
         }
     }
 
-    /// A stream is no longer open.
+    /// Forgets the priority of a stream that is no longer open.
     pub(crate) fn forget_stream(&self, id: u32) {
         self.order.forget_overrides(id.into());
     }
 
-    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.
+    /// Begins a run of the connection's task. No more than `limit` bytes are to be queued for its path.
     pub(crate) fn on_run(&self, limit: u64) {
         self.order.on_run(limit);
     }
 
-    /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns
-    /// whether it has to run again.
+    /// Ends a run of the connection's task, which has written what it could; with `is_all`, everything for which the
+    /// client's windows had room. Returns whether the task has to run again.
     pub(crate) fn on_written(&self, is_all: bool) -> bool {
         self.order.on_written(is_all)
     }

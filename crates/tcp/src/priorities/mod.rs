@@ -1,4 +1,4 @@
-//! The priorities of responses over HTTP/2 (RFC 9218): signals, and the order in which responses hand over their bytes.
+//! Priorities of responses over HTTP/2 (RFC 9218): signals, and the order in which responses hand over their bytes.
 
 mod http2_priorities;
 mod response_order;

@@ -1,11 +1,11 @@
-//! The order in which the responses of one connection hand over their bytes to h2 (RFC 9218;
-//! docs/adr/0059-priorities-over-http2.md). h2 sends a frame of each stream in turn. Together the streams have at most
-//! [`MOST`] bytes there that TLS has not accepted, fewer on a slow path; the kernel has what its socket's
-//! TCP_NOTSENT_LOWAT allows.
+//! Orders the bytes that the responses of one connection hand over to h2 (RFC 9218;
+//! docs/adr/0059-priorities-over-http2.md). h2 sends a frame of each stream in turn. It has at most
+//! [`MAX_QUEUED_BYTES`] of all streams that TLS has not accepted, fewer on a slow path; TCP_NOTSENT_LOWAT limits the
+//! kernel's queue.
 //!
-//! A response that finds no room, or another before it, waits in the order. Bytes that leave make room; the response
-//! that is granted it is woken, and the room is kept for it until it looks. A connection that sends one response orders
-//! nothing.
+//! A response without room, or behind another, waits in the order. Bytes that are sent make room. The response that is
+//! granted the room is woken, and the room is reserved until it is polled. A connection with a single response needs no
+//! order.
 
 use litequic_exchange::priority::{NextTurn, Priority, PriorityOrder, SendList};
 use std::{
@@ -16,69 +16,69 @@ use std::{
     time::Instant,
 };
 
-/// Bytes that h2 has of a connection's responses while they compete: four frames of its streams. The connection's task
-/// writes them at once if the kernel accepts them, and wakes those that have more.
+/// Largest number of bytes of a connection's competing responses in h2: four frames. The connection's task writes them
+/// at once if the kernel accepts them, and wakes the responses that have more.
 const MAX_QUEUED_BYTES: u64 = 64 * 1024;
-/// Bytes of a frame that h2 sends (RFC 9113 §4.2: what a client accepts at least).
+/// Length of a frame that h2 sends, in bytes: the smallest that every client accepts (RFC 9113 §4.2).
 const FRAME_BYTES: u64 = 16 * 1024;
 
 /// The order of one connection's responses.
 pub(super) struct ResponseOrder {
     order: RefCell<PriorityOrder<Rc<TurnState>>>,
-    /// Priorities that PRIORITY_UPDATE frames or origins have set, of open streams.
+    /// Priorities of open streams, as set by PRIORITY_UPDATE frames or origins.
     updated: RefCell<BTreeMap<u64, Priority>>,
-    /// Urgencies that weights have set, of streams that are open or to come and have no other priority set.
+    /// Urgencies that weights have set, of streams that are open or not opened yet and have no other priority set.
     urgencies: RefCell<BTreeMap<u64, u8>>,
-    /// Responses that hand over bodies.
+    /// Number of responses that hand over bodies.
     open: Cell<u32>,
-    /// Responses that wait in the order.
+    /// Number of waiting responses.
     held: Cell<usize>,
-    /// Bytes that h2 has of responses at most while they compete.
+    /// Largest number of bytes in h2 while responses compete.
     horizon: Cell<u64>,
     /// Bytes that h2 has and TLS has not accepted.
     unsent: Cell<u64>,
-    /// Bytes of these for which clients give no room in their windows.
+    /// Unsent bytes for which the client's windows have no room.
     stuck: Cell<u64>,
     /// Bytes that were granted, and that their responses have not handed over.
     reserved: Cell<u64>,
-    /// Number of unsent and reserved bytes at which the next one that waits has room.
+    /// Number of unsent and reserved bytes at which the next waiting response has room.
     grant_at: Cell<u64>,
-    /// Room is to be granted once the responses that were woken have run: they may be before those that wait.
+    /// Room is to be granted once the woken responses have run, as they may precede the waiting ones.
     is_due: Cell<bool>,
     /// The response that has handed over bytes while it was alone.
     alone: Cell<Option<Rc<TurnState>>>,
-    /// Responses in the list of those that h2 has bytes of.
+    /// Number of responses in the list, with bytes in h2.
     listed: Cell<u32>,
-    /// Counts how often the list was cleared, from 1 on.
+    /// Number of the list: one more than the times it was cleared.
     list: Cell<u64>,
 }
 
 /// The place of one response in its connection's order, until its body was handed over or it is dropped.
 pub(crate) struct ResponseTurn {
-    /// What short responses have in common: a state without a place.
+    /// The shared state of all short responses, which has no place.
     short: Rc<TurnState>,
     id: u64,
-    /// The priority by the request.
+    /// Priority of the request.
     priority: Priority,
-    /// Once the response competes, or is longer than a frame.
+    /// Set once the response competes, or is longer than a frame.
     state: OnceCell<Rc<TurnState>>,
 }
 
-/// State of a response in the order, shared with the pieces of its body that h2 has.
+/// State of a response in the order, shared with the pieces of its body in h2.
 pub(crate) struct TurnState {
     order: Rc<ResponseOrder>,
     id: u64,
-    /// The priority by the request.
+    /// Priority of the request.
     priority: Priority,
     /// Bytes that h2 has and TLS has not accepted.
     unsent: Cell<u64>,
     granted: Cell<u64>,
     is_in_order: Cell<bool>,
-    /// The list that it is in, by [`ResponseOrder::list`]; 0 for none.
+    /// Number of the list with this response, by [`ResponseOrder::list`]; 0 for none.
     list: Cell<u64>,
-    /// Nothing more is handed over.
+    /// The response hands over no more bytes.
     ended: Cell<bool>,
-    /// The waker of the task that waits for its turn.
+    /// Waker of the task that waits for a turn.
     waiting: Cell<Option<Waker>>,
 }
 
@@ -102,13 +102,13 @@ impl ResponseOrder {
         })
     }
 
-    /// Returns the state that all responses share which nothing has competed with: whole ones, or their ends, of no
-    /// more than a frame.
+    /// Returns the state for all responses without competitors: complete ones, or the ends of others, of no more than a
+    /// frame.
     pub(super) fn short_state(self: &Rc<Self>) -> Rc<TurnState> {
         TurnState::new(self, 0, Priority::DEFAULT)
     }
 
-    /// Returns the priority of a stream whose request has `priority`.
+    /// Returns the current priority of a stream whose request has `priority`.
     pub(super) fn effective_priority(&self, id: u64, priority: Priority) -> Priority {
         if let Some(updated) = self.updated.borrow().get(&id) {
             return *updated;
@@ -117,8 +117,8 @@ impl ResponseOrder {
         Priority { urgency, ..priority }
     }
 
-    /// Sets the urgency of a stream that is open or to come. Beyond `most` streams those of all are forgotten: some
-    /// never come.
+    /// Sets the urgency of a stream that is open or not opened yet. With `most` streams all earlier urgencies are
+    /// forgotten, as some streams are never opened.
     pub(super) fn override_urgency(&self, id: u64, urgency: u8, most: usize) {
         self.order.borrow_mut().change_urgency(id, urgency);
         if let Some(updated) = self.updated.borrow_mut().get_mut(&id) {
@@ -132,15 +132,14 @@ impl ResponseOrder {
         urgencies.insert(id, urgency);
     }
 
-    /// Sets the priority of an open stream, whatever its request had. Returns whether it was set to another before, or
-    /// to none.
+    /// Sets the priority of an open stream. Returns whether that differs from the last one set.
     pub(super) fn override_priority(&self, id: u64, priority: Priority) -> bool {
         self.order.borrow_mut().change_priority(id, priority);
         self.urgencies.borrow_mut().remove(&id);
         self.updated.borrow_mut().insert(id, priority) != Some(priority)
     }
 
-    /// A stream is no longer open.
+    /// Forgets the priority of a stream that is no longer open.
     pub(super) fn forget_overrides(&self, id: u64) {
         let updated = &mut *self.updated.borrow_mut();
         if !updated.is_empty() {
@@ -152,8 +151,8 @@ impl ResponseOrder {
         }
     }
 
-    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued: grants the room that was
-    /// due when it last ran. What it wakes runs before it does again.
+    /// Begins a run of the connection's task, for whose path no more than `limit` bytes are to be queued. Grants the
+    /// room that was due; the woken responses run before the task runs again.
     pub(super) fn on_run(&self, limit: u64) {
         self.horizon.set(limit.clamp(FRAME_BYTES, MAX_QUEUED_BYTES));
         if self.is_due.take() && self.held.get() > 0 {
@@ -161,8 +160,8 @@ impl ResponseOrder {
         }
     }
 
-    /// The connection's task has written what it could, if `is_all` all for which clients have given room in their
-    /// windows. Returns whether it has to run again: the responses that were woken go first.
+    /// Ends a run of the connection's task, which has written what it could; with `is_all`, everything for which the
+    /// client's windows had room. Returns whether the task has to run again, behind the woken responses.
     pub(super) fn on_written(&self, is_all: bool) -> bool {
         if is_all {
             self.stuck.set(self.unsent.get());
@@ -175,7 +174,7 @@ impl ResponseOrder {
         self.is_due.get()
     }
 
-    /// Bytes that may be handed over, of all responses.
+    /// Returns the number of bytes that responses may still hand over.
     fn free_room(&self) -> u64 {
         self.horizon.get().saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
     }
@@ -186,15 +185,15 @@ impl ResponseOrder {
         self.stuck.update(|stuck| stuck.min(unsent));
     }
 
-    /// Bytes of a response were handed over, or TLS has accepted some: others may have room.
+    /// Makes a grant due if there is room, after bytes were handed over or accepted by TLS.
     fn schedule_grant(&self) {
         if self.held.get() > 0 && self.unsent.get() - self.stuck.get() + self.reserved.get() <= self.grant_at.get() {
             self.is_due.set(true);
         }
     }
 
-    /// Grants the room that is free, and wakes the responses that have got some, up to `own`, which looks by itself:
-    /// it may have more at hand soon.
+    /// Grants the free room, and wakes the responses that get some. Stops at `own`, which is being polled: it may have
+    /// more bytes soon.
     fn grant_room(&self, own: Option<&Rc<TurnState>>) {
         loop {
             let next = {
@@ -215,7 +214,7 @@ impl ResponseOrder {
                     }
                 }
                 NextTurn::Free(bytes) => return self.grant_at.set(self.horizon.get().saturating_sub(bytes)),
-                // The last byte of a response makes it due.
+                // The last byte of a response makes a grant due.
                 NextTurn::Blocked => return self.grant_at.set(0),
             }
         }
@@ -233,7 +232,7 @@ impl ResponseOrder {
 }
 
 impl ResponseTurn {
-    /// The place of the response on the stream `id`, whose request has `priority`, in the order of `short`.
+    /// Creates the place of the response on the stream `id`, whose request has `priority`, in the order of `short`.
     pub(crate) fn new(short: &Rc<TurnState>, id: u64, priority: Priority) -> Self {
         let order = &short.order;
         order.open.update(|open| open + 1);
@@ -243,17 +242,18 @@ impl ResponseTurn {
         Self { short: Rc::clone(short), id, priority, state: OnceCell::new() }
     }
 
-    /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.
+    /// Polls for the number of `ready` bytes that may be handed over now. Pending while the response waits in the
+    /// order.
     pub(crate) fn poll_turn_bytes(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
         let order = self.response_order();
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
-        // On a slow path what one response has in h2 would last for too long.
+        // On a slow path the bytes of a single response in h2 would last too long.
         if order.open.get() < 2 && order.held.get() == 0 && order.horizon.get() == MAX_QUEUED_BYTES {
             return Poll::Ready(ready);
         }
-        // Others that were granted room look first: what they have beside it counts.
+        // Responses that were granted room are polled first, as all their bytes count.
         let is_next = order.reserved.get() == 0;
         if is_next && order.held.get() == 0 {
             let free = order.free_room();
@@ -282,13 +282,12 @@ impl ResponseTurn {
         }
     }
 
-    /// Whether `bytes` that may be handed over, all that the response has to its end, need no look at its client's
-    /// window.
+    /// Whether `bytes`, up to the response's end if `is_end`, need no check of the client's window.
     pub(crate) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
         self.response_order().open.get() < 2 || is_end && bytes <= FRAME_BYTES
     }
 
-    /// The response has nothing that it could hand over: it waits no more.
+    /// Ends the wait of the response, which has no bytes that it could hand over.
     pub(crate) fn leave_response_order(&self) {
         let Some(state) = self.state.get().filter(|state| state.is_in_order.get()) else { return };
         let order = self.response_order();
@@ -298,14 +297,14 @@ impl ResponseTurn {
             order.held.set(waiting.waiting_streams());
         }
         order.reserved.update(|reserved| reserved.saturating_sub(state.granted.take()));
-        // The connection's task may not run.
+        // The connection's task may not run, so that room is granted here.
         if order.held.get() > 0 {
             order.grant_room(None);
         }
     }
 
-    /// h2 gets `bytes` of the response, and no more after them if that `is_end`. Returns whom to report what of them
-    /// was sent.
+    /// Counts `bytes` that h2 gets, the last ones if `is_end`. Returns the state to which their sending is to be
+    /// reported.
     pub(crate) fn count_handed_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
         let order = self.response_order();
         order.unsent.update(|unsent| unsent + bytes);
@@ -319,7 +318,7 @@ impl ResponseTurn {
         } else {
             state.enter_h2_list();
         }
-        // What it was granted may have been more than it had.
+        // The response may have been granted more than it had.
         order.schedule_grant();
         Rc::clone(state)
     }
@@ -352,7 +351,7 @@ impl Drop for ResponseTurn {
         order.open.update(|open| open - 1);
         let Some(state) = self.state.get() else { return };
         state.ended.set(true);
-        // Not to keep it in memory.
+        // Dropped here, as the state would stay in memory.
         drop(order.alone.take());
         self.leave_response_order();
         if state.is_in_order.get() && state.unsent.get() == 0 {
@@ -377,7 +376,7 @@ impl TurnState {
         })
     }
 
-    /// TLS has accepted `bytes` more, or h2 has discarded them.
+    /// Reports `bytes` that TLS has accepted, or h2 has discarded.
     pub(crate) fn report_sent(&self, bytes: u64) {
         let order = &*self.order;
         self.unsent.update(|unsent| unsent.saturating_sub(bytes));
@@ -393,7 +392,7 @@ impl TurnState {
             self.is_in_order.set(false);
             order.remove_response(self.id);
         }
-        // Those that must not overtake its bytes may have waited for that.
+        // Responses that must not overtake these bytes may have waited for their sending.
         order.is_due.set(order.held.get() > 0);
     }
 
@@ -406,7 +405,7 @@ impl TurnState {
         Some(granted.min(ready))
     }
 
-    /// h2 has bytes of the response.
+    /// Adds the response to the list, as h2 has bytes of it.
     fn enter_h2_list(self: &Rc<Self>) {
         if self.list.get() != self.order.list.get() {
             self.enter_order();

@@ -1,4 +1,4 @@
-//! [`Fields`] against [`HeaderMap`] as the oracle, line by line.
+//! Tests of [`Fields`] against [`HeaderMap`] as the oracle, line by line.
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::*;
@@ -6,7 +6,7 @@ use crate::{DecodedFields, name};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
-/// What is done to both.
+/// A step that is applied to both.
 #[derive(Debug, Clone)]
 enum Step {
     Append(String, Vec<u8>),
@@ -36,7 +36,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether a step [`Step::Retain`] keeps a line.
+/// Whether [`Step::Retain`] keeps a line with this name.
 fn keeps(kind: u8, name: &str) -> bool {
     match kind {
         0 => name.len().is_multiple_of(2),
@@ -89,7 +89,7 @@ proptest! {
             prop_assert_eq!(&lines, &list, "in the order of the lines");
             let ids = list.iter().map(|line| NameId::from_lower_case(line.0.as_bytes()));
             let is_ambiguous = list.iter().any(|line| !is_alphanumeric_name(line.0.as_bytes()));
-            // A bit for other names may outlive the last of them.
+            // The bit for other names may outlive the last of them.
             prop_assert!(ids.clone().all(|id| fields.name_set().contains_id(id)));
             prop_assert!(!is_ambiguous || fields.name_set().intersects(NameSet::AMBIGUOUS));
             for id in list.iter().map(|line| line.0.as_str()).chain(["host", "te", "cookie"]).map(NameId::from_const_name) {

@@ -1,4 +1,4 @@
-//! The request table, a test a row: valid requests, and the answers to others.
+//! The table of requests, a test a row: valid ones, and the statuses of others.
 
 use super::*;
 use crate::message::test_support::{
@@ -6,7 +6,7 @@ use crate::message::test_support::{
 };
 use proptest::prelude::*;
 
-/// By a client without the offer of `:protocol`.
+/// Decodes a request of a client to which `:protocol` was not advertised.
 fn request(fields: DecodedFields) -> Result<DecodedRequest, Rejection> {
     decode_request(fields, false, &LastAuthority::default())
 }
@@ -28,7 +28,7 @@ fn without(name: &str, more: &[(&str, &str)]) -> Result<DecodedRequest, Rejectio
     request(literal_fields(&rest.chain(more).copied().collect::<Vec<_>>()))
 }
 
-/// What a request consists of.
+/// The parts of a request.
 fn parts(request: &DecodedRequest) -> (&Method, &str, &str, &Fields, Option<u64>) {
     let DecodedRequest { head, content_length } = request;
     (&head.method, head.authority(), head.path_and_query(), &head.fields, *content_length)

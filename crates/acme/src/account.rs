@@ -1,4 +1,4 @@
-//! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
+//! Keeps the account at a CA: a key, which is stored before the CA receives it, and the account's URL.
 
 use super::ca_client::CaClient;
 use super::failure::{OrderFailure, nonce, run_blocking};
@@ -17,10 +17,10 @@ use tokio::time::sleep;
 const HASH_DIGITS: usize = 12;
 /// Time between two attempts to lock the account's file, which another process holds while it creates the account.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Attempts to lock it: an exchange with the CA is limited to 30 seconds.
+/// Attempts to lock the account's file: an exchange with the CA is limited to 30 seconds.
 const MAX_LOCK_ATTEMPTS: u32 = 300;
 
-/// An account as it is stored.
+/// An account at a CA, as stored in the folder.
 pub(super) struct StoredAccount {
     key: KeyPair,
     /// The account's URL; `None` until the CA has named it.
@@ -28,19 +28,20 @@ pub(super) struct StoredAccount {
     contact: Vec<String>,
 }
 
-/// The file of the account at the directory of `table`.
+/// Returns the name of the account's file for the directory of `table`.
 pub(super) fn account_file_name(table: &Acme) -> String {
     let kid = table.eab.as_ref().map_or(String::new(), |eab| format!("\0{}", eab.kid));
     let hash = digest(&SHA256, format!("{}{kid}", table.directory).as_bytes());
     let mut name = "account-".to_owned();
     for byte in hash.as_ref().iter().take(HASH_DIGITS / 2) {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
     name + ".json"
 }
 
-/// The thumbprint of the stored key (RFC 7638), by which HTTP-01 is answered; `None` if there is no account yet.
+/// Returns the thumbprint of the stored account key (RFC 7638), which is part of HTTP-01 responses; `None` without an
+/// account.
 pub(super) fn stored_thumbprint(folder: &AcmeFolder, table: &Acme) -> Option<String> {
     let stored = StoredAccount::from_account_text(&folder.read_stored_file(&account_file_name(table)).ok()??)?;
     Some(stored.key_thumbprint())
@@ -63,7 +64,7 @@ impl StoredAccount {
         format!("{json:#}\n")
     }
 
-    /// RFC 7638 §3: the members of an EC key, in the order of their names.
+    /// Returns the thumbprint of the key: a hash of an EC key's members in the order of their names (RFC 7638 §3).
     fn key_thumbprint(&self) -> String {
         let point = self.key.public_key_raw().get(1..).unwrap_or_default();
         let (x, y) = point.split_at(point.len() / 2);
@@ -81,11 +82,12 @@ fn is_p256(key: &KeyPair) -> bool {
     key.algorithm() == &PKCS_ECDSA_P256_SHA256
 }
 
-/// The account at the directory of `table`, which is created where there is none, or where the CA has `forgotten` it.
+/// Opens the account at the directory of `table`. The account is created if the folder has none, or if the CA has
+/// `forgotten` the stored one.
 ///
 /// # Errors
 ///
-/// [`OrderFailure`]: the folder's, or the CA's.
+/// [`OrderFailure`] of the folder or the CA.
 pub(super) async fn open_account(
     folder: &AcmeFolder,
     table: &Acme,
@@ -159,7 +161,7 @@ async fn create_account(
     Ok(account)
 }
 
-/// Registers an account with an External Account Binding, for which instant-acme makes the key by itself.
+/// Registers an account with an External Account Binding; instant-acme generates the key.
 async fn register_with_eab(
     builder: &impl Fn() -> AccountBuilder,
     table: &Acme,
@@ -182,7 +184,7 @@ async fn register_with_eab(
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
+/// A message that names the file and its fault.
 pub(super) fn read_eab_key(file: &Path) -> Result<Vec<u8>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('='));
@@ -201,7 +203,7 @@ async fn store_account(
         .map_err(|error| OrderFailure::from_folder_error(folder, &error))
 }
 
-/// One process of those that share the folder creates an account.
+/// Locks the account's file: of the processes that share the folder, one at a time creates an account.
 async fn lock_account(folder: &AcmeFolder, name: &str) -> Result<super::folder::FolderLock, OrderFailure> {
     for _ in 0..MAX_LOCK_ATTEMPTS {
         let (of, name) = (folder.clone(), name.to_owned());

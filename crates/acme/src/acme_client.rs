@@ -1,5 +1,5 @@
-//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other
-//! processes respect, and each decision anew from what is stored.
+//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock between
+//! processes, and each decision anew from the stored files.
 
 use super::account;
 use super::ca_client::CaClient;
@@ -28,26 +28,26 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Time between two looks at the clock and the folder: a clock may jump, and other processes write into the folder.
+/// Time between two reads of clock and folder: a clock may jump, and other processes write to the folder.
 const FOLDER_POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Renewals begin a random time up to this after the start, in seconds: not all replicas at once.
+/// Renewals begin at a random time up to this many seconds after the start, so that replicas do not renew together.
 const RENEWAL_SPREAD_SECONDS: u64 = 60;
 /// Seconds until a folder that cannot be written is tried again.
 const STORAGE_RETRY_SECONDS: u64 = 60;
-/// Seconds until the folder is looked at again while another process orders a certificate, or one is to be written.
+/// Seconds until the folder is read again while another process orders a certificate, or a file is still to be written.
 const SHORT_POLL_SECONDS: u64 = 5;
 
-/// Characters of a problem in its line of the log: the DNS command's output has 4 KiB.
+/// Characters of a problem in the log: the DNS command's output has up to 4 KiB.
 const MAX_LOGGED_CHARACTERS: usize = 5000;
 
-/// TLS to the directory of a table, or why there is none.
+/// Returns the TLS configuration for the directory of a table, or the reason why there is none.
 pub type DirectoryTls = dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync;
-/// Checks and serves chain and key of a host, in PEM; returns what is wrong with them.
+/// Checks and serves chain and key of a host, in PEM; returns the fault if the certificate cannot be served.
 pub type ServeCertificate = dyn Fn(&AcmeHost, &str) -> Result<(), String> + Send + Sync;
 
-/// What the manager needs of the rest of the process.
+/// Functions that the rest of the process provides to the ACME client.
 pub struct AcmeHooks {
-    /// The tables in force, without hosts that have a certificate in a file.
+    /// Returns the tables in force, without hosts that have a certificate in a file.
     pub tables: Box<dyn Fn() -> Vec<Acme> + Send + Sync>,
     /// TLS to the directory of a table.
     pub trust: Arc<DirectoryTls>,
@@ -55,40 +55,40 @@ pub struct AcmeHooks {
     pub serve: Box<ServeCertificate>,
 }
 
-/// Obtains certificates.
+/// Orders and renews the certificates of `[[acme]]`.
 pub struct AcmeClient {
     hooks: AcmeHooks,
     answers: Arc<ChallengeResponses>,
     board: Arc<AcmeHostTable>,
     metrics: Arc<AcmeMetrics>,
     hosts: BTreeMap<AcmeHost, ManagedHost>,
-    /// No renewal before this.
+    /// Time before which this process renews nothing, in seconds since the Unix epoch.
     spread: u64,
-    /// A clock that differs from a CA's was reported.
+    /// Whether a difference from a CA's clock was reported.
     is_skew_reported: Arc<AtomicBool>,
 }
 
-/// What is known of a host.
+/// State of one host.
 #[derive(Debug, Default)]
 struct ManagedHost {
-    /// The certificate that is served.
+    /// The certificate in use.
     stored: Option<StoredCertificate>,
     plan: HostPlan,
-    /// The file that `stored` was read from: when it was written, and its number.
+    /// Version of the file from which `stored` was read: modification time and inode number.
     stored_version: Option<(SystemTime, u64)>,
-    /// The certificate is not in its file yet, nor is its plan: they could not be written.
+    /// Whether certificate and plan are still to be written, because writing failed.
     unwritten: bool,
-    /// The next order is not before this, for a reason of this process's.
+    /// Time before which this process orders nothing, after a local failure.
     not_before: u64,
-    /// The file of `written` is none that litequic can use. It is left alone.
+    /// Whether the file in `stored_version` is unusable; litequic then leaves it unchanged.
     is_foreign: bool,
-    /// Why files cannot be used or written.
+    /// Reasons why files cannot be used or written.
     storage_problems: BTreeMap<StorageItem, String>,
-    /// An operator wants a renewal.
+    /// Whether an operator ordered a renewal.
     forced: bool,
 }
 
-/// What cannot be used or written.
+/// Part of the storage that a problem is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StorageItem {
     Folder,
@@ -97,7 +97,7 @@ enum StorageItem {
 }
 
 impl AcmeClient {
-    /// A manager of the tables of `wiring`.
+    /// Creates a client for the tables of `wiring`.
     pub fn new(
         wiring: AcmeHooks,
         answers: Arc<ChallengeResponses>,
@@ -116,11 +116,11 @@ impl AcmeClient {
         }
     }
 
-    /// Obtains and renews, until this is dropped.
+    /// Obtains and renews certificates until the future is dropped.
     ///
     /// # Cancel safety
     ///
-    /// An order that was begun is continued from the folder by the next process.
+    /// The next process continues an interrupted order from the folder.
     pub async fn run_renewals(mut self) -> Infallible {
         loop {
             let tables = (self.hooks.tables)();
@@ -148,7 +148,7 @@ impl AcmeClient {
         }
     }
 
-    /// The earliest step of all hosts.
+    /// Returns the earliest step of all hosts.
     fn earliest_step(&self, tables: &[Acme]) -> Option<(u64, PlanStep, Acme, AcmeHost)> {
         let steps = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
         let steps = steps.filter_map(|(table, host)| {
@@ -159,7 +159,7 @@ impl AcmeClient {
         Some((at, step, table.clone(), host.clone()))
     }
 
-    /// Reads what other processes have stored, and writes what could not be written before.
+    /// Reads files that other processes have stored, and writes files that could not be written before.
     async fn read_hosts(&mut self, tables: &[Acme]) {
         let wanted: BTreeSet<&AcmeHost> = tables.iter().flat_map(|table| &table.hosts).collect();
         self.hosts.retain(|host, _| wanted.contains(host));
@@ -171,7 +171,7 @@ impl AcmeClient {
         }
     }
 
-    /// Shows the state of every host.
+    /// Publishes the state of every host to the host table and the metrics.
     fn publish_states(&self, tables: &[Acme]) {
         let now = unix_now();
         let mut counts = [0_u64; 5];
@@ -216,7 +216,7 @@ impl AcmeClient {
         }
     }
 
-    /// Asks the CA when to renew.
+    /// Requests renewal information from the CA.
     async fn request_renewal_info(&mut self, table: &Acme, name: &AcmeHost) {
         let Some(id) = self.hosts.get(name).and_then(|host| host.stored.as_ref()?.id.clone()) else { return };
         let folder = AcmeFolder::new(&table.folder);
@@ -254,7 +254,7 @@ impl AcmeClient {
         Ok((window, Some(wait.as_secs())))
     }
 
-    /// The account of `table`, and its client.
+    /// Opens the account of `table`, with an HTTP client for the CA.
     async fn open_ca_account(
         &mut self,
         table: &Acme,
@@ -272,7 +272,7 @@ impl AcmeClient {
     async fn order_certificate(&mut self, table: &Acme, name: &AcmeHost) {
         let folder = AcmeFolder::new(&table.folder);
         let Some(_locked) = self.lock_host(&folder, name).await else { return };
-        // What another process has stored since the last look.
+        // Another process may have stored a certificate since the last read.
         let Some(host) = self.hosts.get_mut(name) else { return };
         host.read_host_files(&folder, name, &self.hooks).await;
         let (step, at) = host.next_host_step(table, self.spread);
@@ -362,15 +362,15 @@ impl AcmeClient {
         let mut forgotten = false;
         loop {
             let (account, http) = self.open_ca_account(table, folder, forgotten).await?;
-            // The answers to HTTP-01 need the account's key.
+            // Responses to HTTP-01 need the account's key.
             self.answers.refresh_from_folders(std::slice::from_ref(table)).await;
             self.answers.refresh_from_folders(&(self.hooks.tables)()).await;
             let (answers, metrics) = (&*self.answers, &*self.metrics);
             let job =
                 CertificateOrder { host, table, replaces, folder, answers, metrics, account: &account, http: &http };
             match job.obtain_certificate(plan).await {
-                // The CA has lost it, or is another one by now: it is registered again, with its key, or with a new
-                // one where an External Account Binding is configured.
+                // The CA has lost the account, or is another CA now: register again, with the same key, or with a new
+                // one if an External Account Binding is configured.
                 Err(failure) if failure.is_account_unknown && !forgotten => {
                     tracing::warn!(
                         directory = table.directory,
@@ -383,8 +383,8 @@ impl AcmeClient {
         }
     }
 
-    /// Locks the certificate of a host. `None` if another process has it, or the folder cannot be written: both are
-    /// tried again.
+    /// Locks the certificate of a host. `None` if another process holds the lock, or the folder cannot be written; both
+    /// are retried later.
     async fn lock_host(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> Option<FolderLock> {
         let (of, stem) = (folder.clone(), host_file_stem(name));
         let locked = run_blocking(move || of.try_lock_file(&stem)).await.ok()?;
@@ -412,7 +412,7 @@ impl AcmeClient {
 }
 
 impl ManagedHost {
-    /// The next step and its time.
+    /// Returns the host's next step and its time.
     fn next_host_step(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
         let now = unix_now();
         if self.forced {
@@ -426,13 +426,13 @@ impl ManagedHost {
         (step, at.max(self.not_before))
     }
 
-    /// Whether something is to be expected in the folder, or to be written there: an order runs in another process, or
-    /// has ended with it, or a certificate could not be written.
+    /// Whether the folder is about to change, or needs a write: another process's order runs or was interrupted, or a
+    /// certificate could not be written.
     fn expects_folder_change(&self) -> bool {
         self.unwritten || self.plan.attempts.as_ref().is_some_and(|attempts| attempts.problem.is_none())
     }
 
-    /// The next order and its time.
+    /// Returns the host's next order and its time.
     fn next_order(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
         match self.next_host_step(table, spread) {
             (PlanStep::Ask, _) => {
@@ -446,7 +446,8 @@ impl ManagedHost {
         }
     }
 
-    /// Reads what another process has stored, unless this one has something newer that could not be written.
+    /// Reads files that another process has stored, unless this process has a newer certificate that could not be
+    /// written.
     async fn read_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost, wiring: &AcmeHooks) {
         if self.unwritten {
             self.write_host_files(folder, name).await;
@@ -464,7 +465,7 @@ impl ManagedHost {
                 self.plan = plan;
                 self.storage_problems.remove(&StorageItem::Plan);
             }
-            // Nothing is known of earlier attempts, and nothing can be noted.
+            // Without a plan, earlier attempts are unknown and new ones cannot be stored.
             Err(problem) => {
                 self.report_storage_problem(StorageItem::Plan, name, problem);
                 self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
@@ -492,14 +493,14 @@ impl ManagedHost {
         }
     }
 
-    /// Takes note of a certificate that was obtained.
+    /// Records a newly obtained certificate.
     fn on_certificate_issued(&mut self, stored: StoredCertificate, table: &Acme) {
         self.plan = self.plan.after_issuance(unix_now(), &table.directory, self.stored.is_some());
         self.stored = Some(stored);
         self.unwritten = true;
     }
 
-    /// Writes the certificate that was obtained: served it is already. Files that are not litequic's are left alone.
+    /// Writes the obtained certificate, which is in use already. Files that litequic cannot read stay unchanged.
     async fn write_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost) {
         let Some(pem) = self.stored.as_ref().map(|stored| stored.pem.clone()) else { return };
         let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
@@ -528,7 +529,7 @@ impl ManagedHost {
             }
             Ok(Ok(None)) => {}
             Ok(Err((subject, problem))) => {
-                // What comes before it is possible.
+                // A later step failed, so problems of earlier steps are solved.
                 self.storage_problems.retain(|known, _| *known == subject);
                 self.report_storage_problem(subject, name, problem);
             }
@@ -536,7 +537,7 @@ impl ManagedHost {
         }
     }
 
-    /// Stores the plan; returns whether it is stored.
+    /// Stores the plan; returns whether this succeeded.
     async fn persist_plan(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> bool {
         let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
         match run_blocking(move || of.write_plan(&host, &plan)).await {
@@ -592,7 +593,7 @@ impl ManagedHost {
     }
 }
 
-/// Seconds since the Unix epoch.
+/// Returns the current time, in seconds since the Unix epoch.
 pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -604,7 +605,7 @@ mod tests {
     use std::fs;
 
     #[tokio::test]
-    async fn a_plan_that_cannot_be_stored_does_not_make_the_ca_be_asked_at_once_again() {
+    async fn a_plan_that_cannot_be_stored_delays_further_requests_to_the_ca() {
         let folder = tempfile::tempdir().unwrap();
         let name = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };

@@ -1,5 +1,5 @@
-//! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of
-//! size. It also refuses what instant-acme would panic on, and keeps what that drops.
+//! Exchanges requests and responses with the CA over TLS 1.3 and HTTP/1.1, one per connection, limited in time and
+//! size. Rejects responses on which instant-acme would panic, and keeps header fields that it drops.
 
 use super::plan::{MAX_REFUSAL_RETRY, RENEWAL_INFO_INTERVAL};
 use bytes::Bytes;
@@ -24,24 +24,24 @@ use std::{
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 use tokio_rustls::TlsConnector;
 
-/// How long an exchange may take, with the lookup of the CA's name.
+/// Longest time of an exchange, including the lookup of the CA's name.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection to one of the CA's addresses may take.
+/// Longest time of a connection attempt to one of the CA's addresses.
 const CA_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer at most. A chain has some 5 KB.
+/// Bytes of a response's body at most. A chain has about 5 KB.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// A clock that differs more from the CA's may refuse certificates that are valid, and renew too late.
+/// Difference of the clocks from which on litequic warns: its clock may reject valid certificates, and renew too late.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// The port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
-/// The URLs of a directory (RFC 8555 §7.1.1, RFC 9773 §4).
+/// Members of a directory that are URLs (RFC 8555 §7.1.1, RFC 9773 §4).
 const DIRECTORY_RESOURCES: [&str; 7] =
     ["newNonce", "newAccount", "newOrder", "newAuthz", "revokeCert", "keyChange", "renewalInfo"];
 
-/// Why an exchange failed.
+/// Reason why an exchange failed.
 #[derive(Debug, thiserror::Error)]
 enum CaError {
-    /// A URL of the CA's that litequic does not request.
+    /// The CA named a URL that is not https.
     #[error("the CA names a URL that is not https: {0}")]
     Url(String),
     #[error("the directory at {0} is not one of ACME: {1}")]
@@ -66,7 +66,7 @@ impl From<CaError> for Error {
     }
 }
 
-/// A client for one directory. Clones share what they noted.
+/// HTTP client for one ACME directory. Clones share the hints of the last response.
 #[derive(Clone)]
 pub(super) struct CaClient(Arc<CaClientState>);
 
@@ -74,24 +74,24 @@ struct CaClientState {
     directory: String,
     tls: TlsConnector,
     hints: Mutex<CaHints>,
-    /// A difference of the clocks was reported, by this client or by one before.
+    /// Whether a difference of the clocks was reported, by this client or an earlier one.
     is_skew_reported: Arc<AtomicBool>,
 }
 
-/// What answers said that instant-acme does not pass on.
+/// Values of the CA's responses that instant-acme does not pass on.
 #[derive(Debug, Default)]
 struct CaHints {
-    /// Seconds that the last refusal asked to wait.
+    /// Seconds to wait, from the last refusal.
     retry_after: Option<u64>,
-    /// Seconds that the last answer asked to wait before the next look.
+    /// Seconds to wait before the next poll, from the last response.
     poll_delay: Option<u64>,
-    /// The first of the names that a CA goes by in records of dns-persist-01.
+    /// First of the CA's issuer domain names for dns-persist-01.
     issuer: Option<String>,
 }
 
 impl CaClient {
-    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does. A clock that
-    /// differs from the CA's is reported unless `skewed`, which is then set.
+    /// Creates a client for the directory at `directory`, an https URL, that verifies the CA by `tls`. A difference of
+    /// the clocks is reported unless `skewed` is set, and sets it.
     pub(super) fn new(directory: &str, tls: Arc<ClientConfig>, skewed: Arc<AtomicBool>) -> Self {
         let tls = TlsConnector::from(tls);
         Self(Arc::new(CaClientState {
@@ -102,17 +102,17 @@ impl CaClient {
         }))
     }
 
-    /// The seconds that the last refusal asked to wait, once.
+    /// Takes the seconds to wait from the last refusal.
     pub(super) fn take_retry_after(&self) -> Option<u64> {
         self.0.lock_hints().retry_after.take()
     }
 
-    /// The name that the CA goes by in a record of dns-persist-01, as an authorization had it.
+    /// Returns the CA's issuer domain name for dns-persist-01, from an authorization.
     pub(super) fn issuer_domain(&self) -> Option<String> {
         self.0.lock_hints().issuer.clone()
     }
 
-    /// The seconds that the last answer asked to wait before the next look, once.
+    /// Takes the seconds to wait before the next poll, from the last response.
     pub(super) fn take_poll_delay(&self) -> Option<u64> {
         self.0.lock_hints().poll_delay.take()
     }
@@ -143,7 +143,7 @@ impl CaClientState {
         let url = request.uri().clone();
         let host = https_host(&url)?;
         let is_directory = url == *self.directory;
-        // Nothing else but the directory is read by GET (RFC 8555 §6.3, RFC 9773 §4.1).
+        // Only the directory and renewal information are read by GET (RFC 8555 §6.3, RFC 9773 §4.1).
         let is_renewal_info = request.method() == Method::GET && !is_directory;
         let exchange = async {
             let request = to_origin_form(request, &url)?;
@@ -152,7 +152,7 @@ impl CaClientState {
             let stream = self.tls.connect(name, stream).await.map_err(|error| CaError::Tls(host.clone(), error))?;
             let failed = |error| CaError::Http(host.clone(), error);
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-            // It ends with this future: nothing is sent that no one waits for.
+            // The connection ends with this future, so no request outlives its caller.
             let mut connection = std::pin::pin!(connection);
             let answer = async {
                 let response = sender.send_request(request).await.map_err(failed)?;
@@ -192,7 +192,7 @@ impl CaClientState {
         Ok(BytesResponse { parts, body: Box::new(body) })
     }
 
-    /// Reports, once, a clock that is not the CA's.
+    /// Warns, once, if this machine's clock differs from the CA's.
     fn report_clock_skew(&self, parts: &Parts) {
         let now = SystemTime::now();
         let skew = response_date(parts).map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
@@ -208,14 +208,14 @@ impl CaClientState {
     }
 }
 
-/// The host of an https URL, without brackets.
+/// Returns the host of an https URL, without brackets.
 fn https_host(url: &Uri) -> Result<String, CaError> {
     let host = url.host().filter(|host| !host.is_empty() && url.scheme() == Some(&Scheme::HTTPS));
     let host = host.ok_or_else(|| CaError::Url(super::plan::bounded_line(&url.to_string())))?;
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// The request as HTTP/1.1 has it on a connection to its origin: the path, and the host as a field.
+/// Converts the request to origin-form (RFC 9112 §3.2.1), with a `Host` field.
 fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Request<BodyWrapper<Bytes>>, CaError> {
     let wrong = || CaError::Url(super::plan::bounded_line(&url.to_string()));
     let (mut parts, body) = request.into_parts();
@@ -228,7 +228,7 @@ fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Req
     Ok(Request::from_parts(parts, body))
 }
 
-/// A connection to the first of the host's addresses that accepts one.
+/// Connects to the first of the host's addresses that accepts a connection.
 async fn connect_to_ca(host: &str, port: u16) -> Result<TcpStream, CaError> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in lookup_addresses(host, port).await.map_err(|error| CaError::Lookup(host.into(), error))? {
@@ -241,19 +241,18 @@ async fn connect_to_ca(host: &str, port: u16) -> Result<TcpStream, CaError> {
     Err(CaError::Connect(host.into(), last))
 }
 
-/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that no
-/// one has to wait for.
+/// Resolves `host` by getaddrinfo(3) on a thread of its own: the call can neither be cancelled nor limited in time.
 async fn lookup_addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (found, finding) = oneshot::channel();
     let name = host.to_owned();
     thread::Builder::new().name("acme-lookup".into()).spawn(move || {
-        // An error means that the exchange has ended.
+        // The receiver is gone if the exchange has ended.
         let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
     })?;
     finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
 }
 
-/// When an answer was made, by the CA's clock (RFC 9110 §6.6.1).
+/// Returns the time of a response by the CA's clock (RFC 9110 §6.6.1).
 fn response_date(parts: &Parts) -> Option<SystemTime> {
     httpdate::parse_http_date(parts.headers.get(header::DATE)?.to_str().ok()?).ok()
 }
@@ -272,14 +271,14 @@ fn normalize_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64
     asked
 }
 
-/// Seconds from `now` (RFC 9110 §10.2.3).
+/// Returns the seconds from `now` on of a Retry-After field (RFC 9110 §10.2.3).
 fn parse_retry_after(value: &HeaderValue, now: SystemTime) -> Option<u64> {
     let value = value.to_str().ok()?.trim();
     let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).map_or(0, |wait| wait.as_secs()));
     value.parse().ok().or_else(until)
 }
 
-/// Whether every URL of a directory can be requested. instant-acme panics on a `newNonce` that is no URL.
+/// Checks that every URL of a directory can be requested: instant-acme panics if `newNonce` is not a URL.
 fn check_directory_urls(body: &[u8]) -> Result<(), String> {
     let json: Json = serde_json::from_slice(body).map_err(|_| "the answer is not JSON")?;
     for resource in DIRECTORY_RESOURCES {
@@ -292,7 +291,7 @@ fn check_directory_urls(body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The CA's name in an authorization that offers dns-persist-01, which instant-acme does not read.
+/// Returns the CA's issuer domain name in an authorization that offers dns-persist-01; instant-acme ignores it.
 fn parse_issuer_domain(body: &[u8]) -> Option<String> {
     let json: Json = serde_json::from_slice(body).ok()?;
     let offered = json.get("challenges")?.as_array()?.iter();
@@ -300,8 +299,8 @@ fn parse_issuer_domain(body: &[u8]) -> Option<String> {
     names.next().map(super::plan::bounded_line)
 }
 
-/// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its
-/// status.
+/// Returns the body of a refusal as a problem document (RFC 9457). Any other body, such as a balancer's HTML, is
+/// replaced by the status.
 fn to_problem_document(status: StatusCode, body: Bytes) -> Bytes {
     let is_problem = |json: Json| json.is_object() && (json.get("type").is_some() || json.get("detail").is_some());
     if serde_json::from_slice(&body).is_ok_and(is_problem) {
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn instant_acme_gets_a_retry_after_that_it_can_add_to_the_time() {
+    fn retry_after_is_bounded_before_instant_acme_reads_it() {
         let forever = u64::MAX.to_string();
         for (given, is_renewal_info, expected) in [
             (Some("60"), false, Some(60)),

@@ -1,6 +1,6 @@
-//! What a CA's validation requests are answered with, by every worker and every process: by the account's key
-//! (HTTP-01), and by certificates for a challenge (TLS-ALPN-01). A worker that does not know an answer has the control
-//! thread look into the folder, where another process may have put it.
+//! Answers the validation requests of CAs, in every worker and process: by the account's key (HTTP-01), and by
+//! certificates for a challenge (TLS-ALPN-01). A worker without the response has the control thread read the folder,
+//! where another process may have stored it.
 
 use super::account;
 use super::failure::{OrderFailure, run_blocking};
@@ -23,39 +23,38 @@ use tokio::{
 
 /// The path of HTTP-01 (RFC 8555 §8.3), before its token.
 const HTTP01_PREFIX: &str = "/.well-known/acme-challenge/";
-/// Bytes of a token at most. RFC 8555 §8.3 wants 128 bits of entropy in base64url; CAs use 43.
+/// Bytes of a token at most. RFC 8555 §8.3 requires 128 bits of entropy in base64url; CAs use 43 bytes.
 const MAX_TOKEN_LEN: usize = 128;
-/// How long a validation waits for its answer to be found in the folder: CAs wait ten seconds.
+/// Time for which a validation request waits for the response to appear in the folder: CAs wait ten seconds.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks into the folder, however many requests want one.
+/// Time between two reads of the folder, for all requests together.
 const FOLDER_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A certificate by which TLS-ALPN-01 is answered, with its key.
+/// A certificate that answers a TLS-ALPN-01 challenge, with its key.
 #[derive(Debug)]
 pub struct ChallengeCertificate {
-    /// The certificate.
+    /// The certificate with the acmeIdentifier extension (RFC 8737 §3).
     pub certificate: CertificateDer<'static>,
     /// The certificate's private key.
     pub key: PrivateKeyDer<'static>,
 }
 
-/// What is known, by every worker.
+/// Responses that all workers know.
 #[derive(Debug, Clone, Default)]
 struct KnownResponses {
-    /// The thumbprint of the account's key by host, as requests name it; `None` before there is an account.
+    /// Thumbprint of the account's key by host, as requests name the host; `None` before there is an account.
     hosts: BTreeMap<String, Option<Arc<str>>>,
-    /// The certificates of this process's challenges by the name that a ClientHello has (SNI). They may be in no
-    /// folder: it may be full.
+    /// Certificates of this process's challenges by server name (SNI). A full folder may lack these certificates.
     local: ChallengeCertificates,
-    /// The certificates of challenges that the last look found in the folders.
+    /// Certificates of challenges that the last read found in the folders.
     shared: ChallengeCertificates,
-    /// When the last look began.
+    /// Time at which the last read of the folders began.
     last_read: Option<Instant>,
 }
 
 impl KnownResponses {
-    /// The certificate for the challenge of `name`, which a client wants since `asked`. Another process may have
-    /// replaced what an earlier look has found.
+    /// Returns the certificate for the challenge of `name`, for a client that connected at `asked`. Another process may
+    /// have replaced a certificate that was read earlier.
     fn certificate_since(&self, name: &str, asked: Instant) -> Option<Arc<ChallengeCertificate>> {
         let is_recent =
             || self.last_read.is_some_and(|looked| looked >= asked || looked.elapsed() < FOLDER_READ_INTERVAL);
@@ -64,24 +63,24 @@ impl KnownResponses {
     }
 }
 
-/// The answers to validation requests.
+/// The responses to validation requests of CAs.
 #[derive(Debug)]
 pub struct ChallengeResponses {
     known: ArcSwap<KnownResponses>,
-    /// A worker needs what it does not know.
+    /// Signals the control thread that a worker lacks a response.
     read_requested: Notify,
-    /// Looks into the folders.
+    /// Number of reads of the folders.
     folder_reads: watch::Sender<u64>,
     /// Records that an operator has to set for dns-persist-01, by host.
     records: Mutex<BTreeMap<AcmeHost, String>>,
 }
 
-/// What was prepared for a challenge, to be withdrawn.
+/// A response to a challenge, to be withdrawn after the validation.
 #[derive(Debug)]
 pub(super) enum ProvisionedResponse {
-    /// The account's key is the answer, or the answer is in the DNS.
+    /// The response is made of the account's key, or stands in the DNS.
     Nothing,
-    /// The certificate for this name.
+    /// The certificate for this server name.
     Certificate(String),
 }
 
@@ -102,7 +101,7 @@ impl ChallengeResponses {
         self.known.load().hosts.contains_key(&normalize_request_host(host))
     }
 
-    /// The answer to HTTP-01 at `path` of `host`. `None` at once for another path, or another host.
+    /// Returns the HTTP-01 response for `path` of `host`, or `None` at once for another path or another host.
     pub fn http01_response(
         self: &Arc<Self>,
         host: &str,
@@ -118,7 +117,7 @@ impl ChallengeResponses {
         })
     }
 
-    /// The certificate for a ClientHello of TLS-ALPN-01 with `server_name`.
+    /// Returns the certificate for a ClientHello of TLS-ALPN-01 with `server_name`.
     pub async fn tls_alpn01_certificate(&self, server_name: Option<&str>) -> Option<Arc<ChallengeCertificate>> {
         let name = server_name?.to_ascii_lowercase();
         let is_ours = |known: &KnownResponses| known.hosts.keys().any(|host| challenge_server_name(host) == name);
@@ -129,7 +128,7 @@ impl ChallengeResponses {
         self.find_or_await(|known| known.certificate_since(&name, asked)).await
     }
 
-    /// What `find` finds, now or once another process has put it into the folder.
+    /// Returns the result of `find`, now or after another process has stored the response in the folder.
     async fn find_or_await<T>(&self, find: impl Fn(&KnownResponses) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + RESPONSE_TIMEOUT;
         let mut looks = self.folder_reads.subscribe();
@@ -142,8 +141,7 @@ impl ChallengeResponses {
         }
     }
 
-    /// Looks into the folders of `tables` whenever a worker needs what it does not know, once a second at most. Does
-    /// not end.
+    /// Reads the folders of `tables` whenever a worker lacks a response, once a second at most. Never returns.
     pub async fn read_folders_on_request(&self, tables: impl Fn() -> Vec<Acme>) -> std::convert::Infallible {
         loop {
             self.read_requested.notified().await;
@@ -152,7 +150,7 @@ impl ChallengeResponses {
         }
     }
 
-    /// Reads the accounts and challenges of `tables`, whose hosts these are from now on.
+    /// Reads the accounts and challenges of `tables`, whose hosts replace the former ones.
     pub(super) async fn refresh_from_folders(&self, tables: &[Acme]) {
         let (tables, began) = (tables.to_vec(), Instant::now());
         if let Ok((hosts, found)) = run_blocking(move || read_challenge_folders(&tables)).await {
@@ -166,7 +164,7 @@ impl ChallengeResponses {
         self.folder_reads.send_modify(|looks| *looks += 1);
     }
 
-    /// Sets the hosts, before there is anything in the folder.
+    /// Sets the hosts, before the folder has any file.
     pub fn set_hosts(&self, tables: &[Acme]) {
         self.known.rcu(|known| {
             let hosts = tables.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
@@ -178,7 +176,7 @@ impl ChallengeResponses {
         });
     }
 
-    /// Prepares the answer to a challenge whose key authorization has the digest `digest`.
+    /// Prepares the response to a challenge whose key authorization has the digest `digest`.
     pub(super) async fn provision_response(
         &self,
         folder: &AcmeFolder,
@@ -211,17 +209,17 @@ impl ChallengeResponses {
         }
     }
 
-    /// Notes the record that an operator has to set for `host`.
+    /// Stores the record that an operator has to set for `host`.
     pub(super) fn set_persistent_record(&self, host: &AcmeHost, record: String) {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), record);
     }
 
-    /// The record that an operator has to set for `host`, if any is known.
+    /// Returns the record that an operator has to set for `host`, if one is known.
     pub(super) fn persistent_record(&self, host: &AcmeHost) -> Option<String> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
-    /// Withdraws what was prepared.
+    /// Withdraws the response `prepared`.
     pub(super) async fn withdraw_response(&self, folder: &AcmeFolder, prepared: ProvisionedResponse) {
         match prepared {
             ProvisionedResponse::Nothing => {}
@@ -232,7 +230,7 @@ impl ChallengeResponses {
                     known
                 });
                 let folder = folder.clone();
-                // A file that is left is overwritten by the next challenge.
+                // The next challenge overwrites a file that could not be removed.
                 let _ = run_blocking(move || folder.remove_stored_file(&challenge_file_name(&name))).await;
             }
         }
@@ -255,7 +253,7 @@ fn read_challenge_folders(tables: &[Acme]) -> (HostThumbprints, ChallengeCertifi
     (hosts, challenges)
 }
 
-/// A host of a request as it is configured.
+/// Converts the host of a request to the form in the configuration.
 fn normalize_request_host(host: &str) -> String {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match inner.parse::<IpAddr>() {
@@ -264,13 +262,14 @@ fn normalize_request_host(host: &str) -> String {
     }
 }
 
-/// base64url (RFC 8555 §8.3).
+/// Whether `token` is base64url of at most [`MAX_TOKEN_LEN`] bytes (RFC 8555 §8.3).
 fn is_challenge_token(token: &str) -> bool {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=MAX_TOKEN_LEN).contains(&token.len()) && token.bytes().all(is_base64)
 }
 
-/// The name in the ClientHello of TLS-ALPN-01 for `host`: itself, or an address as its reverse name (RFC 8738 §6).
+/// Returns the server name in the ClientHello of TLS-ALPN-01 for `host`; for an address, its reverse name (RFC 8738
+/// §6).
 fn challenge_server_name(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Err(_) => host.to_owned(),
@@ -281,7 +280,7 @@ fn challenge_server_name(host: &str) -> String {
         Ok(IpAddr::V6(address)) => {
             let mut name = String::new();
             for byte in address.octets().iter().rev() {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(name, "{:x}.{:x}.", byte & 0xf, byte >> 4);
             }
             name + "ip6.arpa"
@@ -289,7 +288,7 @@ fn challenge_server_name(host: &str) -> String {
     }
 }
 
-/// A self-signed certificate with the digest of the key authorization (RFC 8737 §3), and its key, in PEM.
+/// Returns, in PEM, a self-signed certificate with the digest of the key authorization (RFC 8737 §3), and its key.
 fn make_challenge_pem(host: &AcmeHost, digest: &[u8]) -> Option<String> {
     if digest.len() != 32 {
         return None;

@@ -1,4 +1,4 @@
-//! Records in the DNS: the operator's command for DNS-01, and the record of dns-persist-01.
+//! Sets records in the DNS: by the operator's command for DNS-01; for dns-persist-01 it formats the record.
 
 use super::plan::bounded_line;
 use litequic_config::{Acme, AcmeHost};
@@ -9,16 +9,16 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the command may take.
+/// Longest time that the command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// How long its outputs are read once it has ended: what it wrote last may still be in them.
+/// Time for which the command's outputs are read after its end: the last lines may still be in the pipes.
 const OUTPUT_DRAIN_TIME: Duration = Duration::from_millis(100);
-/// Bytes of its outputs that a failure reports, standard error first.
+/// Bytes of the command's outputs that a failure reports, standard error first.
 const MAX_OUTPUT_BYTES: usize = 4096;
-/// Variables that the command gets in any case.
+/// Environment variables that the command gets in any case.
 const PASSED_VARIABLES: [&str; 2] = ["PATH", "HOME"];
 
-/// What the command is to do, as lego's `exec` provider names it.
+/// Task of the command, in the words of lego's `exec` provider.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DnsAction {
     Present,
@@ -34,7 +34,7 @@ impl DnsAction {
     }
 }
 
-/// The name of a record below `label` for `host`, with the root's dot.
+/// Returns the name of a record below `label` for `host`, with the root's dot.
 pub(super) fn record_name(host: &AcmeHost, label: &str) -> String {
     match host {
         AcmeHost::Name(name) | AcmeHost::Wildcard(name) => format!("{label}.{name}."),
@@ -42,8 +42,8 @@ pub(super) fn record_name(host: &AcmeHost, label: &str) -> String {
     }
 }
 
-/// The record of dns-persist-01 for `host`, in the form of a zone file, by which `issuer` may issue certificates to
-/// `account`.
+/// Returns the record of dns-persist-01 for `host` as a line of a zone file, by which `issuer` may issue certificates
+/// to `account`.
 pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, account: &str) -> String {
     let policy = if matches!(host, AcmeHost::Wildcard(_)) { "; policy=wildcard" } else { "" };
     let issuer = issuer.unwrap_or("NAME-OF-THE-CA");
@@ -53,11 +53,11 @@ pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, acco
     ))
 }
 
-/// Calls the command of `table` for the record `name` with `value`.
+/// Runs the command of `table` for the record `name` with `value`.
 ///
 /// # Errors
 ///
-/// Why it failed, with the beginning of its output.
+/// The reason of the failure, with the beginning of the command's output.
 pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str, value: &str) -> Result<(), String> {
     let [program, first @ ..] = &table.dns_command[..] else { return Err("there is no dns_command".into()) };
     let variables = PASSED_VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
@@ -75,7 +75,7 @@ pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str,
     let failed = |problem: String| format!("{program} {}: {problem}", action.exec_argument());
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    // A child of the command's own may hold the outputs open: only the command's end counts.
+    // A child of the command may hold the outputs open, so only the command's own end counts.
     let ended = timeout(COMMAND_TIMEOUT, async {
         let (mut output, mut error) = (Vec::new(), Vec::new());
         let status = {
@@ -83,7 +83,7 @@ pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str,
             tokio::pin!(both);
             tokio::select! {
                 status = child.wait() => {
-                    // A child that holds them open ends nothing, nor does it change the result.
+                    // The timeout has no effect on the result: a child may hold the outputs open for ever.
                     let _ = timeout(OUTPUT_DRAIN_TIME, &mut both).await;
                     status
                 }
@@ -101,13 +101,13 @@ pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str,
         }
         Ok((Err(error), ..)) => Err(failed(error.to_string())),
         Err(_) => {
-            // It is gone with `child`.
+            // Dropping `child` kills the command.
             Err(failed(format!("it did not end within {COMMAND_TIMEOUT:?}")))
         }
     }
 }
 
-/// Reads to the end, and keeps the beginning.
+/// Reads a stream to its end, and retains the first [`MAX_OUTPUT_BYTES`].
 async fn read_output(from: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut from) = from else { return };
     let mut chunk = [0; 1024];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_command_gets_the_record_and_no_more_of_the_environment_than_is_listed() {
+    async fn the_dns_command_gets_the_record_and_only_listed_environment_variables() {
         let folder = tempfile::tempdir().unwrap();
         let seen = folder.path().join("seen");
         let script = format!("{{ echo \"$@\"; env; }} >{}", seen.display());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_command_writes_last_is_reported_though_a_child_holds_its_outputs_open() {
+    async fn the_dns_commands_last_output_is_reported_despite_a_child() {
         for _ in 0..5 {
             let problem =
                 run_dns_command(&table("sleep 1 & echo reason >&2; exit 3", &[]), DnsAction::Present, "a.", "b").await;

@@ -1,16 +1,16 @@
-//! Why there is no certificate: an error of the CA, of the folder or of litequic, in words. Each step at the CA is
-//! called again if its nonce was bad.
+//! Describes why an order failed: an error of the CA, of the folder or of litequic. Each request to the CA is repeated
+//! if its nonce was bad.
 
 use super::{ca_client::CaClient, folder::AcmeFolder, plan::bounded_line};
 use instant_acme::{Error, Problem};
 use std::io;
 use tokio::task::spawn_blocking;
 
-/// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three
-/// times.
+/// Attempts at a request that the CA refuses because of its nonce (RFC 8555 §6.5). instant-acme itself makes three per
+/// attempt.
 pub(super) const MAX_NONCE_ATTEMPTS: u32 = 10;
 
-/// Calls a step until its end is another one than a bad nonce.
+/// Repeats a request until it ends with anything but a bad nonce.
 macro_rules! nonce {
     ($call:expr) => {{
         let mut left = $crate::failure::MAX_NONCE_ATTEMPTS;
@@ -25,12 +25,12 @@ macro_rules! nonce {
 }
 pub(super) use nonce;
 
-/// Why there is no certificate.
+/// Reason why an order failed.
 #[derive(Debug)]
 pub(super) struct OrderFailure {
-    /// In words, those of the CA if it was the CA's.
+    /// Message for the operator, in the CA's words if the CA refused.
     pub(super) problem: String,
-    /// Seconds that the CA wants no request for.
+    /// Seconds for which the CA wants no request.
     pub(super) retry_after: Option<u64>,
     /// The CA does not know the account.
     pub(super) is_account_unknown: bool,
@@ -51,11 +51,11 @@ impl OrderFailure {
     }
 }
 
-/// Runs `task`, which blocks, beside the runtime's thread.
+/// Runs the blocking `task` outside the runtime's thread.
 ///
 /// # Errors
 ///
-/// `task` did not run to its end.
+/// The task panicked or was cancelled.
 pub(super) async fn run_blocking<T: Send + 'static>(
     task: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, OrderFailure> {
@@ -66,7 +66,7 @@ pub(super) fn is_bad_nonce(error: &Error) -> bool {
     has_problem_type(error, "badNonce")
 }
 
-/// RFC 8555 §6.7: `urn:ietf:params:acme:error:` and the type.
+/// Whether the CA's problem has the type `urn:ietf:params:acme:error:` and `kind` (RFC 8555 §6.7).
 fn has_problem_type(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(problem) if short_problem_type(problem) == Some(kind))
 }
@@ -75,7 +75,7 @@ pub(super) fn short_problem_type(problem: &Problem) -> Option<&str> {
     problem.r#type.as_deref()?.rsplit(':').next()
 }
 
-/// An error in the CA's words, if they are the CA's.
+/// Describes an error, in the CA's words if the CA sent it.
 pub(super) fn describe_ca_error(error: &Error) -> String {
     match error {
         Error::Api(problem) => describe_problem(problem),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_cas_words_and_its_type_unless_that_says_nothing() {
+    fn a_refusal_is_reported_in_the_cas_words_with_its_type() {
         for (problem, expected) in [
             (r#"{"type": "urn:ietf:params:acme:error:caa", "detail": "no"}"#, "no (caa)"),
             (r#"{"type": "about:blank", "detail": "HTTP status 503"}"#, "HTTP status 503"),

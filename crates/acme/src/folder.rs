@@ -17,26 +17,26 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// Bytes of a file at most. A chain with its key has some 6 KB.
+/// Bytes of a file at most. A chain with its key has about 6 KB.
 const MAX_STORED_FILE_BYTES: u64 = 1024 * 1024;
-/// Files of challenges that are read at most.
+/// Number of challenge files that are read at most.
 const MAX_CHALLENGE_FILES: usize = 1000;
-/// The folder of challenges within the folder.
+/// Subfolder of the challenges.
 const CHALLENGE_FOLDER: &str = "challenges";
-/// Permissions that others than the owner have.
+/// Permission bits of all users but the owner.
 const OTHERS_PERMISSIONS: u32 = 0o077;
 
-/// A folder, by its path.
+/// The folder of an `[[acme]]` table, by its path.
 #[derive(Debug, Clone)]
 pub(super) struct AcmeFolder(PathBuf);
 
-/// A certificate as it is stored.
+/// A certificate with its key, as stored in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredCertificate {
     /// The chain, leaf first, then the key, in PEM.
     pub(super) pem: String,
     pub(super) validity: Validity,
-    /// The identifier for renewal information (RFC 9773 §4.1); `None` without an authority key identifier.
+    /// Identifier for renewal information (RFC 9773 §4.1); `None` without an authority key identifier.
     pub(super) id: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl StoredCertificate {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the chain.
     pub(super) fn from_chain_pem(pem: String) -> Result<Self, String> {
         let der = CertificateDer::pem_slice_iter(pem.as_bytes()).next().ok_or("there is no certificate in it")?;
         let der = der.map_err(|error| format!("it is not valid PEM: {error}"))?;
@@ -61,16 +61,16 @@ impl StoredCertificate {
     }
 }
 
-/// A lock that the kernel releases when this is dropped, or the process ends.
+/// A lock that the kernel releases when this value is dropped, or the process ends.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     _file: Option<File>,
 }
 
-/// Why a lock was not taken.
+/// Reason why a lock was not taken.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Another process has it.
+    /// Another process holds the lock.
     Taken,
     /// The lock's file cannot be opened.
     Io(io::Error),
@@ -86,25 +86,25 @@ impl AcmeFolder {
         &self.0
     }
 
-    /// Creates it where it does not exist, for the owner alone.
+    /// Creates the folder, if it does not exist, for the owner alone.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// An error of the file system.
     pub(super) fn create_folder(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(self.0.join(CHALLENGE_FOLDER))
     }
 
-    /// Whether others than the owner may read it, or what is in it.
+    /// Whether others than the owner may read the folder.
     pub(super) fn is_open_to_others(&self) -> bool {
         fs::metadata(&self.0).is_ok_and(|folder| folder.mode() & OTHERS_PERMISSIONS != 0)
     }
 
-    /// The content of `name`; `None` if there is no such file.
+    /// Returns the content of `name`; `None` if there is no such file.
     ///
     /// # Errors
     ///
-    /// The system's, or that the file is too large or not UTF-8.
+    /// An error of the file system, or the file is too large or not UTF-8.
     pub(super) fn read_stored_file(&self, name: &str) -> io::Result<Option<String>> {
         let mut text = String::new();
         match File::open(self.0.join(name)) {
@@ -122,13 +122,13 @@ impl AcmeFolder {
     ///
     /// # Errors
     ///
-    /// The system's. The file is then as it was.
+    /// An error of the file system; the old file is then unchanged.
     pub(super) fn write_stored_file(&self, name: &str, content: &str) -> io::Result<()> {
         self.create_folder()?;
         let path = self.0.join(name);
         let parent = path.parent().unwrap_or(&self.0);
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-        // Processes of containers that share the folder may have one number.
+        // Processes in containers may have the same ID, so the name has a random part.
         let beside = parent.join(format!(".{file_name}.{}-{:08x}", std::process::id(), rand::random::<u32>()));
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -138,22 +138,23 @@ impl AcmeFolder {
             File::open(parent)?.sync_all()
         };
         write().inspect_err(|_| {
-            // Without an effect once it was renamed.
+            // After the rename there is no temporary file, and this has no effect.
             let _ = fs::remove_file(&beside);
         })
     }
 
     /// Removes `name`, if there is such a file.
     pub(super) fn remove_stored_file(&self, name: &str) {
-        // What cannot be removed is left: it is overwritten by the next one.
+        // The next file of this name overwrites one that cannot be removed.
         let _ = fs::remove_file(self.0.join(name));
     }
 
-    /// Locks `name`, for as long as the result lives.
+    /// Locks `name` until the result is dropped.
     ///
     /// # Errors
     ///
-    /// [`LockError`]. A file system without locks is none: a warning says so, and the folder is read before each order.
+    /// [`LockError`]. On a file system without locks this succeeds with a warning, and the folder is read before each
+    /// order.
     pub(super) fn try_lock_file(&self, name: &str) -> Result<FolderLock, LockError> {
         self.create_folder().map_err(LockError::Io)?;
         let path = self.0.join(format!("{name}.lock"));
@@ -169,11 +170,11 @@ impl AcmeFolder {
         }
     }
 
-    /// The certificate of `host`.
+    /// Reads the certificate of `host`.
     ///
     /// # Errors
     ///
-    /// Why the file cannot be used. It is left as it is.
+    /// The reason why the file cannot be used. The file stays unchanged.
     pub(super) fn read_stored_certificate(&self, host: &AcmeHost) -> Result<Option<StoredCertificate>, String> {
         let name = certificate_file_name(host);
         let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
@@ -184,17 +185,17 @@ impl AcmeFolder {
         }
     }
 
-    /// When the certificate's file of `host` was written; `None` if there is none.
+    /// Returns modification time and inode number of the certificate's file of `host`; `None` without a file.
     pub(super) fn certificate_file_version(&self, host: &AcmeHost) -> Option<(SystemTime, u64)> {
         let file = fs::metadata(self.0.join(certificate_file_name(host))).ok()?;
         Some((file.modified().ok()?, file.ino()))
     }
 
-    /// The plan of `host`; an empty one if there is none.
+    /// Reads the plan of `host`; an empty plan without a file.
     ///
     /// # Errors
     ///
-    /// Why the file cannot be used. It is left as it is.
+    /// The reason why the file cannot be used. The file stays unchanged.
     pub(super) fn read_plan(&self, host: &AcmeHost) -> Result<HostPlan, String> {
         let name = plan_file_name(host);
         let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
@@ -211,12 +212,12 @@ impl AcmeFolder {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// An error of the file system.
     pub(super) fn write_plan(&self, host: &AcmeHost, plan: &HostPlan) -> io::Result<()> {
         self.write_stored_file(&plan_file_name(host), &format!("{:#}\n", plan.to_json()))
     }
 
-    /// The names and contents of the files of challenges.
+    /// Returns names and contents of the challenge files.
     pub(super) fn read_challenge_files(&self) -> Vec<(String, String)> {
         let Ok(files) = fs::read_dir(self.0.join(CHALLENGE_FOLDER)) else { return Vec::new() };
         let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
@@ -230,7 +231,7 @@ impl AcmeFolder {
     }
 }
 
-/// The name of a host's files, without their ending. No DNS name has `@`, and some file systems have no `:` and `*`.
+/// Returns the name of a host's files without extension. No DNS name has `@`, and some file systems reject `:` and `*`.
 pub(super) fn host_file_stem(host: &AcmeHost) -> String {
     match host {
         AcmeHost::Name(name) => name.clone(),
@@ -239,7 +240,7 @@ pub(super) fn host_file_stem(host: &AcmeHost) -> String {
     }
 }
 
-/// The file of a certificate with its key.
+/// Returns the name of the file with the certificate and key of `host`.
 pub(super) fn certificate_file_name(host: &AcmeHost) -> String {
     format!("{}.pem", host_file_stem(host))
 }
@@ -248,7 +249,7 @@ fn plan_file_name(host: &AcmeHost) -> String {
     format!("{}.json", host_file_stem(host))
 }
 
-/// The file of a challenge.
+/// Returns the path of the challenge file `name`, relative to the folder.
 pub(super) fn challenge_file_name(name: &str) -> String {
     format!("{CHALLENGE_FOLDER}/{name}")
 }

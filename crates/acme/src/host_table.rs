@@ -1,4 +1,4 @@
-//! What operators see of certificates that litequic obtains, and the renewals that they order.
+//! Keeps the states of the certificates that litequic obtains, for operators, and the renewals that operators order.
 
 use super::plan::Validity;
 use litequic_config::AcmeHost;
@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 
 /// Time between two renewals of a host that an operator orders: CAs limit certificates of a name.
 const MIN_ORDER_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// Hosts that an error answer lists at most.
+/// Number of hosts that an error message lists at most.
 const MAX_LISTED_HOSTS: usize = 64;
 
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateState {
-    /// Valid, and not to be renewed yet.
+    /// The certificate is valid, and its renewal is not due.
     Valid,
-    /// Valid, and to be renewed.
+    /// The certificate is valid, and its renewal is due.
     Due,
-    /// There is none, or it has expired.
+    /// There is no certificate, or it has expired.
     Missing,
 }
 
@@ -36,37 +36,37 @@ impl CertificateState {
     }
 }
 
-/// A host of `[[acme]]`.
+/// State of a host of `[[acme]]`, as `/status` shows it.
 #[derive(Debug, Clone)]
 pub struct AcmeHostEntry {
     /// Name of the host.
     pub host: String,
-    /// State of its certificate.
+    /// State of the host's certificate.
     pub state: CertificateState,
-    /// When its certificate is valid, if there is one.
+    /// Validity of the host's certificate, if there is one.
     pub validity: Option<Validity>,
     /// Directory of the CA.
     pub directory: String,
-    /// When its certificate is ordered next.
+    /// Time of the next order, in seconds since the Unix epoch.
     pub next: u64,
     /// Whether the next step continues an order.
     pub resumes: bool,
-    /// Orders that failed in succession, and the one that runs.
+    /// Number of consecutive failed orders, and the running one.
     pub failures: u64,
-    /// Since when they fail, in seconds since the Unix epoch.
+    /// Time of the first of these failures, in seconds since the Unix epoch.
     pub failing_since: Option<u64>,
-    /// Why the last one failed.
+    /// Reason why the last order failed.
     pub problem: Option<String>,
     /// The record that the operator has to set for dns-persist-01.
     pub record: Option<String>,
 }
 
-/// The states of all hosts. Written by the manager, read by the admin interface.
+/// The states of all hosts. [`AcmeClient`](super::AcmeClient) writes them, and the admin interface reads them.
 #[derive(Debug, Default)]
 pub struct AcmeHostTable {
     entries: Mutex<Vec<AcmeHostEntry>>,
     renewal_orders: Mutex<Vec<AcmeHost>>,
-    /// When an operator last ordered a renewal, by host.
+    /// Time of the last renewal that an operator ordered, by host.
     last_ordered: Mutex<BTreeMap<String, Instant>>,
     manager_wake: Notify,
 }
@@ -84,7 +84,7 @@ impl AcmeHostTable {
     ///
     /// # Errors
     ///
-    /// Why not, in words for the operator.
+    /// The reason why the order is refused, for the operator.
     pub fn order_renewal(&self, host: &str) -> Result<String, String> {
         let host = AcmeHost::from(host.to_ascii_lowercase());
         let name = host.to_string();
@@ -109,12 +109,12 @@ impl AcmeHostTable {
         Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
     }
 
-    /// Has the manager look at the configuration, which has changed.
+    /// Wakes the ACME client after a change of the configuration.
     pub fn wake_renewals(&self) {
         self.manager_wake.notify_one();
     }
 
-    /// Waits for a change of the configuration, or an order.
+    /// Waits for a change of the configuration, or for an order.
     pub(super) async fn wait_for_wake(&self) {
         self.manager_wake.notified().await;
     }
@@ -123,7 +123,7 @@ impl AcmeHostTable {
         std::mem::take(&mut *lock_mutex(&self.renewal_orders))
     }
 
-    /// The states of all hosts.
+    /// Returns the states of all hosts.
     pub fn host_entries(&self) -> Vec<AcmeHostEntry> {
         lock_mutex(&self.entries).clone()
     }

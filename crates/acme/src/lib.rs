@@ -6,7 +6,7 @@
 //! the CA's validation requests get, `dns` sets records, and `manager` puts it together.
 //!
 //! It uses `litequic-base`, `litequic-config` and `litequic-telemetry`. The program uses it.
-// It panics within a character.
+// String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Metrics of certificates that litequic obtains. The control thread alone writes them.
+//! Metrics of certificates that litequic obtains. Only the control thread writes them.
 
 use litequic_telemetry::{Counter, Gauge, metrics};
 

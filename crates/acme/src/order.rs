@@ -1,4 +1,5 @@
-//! An order at the CA, from its beginning, or where an earlier process left it, to the certificate (RFC 8555 §7.4).
+//! Takes an order at the CA from its beginning, or from its interruption by the end of an earlier process, to the
+//! certificate (RFC 8555 §7.4).
 
 use super::ca_client::CaClient;
 use super::challenge_responses::{ChallengeResponses, ProvisionedResponse};
@@ -20,23 +21,23 @@ use rcgen::{
 use std::{borrow::Cow, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// How long the CA may take to validate a host, once it is asked to; and to issue a certificate after that.
+/// Longest time that the CA may take to validate a host, and then again to issue a certificate.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Before an order is looked at for the first time; it doubles with each look.
+/// Delay before the first poll of an order; each poll doubles it.
 const FIRST_POLL_DELAY: Duration = Duration::from_millis(250);
-/// Longest time between two looks, unless the CA's Retry-After is longer. A shorter one changes nothing: a CA that says
-/// 0 would be asked without a pause.
+/// Longest delay between two polls, unless the CA's Retry-After is longer. A shorter Retry-After is ignored: with 0
+/// litequic would poll without pause.
 const MAX_POLL_DELAY: Duration = Duration::from_secs(5);
-/// Seconds up to which the CA's Retry-After counts.
+/// Largest Retry-After that polls respect, in seconds.
 const MAX_RETRY_AFTER_SECONDS: u64 = 60;
-/// Times that an order is continued at most: one that the CA neither finishes nor refuses is given up.
+/// Times that an order is resumed at most. After that, an order that the CA neither finishes nor refuses is given up.
 const MAX_RESUMES: u64 = 10;
 
-/// What a certificate is ordered with.
+/// Parameters of one certificate order.
 pub(super) struct CertificateOrder<'a> {
     pub(super) host: &'a AcmeHost,
     pub(super) table: &'a Acme,
-    /// The identifier of the certificate that it replaces (RFC 9773 §5).
+    /// Identifier of the certificate to be replaced (RFC 9773 §5).
     pub(super) replaces: Option<&'a str>,
     pub(super) folder: &'a AcmeFolder,
     pub(super) answers: &'a ChallengeResponses,
@@ -45,21 +46,21 @@ pub(super) struct CertificateOrder<'a> {
     pub(super) http: &'a CaClient,
 }
 
-/// A challenge whose answers were prepared.
+/// A challenge whose response has been prepared.
 struct ProvisionedChallenge {
     challenge: AcmeChallenge,
     answers: ProvisionedResponse,
-    /// The CA was asked to validate it.
+    /// Whether the CA was asked to validate the challenge.
     was_asked: bool,
 }
 
 impl CertificateOrder<'_> {
-    /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in
-    /// PEM.
+    /// Orders the certificate, or resumes the order in `plan`; a new order is stored in `plan`. Returns chain and key
+    /// in PEM.
     ///
     /// # Errors
     ///
-    /// [`OrderFailure`]. An order that cannot be continued is no longer in `plan`.
+    /// [`OrderFailure`]. An order that cannot be resumed is removed from `plan`.
     pub(super) async fn obtain_certificate(&self, plan: &mut HostPlan) -> Result<String, OrderFailure> {
         let (mut order, key) = match self.resume_order(plan).await? {
             Some(resumed) => resumed,
@@ -73,7 +74,7 @@ impl CertificateOrder<'_> {
         Ok(outcome? + &key)
     }
 
-    /// Removes the TXT record of the order in `plan`, if one was set, by this process or by one before.
+    /// Removes the TXT record of the order in `plan`, if this or an earlier process set one.
     async fn remove_dns_record(&self, plan: &mut HostPlan) {
         let Some((name, value)) = plan.order.as_mut().and_then(|order| order.record.take()) else { return };
         if let Err(problem) = dns::run_dns_command(self.table, DnsAction::Cleanup, &name, &value).await {
@@ -81,7 +82,7 @@ impl CertificateOrder<'_> {
         }
     }
 
-    /// The order that an earlier process began; `None` if there is none that can be continued.
+    /// Resumes the order of an earlier process; `None` if there is none that can be resumed.
     async fn resume_order(&self, plan: &mut HostPlan) -> Result<Option<(Order, String)>, OrderFailure> {
         let is_of =
             |order: &&mut StoredOrder| order.is_resumable_at(&self.table.directory) && order.resumed < MAX_RESUMES;
@@ -128,7 +129,7 @@ impl CertificateOrder<'_> {
         });
         let key = generate_key_pem(self.table.key).await?;
         let order = match replaces {
-            // A CA may refuse it: the certificate was replaced already, or is another CA's.
+            // A CA may refuse `replaces`: the certificate was replaced already, or is another CA's.
             Some(replaces) => match nonce!(self.account.new_order(&request().replaces(replaces.clone()))) {
                 Err(error) if may_concern_replaces(&error) => nonce!(self.account.new_order(&request())),
                 other => other,
@@ -143,7 +144,7 @@ impl CertificateOrder<'_> {
         Ok((order, key))
     }
 
-    /// Returns the chain.
+    /// Finishes the order and returns the chain.
     async fn finish_order(&self, order: &mut Order, key: &str, plan: &mut HostPlan) -> Result<String, OrderFailure> {
         if order.state().status == OrderStatus::Pending {
             self.validate_host(order, plan).await?;
@@ -192,7 +193,7 @@ impl CertificateOrder<'_> {
         plan: &mut HostPlan,
         prepared: &mut Vec<ProvisionedChallenge>,
     ) -> Result<(), OrderFailure> {
-        // All are fetched first: one that failed is skipped by the iterator that it failed in.
+        // Fetch all authorizations first: the iterator skips one whose fetch failed.
         let fetched = nonce!(async {
             let mut authorizations = order.authorizations();
             while let Some(authorization) = authorizations.next().await {
@@ -230,7 +231,7 @@ impl CertificateOrder<'_> {
                 }
             }
             panic_if_requested("acme-prepared");
-            // An earlier process may have said so already.
+            // An earlier process may have sent this request already.
             if handle.status == ChallengeStatus::Pending {
                 nonce!(handle.set_ready()).map_err(|error| self.ca_failure(&error))?;
             }
@@ -241,7 +242,7 @@ impl CertificateOrder<'_> {
         self.poll_order(order, &[OrderStatus::Pending]).await
     }
 
-    /// Sets the TXT record of DNS-01, which `plan` has before it is set, and waits as configured.
+    /// Sets the TXT record of DNS-01 after storing it in `plan`, and waits for `dns_wait`.
     async fn set_dns_record(&self, plan: &mut HostPlan, value: String) -> Result<(), OrderFailure> {
         let name = dns::record_name(self.host, "_acme-challenge");
         if let Some(order) = &mut plan.order {
@@ -253,12 +254,11 @@ impl CertificateOrder<'_> {
         Ok(())
     }
 
-    /// Waits until the order is in no state of `during`, up to [`PATIENCE`] from now: what was prepared before has
-    /// taken its own time.
+    /// Polls until the order leaves the states `during`, for [`ORDER_TIMEOUT`] at most.
     ///
     /// # Errors
     ///
-    /// [`OrderFailure`] if it is then invalid, too.
+    /// [`OrderFailure`] on a timeout, or if the order is invalid.
     async fn poll_order(&self, order: &mut Order, during: &[OrderStatus]) -> Result<(), OrderFailure> {
         let (deadline, mut pause) = (Instant::now() + ORDER_TIMEOUT, FIRST_POLL_DELAY);
         loop {
@@ -280,7 +280,7 @@ impl CertificateOrder<'_> {
         }
     }
 
-    /// The CA's reason, which is the order's, or that of a challenge.
+    /// Returns the CA's reason for an invalid order: of the order itself, or of its challenges.
     async fn invalid_order_reason(&self, order: &mut Order) -> OrderFailure {
         let mut reasons: Vec<String> = order.state().error.iter().map(describe_problem).collect();
         let mut authorizations = order.authorizations();
@@ -326,7 +326,7 @@ async fn generate_key_pem(kind: AcmeKey) -> Result<String, OrderFailure> {
     Ok(key.serialize_pem())
 }
 
-/// The request for a certificate of `host` alone, without a subject.
+/// Makes a certificate signing request for `host` alone, without a subject.
 fn make_csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
     let made = || {
         let key = KeyPair::from_pem(key)?;
@@ -337,14 +337,14 @@ fn make_csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
     made().map_err(|error| OrderFailure::new(format!("cannot make a certificate request: {error}")))
 }
 
-/// Whether a CA does not know an order any more, or not as the account's. Another refusal, such as a rate limit or a
-/// server's error, says nothing about the order.
+/// Whether the CA no longer knows the order, or not as the account's. Other refusals, such as a rate limit or a server
+/// error, do not concern the order.
 fn is_unknown_order(error: &Error) -> bool {
     let Error::Api(problem) = error else { return false };
     problem.status == Some(404) || matches!(short_problem_type(problem), Some("malformed" | "unauthorized"))
 }
 
-/// Refusals that have nothing to do with the certificate that an order replaces.
+/// Types of problems that do not concern the certificate to be replaced.
 const UNRELATED_PROBLEMS: [&str; 6] = [
     "accountDoesNotExist",
     "badNonce",
@@ -354,8 +354,8 @@ const UNRELATED_PROBLEMS: [&str; 6] = [
     "userActionRequired",
 ];
 
-/// Whether a CA, or instant-acme, may refuse an order for the certificate that it replaces: it was replaced already, or
-/// is not known to the CA (RFC 9773 §5).
+/// Whether an order may have been refused because of the certificate to be replaced, by the CA or by instant-acme: it
+/// was replaced already, or is unknown to the CA (RFC 9773 §5).
 fn may_concern_replaces(error: &Error) -> bool {
     match error {
         Error::Api(problem) => short_problem_type(problem).is_none_or(|kind| !UNRELATED_PROBLEMS.contains(&kind)),
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_given_up_where_the_ca_does_not_know_it_alone() {
+    fn an_order_is_given_up_only_if_the_ca_forgot_it() {
         for (problem, expected) in [
             (r#"{"type": "about:blank", "detail": "HTTP status 404 Not Found", "status": 404}"#, true),
             (r#"{"type": "urn:ietf:params:acme:error:malformed", "detail": "no such order", "status": 400}"#, true),

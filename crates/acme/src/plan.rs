@@ -8,37 +8,37 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Certificates that live less than this are short-lived: they are renewed at half of their life, and failures are
-/// tried again sooner.
+/// Lifetime below which certificates are short-lived: they are renewed at half of their lifetime, and failures are
+/// retried sooner.
 const SHORT_LIFETIME: u64 = 10 * DAY;
-/// Delay after the first failure; it doubles with each.
+/// Delay after the first failure; each further failure doubles it.
 const FIRST_RETRY_DELAY: u64 = 15 * MINUTE;
 /// Longest delay after a failure.
 const MAX_RETRY_DELAY: u64 = 12 * HOUR;
 /// Longest delay after a failure for a short-lived certificate.
 const MAX_SHORT_LIVED_RETRY_DELAY: u64 = 3 * HOUR;
-/// The random part of a delay, in both directions: replicas and hosts that failed together do not try again together.
+/// Random part of a delay, in both directions, so that replicas and hosts that failed together do not retry together.
 const RETRY_JITTER: f64 = 0.2;
-/// Retry-After of renewal information counts up to a day (RFC 9773 §4.3.2).
+/// Longest interval between two requests for renewal information (RFC 9773 §4.3.2).
 const MAX_RENEWAL_INFO_INTERVAL: u64 = DAY;
-/// Retry-After of a refusal counts up to a week: that long are the periods of Let's Encrypt's rate limits.
+/// Largest Retry-After of a refusal that is respected: the longest period of Let's Encrypt's rate limits.
 pub(super) const MAX_REFUSAL_RETRY: u64 = 7 * DAY;
-/// After a request for renewal information that failed, or had no Retry-After.
+/// Interval after a request for renewal information that failed or had no Retry-After.
 pub(super) const RENEWAL_INFO_INTERVAL: u64 = 6 * HOUR;
 /// Time between two renewals, or a third of the lifetime if that is less: for a CA whose windows are always over, and
 /// for a clock that is ahead of the CA's by more than a lifetime, so that each new certificate has expired already.
 const MIN_RENEWAL_INTERVAL: u64 = DAY;
-/// Time between two changes of the CA: processes whose configurations name different ones may share a folder.
+/// Time between two changes of the CA: processes that share a folder may be configured with different CAs.
 const MIN_CA_CHANGE_INTERVAL: u64 = DAY;
-/// Renewal information is asked for no more often (RFC 9773 §4.3.2).
+/// Shortest interval between two requests for renewal information (RFC 9773 §4.3.2).
 const MIN_RENEWAL_INFO_INTERVAL: u64 = MINUTE;
-/// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
-/// after a failure.
+/// Times that an order is resumed at once when a process starts. A process that crashed while resuming waits as after a
+/// failure.
 const MAX_IMMEDIATE_RESUMES: u64 = 3;
-/// Characters of a problem in the CA's words that are kept.
+/// Characters of the CA's problem that are retained.
 const MAX_PROBLEM_CHARACTERS: usize = 1000;
 
-/// When a certificate is valid.
+/// Validity period of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     /// Beginning, in seconds since the Unix epoch.
@@ -57,108 +57,107 @@ impl Validity {
     }
 }
 
-/// What is stored beside a certificate.
+/// State of a host that is stored beside its certificate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HostPlan {
-    /// The directory of the CA that issued it.
+    /// Directory of the CA that issued the certificate.
     pub(super) directory: String,
-    /// An order that was begun and is not finished.
+    /// An order that has begun and not finished.
     pub(super) order: Option<StoredOrder>,
-    /// The attempts since the last success.
+    /// Attempts since the last success.
     pub(super) attempts: Option<OrderAttempts>,
     /// The CA's renewal information about the certificate.
     pub(super) renewal: Option<RenewalInfo>,
-    /// When the certificate took the place of another one; 0 if it is the first.
+    /// Time at which the certificate replaced another one; 0 for the first.
     pub(super) renewed: u64,
-    /// When the certificate, or one before it, took the place of another directory's; 0 if none did.
+    /// Time of the last change of the CA; 0 without one.
     pub(super) changed: u64,
 }
 
 /// An order in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredOrder {
-    /// The CA's directory.
+    /// Directory of the CA.
     pub(super) directory: String,
-    /// The order's URL at the CA.
+    /// URL of the order at the CA.
     pub(super) url: String,
-    /// The private key of the certificate, in PEM.
+    /// Private key of the certificate, in PEM.
     pub(super) key: String,
-    /// Times that it was resumed.
+    /// Times that the order was resumed.
     pub(super) resumed: u64,
-    /// The TXT record that was set, its name and its value: to be removed.
+    /// Name and value of the TXT record that is set, to be removed.
     pub(super) record: Option<(String, String)>,
 }
 
 impl StoredOrder {
-    /// Whether it can be continued at `directory`.
+    /// Whether the order can be continued at `directory`.
     pub(super) fn is_resumable_at(&self, directory: &str) -> bool {
         self.directory == directory && !self.url.is_empty()
     }
 }
 
-/// Attempts that failed, or whose end is not known.
+/// Attempts that failed, or whose result is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OrderAttempts {
-    /// When the first was.
+    /// Time of the first attempt.
     pub(super) since: u64,
-    /// How many.
+    /// Number of attempts.
     pub(super) count: u64,
-    /// The next is not before this.
+    /// Time before which no further attempt is made.
     pub(super) next: u64,
-    /// Why the last failed; `None` while it runs, or if the process ended with it.
+    /// Reason why the last attempt failed; `None` while it runs, or if the process ended during it.
     pub(super) problem: Option<String>,
 }
 
 impl OrderAttempts {
-    /// When the next attempt may be, unless a clock that was ahead by more than a day has stored it.
+    /// Returns the earliest time of the next attempt. A time stored by a clock more than a day ahead is ignored.
     fn next_attempt_time(&self, now: u64) -> u64 {
         let is_of_the_future = self.since > now.saturating_add(DAY);
         if is_of_the_future { now } else { clamp_stored_time(now, self.next, MAX_REFUSAL_RETRY) }
     }
 }
 
-/// Renewal information (RFC 9773).
+/// Renewal information of a CA (RFC 9773).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RenewalInfo {
-    /// The certificate that it is about, by its identifier.
+    /// Identifier of the certificate.
     pub(super) certificate: String,
-    /// The suggested window, and the random point of it; `None` if there is no information.
+    /// The suggested window; `None` if the CA has no information.
     pub(super) window: Option<RenewalWindow>,
-    /// When to ask again.
+    /// Time of the next request for renewal information.
     pub(super) ask: u64,
 }
 
-/// A suggested window.
+/// Suggested renewal window, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RenewalWindow {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// The point of it that was chosen.
+    /// Random point of the window, at which the renewal is due.
     pub(super) chosen: u64,
 }
 
-/// What is to be done.
+/// Next action for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlanStep {
     /// Continue the order that was begun.
     Resume,
     /// Order a certificate.
     Order,
-    /// Ask for renewal information.
+    /// Request renewal information.
     Ask,
 }
 
-/// A certificate, as far as the next step depends on it.
+/// Facts about the current certificate that the next step depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CurrentCertificate<'a> {
-    /// When it is valid.
     pub(super) validity: Validity,
-    /// The certificate's identifier for renewal information, if it has one.
+    /// Identifier for renewal information, if the certificate has one.
     pub(super) id: Option<&'a str>,
 }
 
 impl HostPlan {
-    /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
+    /// Returns the next step and its time, which may have passed. Before `spread` this process renews nothing.
     pub(super) fn next_plan_step(
         &self,
         now: u64,
@@ -188,26 +187,27 @@ impl HostPlan {
         }
     }
 
-    /// When a certificate of another directory than the one that issued it may be ordered, such as production after
-    /// staging: at once, but no second time within a day.
+    /// Returns the earliest time to order a certificate from another directory than the issuing one, such as production
+    /// after staging: at once, but only once a day.
     pub(super) fn ca_change_time(&self, now: u64) -> u64 {
         clamp_stored_time(now, self.changed.saturating_add(MIN_CA_CHANGE_INTERVAL), MIN_CA_CHANGE_INTERVAL).max(now)
     }
 
-    /// The plan after `directory` has issued a certificate, which `replaces` another one or is the first.
+    /// Returns the plan after `directory` has issued a certificate; `replaces` if there was one before.
     pub(super) fn after_issuance(&self, now: u64, directory: &str, replaces: bool) -> Self {
         let renewed = if replaces { now } else { 0 };
         let changed = if replaces && self.directory != directory { now } else { self.changed };
         Self { directory: directory.into(), renewed, changed, ..Self::default() }
     }
 
-    /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
-    /// life, or half of a short one; never later than with a sixth left, and not at once again.
+    /// Returns the time of renewal: the chosen point of the CA's window; without a window two thirds of the lifetime,
+    /// or half of a short one. A sixth of the lifetime is always left, and two renewals have [`MIN_RENEWAL_INTERVAL`]
+    /// between them.
     pub(super) fn renewal_time(&self, now: u64, CurrentCertificate { validity, id }: CurrentCertificate<'_>) -> u64 {
         let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
         let life = validity.lifetime_seconds();
         let by_life = validity.from + if validity.is_short_lived() { life / 2 } else { life / 3 * 2 };
-        // A time that is still to come is one of a clock that was ahead.
+        // A time in the future was stored by a clock that was ahead.
         let renewed = if self.renewed > now { 0 } else { self.renewed };
         let window = renewal.and_then(|renewal| renewal.window);
         let suggested = window.map_or(by_life, |window| window.chosen.max(renewed + MIN_RENEWAL_INTERVAL));
@@ -215,15 +215,16 @@ impl HostPlan {
         suggested.min(latest).max(renewed + MIN_RENEWAL_INTERVAL.min(life / 3))
     }
 
-    /// Whether orders have failed for a third of the time that was left of the certificate, or of none.
+    /// Whether orders have failed for a third of the certificate's remaining lifetime; true at once without a
+    /// certificate.
     pub(super) fn is_overdue(&self, now: u64, held: Option<Validity>) -> bool {
         let Some(attempts) = self.attempts.as_ref().filter(|attempts| attempts.problem.is_some()) else { return false };
         let left = held.map_or(0, |validity| validity.until.saturating_sub(attempts.since));
         now >= attempts.since.saturating_add(left / 3)
     }
 
-    /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is
-    /// random, from 0 to 1.
+    /// Records an attempt that begins at `now`; until its result is known it counts as failed. `share` is random, from
+    /// 0 to 1.
     pub(super) fn record_attempt_start(&mut self, now: u64, held: Option<Validity>, share: f64) {
         let (since, count) = self.attempts.as_ref().map_or((now, 0), |before| (before.since.min(now), before.count));
         let count = count.saturating_add(1);
@@ -231,7 +232,7 @@ impl HostPlan {
             Some(OrderAttempts { since, count, next: now + delay_after_failures(count, held, share), problem: None });
     }
 
-    /// Notes why the attempt that began with `step` failed, and that the CA wants no request for `wait` seconds.
+    /// Records the failure of the attempt that began with `step`; the CA wants no request for `wait` seconds.
     pub(super) fn record_failed_attempt(
         &mut self,
         step: PlanStep,
@@ -243,7 +244,7 @@ impl HostPlan {
     ) {
         let none = OrderAttempts { since: now, count: 0, next: now, problem: None };
         let attempts = self.attempts.get_or_insert(none);
-        // Another one counts since it began.
+        // A new order was counted when it began.
         if step == PlanStep::Resume {
             attempts.count = attempts.count.saturating_add(1);
         }
@@ -252,8 +253,8 @@ impl HostPlan {
         attempts.problem = Some(bounded_line(problem));
     }
 
-    /// Notes renewal information: the window that was suggested, if any, and the seconds after which to ask again. A
-    /// point of a window is chosen once.
+    /// Stores renewal information: the suggested window, if any, and the seconds until the next request. The point of a
+    /// window is chosen once.
     pub(super) fn store_renewal_info(
         &mut self,
         now: u64,
@@ -272,7 +273,7 @@ impl HostPlan {
         self.renewal = Some(RenewalInfo { certificate: id.into(), window: window.or(known), ask });
     }
 
-    /// Returns the plan as it is stored.
+    /// Returns the plan as stored JSON.
     pub(super) fn to_json(&self) -> Json {
         let Self { directory, order, attempts, renewal, renewed, changed } = self;
         json!({
@@ -293,8 +294,8 @@ impl HostPlan {
         })
     }
 
-    /// What [`Plan::to_json`] made. What is missing or wrong reads as if there were none: a plan that was lost costs no
-    /// more than an order.
+    /// Reads the result of [`HostPlan::to_json`]. Missing or invalid members read as empty: a lost plan costs no more
+    /// than an order.
     pub(super) fn from_json(json: &Json) -> Self {
         let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
         let number = |json: &Json| json.as_u64().unwrap_or_default();
@@ -334,13 +335,13 @@ impl HostPlan {
     }
 }
 
-/// A stored time, unless it is further ahead than `longest`, the longest time that is ever waited for: a clock that was
-/// ahead, and has been set back, has stored it.
+/// Returns `stored`, or `now` if `stored` is more than `longest` ahead: a clock that was ahead, and has been set back,
+/// has stored such a time.
 fn clamp_stored_time(now: u64, stored: u64, longest: u64) -> u64 {
     if stored > now.saturating_add(longest) { now } else { stored }
 }
 
-/// The delay after `count` failures in succession.
+/// Returns the delay after `count` consecutive failures.
 fn delay_after_failures(count: u64, held: Option<Validity>, share: f64) -> u64 {
     let longest =
         if held.is_some_and(Validity::is_short_lived) { MAX_SHORT_LIVED_RETRY_DELAY } else { MAX_RETRY_DELAY };
@@ -350,7 +351,7 @@ fn delay_after_failures(count: u64, held: Option<Validity>, share: f64) -> u64 {
     delay - share_of_seconds(delay, RETRY_JITTER) + random
 }
 
-/// `share` of `of`, which is from 0 to 1.
+/// Returns the part `share`, from 0 to 1, of `of` seconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -361,12 +362,12 @@ fn share_of_seconds(of: u64, share: f64) -> u64 {
     (of as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
-/// A text from outside, on one line and of bounded length.
+/// Returns the beginning of an external text, on one line, with [`MAX_PROBLEM_CHARACTERS`] at most.
 pub(super) fn bounded_line(text: &str) -> String {
     shortened_line(text, MAX_PROBLEM_CHARACTERS)
 }
 
-/// The first `length` characters of a text from outside, on one line.
+/// Returns the first `length` characters of an external text, on one line.
 pub(super) fn shortened_line(text: &str, length: usize) -> String {
     text.chars().take(length).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_certificate_is_ordered_at_once_and_a_held_one_when_two_thirds_or_half_of_its_life_are_over() {
+    fn a_certificate_is_ordered_at_once_or_at_its_renewal_time() {
         assert!(HostPlan::default().next_plan_step(NOW, None, CA, NOW + MINUTE).1 <= NOW);
         for (age, life, left) in [(0, 90 * DAY, 60 * DAY), (70 * DAY, 90 * DAY, 0), (0, 6 * DAY, 3 * DAY)] {
             let (step, at) = plan().next_plan_step(NOW, Some(held(age, life)), CA, NOW);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directories_for_one_host_do_not_order_by_turns_without_a_limit() {
+    fn two_cas_for_one_host_do_not_alternate_without_limit() {
         let (held, other) = (held(0, 90 * DAY), "https://other.test/");
         let staging = HostPlan::default().after_issuance(NOW - 9, CA, false);
         assert_eq!(
@@ -549,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_back_a_year_does_not_stop_everything_for_a_year() {
+    fn a_clock_set_back_a_year_does_not_delay_orders() {
         let mut plan = plan();
         plan.record_attempt_start(NOW + 365 * DAY, None, 0.5);
         assert!(plan.next_plan_step(NOW, None, CA, 0).1 <= NOW);
@@ -559,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_of_the_cas_does_not_order_one_certificate_after_the_other() {
+    fn a_clock_ahead_of_the_cas_does_not_order_repeatedly() {
         for (life, orders) in [(90 * DAY, 3), (6 * DAY, 3), (DAY, 7)] {
             let (mut plan, mut now, mut ordered) = (plan(), NOW, 0);
             while now < NOW + 2 * DAY {
@@ -579,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_under_a_clock_that_was_days_ahead_holds_up_no_order() {
+    fn a_failure_stored_by_a_clock_ahead_delays_no_order() {
         let mut plan = plan();
         plan.record_attempt_start(NOW + 3 * DAY, None, 0.5);
         plan.record_failed_attempt(PlanStep::Order, NOW + 3 * DAY, "no", Some(HOUR), None, 0.5);

@@ -1,4 +1,4 @@
-//! What the folders of `[[acme]]` tables hold, for the start, for a check of the configuration, and for its report.
+//! Reads the folders of `[[acme]]` tables at the start and for `litequic check`.
 
 use super::{account, acme_client, folder::AcmeFolder};
 use litequic_config::{Acme, AcmeHost};
@@ -7,8 +7,8 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// The certificates that are stored for the hosts of `tables`, with their keys, in PEM. Files that cannot be used are
-/// left for the [`Manager`](super::Manager) to report. Blocks on the file system.
+/// Reads the stored certificates of the hosts of `tables`, with their keys, in PEM. Files that cannot be used are left
+/// to [`AcmeClient`](super::AcmeClient) to report. Blocks on the file system.
 pub fn read_stored_certificates(tables: &[Acme]) -> Vec<(AcmeHost, String)> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let stored = hosts.filter_map(|(table, host)| {
@@ -23,16 +23,17 @@ pub fn is_folder_exposed(path: &Path) -> bool {
     AcmeFolder::new(path).is_open_to_others()
 }
 
-/// Reads the key of an External Account Binding.
+/// Checks the file with the key of an External Account Binding.
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
+/// A message with the fault of the file.
 pub fn check_eab_file(file: &Path) -> Result<(), String> {
     account::read_eab_key(file).map(drop)
 }
 
-/// What is stored for the hosts of `tables`, and what would be ordered: a line each. Blocks on the file system.
+/// Describes, in a line for each host of `tables`, the stored certificate and the next order. Blocks on the file
+/// system.
 pub fn report_stored_state(tables: &[Acme]) -> Vec<String> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let line = |(table, host): (&Acme, &AcmeHost)| {

@@ -1,4 +1,4 @@
-//! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
+//! Answers admin requests. No request body is read, and every response but that of `/qlog` is small and complete.
 
 use super::body::AdminResponseBody;
 use super::clients::{ClientControl, CloseOrder, WorkersReply, parse_list_query};
@@ -38,7 +38,7 @@ const HTML_TYPE: &str = "text/html; charset=utf-8";
 /// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
 const MAX_HOST_BYTES: usize = 253 + 4;
 
-/// The resources.
+/// The resources of the admin interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AdminResource {
     Health,
@@ -103,7 +103,7 @@ impl AdminResource {
         }
     }
 
-    /// The methods, as `Allow` lists them.
+    /// Returns the methods of the resource, as `Allow` lists them.
     const fn allowed_methods(self) -> &'static str {
         if self.changes_state() { "POST" } else { "GET, HEAD" }
     }
@@ -112,7 +112,7 @@ impl AdminResource {
         if self.changes_state() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
     }
 
-    /// Whether a request for it changes something.
+    /// Whether a request for the resource changes state.
     const fn changes_state(self) -> bool {
         matches!(
             self,
@@ -128,13 +128,13 @@ impl AdminResource {
         )
     }
 
-    /// Whether it needs no token: the page shows nothing before it has one.
+    /// Whether the resource needs no token. The status page contains no data before it has one.
     const fn needs_no_token(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::Page)
     }
 
-    /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
-    /// probes and load balancers request them by any name.
+    /// Whether the response is for the operator alone. Other resources are served to every client that reaches the
+    /// address: probes and load balancers request them by any name.
     const fn is_operator_only(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
     }
@@ -144,7 +144,7 @@ impl AdminResource {
     }
 }
 
-/// Answers one request to an address of that `surface`.
+/// Answers one request to an address of `surface`.
 pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
     let on_surface = || {
         AdminResource::ALL.into_iter().filter(|resource| {
@@ -172,8 +172,9 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
-    // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
-    // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
+    // An attacker's web page may have a name that resolves to this machine. It is then same-origin with this address,
+    // and its requests have neither Origin nor, over plain HTTP, Sec-Fetch-Site. Without a token only the name
+    // distinguishes it.
     let by_name = surface != Surface::Local && token.is_none();
     if by_name && resource.is_operator_only() && !has_trusted_host(request, &state.names) {
         return text_response(
@@ -265,8 +266,8 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
     }
 }
 
-/// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of
-/// `names`, in lower case.
+/// Whether `Host` is a name that no foreign page can have: an IP address, `localhost`, or one of `names`, in lower
+/// case.
 fn has_trusted_host(request: &Parts, names: &[String]) -> bool {
     let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
     let name = match host.rsplit_once(':') {
@@ -288,9 +289,9 @@ fn page_response() -> AdminResponse {
     answer
 }
 
-/// Never depends on an origin: one that is down is no reason to restart the proxy.
+/// Answers `/healthz`. Origins do not count: an origin that is down is no reason to restart the proxy.
 fn health_response(heartbeats: &[Arc<Heartbeat>]) -> AdminResponse {
-    // A worker that was suspended with the process has had no time to tick since.
+    // After a suspension of the process, a worker has had no time to tick yet.
     let running = timers::time_since_suspension();
     let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| {
         hung_worker_line(index, heartbeat.unresponsive_time().min(running))
@@ -310,7 +311,7 @@ fn hung_worker_line(worker: usize, age: Duration) -> Option<String> {
 async fn reload_response(state: &AdminState) -> AdminResponse {
     let (request, answered) = oneshot::channel();
     if let Some(reload) = &state.reload {
-        // An error drops the request, which the next line sees.
+        // If this fails, the request is dropped, and `answered` returns an error.
         let _ = reload.send(request).await;
     }
     match answered.await {
@@ -320,8 +321,8 @@ async fn reload_response(state: &AdminState) -> AdminResponse {
     }
 }
 
-/// Answers a question to the workers, which `parsed` has read from a request's query: as `shown` makes of what they
-/// answer to `ask`.
+/// Sends the request `parsed` to the workers by `ask`, and formats their reply by `shown`. A request that was not
+/// parsed gets 400.
 async fn workers_response<'a, Q: Copy, T>(
     state: &'a AdminState,
     parsed: Result<Q, String>,
@@ -341,7 +342,7 @@ async fn workers_response<'a, Q: Copy, T>(
     }
 }
 
-/// What became of an order, in words.
+/// Formats the result of an order.
 fn order_response(outcome: Result<String, String>) -> AdminResponse {
     match outcome {
         Ok(done) => text_response(StatusCode::OK, done),
@@ -361,7 +362,7 @@ fn maintenance_response(state: &AdminState, query: &str) -> AdminResponse {
     }
 }
 
-/// Switches HTTP/3: `state=on` or `state=off`.
+/// Switches HTTP/3 on or off by the query: `state=on` or `state=off`.
 fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
     let on = match query {
         "state=on" => true,
@@ -375,7 +376,7 @@ fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
     }
 }
 
-/// Orders a certificate: `host=HOST`.
+/// Orders a certificate by the query: `host=HOST`.
 fn renew_response(state: &AdminState, query: &str) -> AdminResponse {
     let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES) else {
         return text_response(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
@@ -413,9 +414,9 @@ fn body_response(status: StatusCode, content_type: &'static str, body: AdminResp
     answer
 }
 
-/// JSON for people too.
+/// Formats `value` as indented JSON.
 fn pretty_json(value: &impl Serialize) -> String {
-    // Keys are texts, and every value has a form in JSON: serde_json has no reason to fail.
+    // Keys are strings, and every value has a JSON form, so serde_json has no reason to fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
@@ -426,7 +427,7 @@ mod tests {
     use litequic_base::lifecycle::Lifecycle;
     use litequic_telemetry::MetricsRegistry;
 
-    /// Of a litequic that nothing is known of, and that nothing can be asked of.
+    /// State of a process without workers.
     fn state() -> AdminState {
         AdminState {
             registry: MetricsRegistry::default(),
@@ -463,7 +464,7 @@ mod tests {
             let (request, ()) = request.body(()).unwrap().into_parts();
             answer_admin_request(&state, surface, &request).await.status().as_u16()
         };
-        // Rejected before the reload is requested.
+        // A foreign origin is rejected before the reload is requested.
         for (method, origin, surface, expected) in [
             (Method::GET, false, Surface::Operator, 405),
             (Method::POST, true, Surface::Operator, 403),
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_name_for_this_machine_is_told_nothing() {
+    fn only_names_of_this_machine_are_trusted() {
         for (host, expected) in [
             ("127.0.0.1:9443", true),
             ("127.0.0.1", true),

@@ -1,4 +1,4 @@
-//! The body of an admin answer: whole, or lines of a log as they come.
+//! Body of an admin response: complete, or qlog lines as they are written.
 
 use super::{connection_slots::ConnectionActivity, qlog::QlogLines};
 use bytes::Bytes;
@@ -14,22 +14,21 @@ use std::{
     time::Instant,
 };
 
-/// A body.
 pub(super) enum AdminResponseBody {
-    /// Bytes that are there; none once they were taken.
+    /// Complete bytes; empty after the response was sent.
     Whole(Bytes),
-    /// Lines as they come.
+    /// Lines of a qlog as they are written.
     Lines(QlogLines, Option<StreamedResponse>),
 }
 
-/// An answer that is being streamed, until this is dropped.
+/// Marks a connection's response as streamed until dropped.
 pub(super) struct StreamedResponse {
     activity: Arc<ConnectionActivity>,
     streams: Arc<AtomicBool>,
 }
 
 impl StreamedResponse {
-    /// The answer of a connection whose `activity` it is, and which `streams` from now on.
+    /// Begins a streamed response of the connection with `activity`, and sets `streams` until it ends.
     pub(super) fn begin_streaming(activity: Arc<ConnectionActivity>, streams: Arc<AtomicBool>) -> Self {
         streams.store(true, Relaxed);
         Self { activity, streams }
@@ -44,12 +43,12 @@ impl Drop for StreamedResponse {
 }
 
 impl AdminResponseBody {
-    /// Whether it is made of lines as they come.
+    /// Whether the body is streamed.
     pub(super) const fn is_streamed(&self) -> bool {
         matches!(self, Self::Lines(..))
     }
 
-    /// Has `streaming` dropped with the body, if that is streamed.
+    /// Attaches `streaming` to a streamed body, which drops it at the end.
     pub(super) fn attach_stream(&mut self, streaming: StreamedResponse) {
         if let Self::Lines(_, kept) = self {
             *kept = Some(streaming);

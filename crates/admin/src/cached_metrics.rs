@@ -1,4 +1,4 @@
-//! The text of `/metrics`, cached so that a flood of requests does not render it each time.
+//! Caches the text of `/metrics`, so that a flood of requests does not render it each time.
 
 use bytes::Bytes;
 use litequic_base::token_bucket::TokenBucket;
@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the text is rendered at most, a second, and as often at once: several Prometheus servers that scrape every
-/// second. Beyond it the last text is returned again, which then is no older than 50 ms.
+/// Renderings per second, and in one burst: enough for several Prometheus servers that scrape every second. Beyond that
+/// the cached text is returned, which is at most 50 ms old.
 const MAX_RENDERS_PER_SECOND: u32 = 20;
 
-/// The text, and how often it was rendered. One for all admin addresses, whose answers share its bytes.
+/// The rendered text with the rate limit of renderings. All admin addresses share one.
 #[derive(Debug)]
 pub struct CachedMetrics(Mutex<RenderedMetrics>);
 
@@ -30,7 +30,7 @@ impl Default for CachedMetrics {
 }
 
 impl CachedMetrics {
-    /// The text of `registry` at `now`.
+    /// Returns the text of `registry` at `now`, or the cached text if the rate limit is exceeded.
     pub(super) fn metrics_text(&self, registry: &MetricsRegistry, now: Instant) -> Bytes {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if made.bucket.try_take_token(now) {
@@ -47,7 +47,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_flood_of_scrapes_gets_one_text_and_a_later_one_a_new_one() {
+    fn a_flood_of_scrapes_gets_the_cached_text_until_a_later_one() {
         let (scrape, mut registry, start) = (CachedMetrics::default(), MetricsRegistry::default(), Instant::now());
         let admin = Arc::<AdminMetrics>::default();
         registry.register_group(admin.clone());

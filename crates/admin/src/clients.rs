@@ -20,23 +20,23 @@ objects! {
         selected: Option<u64>,
         /// Connections that are open.
         connections: Option<u64>,
-        /// Connections that are in a handshake.
+        /// Connections during their handshake.
         handshakes: Option<u64>,
         /// Processes of earlier generations that drain: their connections are not in the list.
         older_processes: Option<u64>,
     }
 
-    /// A connection.
+    /// A client's connection.
     ClientStatus {
-        /// Name of the connection among those that are open.
+        /// Identifier of the connection among the open ones.
         id: Option<String>,
-        /// The client's address and port.
+        /// Address and port of the client.
         client: Option<String>,
-        /// The HTTP version.
+        /// HTTP version of the connection.
         protocol: Option<String>,
-        /// The local address and port.
+        /// Local address and port of the connection.
         local: Option<String>,
-        /// Index of the worker.
+        /// Index of the worker that serves the connection.
         worker: Option<u64>,
         /// Name in the TLS handshake; null without one.
         server_name: Nullable<String>,
@@ -48,75 +48,76 @@ objects! {
         resumed: Nullable<bool>,
         /// Subject of the client's certificate; null without one.
         certificate: Nullable<String>,
-        /// Seconds since the connection is open.
+        /// Seconds since the connection was accepted.
         age: Option<f64>,
-        /// Seconds since a request was open; null while one is.
+        /// Seconds since the last request ended; null while one is open.
         idle: Nullable<f64>,
-        /// Requests that are open.
+        /// Open requests.
         open: Option<u64>,
-        /// Requests so far.
+        /// Requests since the beginning of the connection.
         requests: Option<u64>,
-        /// Bytes sent.
+        /// Bytes sent since the beginning of the connection.
         sent: Option<u64>,
-        /// Bytes sent in a second.
+        /// Bytes sent in the last second.
         sent_rate: Option<u64>,
-        /// Bytes received.
+        /// Bytes received since the beginning of the connection.
         received: Option<u64>,
         /// Bytes of memory that the connection holds.
         held: Option<u64>,
-        /// Smoothed round-trip time in seconds; null if it is not known yet.
+        /// Smoothed round-trip time in seconds; null before the first sample.
         rtt: Nullable<f64>,
-        /// Part of the packets sent that was lost, from 0 to 1; null over TCP.
+        /// Share of sent packets that were lost, from 0 to 1; null over TCP.
         loss: Nullable<f64>,
         /// Packets sent for each ACK frame received; null over TCP, and before the first.
         packets_per_ack: Nullable<f64>,
-        /// Congestion window in bytes; null if it is not known yet.
+        /// Congestion window in bytes; null before it is known.
         congestion_window: Nullable<u64>,
-        /// Bytes in flight; null if it is not known yet.
+        /// Bytes in flight; null before they are known.
         bytes_in_flight: Nullable<u64>,
     }
 }
 
-/// What becomes of a question to the workers: the answer, or why there is none.
+/// Reply of the workers, or the reason why there is none.
 pub type WorkersReply<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
-/// What the admin listener asks of the workers about clients.
+/// Requests of the admin listener to the workers about clients.
 pub trait ClientControl: fmt::Debug + Send + Sync {
-    /// The connections that `query` asks for.
+    /// Lists the connections that `query` selects.
     fn list_clients(&self, query: ListQuery) -> WorkersReply<'_, ClientList>;
 
-    /// Closes connections, and returns how many.
+    /// Closes connections, and returns their number.
     fn close_clients(&self, order: CloseOrder) -> WorkersReply<'_, u64>;
 
-    /// Denies a network and closes its connections: what was done in words, or why nothing was.
+    /// Denies a network and closes its connections. Returns a description of the changes, or the reason why nothing
+    /// changed.
     fn deny_clients(&self, order: DenyOrder) -> WorkersReply<'_, Result<String, String>>;
 
-    /// Allows a network again: what was done in words.
+    /// Allows a network again, and returns a description of the change.
     ///
     /// # Errors
     ///
-    /// Why nothing was.
+    /// The reason why nothing changed.
     fn allow_clients(&self, network: Network) -> Result<String, String>;
 
-    /// The networks that are denied.
+    /// Lists the denied networks.
     fn list_denied_networks(&self) -> DeniedList;
 
-    /// Logs connections over QUIC: their lines, or why there are none.
+    /// Logs QUIC connections as qlog. Returns their lines, or the reason why there are none.
     fn log_connections(&self, order: QlogOrder) -> WorkersReply<'_, Result<QlogLines, String>>;
 }
 
-/// The order of `POST /close`.
+/// Order of `POST /close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloseOrder {
-    /// Connections that are meant: those of a client.
+    /// Connections to close.
     pub selection: Selection,
-    /// At once; else when their requests have ended.
+    /// Whether connections are closed at once; otherwise after their requests have ended.
     pub now: bool,
-    /// A wide network is meant.
+    /// Confirms that a wide network is meant.
     pub all: bool,
 }
 
-/// Reads a member of a query that says which connections are meant. Returns whether it is one.
+/// Reads a query member that selects connections. Returns whether `name` is such a member.
 fn read_selection_member(selection: &mut Selection, name: &str, value: &str) -> Result<bool, String> {
     match name {
         "client" => {
@@ -135,7 +136,7 @@ fn read_selection_member(selection: &mut Selection, name: &str, value: &str) -> 
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// A message with the fault of the query.
 pub(super) fn parse_list_query(query: &str) -> Result<ListQuery, String> {
     let mut list = ListQuery::default();
     for member in query_members(query) {
@@ -158,7 +159,7 @@ pub(super) fn parse_list_query(query: &str) -> Result<ListQuery, String> {
     Ok(list)
 }
 
-/// The query of a selection.
+/// Formats a selection as query members.
 struct SelectionQuery(Selection);
 
 impl fmt::Display for SelectionQuery {
@@ -171,17 +172,17 @@ impl fmt::Display for SelectionQuery {
     }
 }
 
-/// Writes `list` as the query of `/clients`.
+/// Formats `list` as the query of `/clients`.
 pub fn format_list_query(list: &ListQuery) -> String {
     format!("{}sort={}&limit={}", SelectionQuery(list.selection), list.sort, list.limit)
 }
 
 impl CloseOrder {
-    /// Reads a query: `client`, `protocol`, `now`, `all`.
+    /// Reads the query of `/close`: `client`, `protocol`, `now`, `all`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the query.
     pub fn from_close_query(query: &str) -> Result<Self, String> {
         let mut order = Self { selection: Selection::default(), now: false, all: false };
         for member in query_members(query) {
@@ -207,7 +208,7 @@ impl CloseOrder {
         Ok(order)
     }
 
-    /// What was done, in a line: `closed` connections.
+    /// Describes the result in a line: the number of `closed` connections.
     pub(super) fn describe_closed(&self, closed: u64) -> String {
         let client = self.selection.client.map_or_else(String::new, |client| client.to_string());
         let connections = if closed == 1 { "connection" } else { "connections" };
@@ -220,7 +221,7 @@ impl CloseOrder {
     }
 }
 
-/// Writes the order as a query.
+/// Formats the order as a query.
 impl fmt::Display for CloseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |on| if on { "on" } else { "off" };
@@ -299,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(
+        fn a_close_order_survives_formatting_and_parsing(
             client in prop::option::of(prop_oneof![
                 any::<std::net::IpAddr>().prop_map(|address| address.to_canonical().to_string()),
                 any::<std::net::SocketAddr>().prop_map(|address| address.to_string()),

@@ -1,4 +1,4 @@
-//! The connections of an admin address, and which of them is closed for a new one. Pure.
+//! Keeps the connections of an admin address, and selects the one to close for a new connection. Pure.
 
 use std::{
     collections::HashMap,
@@ -7,15 +7,15 @@ use std::{
     time::Instant,
 };
 
-/// What one connection does.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionActivity(Mutex<ActivityState>);
 
 #[derive(Debug, Clone, Copy)]
 struct ActivityState {
-    /// An answer is being made.
+    /// Whether a response is being made.
     answers: bool,
-    /// When it began, or had an answer last.
+    /// Time of the last change of `answers`, or of the connection's beginning.
     since: Instant,
 }
 
@@ -24,20 +24,20 @@ impl ConnectionActivity {
         Self(Mutex::new(ActivityState { answers: false, since: now }))
     }
 
-    /// An answer is made from now on, or was made.
+    /// Records that a response begins or ends.
     pub(super) fn set_answering(&self, answers: bool, now: Instant) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ActivityState { answers, since: now };
     }
 
-    /// The first of this order is closed first: the connection that has been idle, or has waited for its answer, the
-    /// longest.
+    /// Sort key for eviction: the first is closed first. Idle connections come before answering ones, the longest
+    /// first.
     fn eviction_order(&self) -> (bool, Instant) {
         let ActivityState { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (answers, since)
     }
 }
 
-/// Connections by `K`, and how to end each.
+/// Connections by their key, with a handle to end each.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots<K, H> {
     most: usize,
@@ -45,12 +45,12 @@ pub(super) struct ConnectionSlots<K, H> {
 }
 
 impl<K: Copy + Eq + Hash, H> ConnectionSlots<K, H> {
-    /// At most `most` connections.
+    /// Creates slots for `most` connections.
     pub(super) fn new(most: usize) -> Self {
         Self { most, taken: HashMap::new() }
     }
 
-    /// If there is no place left: the connection to be closed, which has none from now on.
+    /// Frees a slot if all are taken, and returns the handle of the connection to close.
     pub(super) fn evict_if_full(&mut self) -> Option<H> {
         if self.taken.len() < self.most {
             return None;
@@ -60,14 +60,15 @@ impl<K: Copy + Eq + Hash, H> ConnectionSlots<K, H> {
         self.vacate_slot(first)
     }
 
-    /// A connection that begins at `now`, created by `begin`, which reports its activity.
+    /// Fills a slot with a connection that begins at `now`. The function `begin` creates it, and gets its activity to
+    /// update.
     pub(super) fn occupy_slot(&mut self, now: Instant, begin: impl FnOnce(Arc<ConnectionActivity>) -> (K, H)) {
         let activity = Arc::new(ConnectionActivity::new(now));
         let (key, end) = begin(Arc::clone(&activity));
         self.taken.insert(key, (end, activity));
     }
 
-    /// A connection has ended.
+    /// Frees the slot of a connection that has ended.
     pub(super) fn vacate_slot(&mut self, key: K) -> Option<H> {
         self.taken.remove(&key).map(|(end, _)| end)
     }
@@ -79,7 +80,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_connection_that_is_idle_longest_makes_room_and_one_that_is_answered_comes_last() {
+    fn the_longest_idle_connection_is_evicted_before_answering_ones() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
         let mut places = ConnectionSlots::new(3);

@@ -1,42 +1,41 @@
-//! Where the admin socket is by default: for the process that binds it, and for `litequic ctl`, which looks for it.
-//! Pure but for what the caller passes.
+//! Determines the default path of the admin socket, for the process that binds it and for `litequic ctl`. Pure: callers
+//! pass the environment.
 
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
-/// The environment variable with the directory that systemd makes for a service (RuntimeDirectory=), or several.
+/// Environment variable with the directories that systemd creates for a service (RuntimeDirectory=).
 const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
-/// The environment variable with a user's directory for sockets (XDG Base Directory Specification).
+/// Environment variable with a user's directory for sockets (XDG Base Directory Specification).
 const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// The directory of a service, and of a process that root starts.
+/// Directory for services, and for processes that root starts.
 const SYSTEM_DIRECTORY: &str = "/run";
-/// The directory below a user's or the system's.
+/// Directory of litequic below the user's or the system's directory.
 const SOCKET_DIRECTORY: &str = "litequic";
-/// The file.
+/// File name of the socket.
 const SOCKET_NAME: &str = "admin.sock";
-/// The number of root.
+/// User ID of root.
 const ROOT_UID: u32 = 0;
 
 /// The default of `admin.socket` for this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DefaultSocket {
-    /// No default is wanted.
+    /// No default socket was requested.
     #[default]
     Off,
-    /// The environment names no directory for it.
+    /// The environment names no directory for the socket.
     Nowhere,
-    /// In a directory that exists.
+    /// The socket is in this directory, which exists.
     In(PathBuf),
-    /// In a directory that may be missing: to be created below one that exists.
+    /// The socket is in this directory, which may have to be created below an existing one.
     Below(PathBuf),
 }
 
 impl DefaultSocket {
-    /// The default for a process of `user`, in an environment where `variable` reads a variable and `owner` the owner
-    /// of a directory. A user's directory counts only if it is the process's own: su(1) keeps the variable of another
-    /// user.
+    /// Finds the default for a process of `user`. The environment is read by `variable`, and the owner of a directory
+    /// by `owner`. A user's directory counts only if the user owns it: su(1) keeps the variable of another user.
     pub fn find_default_socket(
         variable: impl Fn(&str) -> Option<OsString>,
         user: u32,
@@ -52,7 +51,7 @@ impl DefaultSocket {
         }
     }
 
-    /// The path of the socket, if there is one.
+    /// Returns the path of the socket, if there is one.
     pub fn socket_path(&self) -> Option<PathBuf> {
         match self {
             Self::Off | Self::Nowhere => None,
@@ -61,7 +60,7 @@ impl DefaultSocket {
     }
 }
 
-/// The paths at which a litequic may have its default socket, as `litequic ctl` tries them.
+/// Returns the paths at which a litequic may have its default socket, in the order in which `litequic ctl` tries them.
 pub fn default_socket_paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let user = user_directory(&variable).map(|directory| directory.join(SOCKET_DIRECTORY));
     let system = Path::new(SYSTEM_DIRECTORY).join(SOCKET_DIRECTORY);
@@ -75,7 +74,7 @@ pub fn default_socket_paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<
     paths
 }
 
-/// The first of the directories of a service.
+/// Returns the first directory of the service.
 fn service_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let all = variable(RUNTIME_DIRECTORY)?;
     std::env::split_paths(&all).next().filter(|directory| directory.is_absolute())
@@ -91,7 +90,7 @@ mod tests {
 
     const ALICE: u32 = 1000;
 
-    /// An environment with the variables given, of which those that are `None` are not set.
+    /// An environment with these variables; `None` leaves one unset.
     fn environment(service: Option<&str>, user: Option<&str>) -> impl Fn(&str) -> Option<OsString> {
         let (service, user) = (service.map(OsString::from), user.map(OsString::from));
         move |name| match name {
@@ -114,13 +113,13 @@ mod tests {
             (Some("/run/one:/run/two"), None, ALICE, Some("/run/one/admin.sock")),
             (None, Some(alices), ALICE, Some("/run/user/1000/litequic/admin.sock")),
             (None, Some(roots), ROOT_UID, Some("/run/user/0/litequic/admin.sock")),
-            // After su(1).
+            // After su(1), the variable still names another user's directory.
             (None, Some(alices), ROOT_UID, Some("/run/litequic/admin.sock")),
             (None, Some(roots), ALICE, None),
             (None, Some("/absent"), ALICE, None),
             (None, None, ROOT_UID, Some("/run/litequic/admin.sock")),
             (None, None, ALICE, None),
-            // Not a path, or not an absolute one.
+            // The values are empty or relative paths.
             (Some(""), Some(""), ROOT_UID, Some("/run/litequic/admin.sock")),
             (Some("litequic"), Some("user"), ALICE, None),
         ] {

@@ -1,5 +1,5 @@
-//! `/deny`, `/allow` and `/denied`: networks whose clients are refused. The query of a request has what is asked for.
-//! Pure; the types of the list are the contract with `litequic ctl` and programs.
+//! Reads and writes the orders of `/deny` and `/allow` and the list of `/denied`: networks whose clients are refused.
+//! Pure; `litequic ctl` and other programs rely on the types of the list.
 
 use super::objects::{Lenient, deserialize_lenient, objects};
 use super::query::query_members;
@@ -10,42 +10,43 @@ use serde_json::Value as Json;
 use std::{fmt, time::Duration};
 
 objects! {
-    /// The answer to `/denied`.
+    /// The response to `/denied`.
     DeniedList {
-        /// Networks that are denied, those for longest first.
+        /// Denied networks, the longest denial first.
         denied: Vec<DeniedStatus>,
-        /// Networks that may be denied at most.
+        /// Number of networks that may be denied at most.
         most: Option<u64>,
     }
 
-    /// A network that is denied.
+    /// A denied network.
     DeniedStatus {
-        /// The network, with its prefix.
+        /// Address and prefix of the network.
         network: Option<String>,
-        /// Seconds until it is allowed again.
+        /// Seconds until the network is allowed again.
         seconds: Option<u64>,
     }
 }
 
-/// The order of `POST /deny`.
+/// Order of `POST /deny`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenyOrder {
-    /// The network.
+    /// Network to deny.
     pub network: Network,
-    /// For how long, in whole seconds.
+    /// Duration of the denial, in whole seconds.
     pub time: Duration,
-    /// A wide network is meant.
+    /// Confirms that a wide network is meant.
     pub all: bool,
-    /// Denied even if loopback addresses or trusted proxies are in it.
+    /// Permits a network that contains loopback addresses or trusted proxies.
     pub force: bool,
 }
 
 impl DenyOrder {
-    /// An order, if `network` is not wide or `all` confirms it, and the time is one from a second to [`MAX_DENIAL`].
+    /// Creates an order, if `network` is not wide or `all` confirms it, and the time is from one second to
+    /// [`MAX_DENIAL`].
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the order.
     pub fn new(network: Network, time: Duration, all: bool, force: bool) -> Result<Self, String> {
         let time = Duration::from_secs(time.as_secs());
         if time.is_zero() || time > MAX_DENIAL_TIME {
@@ -60,11 +61,11 @@ impl DenyOrder {
         Ok(Self { network, time, all, force })
     }
 
-    /// Reads a query: `network`, `seconds`, `all`, `force`.
+    /// Reads the query of `/deny`: `network`, `seconds`, `all`, `force`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the query.
     pub fn from_deny_query(query: &str) -> Result<Self, String> {
         let (mut found, mut time, mut all, mut force) = (None, None, false, false);
         for member in query_members(query) {
@@ -86,11 +87,11 @@ impl DenyOrder {
     }
 }
 
-/// Reads a network, or an address.
+/// Reads a network or a single address.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// A message with the fault of the text.
 pub fn parse_client_network(text: &str) -> Result<Network, String> {
     text.parse().map_err(|error: litequic_base::network::NetworkError| match error.nearest {
         Some(nearest) => format!("{text:?}: the network {}: {nearest}?", error.problem),
@@ -102,7 +103,7 @@ pub fn parse_client_network(text: &str) -> Result<Network, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// A message with the fault of the query.
 pub(super) fn parse_allow_query(query: &str) -> Result<Network, String> {
     let mut found = None;
     for member in query_members(query) {
@@ -114,7 +115,7 @@ pub(super) fn parse_allow_query(query: &str) -> Result<Network, String> {
     found.ok_or_else(|| "the query has no network".into())
 }
 
-/// Writes the order as a query.
+/// Formats the order as a query.
 impl fmt::Display for DenyOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { network, time, all, force } = self;
@@ -170,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(address: std::net::IpAddr, prefix in 0_u8..=128, seconds in 1_u64..2_592_001, force: bool) {
+        fn a_deny_order_survives_formatting_and_parsing(address: std::net::IpAddr, prefix in 0_u8..=128, seconds in 1_u64..2_592_001, force: bool) {
             let network = Network::from_address(address, prefix);
             let order = DenyOrder::new(network, Duration::from_secs(seconds), true, force).unwrap();
             let query = order.to_string();

@@ -27,7 +27,7 @@
 //! It uses `litequic-base`, `litequic-config`, `litequic-resources` and `litequic-telemetry`. The program uses it, and
 //! gives it what other crates know as functions ([`AdminHooks`]).
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
-// It panics within a character.
+// String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

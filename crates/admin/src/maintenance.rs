@@ -1,36 +1,36 @@
-//! `POST /maintenance`: switches routes to maintenance, and back. The request's query has the order: `state=on` or
-//! `state=off`, `route` with a name or a host, `retry_after` in seconds. Pure.
+//! Reads and writes the order of `POST /maintenance`, which switches routes to maintenance and back. The query has
+//! `state=on` or `state=off`, `route` with a name or a host, and `retry_after` in seconds. Pure.
 
 use std::{fmt, ops::RangeInclusive};
 
-/// The order of `POST /maintenance`.
+/// Order of `POST /maintenance`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaintenanceOrder {
-    /// On; else off.
+    /// Whether maintenance begins; `false` ends the maintenance.
     pub on: bool,
-    /// A route's name, or the host of several; without it all routes.
+    /// Name of a route, or host of several routes; `None` for all routes.
     pub route: Option<String>,
     /// `Retry-After` for clients, in seconds.
     pub retry_after: u32,
 }
 
-/// Applies it: returns what is in maintenance now, or why nothing has changed.
+/// Applies a maintenance order. Returns the routes in maintenance, or the reason why nothing changed.
 pub type SwitchMaintenance = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
 
 impl MaintenanceOrder {
-    /// Default in seconds: a short maintenance.
+    /// Default of `retry_after` in seconds: a short maintenance.
     pub const DEFAULT_RETRY_AFTER: u32 = 300;
-    /// In seconds: a client that is sent away for a week does not come back.
+    /// Range of `retry_after` in seconds: after more than a week no client comes back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
-    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than
-    /// any name.
+    /// Bytes of a route's name or host. No name is longer than a name made of the longest host and the longest path of
+    /// a request.
     const MAX_ROUTE_BYTES: usize = 4096;
 
-    /// Reads a query.
+    /// Reads the query of `/maintenance`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the query.
     pub fn from_maintenance_query(query: &str) -> Result<Self, String> {
         let (mut on, mut route, mut retry_after) = (None, None, Self::DEFAULT_RETRY_AFTER);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -62,7 +62,7 @@ impl MaintenanceOrder {
     }
 }
 
-/// Writes the order as a query.
+/// Formats the order as a query.
 impl fmt::Display for MaintenanceOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "state={}&retry_after={}", if self.on { "on" } else { "off" }, self.retry_after)?;
@@ -75,7 +75,7 @@ impl fmt::Display for MaintenanceOrder {
     }
 }
 
-/// `text`, percent-decoded; `None` where that is no text.
+/// Decodes percent-encoding; `None` if the result is not UTF-8.
 pub(super) fn decode_percent(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

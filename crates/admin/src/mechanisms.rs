@@ -1,15 +1,15 @@
-//! How often each of litequic's mechanisms has saved something, for `/status`. Pure.
+//! Counts the savings of each of litequic's mechanisms, for `/status`. Pure.
 //!
-//! Counts alone: what one of them costs depends on the host and the load (benches/lab/performance-log.md has what was
-//! measured).
+//! Only counts: the cost of one saved operation depends on host and load (benches/lab/performance-log.md has
+//! measurements).
 
 use super::status::MechanismStatus;
 use litequic_config::{AckFrequency, Io, LiteQuic};
 
-/// Packets that clients acknowledge at once where they are not asked otherwise (RFC 9000 §13.2.2).
+/// Packets per ACK of a client without another request (RFC 9000 §13.2.2).
 const PACKETS_PER_ACK: u64 = 2;
 
-/// What all workers have counted since the start.
+/// Counts of all workers since the start.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(missing_docs, reason = "they have the metrics' names")]
 pub struct MechanismWork {
@@ -25,13 +25,13 @@ pub struct MechanismWork {
     pub connections: u64,
     pub ack_frequency_offers: u64,
     pub wakes_moderation: u64,
-    /// Sockets that do without.
+    /// Sockets without GSO.
     pub without_gso: u64,
     pub without_gro: u64,
     pub without_io_uring: u64,
 }
 
-/// A row for each mechanism: its name and state, what it saved, and how often.
+/// Returns a row for each mechanism: name, state, saved operation and number of savings.
 pub fn mechanism_rows(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatus> {
     let own = config.io != Io::S2nQuic;
     let asks = config.ack_frequency != AckFrequency::Off;
@@ -64,22 +64,23 @@ pub fn mechanism_rows(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismS
     ]
 }
 
-/// Acknowledgements that did not come: of all that one for every second packet would have been, those of clients that
-/// can be asked. Connections are taken for alike, so that a client that acknowledges rarely by itself counts among
-/// them.
+/// Estimates the ACKs that ACK_FREQUENCY saved: the difference to one ACK per two packets, times the share of clients
+/// that support the extension. All connections are assumed to be alike, so clients that acknowledge rarely on their own
+/// count as well.
 fn saved_acknowledgements(work: &MechanismWork) -> u64 {
     let MechanismWork { packets_sent, ack_frames_received, connections, ack_frequency_offers, .. } = *work;
     let fewer = (packets_sent / PACKETS_PER_ACK).saturating_sub(ack_frames_received);
     scale_count(fewer, ack_frequency_offers.min(connections), connections)
 }
 
-/// Waits that did not end with each datagram: one at a fixed time had as many as a batch has.
+/// Estimates the wakes that receive moderation saved: a wait that ended at a fixed time replaces one wake for each
+/// datagram of the batch.
 fn saved_wakes(work: &MechanismWork) -> u64 {
     let MechanismWork { datagrams_received, receive_batches, wakes_moderation, .. } = *work;
     scale_count(wakes_moderation, datagrams_received.saturating_sub(receive_batches), receive_batches)
 }
 
-/// `count` × `above` / `below`; 0 where `below` is.
+/// Returns `count` × `above` / `below`; 0 if `below` is 0.
 fn scale_count(count: u64, above: u64, below: u64) -> u64 {
     let product = u128::from(count) * u128::from(above);
     product.checked_div(below.into()).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
@@ -89,7 +90,7 @@ fn scale_count(count: u64, above: u64, below: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A GB to clients that acknowledge every second packet and can be asked, as the ladder has it.
+    /// Work of a download of 1 GB by clients that support ACK_FREQUENCY and acknowledge every second packet without it.
     const GIGABYTE: MechanismWork = MechanismWork {
         datagrams_received: 23_000,
         receive_messages: 23_000,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gigabyte_saves_is_counted() {
+    fn the_savings_of_a_gigabyte_are_counted() {
         let merged = MechanismWork { ack_frames_received: 345_000, ack_frames_merged: 334_650, ..GIGABYTE };
         let moderated = MechanismWork {
             datagrams_received: 345_000,
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_cannot_be_asked_are_no_saving() {
+    fn clients_without_ack_frequency_save_nothing() {
         let half = MechanismWork { ack_frequency_offers: 2, ..GIGABYTE };
         assert_eq!(count(&half, "ACK frequency"), count(&GIGABYTE, "ACK frequency") / 2);
         assert_eq!(count(&MechanismWork { ack_frequency_offers: 0, ..GIGABYTE }, "ACK frequency"), 0);

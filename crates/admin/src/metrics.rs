@@ -1,4 +1,4 @@
-//! The admin addresses' metrics.
+//! Metrics of the admin addresses.
 
 use litequic_telemetry::{Counter, metrics};
 

@@ -1,11 +1,11 @@
-//! JSON objects that litequic writes and `litequic ctl` reads, which may be of another version.
+//! Declares JSON objects that litequic writes and that a `litequic ctl` of another version may read.
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
-/// Declares objects of `/status`. A member that is missing, or of another kind than expected, as from an older or a
-/// younger litequic, has its default when it is read; members that are not known are ignored.
+/// Declares objects of `/status`. When read, a missing member or one of an unexpected type, as from another version of
+/// litequic, gets its default, and unknown members are ignored.
 macro_rules! objects {
     ($($(#[$object:meta])* $name:ident { $($(#[$meta:meta])* $member:ident: $kind:ty,)* })*) => {$(
         $(#[$object])*
@@ -25,28 +25,28 @@ macro_rules! objects {
 
 pub(super) use objects;
 
-/// Counters and gauges, by name and labels.
+/// Values of counters and gauges, by name and labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Samples(pub BTreeMap<String, u64>);
 
-/// A value that may be null, which is not the same as missing.
+/// A value that may be null; null differs from missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Nullable<T> {
-    /// The value.
+    /// A value that is present.
     Value(T),
-    /// Null.
+    /// JSON null.
     Null,
-    /// Missing, or of another kind than expected.
+    /// A member that is missing, or has an unexpected type.
     #[default]
     #[serde(skip_deserializing)]
     Unknown,
 }
 
-/// A member of an object, read from what another version of litequic may have written.
+/// A member of an object that another version of litequic may have written.
 pub(super) trait Lenient {
-    /// The value, or the default if it is of another kind.
+    /// Converts a JSON value, or returns the default if its type is unexpected.
     fn from_json_value(value: Json) -> Self;
 }
 
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Samples {
     }
 }
 
-/// Reads a member of an object.
+/// Deserializes a member of an object without failing on an unexpected type.
 pub(super) fn deserialize_lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
     Json::deserialize(deserializer).map(T::from_json_value)
 }
@@ -88,7 +88,7 @@ impl<T> From<Option<T>> for Nullable<T> {
 }
 
 impl<T> Nullable<T> {
-    /// The value, if there is one.
+    /// Returns the value, unless it is null or unknown.
     pub fn known_value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),

@@ -1,17 +1,16 @@
-//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from
-//! what `/status` has already.
+//! Lists the problems that `/status` shows, in one line each; the status page and `litequic ctl status` show them
+//! first. Pure.
 
 use super::status::Status;
 use std::collections::BTreeMap;
 
-/// Seconds without a turn of its loop from which on a worker counts as hung, as in `/healthz`.
+/// Seconds without a turn of its loop after which a worker counts as hung, as in `/healthz`.
 const HUNG_SECONDS: f64 = 5.0;
-/// Lines at most: servers and certificates may be many.
+/// Number of lines at most: servers and certificates may be many.
 const MAX_PROBLEM_LINES: usize = 8;
-/// Seconds of a day.
 const DAY: f64 = 86_400.0;
 
-/// The problems that `status` shows, the most urgent first. Empty if all is well.
+/// Returns the problems in `status`, the most urgent first; empty without problems.
 pub(super) fn list_problems(status: &Status) -> Vec<String> {
     let mut problems: Vec<String> = hung_workers(status).collect();
     problems.extend(origin_problems(status));
@@ -45,9 +44,9 @@ fn hung_workers(status: &Status) -> impl Iterator<Item = String> {
     hanging.map(|worker| format!("worker {} hangs", worker.worker.unwrap_or_default()))
 }
 
-/// A line for each origin of which not all servers can serve; those without any come first.
+/// Returns a line for each origin with servers that cannot serve; origins without any healthy server come first.
 fn origin_problems(status: &Status) -> Vec<String> {
-    // By name: how many servers, how many that cannot serve, the problem of one of them.
+    // By name: the number of servers, of those that cannot serve, and the problem of one.
     let mut origins: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
     for server in &status.origins {
         let (all, failing, problem) = origins.entry(server.name.as_deref().unwrap_or_default()).or_default();
@@ -71,7 +70,7 @@ fn origin_problems(status: &Status) -> Vec<String> {
     none.chain(some).collect()
 }
 
-/// A line for each certificate that has expired, or whose renewal is overdue.
+/// Returns a line for each certificate that has expired, or whose renewal is overdue.
 fn certificate_problems(status: &Status) -> Vec<String> {
     let now = status.time.unwrap_or_default();
     let mut lines = Vec::new();
@@ -95,7 +94,7 @@ fn certificate_problems(status: &Status) -> Vec<String> {
     lines
 }
 
-/// A line for each host whose certificate could not be obtained.
+/// Returns a line for each host whose certificate could not be obtained.
 fn acme_problems(status: &Status) -> impl Iterator<Item = String> {
     status.acme.iter().flatten().filter_map(|host| {
         let problem = host.problem.as_deref()?;
@@ -115,7 +114,7 @@ mod tests {
         list_problems(&serde_json::from_value(status.clone()).unwrap())
     }
 
-    /// A status in which all is well.
+    /// A status without problems.
     fn well() -> Json {
         json!({
             "time": NOW,
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_is_wrong_and_there_is_none_if_nothing_is() {
+    fn each_problem_has_a_line_and_a_healthy_status_none() {
         assert_eq!(problems(&well()), [""; 0]);
         let refused = Some("cannot connect: Connection refused");
         for (key, value, expected) in [
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_without_a_server_comes_first_and_there_are_eight_lines_at_most() {
+    fn origins_without_a_healthy_server_come_first_among_eight_lines() {
         let mut status = well();
         let mut servers = vec![server("a", None, 0), server("a", Some("slow"), 0)];
         servers.extend((0..20).map(|n| server(&format!("o{n:02}"), Some("down"), 0)));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn http3_as_configured_is_no_problem_and_neither_is_an_order_to_serve_it() {
+    fn http3_is_a_problem_only_if_switched_off_against_the_configuration() {
         for (on, configured) in [(false, false), (true, false)] {
             let mut status = well();
             status["http3"] = json!({ "on": on, "configured": configured });
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_no_problem() {
+    fn missing_members_are_no_problem() {
         assert_eq!(problems(&json!({})), [""; 0]);
     }
 }

@@ -1,5 +1,5 @@
-//! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its
-//! lines come as they are written, for as long as the query says.
+//! Reads and writes the order of `/qlog`, which logs QUIC connections packet by packet as qlog. This is the only
+//! streamed response: lines are sent as they are written, for the time in the query.
 
 use super::query::query_members;
 use bytes::Bytes;
@@ -7,43 +7,43 @@ use litequic_telemetry::clients::{Selector, SelectorError};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tokio::sync::mpsc;
 
-/// Lines of logs, in pieces. Dropping it ends the logs.
+/// Lines of qlogs, in pieces. Dropping the receiver ends the logs.
 pub type QlogLines = mpsc::Receiver<Bytes>;
 
-/// The order of `POST /qlog`.
+/// Order of `POST /qlog`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QlogOrder {
     /// Client whose connections are logged.
     pub client: Selector,
-    /// For how long, in whole seconds.
+    /// Duration of the log, in whole seconds.
     pub time: Duration,
-    /// Connections at most.
+    /// Number of connections to log at most.
     pub connections: usize,
-    /// The next one that begins, rather than those that are open.
+    /// Whether the next connection is logged, rather than the open ones.
     pub next: bool,
-    /// Clients' addresses are left out.
+    /// Whether clients' addresses are left out.
     pub anonymous: bool,
 }
 
 impl QlogOrder {
-    /// Seconds that a log may take.
+    /// Range of a log's duration, in seconds.
     pub const QLOG_SECONDS: RangeInclusive<u64> = 1..=300;
-    /// Seconds that it takes if the query does not say.
+    /// Default duration of a log, in seconds.
     pub const DEFAULT_SECONDS: u64 = 30;
-    /// Connections at most: what a household or an office has.
+    /// Number of connections at most: as many as a household or an office has.
     pub const MAX_LOGGED_CONNECTIONS: usize = 8;
 
-    /// An order with the default time.
+    /// Creates an order for `client`, with the default duration.
     pub fn for_client(client: Selector) -> Self {
         let time = Duration::from_secs(Self::DEFAULT_SECONDS);
         Self { client, time, connections: Self::MAX_LOGGED_CONNECTIONS, next: false, anonymous: false }
     }
 
-    /// Reads a query: `client`, `seconds`, `connections`, `next`, `anonymous`.
+    /// Reads the query of `/qlog`: `client`, `seconds`, `connections`, `next`, `anonymous`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A message with the fault of the query.
     pub fn from_qlog_query(query: &str) -> Result<Self, String> {
         let mut client = None;
         let mut order = Self::for_client(Selector::Connection(litequic_telemetry::clients::ConnectionName {
@@ -87,7 +87,7 @@ impl QlogOrder {
     }
 }
 
-/// Writes the order as a query.
+/// Formats the order as a query.
 impl fmt::Display for QlogOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, time, connections, next, anonymous } = self;
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(address: std::net::SocketAddr, seconds in QlogOrder::QLOG_SECONDS, next: bool) {
+        fn a_qlog_order_survives_formatting_and_parsing(address: std::net::SocketAddr, seconds in QlogOrder::QLOG_SECONDS, next: bool) {
             let client = address.to_string().parse().unwrap();
             let order = QlogOrder { time: Duration::from_secs(seconds), next, ..QlogOrder::for_client(client) };
             let uri = http::Uri::try_from(format!("/qlog?{order}"));

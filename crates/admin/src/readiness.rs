@@ -1,4 +1,4 @@
-//! Whether new clients are accepted: it depends on the lifecycle and, if so configured, on origins.
+//! Decides whether new clients are accepted, by the lifecycle and, if configured, by the state of the origins.
 
 use litequic_base::{
     lifecycle::{Lifecycle, ProcessPhase},
@@ -7,32 +7,29 @@ use litequic_base::{
 use std::{fmt, pin::Pin, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 
-/// How long a probe of an origin may take: below kubelet's probe timeout when that is set to a few seconds, and kubelet
-/// asks again anyway.
+/// Longest time of an origin's probe: below kubelet's probe timeout if that is a few seconds; kubelet retries anyway.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a result is reused, so that however often readiness is requested, an origin is probed once a second at
-/// most.
+/// Time for which a result is reused: however often readiness is requested, an origin is probed at most once a second.
 const PROBE_VALIDITY: Duration = Duration::from_secs(1);
 
-/// Probes whether origins can be reached; resolves to the reason when one cannot.
+/// Probes whether origins can be reached; resolves to the reason if one cannot.
 pub type OriginProbe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// Decides what `/readyz` answers.
+/// Decides the response to `/readyz`.
 pub struct Readiness {
     probe: Option<OriginProbe>,
-    /// The last result and when it was made. Locked while an origin is probed: concurrent callers wait for the same
-    /// result.
+    /// Last result, and its time. Locked during a probe, so that concurrent callers wait for the same result.
     last: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl Readiness {
-    /// Ready while the process is; with a `probe`, only while that succeeds.
+    /// Creates a check of the process's phase and, with `probe`, of the origins.
     pub fn new(probe: Option<OriginProbe>) -> Self {
         Self { probe, last: Mutex::new(None) }
     }
 
-    /// `Ok` when new clients are accepted, else the reason.
+    /// Returns `Ok` if new clients are accepted, otherwise the reason.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_leaves_asks_no_origin() {
+    async fn a_draining_process_probes_no_origin() {
         let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was probed"))));
         assert!(readiness.check_ready(&at(ProcessPhase::Leaving)).await.is_err());
     }

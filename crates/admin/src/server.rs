@@ -33,45 +33,45 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+/// Pause after a failed accept: without file descriptors the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long answers in progress may take once the process stops.
+/// Time for which responses in progress may continue once the process stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a request beyond [`AdminLimits::requests`] waits: a client that repeats at once then costs next to nothing.
+/// Delay of a request beyond [`AdminLimits::requests`], so that a client that repeats at once costs next to nothing.
 const EXCESS_REQUEST_DELAY: Duration = Duration::from_millis(50);
 
-/// What a client of an admin address may do at most.
+/// Limits for the clients of an admin address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminLimits {
-    /// Connections at a time. For a further one the connection is closed that has been without a request for the
-    /// longest time, so that a probe is answered however many connections are held.
+    /// Connections at a time. Beyond that, each new connection closes the one that has been without a request for
+    /// longest, so that a probe is always answered.
     pub connections: usize,
-    /// Requests a second, and at once, of an address; further ones wait.
+    /// Requests per second, and in one burst, at one address; further ones are delayed.
     pub requests: u32,
-    /// How long a connection may be idle, or take to send a request's header.
+    /// Longest time for which a connection may be idle, or send the header of a request.
     pub header_timeout: Duration,
-    /// How long an answer may take to be made and taken.
+    /// Longest time in which a response is made and sent.
     pub connection_age: Duration,
-    /// How much longer an answer may take that is streamed.
+    /// Additional time for a streamed response.
     pub stream_age: Duration,
-    /// A request's header, in bytes; at least 8192, hyper's own minimum.
+    /// Bytes of a request's header; at least 8192, which hyper requires.
     pub header_bytes: usize,
 }
 
 impl Default for AdminLimits {
     fn default() -> Self {
         Self {
-            // A few kubelets, scrapers and operators; far below any limit of file descriptors.
+            // Enough for a few kubelets, scrapers and operators, and far below any limit of file descriptors.
             connections: 64,
-            // Many times what those send.
+            // Many times the rate of such clients.
             requests: 200,
-            // A longer timeout than the usual pause between two probes would only keep idle connections.
+            // A longer timeout than the usual interval of probes would only keep idle connections.
             header_timeout: Duration::from_secs(5),
-            // A client that reads slowly on purpose does not hold a place for longer.
+            // A client that reads slowly on purpose holds a slot no longer than this.
             connection_age: Duration::from_secs(60),
-            // The longest log, and some.
+            // The longest qlog.
             stream_age: Duration::from_secs(*QlogOrder::QLOG_SECONDS.end()),
             header_bytes: 16 * 1024,
         }
@@ -87,11 +87,11 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Is to accept from `listener`. To be called on a tokio runtime.
+    /// Creates a server for `listener`. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The kernel's, when the listener cannot be waited for.
+    /// The kernel's error if the listener cannot be registered.
     pub fn new(listener: std::net::TcpListener, surface: Surface, limits: AdminLimits) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
@@ -102,19 +102,19 @@ impl AdminServer {
         Ok(Self { listener: AdminListener::Tcp(listener), surface, limits })
     }
 
-    /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called
-    /// on a tokio runtime.
+    /// Creates a server of the admin socket: processes of the same user and of root may request everything. Must be
+    /// called on a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The kernel's, when the listener cannot be waited for.
+    /// The kernel's error if the listener cannot be registered.
     pub fn from_unix_listener(listener: std::os::unix::net::UnixListener, limits: AdminLimits) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = AdminListener::Unix(UnixListener::from_std(listener)?);
         Ok(Self { listener, surface: Surface::Local, limits })
     }
 
-    /// Where it listens over TCP; the port is the kernel's choice if 0 was asked for.
+    /// Returns the TCP address, with the kernel's choice for port 0; `None` for a Unix socket.
     pub fn bound_tcp_address(&self) -> Option<SocketAddr> {
         match &self.listener {
             AdminListener::Tcp(listener) => listener.local_addr().ok(),
@@ -136,7 +136,7 @@ impl AdminServer {
         let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
         let pace = Arc::new(AdminRateLimit::new(self.limits.requests));
         loop {
-            // Places of connections that ended are free again.
+            // Free the slots of connections that have ended.
             while let Some(ended) = connections.try_join_next_with_id() {
                 places.vacate_slot(ended.map_or_else(|error: JoinError| error.id(), |(id, ())| id));
             }
@@ -179,7 +179,7 @@ impl AdminServer {
         let mut ended = pin!(async { while connections.join_next().await.is_some() {} });
         tokio::select! {
             () = ended.as_mut() => {}
-            // What is left after the grace is aborted when the set is dropped.
+            // Dropping the set aborts connections that outlast the grace.
             () = watch.wait_for_phase(ProcessPhase::Stopping) => {
                 let _ = timeout(STOP_GRACE, ended).await;
             }
@@ -199,8 +199,8 @@ enum AdminStream {
 }
 
 impl AdminListener {
-    /// The next connection. Over a Unix socket those of other users are closed and counted in `refused`: the file's
-    /// mode, which an operator may change, does not decide alone. Cancel safe.
+    /// Accepts the next connection. On a Unix socket, connections of other users are closed and counted in `refused`:
+    /// the file's mode, which an operator may change, is not the only protection. Cancel safe.
     async fn accept_trusted(&self, refused: &Counter) -> io::Result<AdminStream> {
         let listener = match self {
             Self::Tcp(listener) => return Ok(AdminStream::Tcp(listener.accept().await?.0)),
@@ -218,13 +218,12 @@ impl AdminListener {
     }
 }
 
-/// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any
-/// case.
+/// Whether a process of `user` has all rights of the operator: the user of this process, and root, who has them anyway.
 fn is_trusted_user(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// The rate limit of an address.
+/// Rate limit of an admin address.
 struct AdminRateLimit(Mutex<TokenBucket>);
 
 impl AdminRateLimit {
@@ -232,24 +231,24 @@ impl AdminRateLimit {
         Self(Mutex::new(TokenBucket::with_burst(requests, Duration::from_secs(1))))
     }
 
-    /// Whether a request at `now` is answered at once.
+    /// Whether a request at `now` is within the rate limit.
     fn admits_request(&self, now: Instant) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
     }
 }
 
-/// What answers the requests of a connection.
+/// State that answers the requests of a connection.
 #[derive(Clone)]
 struct AdminContext {
     surface: Surface,
     state: Arc<AdminState>,
     rate_limit: Arc<AdminRateLimit>,
     activity: Arc<ConnectionActivity>,
-    /// Whether an answer is being streamed.
+    /// Whether a response is being streamed.
     streams: Arc<AtomicBool>,
 }
 
-/// Waits until a connection is older than it may be: one that `streams` an answer then ends with that.
+/// Waits until a connection reaches its age limit, which is higher if it `streams` a response.
 async fn wait_for_max_age(limits: AdminLimits, streams: &AtomicBool) {
     sleep(limits.connection_age).await;
     if streams.load(Relaxed) {
@@ -257,7 +256,7 @@ async fn wait_for_max_age(limits: AdminLimits, streams: &AtomicBool) {
     }
 }
 
-/// Serves one connection to its end, which comes soon once the process stops, or is replaced.
+/// Serves one connection to its end. Once the process stops or is replaced, it ends soon.
 async fn serve_admin_connection<S>(
     stream: S,
     limits: AdminLimits,
@@ -270,7 +269,7 @@ async fn serve_admin_connection<S>(
     let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let AdminContext { surface, state, rate_limit: pace, activity, streams } = asked.clone();
-        // The body is dropped unread: hyper then closes the connection if there is one.
+        // The body is dropped unread, and hyper then closes the connection.
         let (parts, _) = request.into_parts();
         async move {
             activity.set_answering(true, Instant::now());
@@ -296,7 +295,7 @@ async fn serve_admin_connection<S>(
     );
     let replaced = async {
         if is_replaced.wait_for(|is_replaced| *is_replaced).await.is_err() {
-            // The address is closed, and this task is aborted.
+            // The address is closed, and this task will be aborted.
             pending::<()>().await;
         }
     };
@@ -323,7 +322,7 @@ async fn serve_admin_connection<S>(
         if error.is_timeout() || error.is_parse_too_large() {
             metrics.header.increment();
         }
-        // The client's fault; for an operator who debugs it.
+        // The client is at fault; the line helps an operator to debug it.
         tracing::debug!(%error, "an admin connection failed");
     }
 }

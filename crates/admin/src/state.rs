@@ -1,4 +1,4 @@
-//! What the answers are made of, and what the rest of the process gives to them.
+//! Defines the state from which admin responses are made, and the functions that the rest of the process provides.
 
 use super::{
     cached_metrics::CachedMetrics, clients::ClientControl, maintenance::SwitchMaintenance, metrics::AdminMetrics,
@@ -9,80 +9,79 @@ use litequic_telemetry::{ControlMetrics, Heartbeat, MetricsRegistry};
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// After how long without a tick a worker counts as hung that does not wait for events. Ten times
-/// [`Heartbeat::INTERVAL`]: a loop that is that late serves no client, while one that is merely saturated ticks in
-/// between.
+/// Time without a tick after which a worker that does not wait for events counts as hung. Ten times
+/// [`Heartbeat::INTERVAL`]: a loop that late serves no client, while a merely saturated one ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
+/// `Server` field of every response, by which `litequic ctl` recognizes litequic.
 pub const SERVER_FIELD: &str = "litequic";
 
-/// Body of the answer to a request whose token is missing or wrong; `litequic ctl` prints it.
+/// Body of the response to a request with a missing or wrong token; `litequic ctl` prints it.
 pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
 
-/// Beginning of the answer to a reload that changed nothing after one that did: a time in UTC, by RFC 3339, and a comma
-/// follow. `litequic ctl` shows the local time on a terminal.
+/// Beginning of the response to a reload without a change, after one with changes: a time in UTC, by RFC 3339, and a
+/// comma follow. `litequic ctl` shows the local time on a terminal.
 pub const UNCHANGED_PREFIX: &str = "nothing has changed since ";
 
-/// How much an admin address shows.
+/// Set of resources that an admin address serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
-    /// `[admin] probes`: what kubelet and Prometheus read. Changes nothing.
+    /// `[admin] probes`: resources for kubelet and Prometheus, which change nothing.
     Probes,
-    /// `[admin] listen`: everything.
+    /// `[admin] listen`: all resources.
     Operator,
-    /// `[admin] socket`: everything, to processes of this user and of root.
+    /// `[admin] socket`: all resources, for processes of this user and of root.
     Local,
 }
 
-/// Requests a reload; the reloader answers with what changed, or every fault.
+/// Request for a reload; the receiver answers with the changes, or with every fault.
 pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 
-/// What the answers are made of; shared by all admin addresses.
+/// State of the admin interface, shared by all admin addresses.
 #[derive(Debug)]
 pub struct AdminState {
-    /// All that is counted.
+    /// All metrics of the process.
     pub registry: MetricsRegistry,
-    /// What the control thread counts.
+    /// Metrics of the control thread.
     pub control: Arc<ControlMetrics>,
-    /// The admin addresses' metrics.
+    /// Metrics of the admin addresses.
     pub metrics: Arc<AdminMetrics>,
-    /// The cached text of `/metrics`.
+    /// Cached text of `/metrics`.
     pub metrics_text: CachedMetrics,
-    /// Told to leave by `POST /drain`.
+    /// Lifecycle of the process, which `POST /drain` advances.
     pub lifecycle: Lifecycle,
-    /// One a worker, by its index.
+    /// Heartbeats of the workers, by their index.
     pub heartbeats: Vec<Arc<Heartbeat>>,
-    /// Whether new clients are accepted.
+    /// Decides whether new clients are accepted.
     pub readiness: Readiness,
-    /// The receiver of `POST /reload`, if any.
+    /// Receiver of reload requests, if any.
     pub reload: Option<mpsc::Sender<ReloadRequest>>,
-    /// The token that requests to `[admin] listen` need, if any.
+    /// Token for requests to `[admin] listen`, if any.
     pub token: Option<Token>,
-    /// The names, in lower case, by which requests may reach the operator's resources, besides IP addresses and
+    /// Names, in lower case, by which requests may reach the operator's resources, besides IP addresses and
     /// `localhost`.
     pub names: Vec<String>,
-    /// What other modules provide to the admin listener.
+    /// Functions that other modules provide.
     pub hooks: Option<AdminHooks>,
-    /// What is asked of the workers about clients; `None` if there are no workers.
+    /// Control of the workers' clients; `None` without workers.
     pub clients: Option<Arc<dyn ClientControl>>,
 }
 
-/// What it shows of the rest of the process.
+/// Functions that the rest of the process provides to the admin interface.
 pub struct AdminHooks {
-    /// The members of `/status` that other modules know; called once a request.
+    /// Returns members of `/status` that other modules know; called once per request.
     pub status: ReadStatus,
-    /// Every key of the configuration in force with its value, without secrets.
+    /// Returns every key of the configuration in force with its value, without secrets.
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
-    /// Switches routes to maintenance, and back.
+    /// Switches routes to maintenance and back.
     pub maintain: SwitchMaintenance,
-    /// Switches HTTP/3 on or off: returns how it is now, or why nothing has changed.
+    /// Switches HTTP/3 on or off. Returns its new state, or the reason why nothing changed.
     pub order_http3: Box<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
-    /// Orders the certificate of a host of `[[acme]]` now: returns what happens, or why nothing does.
+    /// Orders the certificate of a host of `[[acme]]` now. Returns a description, or the reason of a refusal.
     pub renew: OrderRenewal,
 }
 
-/// Orders the certificate of a host: returns what happens, or why nothing does.
+/// Orders the certificate of a host. Returns a description, or the reason of a refusal.
 pub type OrderRenewal = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// Returns the members of `/status` that other modules know.

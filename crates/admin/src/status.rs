@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 objects! {
-    /// The whole answer.
+    /// The response to `/status`.
     Status {
         /// Version of the program.
         version: Option<String>,
-        /// When the answer was made, in seconds since the Unix epoch.
+        /// Time of the response, in seconds since the Unix epoch.
         time: Option<f64>,
-        /// Seconds since the process serves.
+        /// Seconds since the process began to serve.
         uptime: Option<f64>,
         /// Phase of the process.
         phase: Option<ProcessPhase>,
-        /// What is wrong, in one line each, the most urgent first.
+        /// Problems, in one line each, the most urgent first.
         problems: Vec<String>,
         /// Generation of the process in the sequence of hot upgrades.
         generation: Option<u64>,
-        /// Processes of earlier generations that drain.
+        /// Earlier processes of a hot upgrade that drain.
         older_processes: Option<u64>,
         /// UDP addresses.
         listen: Vec<String>,
         /// Workers, by their index.
         workers: Vec<WorkerStatus>,
-        /// The process, by the kernel.
+        /// Resources of the process, as the kernel counts them.
         process: ProcessStatus,
-        /// What surrounds the process.
+        /// Confinement of the process.
         confinement: ConfinementStatus,
-        /// Memory, by litequic's own account.
+        /// Memory in use, by litequic's own counters.
         memory: MemoryStatus,
         /// File descriptors.
         descriptors: DescriptorStatus,
@@ -43,9 +43,9 @@ objects! {
         server_id: Nullable<ServerIdStatus>,
         /// The collector of traces; null without `[traces]`.
         traces: Nullable<TracesStatus>,
-        /// Routes that are in maintenance.
+        /// Routes in maintenance.
         maintenance: Vec<MaintenanceStatus>,
-        /// Networks whose clients are denied.
+        /// Denied networks.
         denied_networks: Option<u64>,
         /// Servers of the origins.
         origins: Vec<OriginStatus>,
@@ -55,41 +55,41 @@ objects! {
         acme: Option<Vec<AcmeStatus>>,
         /// The configuration in force.
         configuration: ConfigurationStatus,
-        /// Outcome of the last reload; null before the first.
+        /// Result of the last reload; null before the first.
         last_reload: Nullable<ReloadStatus>,
-        /// What each mechanism of litequic has saved.
+        /// Savings of litequic's mechanisms.
         mechanisms: Vec<MechanismStatus>,
-        /// Counters and gauges, by their names in `/metrics` with their labels.
+        /// Counters and gauges, by their names in `/metrics` with labels.
         metrics: Option<Samples>,
     }
 
-    /// A worker.
+    /// State of a worker.
     WorkerStatus {
         /// Index of the worker.
         worker: Option<u64>,
-        /// Seconds since the last turn of its loop.
+        /// Seconds since the last turn of the worker's loop.
         seconds_since_turn: Option<f64>,
-        /// Whether it waits for events.
+        /// Whether the worker waits for events.
         idle: Option<bool>,
     }
 
-    /// The process, by the kernel.
+    /// Resources of the process, as the kernel counts them.
     ProcessStatus {
         /// User and system time of all threads, in seconds.
         cpu_seconds: Option<f64>,
         /// Bytes of memory that are in RAM.
         resident_bytes: Option<u64>,
-        /// When the process started, in seconds since the Unix epoch.
+        /// Start time of the process, in seconds since the Unix epoch.
         started: Option<f64>,
-        /// File descriptors that are open.
+        /// Open file descriptors.
         open_files: Option<u64>,
-        /// File descriptors that may be open: RLIMIT_NOFILE.
+        /// Limit of open file descriptors: RLIMIT_NOFILE.
         open_files_limit: Option<u64>,
     }
 
-    /// What surrounds the process.
+    /// Confinement of the process: its user, privileges and file system.
     ConfinementStatus {
-        /// Number of the effective user.
+        /// ID of the effective user.
         user: Option<u64>,
         /// Effective capabilities: `none`, their names, `all`, or `all but` and names.
         capabilities: Option<String>,
@@ -103,55 +103,55 @@ objects! {
         core_dumps: Option<bool>,
     }
 
-    /// Memory, by litequic's own account.
+    /// Memory in use, by litequic's own counters.
     MemoryStatus {
-        /// The measure against a shortage that is in force, or `normal`.
+        /// Measure in force against a shortage, or `normal`.
         step: Option<String>,
         /// Bytes in use.
         used: Option<u64>,
-        /// `limits.memory` or the cgroup's limit, in bytes; 0 without.
+        /// `limits.memory` or the cgroup's limit, in bytes; 0 without a limit.
         limit: Option<u64>,
     }
 
-    /// File descriptors, and what follows from their limit.
+    /// File descriptors, and values derived from their limit.
     DescriptorStatus {
-        /// Descriptors that the process may have.
+        /// Descriptors that the process may open.
         limit: Option<u64>,
-        /// Descriptors that are not for connections.
+        /// Descriptors that are not used for connections.
         fixed: Option<u64>,
-        /// Connections from clients.
+        /// Descriptors of connections from clients.
         clients: DescriptorSideStatus,
-        /// Connections to origins.
+        /// Descriptors of connections to origins.
         origins: DescriptorSideStatus,
-        /// Keys whose values follow from the limit.
+        /// Keys whose values are derived from the limit.
         derived: DerivedStatus,
     }
 
-    /// File descriptors of connections on one side.
+    /// File descriptors of the connections on one side.
     DescriptorSideStatus {
-        /// Descriptors in use.
+        /// Open descriptors.
         open: Option<u64>,
-        /// Descriptors that the other side cannot have.
+        /// Descriptors that are reserved for this side.
         reserved: Option<u64>,
-        /// Descriptors that the side may have at most.
+        /// Descriptors that this side may open at most.
         most: Option<u64>,
     }
 
-    /// Keys whose values follow from the limit of file descriptors.
+    /// Keys whose values are derived from the limit of file descriptors.
     DerivedStatus {
-        /// `origin.max_connections`, of each worker.
+        /// `origin.max_connections` of each worker.
         #[serde(rename = "origin.max_connections")]
         max_connections: Option<u64>,
-        /// `origin.max_queue`, of each worker.
+        /// `origin.max_queue` of each worker.
         #[serde(rename = "origin.max_queue")]
         max_queue: Option<u64>,
     }
 
     /// Whether HTTP/3 is served.
     Http3Status {
-        /// Whether it is served now.
+        /// Whether HTTP/3 is served now.
         on: Option<bool>,
-        /// Whether it is served by the configuration.
+        /// Whether the configuration enables HTTP/3.
         configured: Option<bool>,
     }
 
@@ -161,21 +161,23 @@ objects! {
         id: Option<String>,
         /// Layout of the connection IDs, in the words of QUIC-LB.
         layout: Option<String>,
-        /// Until when connection IDs from before a reload are valid, in seconds since the Unix epoch; null without any.
+        /// Time until which connection IDs from before a reload are valid, in seconds since the Unix epoch; null
+        /// without any.
         former_until: Option<u64>,
     }
 
-    /// The collector of traces.
+    /// State of the traces' export.
     TracesStatus {
         /// URL of the collector.
         endpoint: Option<String>,
-        /// When it accepted spans last, in seconds since the Unix epoch; null if it has not yet.
+        /// Time at which the collector last accepted spans, in seconds since the Unix epoch; null before the first
+        /// time.
         accepted_at: Nullable<u64>,
-        /// Why it did not accept the last spans, or not all; null if it did.
+        /// Reason why the collector rejected some of the last spans; null if it accepted all.
         problem: Nullable<String>,
     }
 
-    /// Routes that an operator switched to maintenance in one order.
+    /// Routes switched to maintenance by one order.
     MaintenanceStatus {
         /// Name of a route, or a host; null for all routes.
         target: Nullable<String>,
@@ -191,33 +193,33 @@ objects! {
         name: Option<String>,
         /// URL of the server.
         address: Option<String>,
-        /// Whether it has health checks.
+        /// Whether the server has health checks.
         checked: Option<bool>,
-        /// Why it cannot serve; null if it can.
+        /// Reason why the server cannot serve; null if it can.
         problem: Nullable<String>,
-        /// Workers that have ejected it.
+        /// Number of workers that have ejected the server.
         ejected_by: Option<u64>,
-        /// Connections that are open.
+        /// Open connections to the server.
         connections: Option<u64>,
-        /// Requests that were sent.
+        /// Requests sent to the server.
         requests: Option<u64>,
-        /// Requests that failed.
+        /// Failed requests to the server.
         failures: Option<u64>,
     }
 
     /// A certificate in use.
     CertificateStatus {
-        /// DNS names and IP addresses.
+        /// DNS names and IP addresses of the certificate.
         names: Vec<String>,
-        /// Algorithm of the key.
+        /// Algorithm of the certificate's key.
         algorithm: Option<String>,
-        /// Beginning of its validity, in seconds since the Unix epoch.
+        /// Beginning of the validity, in seconds since the Unix epoch.
         valid_from: Option<u64>,
-        /// When it should have been renewed, in seconds since the Unix epoch.
+        /// Latest time of a timely renewal, in seconds since the Unix epoch.
         renew_by: Option<u64>,
-        /// End of its validity, in seconds since the Unix epoch.
+        /// End of the validity, in seconds since the Unix epoch.
         expires: Option<u64>,
-        /// What is wrong with it.
+        /// Warnings about the certificate.
         warnings: Vec<String>,
     }
 
@@ -233,17 +235,17 @@ objects! {
         expires: Option<u64>,
         /// Directory of the CA.
         directory: Option<String>,
-        /// When the next step is taken, in seconds since the Unix epoch.
+        /// Time of the next step, in seconds since the Unix epoch.
         next: Option<u64>,
         /// Whether the next step continues an order.
         resumes: Option<bool>,
-        /// Orders that failed in succession, and the one that runs.
+        /// Consecutive failed orders, and the running one.
         attempts: Option<u64>,
-        /// Since when orders fail, in seconds since the Unix epoch; null if they do not.
+        /// Time of the first of these failures, in seconds since the Unix epoch; null without failures.
         failing_since: Option<u64>,
-        /// Why the last order failed; null if it did not.
+        /// Reason why the last order failed; null if it succeeded.
         problem: Option<String>,
-        /// The TXT record that the operator has to set; null without one.
+        /// TXT record that the operator has to set; null without one.
         record: Option<String>,
     }
 
@@ -251,45 +253,45 @@ objects! {
     ConfigurationStatus {
         /// Digest of the configuration.
         version: Option<String>,
-        /// When it was read.
+        /// Time at which the configuration was read.
         read: Option<u64>,
-        /// Reloads that were applied.
+        /// Applied reloads.
         reloads: Option<u64>,
-        /// When the last one was.
+        /// Time of the last applied reload.
         reloaded_at: Option<u64>,
-        /// Reloads that were rejected.
+        /// Rejected reloads.
         refused: Option<u64>,
-        /// When the last one was.
+        /// Time of the last rejected reload.
         refused_at: Option<u64>,
-        /// Since when the file is one that was rejected.
+        /// Time since which the file has been an invalid one.
         refused_since: Option<u64>,
-        /// When certificates or error pages were renewed last.
+        /// Time of the last renewal of certificates or error pages.
         renewed_at: Option<u64>,
     }
 
-    /// Outcome of a reload.
+    /// Result of a reload.
     ReloadStatus {
-        /// When it was, in seconds since the Unix epoch.
+        /// Time of the reload, in seconds since the Unix epoch.
         at: Option<u64>,
-        /// What ordered it.
+        /// Trigger of the reload.
         by: Option<String>,
-        /// `ok` or `refused`.
+        /// Outcome: `ok` or `refused`.
         result: Option<String>,
         /// The first changes or faults.
         lines: Vec<String>,
-        /// Changes or faults beyond those.
+        /// Number of further changes or faults.
         left_out: Option<u64>,
     }
 
-    /// A mechanism of litequic.
+    /// Savings of a mechanism of litequic.
     MechanismStatus {
         /// Name of the mechanism.
         name: Option<String>,
-        /// `on`, `off`, or what serves instead.
+        /// State: `on`, `off`, or the replacement in use.
         state: Option<String>,
-        /// What it saves.
+        /// Operation that the mechanism saves.
         saved: Option<String>,
-        /// How many of them.
+        /// Number of saved operations.
         count: Option<u64>,
     }
 }
@@ -304,7 +306,7 @@ mod tests {
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
 
-    /// `complete.json` has every member; a change of it changes what programs read.
+    /// A change of `complete.json`, which has every member, changes the interface for programs.
     #[test]
     fn a_complete_answer_is_read_and_written_as_recorded() {
         let answer = recorded("complete");
@@ -322,7 +324,7 @@ mod tests {
             let status: Status = serde_json::from_value(answer.clone()).unwrap();
             let again = serde_json::to_value(&status).unwrap();
             for (key, value) in answer.as_object().unwrap() {
-                // Objects of a list have members that are null now, or that are no longer there.
+                // Objects in lists have members that are null or missing here.
                 if !matches!(key.as_str(), "mechanisms" | "certificates" | "workers" | "process") {
                     assert_eq!(again[key], *value, "{key} of {name}");
                 }

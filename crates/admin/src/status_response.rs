@@ -1,4 +1,4 @@
-//! The answers to `/status` and `/config`, from what the process knows of itself.
+//! Builds the responses to `/status` and `/config` from the state of the process.
 
 use super::objects::Samples;
 use super::problems;
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The answer now.
+/// Builds the response to `/status`.
 pub(super) async fn build_status(state: &AdminState) -> Status {
     let inside = match &state.hooks {
         Some(hooks) => (hooks.status)().await,
@@ -86,7 +86,7 @@ impl WorkerStatus {
     }
 }
 
-/// `/config`: every key of the configuration in force, as a flat object of texts.
+/// Returns the response to `/config`: every key of the configuration in force, as a flat object of strings.
 pub(super) fn configuration_object(state: &AdminState) -> BTreeMap<String, String> {
     state.hooks.iter().flat_map(|hooks| (hooks.configuration)()).collect()
 }

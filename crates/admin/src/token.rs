@@ -1,4 +1,4 @@
-//! The token that requests to an admin address need, if one is set.
+//! Reads and checks the token of an admin address.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::{HeaderMap, header::AUTHORIZATION};
@@ -9,24 +9,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a token, at least: it cannot be guessed at the rate at which an admin address answers.
+/// Bytes of a token at least, so that it cannot be guessed at the rate at which an admin address answers.
 const MIN_TOKEN_BYTES: usize = 16;
-/// At most: a larger file is another file, or never ends.
+/// Bytes of a token at most: a larger file is not a token, or never ends.
 const MAX_TOKEN_BYTES: usize = 1024;
 
-/// A secret in printable ASCII. Is shown nowhere.
+/// A secret in printable ASCII, which is never shown.
 #[derive(Clone)]
 pub struct Token(String);
 
-/// Why a token cannot be used.
+/// Reason why a token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file of the token cannot be read.
     #[error("cannot read the token in {path:?}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the file system.
         source: io::Error,
     },
     /// The environment variable of the token is not set.
@@ -40,7 +40,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// The content of the file at `path`, without the line's end.
+    /// Reads the token in the file at `path`, without the line's end.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Token {
         Self::new(&String::from_utf8_lossy(&text), || format!("{path:?}"))
     }
 
-    /// The value of the environment variable `name`.
+    /// Reads the token in the environment variable `name`.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ impl Token {
         if fits { Ok(Self(text.into())) } else { Err(TokenError::Unfit(place())) }
     }
 
-    /// Whether a request has it: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). Takes as long for a token that is
-    /// nearly right as for one that is not at all.
+    /// Whether a request presents the token: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). The comparison takes
+    /// constant time.
     pub(super) fn is_presented(&self, fields: &HeaderMap) -> bool {
         let mut lines = fields.get_all(AUTHORIZATION).iter();
         let (Some(line), None) = (lines.next(), lines.next()) else { return false };
@@ -84,7 +84,7 @@ impl Token {
             && verify_slices_are_equal(shown.trim_start().as_bytes(), self.0.as_bytes()).is_ok()
     }
 
-    /// The field's value that carries it.
+    /// Returns the value of the `Authorization` field with the token.
     pub fn authorization_value(&self) -> String {
         format!("Bearer {}", self.0)
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_can_be_guessed_or_sent_by_no_client_is_refused() {
+    fn a_guessable_or_unsendable_token_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         assert!(matches!(Token::from_token_file(&path), Err(TokenError::Read { .. })));

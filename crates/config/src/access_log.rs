@@ -1,4 +1,4 @@
-//! `[access_log]`: a line for each request.
+//! Defines `[access_log]`: the fields, format and target of the line for each request.
 
 use crate::reading::{
     section::ConfigSection,
@@ -12,7 +12,7 @@ keys! {
     /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Where the lines go: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
+        /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
         /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
         /// is rejected.
         path: Option<AccessTarget> = None, optional_key(access_target_kind(), "none");
@@ -30,7 +30,7 @@ keys! {
 }
 
 impl AccessLog {
-    /// The client and its program, the request, where it went, its outcome and its duration; no query, as it may have
+    /// Default fields: client, program, request, route, outcome and duration. The query is left out, as it may contain
     /// secrets.
     pub const DEFAULT_FIELDS: &[AccessField] = &[
         AccessField::Time,
@@ -79,14 +79,14 @@ pub(super) fn access_target_kind() -> ValueKind<AccessTarget> {
     text_kind("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).with_pattern(".+")
 }
 
-/// `path`
+/// Target of the access log: `access_log.path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessTarget {
-    /// Standard error, where the log is.
+    /// Standard error, like the error log.
     Stderr,
     /// Standard output.
     Stdout,
-    /// A file that is appended to.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
@@ -100,17 +100,17 @@ impl fmt::Display for AccessTarget {
     }
 }
 
-/// `format`
+/// Format of a line: `access_log.format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessFormat {
-    /// An object a line.
+    /// One JSON object per line.
     Json,
-    /// `key=value`, a line a request.
+    /// `key=value` pairs, one line per request.
     Logfmt,
 }
 
 impl AccessFormat {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("json", Self::Json), ("logfmt", Self::Logfmt)];
 }
 
@@ -119,10 +119,10 @@ impl AccessFormat {
 pub struct Fraction(pub u32);
 
 impl Fraction {
-    /// The whole.
+    /// All of the whole.
     pub const ALL: Self = Self(1_000_000);
 
-    /// `part` of 1; `None` if that is nothing, or more than all.
+    /// Converts a share of 1; `None` below a millionth, or above 1.
     pub fn from_share(part: f64) -> Option<Self> {
         let millionths = (part * f64::from(Self::ALL.0)).round();
         let is_share = (1.0..=f64::from(Self::ALL.0)).contains(&millionths);
@@ -134,14 +134,14 @@ impl Fraction {
 
 macro_rules! fields {
     ($($(#[$doc:meta])+ $field:ident = $name:literal,)+) => {
-        /// One of `fields`.
+        /// Field of an access log line: an item of `access_log.fields`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum AccessField {
             $($(#[$doc])+ $field,)+
         }
 
         impl AccessField {
-            /// By the names of the file, which are those in a line.
+            /// Values by their names in the configuration and in a line.
             pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$field)),+];
 
             /// Name of the field in the configuration and in a line.
@@ -155,71 +155,71 @@ macro_rules! fields {
 }
 
 fields! {
-    /// When the request's stream was accepted.
+    /// Time at which the request's stream was accepted.
     Time = "time",
-    /// The ID that the origin gets as `X-Request-ID`.
+    /// ID of the request, which the origin gets as `X-Request-ID`.
     RequestId = "request_id",
-    /// The client's address: behind trusted proxies the one that they name.
+    /// Address of the client; behind trusted proxies the address that the proxies report.
     Client = "client",
-    /// The address of the connection's peer: of the client, or of the proxy that it came through.
+    /// Address of the connection's peer: the client, or the last proxy.
     Peer = "peer",
-    /// The address and port of the connection's peer.
+    /// Address and port of the connection's peer.
     ClientPort = "client_port",
-    /// The local address of the connection.
+    /// Local address of the connection.
     Local = "local",
-    /// The HTTP version.
+    /// HTTP version of the request.
     Protocol = "protocol",
-    /// The version of its TLS.
+    /// TLS version of the connection.
     Tls = "tls",
-    /// The name in its TLS handshake.
+    /// Server name in the TLS handshake.
     ServerName = "server_name",
-    /// The request's method.
+    /// Method of the request.
     Method = "method",
     /// Authority of the request.
     Host = "host",
     /// Path of the request, without the query.
     Path = "path",
-    /// The query, without the `?`.
+    /// Query of the request, without `?`.
     Query = "query",
-    /// `User-Agent`
+    /// `User-Agent` of the request.
     UserAgent = "user_agent",
-    /// `Referer`
+    /// `Referer` of the request.
     Referer = "referer",
-    /// ID of the request's trace: as `[traces]` has decided, or of a valid `traceparent`.
+    /// ID of the request's trace, from `[traces]` or a valid `traceparent`.
     TraceId = "trace_id",
-    /// ID of the request's own span, with `[traces]`.
+    /// ID of the request's span, with `[traces]`.
     SpanId = "span_id",
-    /// The route taken.
+    /// Name of the selected route.
     Route = "route",
-    /// The origin's name.
+    /// Name of the origin.
     Origin = "origin",
-    /// The server of it that was tried last.
+    /// Server of the origin that was tried last.
     Server = "server",
-    /// The response's status.
+    /// Status of the response.
     Status = "status",
-    /// The request's body.
+    /// Bytes of the request's body.
     BytesIn = "bytes_in",
-    /// The response's body.
+    /// Bytes of the response's body.
     BytesOut = "bytes_out",
-    /// From the beginning to the end, in seconds.
+    /// Time from the request's beginning to its end, in seconds.
     Duration = "duration",
-    /// From the beginning to the response's header, in seconds.
+    /// Time from the request's beginning to the response's header, in seconds.
     FirstByte = "first_byte",
-    /// The origin's part of that, in seconds.
+    /// Share of the origin in `first_byte`, in seconds.
     OriginTime = "origin_time",
-    /// The part of the server that `routes[].auth` names, in seconds.
+    /// Share of the server that `routes[].auth` names, in seconds.
     AuthTime = "auth_time",
-    /// The urgency with which the response was sent, from 0 to 7, if responses are sent by their priorities.
+    /// Urgency of the response, from 0 to 7, if responses are sent by priority (RFC 9218).
     Urgency = "urgency",
-    /// 1 if the response was sent in turn with others of its urgency, 0 if one after the other.
+    /// 1 if the response was sent interleaved with others of its urgency, 0 if sequentially.
     Incremental = "incremental",
-    /// How it ended.
+    /// Outcome of the request.
     End = "end",
-    /// The reason of a failure.
+    /// Reason of a failure.
     Error = "error",
 }
 
-/// A share of a whole: more than nothing.
+/// A share of a whole, above 0.
 pub(super) fn fraction_kind() -> ValueKind<Fraction> {
     ValueKind {
         expected: "a number from 0.000001 to 1".into(),
@@ -235,7 +235,7 @@ pub(super) fn fraction_kind() -> ValueKind<Fraction> {
             match Fraction::from_share(share) {
                 Some(share) => Ok(share),
                 None if share > 1.0 => Err("too large".into()),
-                // What is not a number is no share either.
+                // NaN is too small as well.
                 None => Err("too small".into()),
             }
         }),

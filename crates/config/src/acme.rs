@@ -1,4 +1,4 @@
-//! `[[acme]]`: certificates that litequic obtains and renews by itself.
+//! Defines `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::listen::Listen;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// The names of directories that need no URL.
+/// Directories by the names that stand for their URLs.
 const DIRECTORIES: [(&str, &str); 2] = [
     ("letsencrypt", "https://acme-v02.api.letsencrypt.org/directory"),
     ("letsencrypt-staging", "https://acme-staging-v02.api.letsencrypt.org/directory"),
@@ -42,9 +42,9 @@ keys! {
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
         directory: String = Self::letsencrypt_url(), directory_kind();
 
-        /// How the CA may validate a host, the preferred challenge first. `http-01` needs `listen.redirect` at port 80
-        /// of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that have a
-        /// listener.
+        /// Challenges by which the CA may validate a host, the preferred one first. `http-01` needs `listen.redirect`
+        /// at port 80 of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that
+        /// have a listener.
         challenges: Vec<AcmeChallenge> = vec![AcmeChallenge::Http01, AcmeChallenge::TlsAlpn01],
             list_key(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
 
@@ -69,8 +69,8 @@ keys! {
         /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
         dns_environment: Vec<String> = Vec::new(), list_key(environment_variable_kind(), 0..=Self::MAX_VARIABLES);
 
-        /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have
-        /// the record.
+        /// Time between the return of `dns_command` from `present` and the request for validation, so that all name
+        /// servers have the record.
         dns_wait: Duration = Self::DEFAULT_DNS_WAIT, duration_kind(Self::DNS_WAIT_RANGE);
 
         /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
@@ -79,7 +79,7 @@ keys! {
 }
 
 keys! {
-    /// External Account Binding.
+    /// External Account Binding (RFC 8555 §7.3.4) of `[[acme]]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Eab {
         /// The identifier of the CA's key.
@@ -93,11 +93,11 @@ keys! {
 impl Acme {
     const MAX_ARGUMENTS: usize = 16;
     const MAX_VARIABLES: usize = 32;
-    /// Name servers of a zone have a change within seconds.
+    /// Default of `dns_wait`: the name servers of a zone have a change within seconds.
     const DEFAULT_DNS_WAIT: Duration = Duration::from_secs(30);
     const DNS_WAIT_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-    /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each
-    /// renewal.
+    /// Number of hosts in a table: Let's Encrypt limits certificates per domain and week, and each renewal validates
+    /// every host.
     const HOST_COUNT_RANGE: RangeInclusive<usize> = 1..=100;
     const MAX_CONTACTS: usize = 10;
 
@@ -106,25 +106,25 @@ impl Acme {
         url.into()
     }
 
-    /// The URL of a directory as the command line has it.
+    /// Returns the URL of a directory in a command-line argument.
     ///
     /// # Errors
     ///
-    /// What is wrong, and what is expected.
+    /// A message with the fault and the expected form.
     pub fn parse_directory_argument(written: &str) -> Result<String, String> {
         parse_command_line_value(directory_kind(), written)
     }
 
-    /// A host as the command line has it.
+    /// Reads a host in a command-line argument.
     ///
     /// # Errors
     ///
-    /// What is wrong, and what is expected.
+    /// A message with the fault and the expected form.
     pub fn parse_host_argument(written: &str) -> Result<AcmeHost, String> {
         parse_command_line_value(acme_host_kind(), written)
     }
 
-    /// The challenges by which `host` can be validated, the preferred one first.
+    /// Returns the challenges that can validate `host`, the preferred one first.
     pub fn challenges_for_host<'a>(&'a self, host: &'a AcmeHost) -> impl Iterator<Item = AcmeChallenge> + 'a {
         self.challenges.iter().copied().filter(|challenge| challenge.supports_host(host))
     }
@@ -133,9 +133,9 @@ impl Acme {
 /// A host of `[[acme]]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AcmeHost {
-    /// A DNS name, lower case.
+    /// A DNS name in lower case.
     Name(String),
-    /// The names one label below this one.
+    /// All names one label below this one.
     Wildcard(String),
     /// An IP address.
     Address(IpAddr),
@@ -161,21 +161,21 @@ impl From<String> for AcmeHost {
     }
 }
 
-/// How a CA validates that it may issue a certificate for a host.
+/// Challenge by which a CA validates a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AcmeChallenge {
-    /// RFC 8555 §8.3
+    /// `http-01` (RFC 8555 §8.3): a response over HTTP.
     Http01,
-    /// RFC 8737
+    /// `tls-alpn-01` (RFC 8737): a certificate in a TLS handshake.
     TlsAlpn01,
-    /// RFC 8555 §8.4
+    /// `dns-01` (RFC 8555 §8.4): a TXT record for each order.
     Dns01,
-    /// draft-ietf-acme-dns-persist: a record that stays.
+    /// `dns-persist-01` (draft-ietf-acme-dns-persist): a permanent TXT record.
     DnsPersist01,
 }
 
 impl AcmeChallenge {
-    /// By the names of the file, which are the registry's (RFC 8555 §9.7.8).
+    /// Values by their names in the configuration, which are those of the IANA registry (RFC 8555 §9.7.8).
     pub const NAMES: &[(&str, Self)] = &[
         ("http-01", Self::Http01),
         ("tls-alpn-01", Self::TlsAlpn01),
@@ -183,12 +183,12 @@ impl AcmeChallenge {
         ("dns-persist-01", Self::DnsPersist01),
     ];
 
-    /// The name of the registry.
+    /// Returns the name of the challenge type in the IANA registry.
     pub fn challenge_type(self) -> &'static str {
         Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether a CA validates such a host by this challenge.
+    /// Whether this challenge can validate `host`.
     const fn supports_host(self, host: &AcmeHost) -> bool {
         match self {
             Self::Http01 | Self::TlsAlpn01 => !matches!(host, AcmeHost::Wildcard(_)),
@@ -197,7 +197,7 @@ impl AcmeChallenge {
     }
 }
 
-/// The kind of a certificate's key.
+/// Kind of a certificate's key: `acme.key`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcmeKey {
     /// ECDSA with P-256, which every client accepts.
@@ -209,7 +209,7 @@ pub enum AcmeKey {
 }
 
 impl AcmeKey {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("p256", Self::P256), ("p384", Self::P384), ("rsa2048", Self::Rsa2048)];
 }
 
@@ -232,7 +232,7 @@ fn acme_host_kind() -> ValueKind<AcmeHost> {
         expected: "a host such as \"example.com\", \"*.example.com\" or \"192.0.2.1\"".into(),
         schema,
         read: Box::new(move |given| {
-            // The brackets of a URL are no part of an address.
+            // The parser expects an IPv6 address in brackets, as in a URL.
             let given = match given {
                 RawValue::Text(text) if text.parse::<Ipv6Addr>().is_ok() => RawValue::Text(format!("[{text}]")),
                 other => other,
@@ -314,11 +314,11 @@ fn printable_kind(expected: &str) -> ValueKind<String> {
     text_kind(expected, parse, Clone::clone).with_pattern("[!-~]+").with_length(1..=256)
 }
 
-/// Hosts of the tables of `[[acme]]` that have been read, each with the number of its table; and how many those are.
+/// Hosts of the `[[acme]]` tables read so far with the number of their table, and the number of tables.
 #[derive(Debug, Default)]
 pub(super) struct SeenHosts(BTreeMap<AcmeHost, usize>, usize);
 
-/// Reads a table of `[[acme]]` after those that were `seen`.
+/// Reads a table of `[[acme]]` after the tables in `seen`.
 pub(super) fn read_acme_table(
     section: &mut ConfigSection<'_>,
     listen: &Listen,

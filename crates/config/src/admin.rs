@@ -1,4 +1,4 @@
-//! `[admin]`: the administration interface.
+//! Defines `[admin]`: the administration interface.
 
 use super::listen::Listen;
 use crate::reading::name_kinds::{address_kind, admin_host_kind, path_kind};
@@ -53,21 +53,21 @@ keys! {
 }
 
 impl Admin {
-    /// Each is compared with the host of a request.
+    /// Number of names: the host of each request is compared with all of them.
     pub const MAX_ADMIN_NAMES: usize = 16;
-    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's
-    /// first name, with the process' number, takes eleven more.
+    /// Bytes of [`Admin::handover`] and [`Admin::socket`]: sockaddr_un holds 107 (unix(7)), and the socket's temporary
+    /// name with the process ID takes eleven more.
     pub const MAX_SOCKET_BYTES: usize = 96;
 }
 
-/// `admin.socket`
+/// Path of the admin socket: `admin.socket`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminSocket {
-    /// In the directory that the environment names for such files.
+    /// A socket in the default directory for this process and user.
     Auto,
-    /// None.
+    /// No admin socket.
     None,
-    /// At this path.
+    /// A socket at this path.
     At(PathBuf),
 }
 
@@ -82,7 +82,7 @@ impl AdminSocket {
         }
     }
 
-    /// The path that the configuration names.
+    /// Returns the configured path, if there is one.
     pub fn configured_path(&self) -> Option<&Path> {
         match self {
             Self::At(path) => Some(path),
@@ -91,7 +91,7 @@ impl AdminSocket {
     }
 }
 
-/// Reads `socket`, relative to the folder of the configuration file.
+/// Reads `admin.socket`, relative to the folder of the configuration file.
 fn read_admin_socket(section: &mut ConfigSection<'_>, key: &str, about: &str) -> AdminSocket {
     let parse = |text: String| {
         Ok(match text.as_str() {
@@ -108,7 +108,7 @@ fn read_admin_socket(section: &mut ConfigSection<'_>, key: &str, about: &str) ->
     }
 }
 
-/// Reads `[admin]`, whose addresses are none of `clients`.
+/// Reads `[admin]`, and checks its addresses against those of `clients`.
 pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> Admin {
     let admin = Admin::read_table(section);
     if let (Some(listen), Some(probes)) = (admin.listen, admin.probes)
@@ -136,7 +136,7 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
     if admin.handover.is_some() && admin.handover.as_deref() == admin.socket.configured_path() {
         section.note_fault("socket", "is already used by admin.handover", None, None);
     }
-    // A token that is there but wrong has its own fault.
+    // An invalid token has a fault of its own.
     let has_token = section.has_key("token_file") || section.has_key("token_env");
     if !has_token && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
         let expected = "a loopback address, or admin.token_file as well";
@@ -145,7 +145,8 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
     admin
 }
 
-/// Whether a socket by itself cannot be bound beside another: an address is taken by "any address", too (ip(7)).
+/// Whether a socket without SO_REUSEPORT cannot be bound beside another: a wildcard address includes the others
+/// (ip(7)).
 fn addresses_overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
     let takes = |any: IpAddr, of: IpAddr| any.is_unspecified() && (any.is_ipv6() || of.is_ipv4());

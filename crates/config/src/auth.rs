@@ -1,4 +1,4 @@
-//! `routes[].auth`: sign-in by another server.
+//! Defines `routes[].auth`: sign-in by another server.
 
 use super::origin::request_target_kind;
 use super::rules::request_field_fault;
@@ -9,7 +9,7 @@ use crate::reading::table::{KeyTable as _, keys, list_key, required_key};
 use crate::reading::value_kinds::{ValueKind, text_kind};
 use http::HeaderName;
 
-/// Fields of the names that litequic reserves for itself by which servers that decide name the user.
+/// Fields for a user's identity that authentication servers send, although litequic reserves the names `x-forwarded-*`.
 const IDENTITY_FIELDS: [&str; 5] = [
     "x-forwarded-user",
     "x-forwarded-email",
@@ -19,7 +19,7 @@ const IDENTITY_FIELDS: [&str; 5] = [
 ];
 
 keys! {
-    /// `auth`: sign-in by another server.
+    /// Sign-in by another server: `routes[].auth`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Auth {
         /// Origin that decides about each request: a name of `[origins.NAME]`, or `origin`.
@@ -35,11 +35,11 @@ keys! {
 }
 
 impl Auth {
-    /// Fields of `copy` at most: each is looked for in each request.
+    /// Number of fields in `copy`: each request is searched for all of them.
     pub const MAX_FIELDS: usize = 16;
 }
 
-/// `auth`, if set.
+/// Reads `routes[].auth`, if set.
 pub(crate) fn read_auth(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Auth> {
     read_optional_table(section, key, about, |section| {
         let auth = Auth::read_table(section);
@@ -58,14 +58,14 @@ pub(crate) fn format_auth(auth: &Option<Auth>) -> String {
     format!("{origin} {path}{}", copied.collect::<String>())
 }
 
-/// The name of a field that an origin gets from a server that decides.
+/// Name of a field that is copied from the authentication server to the origin.
 pub(crate) fn copied_field_kind() -> ValueKind<HeaderName> {
     let parse = |text: String| {
-        // Which user a request is of, litequic does not say.
+        // litequic does not report users itself, so a copied identity does not conflict.
         let fault = |name: &HeaderName| request_field_fault(name).filter(|_| !IDENTITY_FIELDS.contains(&name.as_str()));
         let is_right = HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| fault(&name).is_none());
         let name = parse_rule_field(&text, if is_right { |_| None } else { request_field_fault })?;
-        // Each spelling of a field is removed with it.
+        // All spellings of a copied field are removed from requests, which works for plain names alone.
         let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if is_plain { Ok(name) } else { Err("has another character than letters, digits and -".into()) }
     };

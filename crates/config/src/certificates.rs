@@ -1,4 +1,5 @@
-//! `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of clients.
+//! Defines `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of
+//! clients.
 
 use crate::reading::{
     name_kinds::path_kind,
@@ -8,11 +9,11 @@ use crate::reading::{
 };
 use std::path::PathBuf;
 
-/// What a key needs to have an effect.
+/// Expected value in the fault of a key that needs a CA.
 pub(super) const EXPECTED_CA: &str = "client_certificates.ca, the path of a PEM file";
 
 keys! {
-    /// One of `[[certificates]]`: PEM files. A path that is missing or wrong is empty.
+    /// A table of `[[certificates]]`: PEM files. A missing or invalid path is empty.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CertificateFiles {
         /// File with the certificate chain, leaf first, in PEM.
@@ -44,19 +45,19 @@ keys! {
     }
 }
 
-/// Whether a client has to present a certificate.
+/// Whether clients present certificates: `client_certificates.verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyMode {
     /// No certificate is requested.
     None,
-    /// A certificate is requested, and not needed; an invalid one is rejected.
+    /// A certificate is requested but not required; an invalid one is rejected.
     Optional,
     /// A certificate is requested, and a connection without one is rejected.
     Required,
 }
 
 impl VerifyMode {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] =
         &[("none", Self::None), ("optional", Self::Optional), ("required", Self::Required)];
 }

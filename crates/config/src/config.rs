@@ -1,4 +1,4 @@
-//! The configuration of a process as a whole.
+//! Defines the configuration of a process as a whole.
 
 use super::access_log::AccessLog;
 use super::acme::Acme;
@@ -24,83 +24,83 @@ use std::{
     sync::Arc,
 };
 
-/// The configuration that is in force. A reload replaces it as a whole; workers read it without a lock.
+/// The configuration in force. A reload replaces it as a whole; workers read it without a lock.
 pub type LiveConfig = Arc<ArcSwap<Config>>;
 
 /// The configuration of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The listeners for clients.
+    /// Listeners for clients.
     pub listen: Listen,
-    /// The first is served to a client that names none of the others' names. At least one, unless there is `acme`.
+    /// Certificates from files. The first is the default, for clients without a matching name. At least one, unless
+    /// there is `acme`.
     pub certificates: Vec<CertificateFiles>,
     /// Hosts whose certificates litequic obtains by itself.
     pub acme: Vec<Acme>,
-    /// Whether and by which authorities clients' certificates are verified.
+    /// Verification of clients' certificates.
     pub client_certificates: ClientCertificates,
-    /// In the order of the file; which one serves a request is decided by `proxy::routes`.
+    /// Routes in the order of the file; `proxy::routes` selects one for each request.
     pub routes: Vec<RouteConfig>,
-    /// For requests to every origin; a route's own come first.
+    /// Header rules for all requests; a route's own rules have precedence.
     pub request_headers: HeaderRules,
-    /// For responses of every route, and for answers without one; a route's own come first.
+    /// Header rules for all responses, including those without a route; a route's own rules have precedence.
     pub response_headers: HeaderRules,
-    /// For the errors that a route has no page for, and for requests that match no route.
+    /// Error pages for requests without a route, and for statuses without a page of the route.
     pub error_pages: ErrorPages,
-    /// By name. Every route's origin is among them.
+    /// Origins by name, including every route's origin.
     pub origins: BTreeMap<String, OriginConfig>,
     /// Limits for clients.
     pub limits: Limits,
-    /// What counts as one client of these limits, and which are exempt.
+    /// Definition of a client for these limits, and exempt networks.
     pub sources: Sources,
-    /// Timeouts.
+    /// Timeouts for clients, origins and drains.
     pub timeouts: Timeouts,
-    /// How datagrams are received and sent.
+    /// Receiving and sending of datagrams.
     pub litequic: LiteQuic,
-    /// Administration interface.
+    /// The administration interface.
     pub admin: Admin,
-    /// What a changed file does by itself.
+    /// Automatic reloads after changes of files.
     pub reload: ReloadConfig,
-    /// The log.
+    /// The error log.
     pub log: LogConfig,
     /// The access log.
     pub access_log: AccessLog,
-    /// Spans of requests, and the collector that gets them.
+    /// Spans of requests, and their collector.
     pub traces: Traces,
-    /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
-    /// (address, prefix length).
+    /// Peers whose `Forwarded` and `X-Forwarded-*` fields are extended instead of removed.
     pub trusted_proxies: Vec<Network>,
-    /// What experiments have set; the values stand in the places of the constants.
+    /// Values set for experiments, in place of constants.
     pub laboratory: Laboratory,
 }
 
 impl Config {
-    /// Whether a client may switch to another protocol on any route.
+    /// Whether any route permits a protocol upgrade.
     pub fn permits_tunnels(&self) -> bool {
         self.limits.max_tunnels > 0 && self.routes.iter().any(|route| !route.upgrade.is_empty())
     }
 
-    /// The name under which `[origin]` is among [`Config::origins`].
+    /// Name of `[origin]` among [`Config::origins`].
     pub const ORIGIN_NAME: &str = "origin";
 
-    /// The source of `address`, in pools that sources share; `None` if it is not limited: a trusted proxy stands for
-    /// many.
+    /// Returns the source of `address` in limits shared between sources; `None` if unlimited, such as a trusted proxy,
+    /// which represents many clients.
     pub fn source_of_client(&self, address: IpAddr) -> Option<Network> {
         self.sources.source_of_address(address, &self.trusted_proxies)
     }
 
-    /// Whether the responses on a connection from `address` are sent in the order of their priorities. A trusted proxy
-    /// forwards those of many users, and one must not hold back another's.
+    /// Whether responses on a connection from `address` are sent by their priorities. A trusted proxy forwards the
+    /// responses of many users, and one user's must not delay another's.
     pub fn orders_responses(&self, address: IpAddr) -> bool {
         self.litequic.priorities && !self.trusted_proxies.iter().any(|network| network.contains_address(address))
     }
 
-    /// To be followed by workers.
+    /// Makes the configuration replaceable, for workers.
     pub fn into_live(self) -> LiveConfig {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
-    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no
-    /// file.
+    /// Configures a public site from the command line: one origin, certificates of `acme`, and the ports of https and
+    /// http.
     pub fn for_site(acme: Acme, origin: OriginAddress) -> Self {
         let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let mut config = Self::with_defaults(port(443), origin, PathBuf::new(), PathBuf::new());
@@ -108,7 +108,7 @@ impl Config {
         Self { certificates: Vec::new(), acme: vec![acme], ..config }
     }
 
-    /// One origin, one certificate, and every default: what needs no file.
+    /// Configures one origin and one certificate, and defaults for all other keys.
     pub fn with_defaults(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
             listen: Listen::at_address(listen),

@@ -1,4 +1,4 @@
-//! `respond` of a route: a fixed answer, in place of an origin's.
+//! Defines `respond` of a route: a fixed response in place of the origin's.
 
 use super::rules::{HeaderRules, Template, body_media_type, response_field_fault};
 use crate::reading::name_kinds::{TOKEN_PATTERN, path_kind};
@@ -10,11 +10,11 @@ use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf};
 
-/// Interim ones are not whole answers (RFC 9110 §15.2).
+/// Range of statuses: interim responses are incomplete (RFC 9110 §15.2).
 const FINAL_STATUS_RANGE: RangeInclusive<u64> = 200..=599;
 
 keys! {
-    /// `respond`: a fixed answer.
+    /// A fixed response: `respond` of a route.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct FixedResponse {
         /// The answer's status.
@@ -28,29 +28,29 @@ keys! {
     }
 }
 
-/// The source of a fixed answer's body.
+/// Body of a fixed response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FixedBody {
-    /// There is none.
+    /// No body.
     None,
-    /// `body`
+    /// The text in `body`.
     Text(String),
-    /// `body_file`, absolute or relative to the working directory.
+    /// The file `body_file`, absolute or relative to the working directory.
     File(PathBuf),
 }
 
 impl FixedResponse {
-    /// The usual status of a health check.
+    /// Default status, as of health checks.
     pub const DEFAULT_STATUS: StatusCode = StatusCode::OK;
-    /// Bytes of `body`: beyond that a file is easier to read.
+    /// Bytes of `body`: a file is easier to read beyond that.
     pub const MAX_BODY_BYTES: usize = 16 * 1024;
 
-    /// Whether answers with `status` have a body (RFC 9110 §6.4.1, §15.3.6).
+    /// Whether responses with `status` may have a body (RFC 9110 §6.4.1, §15.3.6).
     pub fn may_have_body(status: StatusCode) -> bool {
         !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
-    /// `body_file`, if it is there.
+    /// Returns the path in `body_file`, if set.
     pub fn body_file_path(&self) -> Option<&PathBuf> {
         match &self.body {
             FixedBody::File(path) => Some(path),
@@ -59,7 +59,7 @@ impl FixedResponse {
     }
 }
 
-/// The values of fields may be secrets.
+/// Formats status, body and field names; the values of fields may be secrets.
 impl fmt::Display for FixedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.status.as_u16())?;
@@ -72,7 +72,7 @@ impl fmt::Display for FixedResponse {
     }
 }
 
-/// `respond`, if set.
+/// Reads `respond` of a route, if set.
 pub(crate) fn read_respond(section: &mut ConfigSection<'_>) -> Option<FixedResponse> {
     let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
     read_optional_table(section, "respond", about, read_fixed_response)
@@ -97,7 +97,7 @@ fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
     respond
 }
 
-/// The keys `body` and `body_file`, of which one may be set.
+/// Reads the keys `body` and `body_file`, of which one may be set.
 pub(crate) struct FixedBodyReader;
 
 impl KeyReader<FixedBody> for FixedBodyReader {
@@ -115,13 +115,13 @@ impl KeyReader<FixedBody> for FixedBodyReader {
         }
     }
 
-    /// `Respond` shows the whole answer.
+    /// Empty, because [`FixedResponse`] formats the whole response.
     fn format_value(&self, _: &FixedBody) -> String {
         String::new()
     }
 }
 
-/// The fields of a fixed answer.
+/// Reads the header fields of a fixed response.
 pub(crate) fn read_response_fields(
     section: &mut ConfigSection<'_>,
     key: &str,
@@ -144,7 +144,7 @@ fn body_file_kind() -> ValueKind<PathBuf> {
     path_kind("the path of a file, such as \"robots.txt\"")
 }
 
-/// The status of a fixed answer.
+/// Status of a fixed response.
 pub(crate) fn final_status_kind() -> ValueKind<StatusCode> {
     let ValueKind { expected, schema, read, .. } = number_kind::<u16>(FINAL_STATUS_RANGE);
     let read = move |given| StatusCode::from_u16(read(given)?).map_err(|_| "not a status".into());

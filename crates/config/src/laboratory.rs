@@ -1,5 +1,5 @@
-//! `[laboratory]`: guards with one right value, for tests and measurements that have to reach them. They are neither in
-//! the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
+//! Defines `[laboratory]`: limits with one right value, which tests and measurements have to change. They are neither
+//! in the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
 
 use super::limits::{Limits, Sources};
 use super::origin::OriginConfig;
@@ -7,14 +7,14 @@ use crate::reading::table::{keys, optional_key};
 use crate::reading::value_kinds::{COUNT_RANGE, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
 use std::{ops::RangeInclusive, time::Duration};
 
-/// More is better left to the client, which can wait.
+/// Larger buffers gain nothing: the client can wait.
 const REQUEST_BUFFER_RANGE: RangeInclusive<u64> = 0..=1024 * 1024;
 
-/// What stands for the value of a key that is not set.
+/// Shown value of an unset key.
 const UNSET_TEXT: &str = "default";
 
 keys! {
-    /// Values in place of constants; without a key, the constant.
+    /// Values that replace constants in experiments: `[laboratory]`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Laboratory {
         /// [`Limits::max_control_frames`].
@@ -38,10 +38,10 @@ keys! {
 }
 
 impl Laboratory {
-    /// What a warning says.
+    /// Warning about every file with this table.
     pub(super) const EXPERIMENT_WARNING: &str = "is for experiments: its keys may change or go in any version";
 
-    /// Puts the values in the places of the constants.
+    /// Replaces the constants by the values that are set.
     pub(super) fn apply_overrides<'o>(
         self,
         limits: &mut Limits,

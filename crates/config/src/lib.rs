@@ -4,7 +4,7 @@
 //! [`Config`] holds.
 //!
 //! It uses `litequic-base` alone (networks of addresses). Crates with settings use it, and the program.
-// It panics within a character.
+// String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

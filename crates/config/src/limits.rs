@@ -1,5 +1,5 @@
-//! `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it is
-//! reached (`litequic_limit_reached_total`).
+//! Defines `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it
+//! is reached (`litequic_limit_reached_total`).
 
 use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::section::ConfigSection;
@@ -12,26 +12,27 @@ use litequic_base::network::Network;
 use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 
-/// RFC 9114 §6.1 wants at least 100 streams, but a small device may take fewer; 2^60 is QUIC's own bound
-/// (RFC 9000 §4.6).
+/// Range of `max_streams`: RFC 9114 §6.1 recommends at least 100, but a small device may need less; 2^60 is QUIC's
+/// bound (RFC 9000 §4.6).
 const STREAMS_RANGE: RangeInclusive<u64> = 1..=1_000_000;
 const REQUESTS_RANGE: RangeInclusive<u64> = 1..=1 << 60;
-/// Less than 1 KiB is too small for any browser's header; a field section is held in memory as a whole.
+/// Range of `max_header_bytes`: less than 1 KiB is too small for browsers, and a field section is held in memory as a
+/// whole.
 const HEADER_BYTES_RANGE: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS_RANGE: RangeInclusive<u64> = 1..=10_000;
-/// What a stream or a connection may have of a worker's buffer: less than a few packets' worth stalls each stream.
+/// Range of a stream's or connection's part of a worker's buffer: less than a few packets stalls each stream.
 const BUFFER_SHARE_RANGE: RangeInclusive<u64> = Limits::MIN_RECEIVE_WINDOW..=GIB;
 const WORKER_BUFFER_RANGE: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
-/// A process that has just started takes 10 MiB.
+/// Range of `memory`: a process that has just started takes 10 MiB.
 const MEMORY_RANGE: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
-/// Bytes a second: a client that reads more than 1 MiB is not slow.
+/// Range of a minimum rate, in bytes per second: a client that reads more than 1 MiB per second is not slow.
 const RATE_RANGE: RangeInclusive<u64> = 0..=MIB;
 
 keys! {
     /// Limits for clients.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
-        // About what one core serves; each idle connection takes some 10 KiB.
+        // About what one core serves; each idle connection takes about 10 KiB.
         /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, each
         /// new connection of another source ends an idle connection of the source that has the most; a further
         /// connection of that source itself is rejected (CONNECTION_REFUSED).
@@ -49,7 +50,7 @@ keys! {
         /// has the most ends, to make room.
         max_handshakes: u32 = 2_048, number_kind(COUNT_RANGE), counted;
 
-        // What nginx and the RFC (9114 §6.1: at least 100) agree on.
+        // The default of nginx, and above the 100 of RFC 9114 §6.1.
         /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
         max_streams: u32 = 128, number_kind(STREAMS_RANGE), counted;
 
@@ -102,13 +103,13 @@ keys! {
         /// that takes 20 s longer than this rate allows gets 408. 0 disables the check.
         min_upload_rate: u64 = 240, size_kind(RATE_RANGE), counted;
 
-        // The same.
+        // As for `min_upload_rate`.
         /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
         /// client. If the client takes 20 s longer than this rate allows, its stream is reset, over HTTP/1.1 its
         /// connection closed. 0 disables the check.
         min_download_rate: u64 = 240, size_kind(RATE_RANGE), counted;
 
-        // Apache's: a tunnel of a train, a change of network.
+        // Apache's default, for a train's tunnel or a change of network.
         /// Total time that litequic waits for a client beyond the time that `min_upload_rate` and `min_download_rate`
         /// allow.
         rate_grace: Duration = Duration::from_secs(20), fixed_value(), no_key;
@@ -146,7 +147,7 @@ keys! {
         /// less, less is used. Beyond it, the origin waits.
         stream_send_buffer: u32 = buffer_share(64 * MIB, Self::STREAM_SEND), fixed_value(), no_key;
 
-        // What one stream may have: the streams of a connection share its congestion window.
+        // As much as one stream: the streams of a connection share its congestion window.
         /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). Beyond
         /// it, the origin waits.
         connection_send_buffer: u32 = buffer_share(64 * MIB, Self::CONNECTION_SEND), fixed_value(), no_key;
@@ -205,42 +206,42 @@ pub(super) fn read_limits(section: &mut ConfigSection<'_>) -> (Limits, Sources) 
     (Limits::read_table(section).with_derived_values(), Sources::read_table(section))
 }
 
-/// `parts` of 256 of a worker's buffer.
+/// Returns `parts` of 256 of a worker's buffer, within [`BUFFER_SHARE_RANGE`].
 fn buffer_share(worker: u64, parts: u64) -> u32 {
     let bytes =
         (worker.saturating_mul(parts) / 256).clamp(*BUFFER_SHARE_RANGE.start(), *BUFFER_SHARE_RANGE.end()).min(worker);
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// How much memory the process may use.
+/// Limit of the process's memory: `limits.memory`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// The limit of its memory cgroup, and of those that contain it; without one, no limit.
+    /// Limit of the process's memory cgroup and its parents; no limit without one.
     #[default]
     Cgroup,
-    /// A limit of bytes in RAM, without the pages of files; the cgroups' limits count as well, if they are smaller.
+    /// Limit in bytes of RAM, without the pages of files; smaller limits of cgroups apply as well.
     Bytes(u64),
-    /// No limit, whatever its cgroup allows.
+    /// No limit, even if the cgroup has one.
     None,
 }
 
 impl Limits {
-    /// What a connection may send ahead however much the others have, beyond the budget if necessary: a request's
-    /// header and some 25 Mbit/s at 20 ms.
+    /// Smallest receive window of a connection, even beyond the budget: a request's header, and about 25 Mbit/s at 20
+    /// ms.
     pub const MIN_RECEIVE_WINDOW: u64 = 64 * 1024;
     /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
     /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
     const RECEIVE_DIVISOR: u64 = 32;
 
-    /// A stream's and a connection's parts of a worker's buffers, of 256.
+    /// Parts of 256 of a worker's buffer for a stream and for a connection.
     const STREAM_RECEIVE: u64 = 3;
     const CONNECTION_RECEIVE: u64 = 2 * Self::STREAM_RECEIVE;
     const STREAM_SEND: u64 = 64;
     const CONNECTION_SEND: u64 = Self::STREAM_SEND;
-    /// The part of `max_handshakes` from which on clients validate their addresses: an eighth.
+    /// Divisor of `max_handshakes` for the number of handshakes from which on clients validate their addresses.
     const RETRY_DIVISOR: u32 = 8;
 
-    /// With the values that follow from others.
+    /// Fills in the values that follow from others.
     fn with_derived_values(self) -> Self {
         let Self { worker_receive_buffer: received, worker_send_buffer: sent, .. } = self;
         Self {
@@ -253,8 +254,8 @@ impl Limits {
         }
     }
 
-    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be
-    /// on connections that upload.
+    /// Returns the receive window of a new connection, if `used` bytes of the worker's budget are in use or granted to
+    /// connections that upload.
     pub fn receive_window(&self, used: u64) -> u64 {
         let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_DIVISOR).max(Self::MIN_RECEIVE_WINDOW).min(self.connection_receive_buffer.into())
@@ -262,21 +263,21 @@ impl Limits {
 }
 
 impl Sources {
-    /// What `address` counts as; `None` if it is not limited.
+    /// Returns the source of `address`; `None` if it is not limited.
     pub fn source_of_address(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
         let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains_address(address));
         let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);
         (!free).then(|| self.source_network(address))
     }
 
-    /// The source of `address`.
+    /// Returns the network that is the source of `address`.
     fn source_network(&self, address: IpAddr) -> Network {
         let address = address.to_canonical();
         Network::from_address(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
     }
 }
 
-/// `"cgroup"`, `"none"` or a size.
+/// A memory limit: `"cgroup"`, `"none"` or a size.
 fn memory_kind(range: RangeInclusive<u64>) -> ValueKind<MemoryLimit> {
     let ValueKind { expected, schema, read, show } = or_none(size_kind::<u64>(range));
     ValueKind {
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_from_other_keys_is_in_proportion_and_within_its_bounds() {
+    fn derived_limits_are_proportional_and_within_bounds() {
         assert_eq!(Limits::default().with_derived_values(), Limits::default());
         for (received, sent, expected) in [
             (256 * MIB, 64 * MIB, [3 * MIB, 6 * MIB, 16 * MIB]),
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {
+    fn a_receive_window_is_a_bounded_share_of_the_remaining_budget() {
         const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;
         let table = [
             ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),

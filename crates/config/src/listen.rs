@@ -1,4 +1,4 @@
-//! `[listen]`: the listeners for clients, and the number of worker threads.
+//! Defines `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::origin::TlsVersion;
 use super::server_id::{ServerId, ServerIdReader};
@@ -46,14 +46,14 @@ keys! {
         /// for `Alt-Svc` and redirects. By default the port of `listen.udp`.
         advertised_port: Option<NonZeroU16> = None, optional_key(port_kind(), "that of listen.udp"), restart;
 
-        // What TLS 1.2 lacks: a leaked key of tickets, or RSA key exchange, decrypts recorded traffic.
+        // In TLS 1.2, a leaked ticket key or RSA key exchange decrypts recorded traffic.
         /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:
         /// with ECDHE, an AEAD cipher and the extended master secret (RFC 7627) alone, and without resumption. Hosts
         /// whose clients may present a certificate refuse it, as that would be sent unencrypted.
         tls_min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES),
             counted_by("litequic_tcp_handshakes_tls12_total");
 
-        // As long as browsers and other servers have it.
+        // As long as browsers and other servers remember it.
         /// Time for which clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.
         alt_svc_max_age: Duration = DAY, duration_kind(Self::ALT_SVC_AGE_RANGE);
 
@@ -86,32 +86,32 @@ keys! {
 }
 
 impl Listen {
-    /// A privileged port is not needed, and a port above 1024 is what a Service or a balancer maps 443 to.
+    /// Default address. Port 8443 needs no privileges, and a Service or balancer maps 443 to such a port.
     pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
-    /// Each address is a socket a worker.
+    /// Number of addresses: each is a socket per worker.
     pub const MAX_ADDRESSES: usize = 16;
-    /// RFC 7838 counts seconds; a client that does not come back for a month may as well learn of HTTP/3 anew.
+    /// Range of `alt_svc_max_age`: RFC 7838 counts seconds, and a client may learn of HTTP/3 anew after a month.
     const ALT_SVC_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
-    /// What fits into the byte of a connection ID that names the worker.
+    /// Number of workers: one byte of a connection ID names the worker.
     pub const MAX_WORKERS: u16 = 256;
 
-    /// Whether a reload can follow the connection IDs of `next`: their lengths are the same.
+    /// Whether a reload can apply the server ID of `next`: the lengths of the connection IDs' parts are equal.
     pub fn keeps_server_id_shape(&self, next: &Self) -> bool {
         self.server_id.as_ref().map(ServerId::id_shape) == next.server_id.as_ref().map(ServerId::id_shape)
     }
 
-    /// All of HTTP at one address, by as many workers as there are cores.
+    /// Listens at one address for all HTTP versions, with as many workers as cores.
     pub fn at_address(address: SocketAddr) -> Self {
         Self { udp: vec![address], tcp: vec![address], ..Self::default() }
     }
 }
 
-/// `workers`
+/// Number of worker threads: `listen.workers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerCount {
-    /// One a core that this process may use: its affinity mask, bounded by its cgroup's CPU quota.
+    /// One per core that this process may use: its affinity mask, bounded by the cgroup's CPU quota.
     Auto,
-    /// A number of workers.
+    /// A fixed number of workers.
     Count(NonZeroU16),
 }
 
@@ -135,7 +135,7 @@ pub(super) fn read_listen(section: &mut ConfigSection<'_>) -> Listen {
     listen
 }
 
-/// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` includes IPv4.
+/// Whether two sockets with SO_REUSEPORT cannot be bound together: `[::]` includes IPv4.
 fn addresses_clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     let wildcards = |v6: &SocketAddr, v4: &SocketAddr| {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
@@ -143,7 +143,7 @@ fn addresses_clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     one == other || (one.port() == other.port() && (wildcards(one, other) || wildcards(other, one)))
 }
 
-/// `"auto"` or a count.
+/// A number of workers: `"auto"` or a count.
 fn workers_kind(most: u16) -> ValueKind<WorkerCount> {
     let count = number_kind::<u16>(1..=most.into());
     ValueKind {

@@ -1,22 +1,22 @@
-//! `[log]`: the log.
+//! Defines `[log]`: level and format of the error log.
 
 use crate::reading::{table::keys, value_kinds::one_of};
 
 keys! {
-    /// The log.
+    /// The error log: `[log]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LogConfig {
-        // What an operator reads of a healthy proxy.
+        // The level that operators of a healthy proxy need.
         /// Least severe level that is written.
         level: LogSeverity = LogSeverity::Info, one_of(LogSeverity::NAMES);
 
-        // The format that fits the reader.
+        // The format that suits the reader.
         /// Format of a line. `auto` is `human` on a terminal and otherwise `json`, an object for each line.
         format: LogFormat = LogFormat::Auto, one_of(LogFormat::NAMES), restart;
     }
 }
 
-/// `level`
+/// Severity of a log line: `log.level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum LogSeverity {
@@ -28,7 +28,7 @@ pub enum LogSeverity {
 }
 
 impl LogSeverity {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[
         ("error", Self::Error),
         ("warn", Self::Warn),
@@ -38,18 +38,18 @@ impl LogSeverity {
     ];
 }
 
-/// `format`
+/// Format of a log line: `log.format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Human on a terminal, JSON otherwise.
     Auto,
-    /// For people.
+    /// Text for people.
     Human,
-    /// For machines, an object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl LogFormat {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("human", Self::Human), ("json", Self::Json)];
 }

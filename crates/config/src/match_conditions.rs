@@ -11,7 +11,7 @@ use http::{HeaderName, Method};
 use std::fmt;
 
 keys! {
-    /// `match`: conditions that a request has to meet, all of them.
+    /// Conditions that a request has to meet: `routes[].match`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MatchConditions {
         /// Methods, of which the request has one. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over
@@ -30,19 +30,19 @@ keys! {
 }
 
 impl MatchConditions {
-    /// RFC 9110 §9.3 has eight.
+    /// Number of methods: RFC 9110 §9.3 has eight.
     pub const MAX_METHODS: usize = 16;
-    /// Each is looked up in every request that host and path select the route for.
+    /// Number of conditions per key: each is checked in every request to the route's host and path.
     pub const MAX_CONDITIONS: usize = 16;
     /// Bytes of a pattern: twice a long token.
     pub const MAX_PATTERN_BYTES: usize = 1024;
 
-    /// Whether every request meets it.
+    /// Whether there is no condition, so that every request matches.
     pub fn is_empty(&self) -> bool {
         self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty()
     }
 
-    /// How specific it is: of two routes with the same host and path the more specific one comes first.
+    /// Returns the specificity: of two routes with the same host and path, the more specific one has precedence.
     pub fn specificity(&self) -> Specificity {
         let patterns = self.headers.iter().map(|(_, pattern)| pattern);
         let patterns = patterns.chain(self.query.iter().map(|(_, pattern)| pattern));
@@ -54,7 +54,7 @@ impl MatchConditions {
         }
     }
 
-    /// Whether no request meets both, but for one with several lines of a field, or one parameter twice.
+    /// Whether no request can meet both conditions, except with repeated fields or parameters.
     pub(super) fn excludes_conditions(&self, other: &Self) -> bool {
         let methods = !self.methods.is_empty()
             && !other.methods.is_empty()
@@ -62,7 +62,7 @@ impl MatchConditions {
         methods || patterns_clash(&self.headers, &other.headers) || patterns_clash(&self.query, &other.query)
     }
 
-    /// A text of the conditions, equal for conditions that differ in order or repetition alone.
+    /// Returns a text that is equal for conditions that differ only in order or repetition.
     pub(super) fn canonical_text(&self) -> String {
         let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
         methods.sort_unstable();
@@ -75,7 +75,7 @@ impl MatchConditions {
     }
 }
 
-/// The conditions, in words that fit a name: values are left out, as they may be secrets.
+/// Formats the conditions for a route's name, without values, which may be secrets.
 impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let methods = self.methods.iter().map(ToString::to_string);
@@ -86,7 +86,7 @@ impl fmt::Display for MatchConditions {
     }
 }
 
-/// Whether both name something of which no value fits both.
+/// Whether both have a name in common whose patterns exclude each other.
 fn patterns_clash<N: PartialEq>(one: &[(N, ValuePattern)], other: &[(N, ValuePattern)]) -> bool {
     let clashes = |name: &N, pattern: &ValuePattern| {
         other.iter().any(|(other, against)| other == name && pattern.excludes_pattern(against))
@@ -94,32 +94,32 @@ fn patterns_clash<N: PartialEq>(one: &[(N, ValuePattern)], other: &[(N, ValuePat
     one.iter().any(|(name, pattern)| clashes(name, pattern))
 }
 
-/// How specific a [`Match`] is: compared from its first field on.
+/// Specificity of [`MatchConditions`], compared from the first field on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Specificity {
-    /// There are methods.
+    /// Whether there is a condition on the method.
     pub methods: bool,
-    /// Header fields.
+    /// Number of conditions on header fields.
     pub headers: usize,
-    /// Query parameters.
+    /// Number of conditions on query parameters.
     pub query: usize,
-    /// Bytes of patterns; a whole value has one more.
+    /// Bytes of all patterns; an exact value counts one more.
     pub length: usize,
 }
 
-/// The pattern of a value.
+/// Pattern for a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ValuePattern {
-    /// Anything.
+    /// Any value.
     Present,
-    /// A prefix.
+    /// All values with this prefix.
     Prefix(String),
-    /// The whole value.
+    /// This value exactly.
     Equal(String),
 }
 
 impl ValuePattern {
-    /// Reads `"*"`, `"text*"` or `"text"`.
+    /// Parses `"*"`, `"text*"` or `"text"`.
     pub fn parse_pattern(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some("") => Self::Present,
@@ -182,7 +182,7 @@ fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
     let name = name.ok_or("not a field's name")?;
     let problem = match name.as_str() {
         "host" => "is what host matches",
-        // HTTP/2 and HTTP/3 do not have them, or know the length otherwise.
+        // HTTP/2 and HTTP/3 have no such fields, or determine the length otherwise.
         "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
         | "transfer-encoding" => "is a connection-specific or framing field",
         _ => return Ok(name),
@@ -190,7 +190,7 @@ fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
     Err(problem.into())
 }
 
-/// Names alone: a value may be a secret.
+/// Formats names alone: a value may be a secret.
 fn format_header_names(headers: &HeaderPatterns) -> String {
     join_names(headers.iter().map(|(name, _)| name.as_str()))
 }
@@ -286,7 +286,7 @@ pub(super) mod tests {
 
     #[test]
     fn methods_weigh_more_than_fields_and_fields_more_than_parameters() {
-        // From the first to the last.
+        // Ordered from the most to the least specific.
         let order = [
             conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]),
             conditions(&["GET"], &[("a", "1")], &[("a", "1"), ("b", "1")]),
@@ -307,7 +307,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_asks_for_the_same_is_the_same_in_whatever_order() {
+    fn equal_conditions_are_equal_in_any_order() {
         let one = conditions(&["GET", "HEAD"], &[("a", "1"), ("b", "*")], &[]);
         let other = conditions(&["HEAD", "GET", "GET"], &[("b", "*"), ("a", "1")], &[]);
         assert_eq!(one.canonical_text(), other.canonical_text());

@@ -1,4 +1,4 @@
-//! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
+//! Defines `[origin]` and `[origins.NAME]`: servers, load balancing, and the connections to each server.
 
 use super::access_log::{Fraction, fraction_kind};
 use super::reserved_fields::{ReservedFields, reserved_fields_key};
@@ -21,15 +21,15 @@ use std::{
     collections::BTreeSet, fmt, net::Ipv6Addr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration,
 };
 
-/// Less would query a name server without pause.
+/// Range of `dns_interval`: a shorter one would query name servers without pause.
 const DNS_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
-/// Less would be a load of its own.
+/// Range of the interval of health checks: shorter ones would be a load of their own.
 const HEALTH_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
-/// Consecutive results: more takes longer than any operator would wait.
+/// Range of consecutive results: more would take too long.
 const STREAK_RANGE: RangeInclusive<u64> = 1..=1000;
-/// HAProxy's maximum. A server without traffic is left out of the list.
+/// Range of a weight: HAProxy's maximum. A server without traffic is left out of the list.
 const WEIGHT_RANGE: RangeInclusive<u64> = 1..=256;
-/// What fits into `sun_path` with its final zero (unix(7)).
+/// Bytes of a socket's path: `sun_path` has 108, including the final zero (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 keys! {
@@ -79,7 +79,7 @@ keys! {
         /// retried.
         retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction_kind()), counted_by("litequic_origin_retries_refused_total");
 
-        // So that the share of a low rate is not nothing.
+        // Permits retries at a low rate.
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
         retry_minimum: u32 = 10, fixed_value(), no_key;
 
@@ -94,7 +94,7 @@ keys! {
         /// Active health checks: a periodic GET to each server. Without this table there are none.
         health: Option<HealthCheck> = None, optional_table_key(HealthCheck::read_table, |health| health.path.clone());
 
-        // What a server can do at once is not known; how many connections this process can have is.
+        // The capacity of a server is unknown, but not the number of connections that this process can have.
         /// Connections of a worker to a server. `"derived"`: 512, or fewer where file descriptors or memory allow no
         /// more; `litequic check` prints the number. Set it for a server of few processes or threads.
         max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
@@ -115,7 +115,7 @@ keys! {
         /// litequic closes first.
         idle_timeout: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE);
 
-        // A request that may be sent again finds out by itself, for a system call less.
+        // A retriable request detects a closed connection itself, and saves a system call.
         /// When a connection is looked at before it is used again, in case the origin has just closed it or sent
         /// something unasked: before a request that may not be sent again, which has a body or is not idempotent, or
         /// before each, for origins that are not trusted.
@@ -131,11 +131,11 @@ keys! {
         /// processes that restart after a number of requests.
         max_requests: Option<u64> = None, or_none(number_kind(COUNT_RANGE)), counted;
 
-        // Kubernetes' DNS cache time.
+        // The DNS cache time of Kubernetes.
         /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
         dns_interval: Duration = Duration::from_secs(30), duration_kind(DNS_INTERVAL_RANGE);
 
-        /// How the origin may decode a path. A request whose path the origin could read as another route's gets 400.
+        /// Decoding of paths by the origin. A request whose path the origin could read as another route's gets 400.
         /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
         /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
         path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
@@ -154,16 +154,16 @@ keys! {
 }
 
 impl OriginConfig {
-    /// A longer list could not be maintained by hand: a name stands for all of its addresses.
+    /// Number of servers: longer lists should use a name with several addresses.
     pub const MAX_SERVERS: usize = 64;
 
-    /// An origin of one server at `address`, with every default.
+    /// Creates an origin with one server at `address`, and defaults for all other keys.
     pub fn new(address: OriginAddress) -> Self {
         Self { servers: vec![address.into()], ..Self::default() }
     }
 }
 
-/// Reads `[origin]` or one of `[origins.NAME]`; `cookies` has the names of cookies of those before it.
+/// Reads `[origin]` or a table of `[origins.NAME]`; `cookies` has the cookie names of earlier origins.
 pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSet<String>) -> OriginConfig {
     let mut origin = OriginConfig::read_table(section);
     if origin.retry_share.is_none() {
@@ -173,7 +173,7 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
         && !cookie.is_empty()
         && !cookies.insert(cookie.clone())
     {
-        // A browser has one cookie of a name for `/`: two origins of one host would replace each other's without end.
+        // A browser has one cookie of a name for `/`, so two origins of a host would overwrite each other's.
         let problem = format!("another origin has the cookie {cookie:?}");
         section.note_fault("sticky", &problem, Some("another name in `cookie`"), None);
     }
@@ -183,7 +183,7 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
         let problem = "some servers have https and others do not";
         section.note_fault("url", problem, Some("https:// in each address, or in none"), None);
     }
-    // A server with a fault may be the one that has https.
+    // A server with a fault may be the one with https.
     if origin.tls.is_some() && !some && section.is_valid_list("url") {
         section.note_fault("tls", "has no effect without https", Some("https:// in url"), None);
     }
@@ -191,7 +191,7 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
 }
 
 keys! {
-    /// `[origin.tls]`: TLS to servers with `https`. Their certificates are always verified.
+    /// TLS to servers with `https`: `[origin.tls]`. Certificates are always verified.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginTls {
         /// Name that a server's certificate must have, and that litequic sends as SNI. By default the host of each
@@ -214,7 +214,7 @@ keys! {
         /// File with the private key of `cert`, in PEM.
         key: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
-        // TLS 1.2 without ECDHE, an AEAD cipher and the extended master secret is what attacks were found in.
+        // The known attacks on TLS 1.2 need other key exchanges or ciphers, or a missing extended master secret.
         /// Lowest version of TLS. `"1.2"` is for a server that has no newer one: with ECDHE, an AEAD cipher and the
         /// extended master secret (RFC 7627) alone.
         min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES);
@@ -222,7 +222,7 @@ keys! {
 }
 
 impl OriginTls {
-    /// The files, by key.
+    /// Returns the configured files by key.
     pub fn named_files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let files = [("ca", &self.ca), ("crl", &self.crl), ("cert", &self.cert), ("key", &self.key)];
         files.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
@@ -236,17 +236,17 @@ impl OriginTls {
     }
 }
 
-/// `listen.tls_min`, `origin.tls.min`
+/// Lowest TLS version: `listen.tls_min`, `origin.tls.min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
 }
 
 impl TlsVersion {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("1.3", Self::Tls13), ("1.2", Self::Tls12)];
 }
 
@@ -265,7 +265,7 @@ fn read_origin_tls_table(section: &mut ConfigSection<'_>) -> OriginTls {
     tls
 }
 
-/// The name of a certificate: an IPv6 address without brackets.
+/// Name of a certificate; an IPv6 address has no brackets.
 fn server_name_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let host = if text.parse::<Ipv6Addr>().is_ok() { text } else { parse_host(&text)? };
@@ -275,7 +275,7 @@ fn server_name_kind() -> ValueKind<String> {
 }
 
 keys! {
-    /// A server of an origin: one of `origin.url`.
+    /// A server of an origin: an entry of `origin.url`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginServer {
         /// Address of the server.
@@ -327,7 +327,7 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
         }
     }
     let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
-    // One with a fault may be the one that is not a backup.
+    // A server with a fault may be the one that is not a backup.
     if are_all_backups && section.is_valid_list(key) {
         section.note_fault(key, "has only backup servers", Some("a server that is not a backup"), None);
     }
@@ -338,7 +338,7 @@ fn format_servers(servers: &[OriginServer]) -> String {
     servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A table that may be missing, as `read` makes it.
+/// Reads an optional table by `read`; `show` formats it.
 fn optional_table_key<T>(read: fn(&mut ConfigSection<'_>) -> T, show: fn(&T) -> String) -> OptionalTableReader<T> {
     OptionalTableReader { read, show }
 }
@@ -369,20 +369,20 @@ impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
     }
 }
 
-/// `path_reading`: how an origin decodes paths.
+/// Decoding of paths by an origin: `path_reading`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PathReading {
-    /// In any known way. The default: without knowledge of the origin it can only be too strict.
+    /// Any known decoding. The default, because without knowledge of the origin it can only be too strict.
     #[default]
     Any,
-    /// In any of them, but case-sensitive.
+    /// Any known decoding that is case-sensitive.
     CaseSensitive,
-    /// Byte by byte.
+    /// No decoding: byte by byte.
     Raw,
 }
 
 impl PathReading {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] =
         &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
 
@@ -396,21 +396,20 @@ impl PathReading {
     }
 }
 
-/// `ambiguous_fields`: treatment of request fields whose names have another character than letters, digits and `-`.
+/// Treatment of request fields whose names have characters other than letters, digits and `-`: `ambiguous_fields`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AmbiguousFields {
-    /// Ambiguous fields are removed. nginx does the same: an origin that trusts a field is not misled, whether a rule
-    /// names it or not, and no request fails.
+    /// Ambiguous fields are removed, as in nginx: the origin is not misled, and no request fails.
     #[default]
     Drop,
-    /// 400.
+    /// Requests with ambiguous fields get 400.
     Reject,
     /// Ambiguous fields are forwarded.
     Pass,
 }
 
 impl AmbiguousFields {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
 
     /// Name of the value in the configuration.
@@ -419,20 +418,20 @@ impl AmbiguousFields {
     }
 }
 
-/// `check_idle`: before which requests an idle connection is looked at.
+/// Requests before which an idle connection is checked: `check_idle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckIdle {
-    /// Before each.
+    /// Before every request.
     Always,
-    /// Before those that may not be sent again.
+    /// Before requests that may not be retried.
     Unrepeatable,
 }
 
 impl CheckIdle {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("always", Self::Always), ("unrepeatable", Self::Unrepeatable)];
 
-    /// The value's name.
+    /// Name of the value in the configuration.
     pub const fn check_idle_name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -441,17 +440,17 @@ impl CheckIdle {
     }
 }
 
-/// `balance`
+/// Load balancing method: `balance`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Balance {
-    /// Round robin.
+    /// Servers in turn.
     RoundRobin,
-    /// The one with the fewest open requests of this worker; round robin among several.
+    /// The server with the fewest open requests of this worker; among equal ones in turn.
     LeastRequests,
 }
 
 impl Balance {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("round-robin", Self::RoundRobin), ("least-requests", Self::LeastRequests)];
 
     /// Name of the value in the configuration.
@@ -464,10 +463,10 @@ impl Balance {
 }
 
 keys! {
-    /// `[origin.sticky]`: session persistence, each client on one server.
+    /// Session persistence, each client on one server: `[origin.sticky]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sticky {
-        /// What identifies a client. `cookie`: a signed cookie that names the server that answered, set by litequic.
+        /// Identification of a client. `cookie`: a signed cookie that names the server that answered, set by litequic.
         /// `address`: a consistent hash of its IPv4 address, or of the first 64 bits of its IPv6 address. `header`: a
         /// consistent hash of a header field's value; `balance` selects a server for requests without the field.
         by: StickyBy = StickyBy::Cookie, one_of(StickyBy::NAMES);
@@ -481,7 +480,7 @@ keys! {
 }
 
 impl Sticky {
-    /// Shows the keys that have an effect.
+    /// Default name of the cookie.
     pub const DEFAULT_COOKIE: &str = "origin_server";
 
     fn format_sticky(&self) -> String {
@@ -493,19 +492,19 @@ impl Sticky {
     }
 }
 
-/// `sticky.by`
+/// Identification of a client: `sticky.by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StickyBy {
     /// A cookie that litequic sets.
     Cookie,
-    /// A consistent hash of its address.
+    /// A consistent hash of the client's address.
     Address,
     /// A consistent hash of a header field.
     Header,
 }
 
 impl StickyBy {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] =
         &[("cookie", Self::Cookie), ("address", Self::Address), ("header", Self::Header)];
 
@@ -522,7 +521,7 @@ impl StickyBy {
 fn read_sticky(section: &mut ConfigSection<'_>) -> Sticky {
     let mut sticky = Sticky::read_table(section);
     if !section.has_valid_keys(&["by", "cookie"]) {
-        // It was not read, so it cannot conflict.
+        // A cookie that was not read cannot conflict.
         sticky.cookie.clear();
     }
     for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
@@ -537,7 +536,7 @@ fn read_sticky(section: &mut ConfigSection<'_>) -> Sticky {
 }
 
 keys! {
-    /// `[origin.health]`: active health checks, a periodic GET to each server.
+    /// Active health checks, a periodic GET to each server: `[origin.health]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HealthCheck {
         /// The path of the request, with a query if necessary.
@@ -550,15 +549,15 @@ keys! {
         /// Interval from the end of a check to the next, a tenth more or less by chance.
         interval: Duration = Duration::from_secs(5), duration_kind(HEALTH_INTERVAL_RANGE);
 
-        // Longer than any answer without work takes.
+        // Longer than a response without work takes.
         /// Timeout of a check.
         timeout: Duration = Duration::from_secs(2), duration_kind(TIMEOUT_RANGE);
 
-        // One might be an accident.
+        // A single success might be an accident.
         /// Consecutive successful checks until an unhealthy server is healthy.
         healthy: u32 = 2, number_kind(STREAK_RANGE);
 
-        // The same, and a server that is ejected by mistake costs more.
+        // A single failure might be an accident, and ejecting a server by mistake costs more.
         /// Consecutive failed checks until a healthy server is unhealthy.
         unhealthy: u32 = 3, number_kind(STREAK_RANGE);
 
@@ -569,29 +568,29 @@ keys! {
 }
 
 impl HealthCheck {
-    /// What a list of them has at most.
+    /// Number of ranges in a list of statuses.
     pub const MAX_STATUSES: usize = 16;
 
-    /// Whether an answer with `status` is a success.
+    /// Whether a response with `status` is a success.
     pub fn accepts_status(&self, status: u16) -> bool {
         self.statuses.iter().any(|statuses| statuses.contains_status(status))
     }
 }
 
-/// Statuses from one to another, both included: `200` or `"200-299"`.
+/// An inclusive range of statuses: `200` or `"200-299"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusRange {
-    /// From 200 on.
+    /// First status, from 200 on.
     pub first: u16,
-    /// At most 599, not below the first.
+    /// Last status, at most 599.
     pub last: u16,
 }
 
 impl StatusRange {
-    /// All that a final response may have.
+    /// Statuses of final responses.
     pub const ALL: RangeInclusive<u16> = 200..=599;
 
-    /// Whether `status` is one of them.
+    /// Whether `status` is in the range.
     pub const fn contains_status(self, status: u16) -> bool {
         self.first <= status && status <= self.last
     }
@@ -606,16 +605,16 @@ impl fmt::Display for StatusRange {
     }
 }
 
-/// Why a text is not a [`Statuses`].
+/// Reason why a text is not a [`StatusRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StatusRangeError {
-    /// No digits, or more than one range.
+    /// Not a number of three digits, or more than one range.
     #[error("neither a status nor a range such as 200-299")]
     Form,
     /// Below 200 or above 599.
     #[error("is not the status of a final response, from 200 to 599")]
     Final,
-    /// `299-200`
+    /// The range ends before it begins, as in `299-200`.
     #[error("ends before it begins")]
     Order,
 }
@@ -638,31 +637,31 @@ impl FromStr for StatusRange {
 /// The address of an origin's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OriginAddress {
-    /// `http://HOST[:PORT]`
+    /// Plaintext HTTP: `http://HOST[:PORT]`.
     Tcp {
-        /// A name, or an IP address without brackets.
+        /// Name, or IP address without brackets.
         host: String,
-        /// 80 unless given.
+        /// Port, 80 by default.
         port: u16,
     },
-    /// `https://HOST[:PORT]`
+    /// HTTP over TLS: `https://HOST[:PORT]`.
     Https {
-        /// A name, or an IP address without brackets.
+        /// Name, or IP address without brackets.
         host: String,
-        /// 443 unless given.
+        /// Port, 443 by default.
         port: u16,
     },
-    /// `unix:/PATH`
+    /// Unix socket: `unix:/PATH`.
     Unix(PathBuf),
 }
 
 impl OriginAddress {
-    /// Whether connections to it use TLS.
+    /// Whether connections to the server use TLS.
     pub const fn is_https(&self) -> bool {
         matches!(self, Self::Https { .. })
     }
 
-    /// Host and port; `None` for a socket.
+    /// Returns host and port; `None` for a socket.
     pub fn host_and_port(&self) -> Option<(&str, u16)> {
         match self {
             Self::Tcp { host, port } | Self::Https { host, port } => Some((host, *port)),
@@ -683,30 +682,30 @@ impl fmt::Display for OriginAddress {
     }
 }
 
-/// Why a text is not an [`OriginAddress`].
+/// Reason why a text is not an [`OriginAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OriginAddressError {
-    /// Neither `http:`, `https:` nor `unix:`.
+    /// The scheme is neither `http:`, `https:` nor `unix:`.
     #[error("begins with none of \"http://\", \"https://\" and \"unix:\"")]
     Scheme,
-    /// `http://HOST/PATH`
+    /// A path follows the host: `http://HOST/PATH`.
     #[error("has a path, query or fragment: a request's own is sent")]
     Path,
-    /// `http://USER@HOST`
+    /// A user name precedes the host: `http://USER@HOST`.
     #[error("has a user name, which litequic does not send")]
     User,
-    /// No host, or none that can be resolved.
+    /// The host is missing, or cannot be resolved.
     #[error("{0}")]
     Host(String),
-    /// `http://HOST:x`
+    /// The port is not a number: `http://HOST:x`.
     #[error("not a port")]
     Port,
-    /// `unix:` and nothing, or `unix://HOST/PATH`.
+    /// The socket's path is missing, or follows a host: `unix://HOST/PATH`.
     #[error("no path of a socket after \"unix:\"")]
     Socket,
 }
 
-/// An origin's URL.
+/// URL of an origin's server.
 pub(super) fn origin_address_kind() -> ValueKind<OriginAddress> {
     text_kind(
         "\"http://HOST:PORT\", \"https://HOST\" or \"unix:/PATH\"",
@@ -721,7 +720,7 @@ pub(super) fn origin_address_kind() -> ValueKind<OriginAddress> {
 impl FromStr for OriginAddress {
     type Err = OriginAddressError;
 
-    /// Reads `http://HOST[:PORT]` or `https://HOST[:PORT]` with or without a final `/`, `unix:PATH` or `unix:///PATH`.
+    /// Parses `http://HOST[:PORT]` or `https://HOST[:PORT]` with or without a final `/`, `unix:PATH` or `unix:///PATH`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").map_or(Some(path), |rest| rest.starts_with('/').then_some(rest));
@@ -755,7 +754,7 @@ impl FromStr for OriginAddress {
     }
 }
 
-/// A path that a request line can have, with its query.
+/// Path and query of a request line.
 pub(super) fn request_target_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let problem = if !text.starts_with('/') {
@@ -772,7 +771,7 @@ pub(super) fn request_target_kind() -> ValueKind<String> {
     text_kind("a path such as \"/health\"", parse, Clone::clone).with_pattern("/[!-\"$-~]*")
 }
 
-/// A number, or a text with one or two.
+/// A range of statuses: a number, or a text with one or two.
 pub(super) fn status_range_kind() -> ValueKind<StatusRange> {
     let kind = ValueKind {
         expected: "a status such as 200, or two as in \"200-299\"".into(),
@@ -843,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_address_says_why() {
+    fn an_invalid_origin_address_is_rejected_with_a_reason() {
         use OriginAddressError::{Host, Path, Port, Scheme, Socket, User};
         for (text, error) in [
             ("https://origin/app", Path),

@@ -1,4 +1,4 @@
-//! `rate_limit` of a route.
+//! Defines `rate_limit` of a route.
 
 use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
@@ -6,11 +6,11 @@ use crate::reading::table::{KeyTable as _, derived_default, keys, required_key};
 use crate::reading::value_kinds::{COUNT_RANGE, DAY, duration_kind, number_kind, one_of};
 use std::{ops::RangeInclusive, time::Duration};
 
-/// Below a millisecond a timer has no resolution; a day's share is a quota already.
+/// Range of `per`: timers have a resolution of a millisecond, and more than a day is a quota.
 pub(crate) const PER_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 
 keys! {
-    /// `rate_limit`
+    /// Rate limit of a route: `rate_limit`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RateLimit {
         /// Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.
@@ -28,22 +28,22 @@ keys! {
     }
 }
 
-/// `rate_limit.by`
+/// Requests that are counted together: `rate_limit.by`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RateLimitBy {
-    /// Requests of each client are counted: of an IPv4 address, or of the first 64 bits of an IPv6 address.
+    /// Requests per client: an IPv4 address, or the first 64 bits of an IPv6 address.
     #[default]
     Address,
-    /// Requests of all clients are counted together.
+    /// All requests of the route.
     Route,
 }
 
 impl RateLimitBy {
-    /// Names of the values in the configuration.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("address", Self::Address), ("route", Self::Route)];
 }
 
-/// `rate_limit`, if set.
+/// Reads `rate_limit` of a route, if set.
 pub(crate) fn read_rate_limit(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<RateLimit> {
     read_optional_table(section, key, about, |section| {
         let limit = RateLimit::read_table(section);

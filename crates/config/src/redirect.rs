@@ -1,4 +1,4 @@
-//! `redirect` of a route: an answer that sends the client elsewhere, never where a client's request says.
+//! Defines `redirect` of a route: a redirect to a target that the operator controls, whatever the client requests.
 
 use super::rules::{Template, Variable};
 use crate::reading::name_kinds::{authority_kind, parse_host};
@@ -9,11 +9,11 @@ use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, text_kind};
 use http::StatusCode;
 use serde_json::json;
 
-/// In `redirect.to`.
+/// Variables that `redirect.to` may contain.
 const REDIRECT_VARIABLES: &[Variable] = &[Variable::Host, Variable::Path];
 
 keys! {
-    /// `redirect`
+    /// Redirect of a route: `redirect`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Redirect {
         /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
@@ -35,16 +35,16 @@ impl Redirect {
         StatusCode::TEMPORARY_REDIRECT,
         StatusCode::PERMANENT_REDIRECT,
     ];
-    /// Keeps method and body, and browsers do not cache it for ever.
+    /// Default status: 307 keeps method and body, and browsers do not cache it for ever.
     pub const DEFAULT_STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
-/// `redirect`, if set.
+/// Reads `redirect` of a route, if set.
 pub(crate) fn read_redirect(section: &mut ConfigSection<'_>) -> Option<Redirect> {
     read_optional_table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read_table)
 }
 
-/// The status of a redirect.
+/// Status of a redirect.
 pub(crate) fn redirect_status_kind() -> ValueKind<StatusCode> {
     let known = Redirect::STATUSES.map(|status| status.as_u16());
     ValueKind {
@@ -72,7 +72,7 @@ pub(crate) fn location_kind() -> ValueKind<Template> {
 /// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
 /// after them.
 fn parse_location(text: &str) -> Result<Template, ValueError> {
-    // RFC 3986 §2; a backslash is a slash to browsers.
+    // These characters are invalid in a URL (RFC 3986 §2); browsers read a backslash as a slash.
     if !text
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>' | b'^' | b'`' | b'|'))
@@ -104,7 +104,7 @@ fn parse_location(text: &str) -> Result<Template, ValueError> {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `{host}`, or labels before `{host}`.
+/// Checks the authority of a location: `HOST`, `HOST:PORT`, `{host}`, or labels before `{host}`.
 fn check_location_authority(text: &str) -> Result<(), ValueError> {
     match text.strip_suffix("{host}") {
         Some("") => Ok(()),
@@ -122,7 +122,7 @@ fn check_location_authority(text: &str) -> Result<(), ValueError> {
 mod tests {
     use super::*;
 
-    /// An open redirect is not a valid value.
+    /// Values that would be an open redirect are rejected.
     #[test]
     fn a_redirect_leads_where_the_operator_says() {
         for (text, problem) in [
@@ -155,7 +155,7 @@ mod tests {
             ("https://", Some("has no host")),
             ("https:///a", Some("has no host")),
             ("https://example{path}.com", Some("{path} must be at the end")),
-            // The root's dot.
+            // The host would end with the root's dot.
             ("https://a.{path}", None),
             ("https://user@example.com{path}", Some("not a host")),
             ("https://example.com:0{path}", Some("not a port")),

@@ -1,5 +1,5 @@
-//! `origin.reserved_fields`: the fields of requests that only a proxy in `trusted_proxies` may send, because origins
-//! take them for the word of the proxy before them.
+//! Defines `origin.reserved_fields`: request fields that only a proxy in `trusted_proxies` may send, because origins
+//! trust them.
 
 use crate::reading::{
     section::ConfigSection,
@@ -8,10 +8,10 @@ use crate::reading::{
 };
 use std::{borrow::Cow, collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr, sync::Arc};
 
-/// Longer lists than that of all known fields are typing errors.
+/// Number of items: longer lists are typing errors.
 const ITEM_COUNT_RANGE: RangeInclusive<usize> = 0..=64;
 
-/// Who the client is: its address, as other proxies and content delivery networks report it.
+/// Fields for the client's address, as other proxies and content delivery networks send them.
 const ADDRESS_FIELDS: &[&str] = &[
     // Akamai, Cloudflare (Enterprise)
     "true-client-ip",
@@ -53,7 +53,7 @@ const ADDRESS_FIELDS: &[&str] = &[
     "x-vercel-forwarded-for",
 ];
 
-/// Who the client is: its certificate, as proxies that verify it report it.
+/// Fields for the client's certificate, as proxies that verify it send them.
 const CERTIFICATE_FIELDS: &[&str] = &[
     // nginx and HAProxy, as their guides name the fields
     "x-client-cert",
@@ -89,7 +89,7 @@ const CERTIFICATE_FIELDS: &[&str] = &[
     "x-amzn-mtls-clientcert-validity",
 ];
 
-/// Fields that name the URL which the client requested, where it is not the URL of the request.
+/// Fields for the URL that the client requested, if it differs from the URL of the request.
 const URL_FIELDS: &[&str] = &[
     // IIS URL Rewrite, Symfony, Laminas: another path than that by which litequic selects the route
     "x-original-url",
@@ -120,7 +120,7 @@ const URL_FIELDS: &[&str] = &[
     "x-sendfile-type",
 ];
 
-/// Another method than the request's. Clients behind firewalls that allow GET and POST alone send them on purpose.
+/// Fields that override the method. Clients behind firewalls that permit only GET and POST need them.
 const METHOD_FIELDS: &[&str] = &["x-http-method-override", "x-http-method", "x-method-override", "x-method"];
 
 /// An item of `origin.reserved_fields`.
@@ -130,12 +130,12 @@ pub enum ReservedField {
     Client,
     /// `url`: path, host and scheme.
     Url,
-    /// `method`: overrides of the method, on each route. Without this item they are removed where a route has a
-    /// condition on the method.
+    /// `method`: overrides of the method, on each route. Without this item, such fields are only removed on routes with
+    /// a condition on the method.
     Method,
-    /// A field, in lower case.
+    /// The name of a field, in lower case.
     Name(String),
-    /// A field that no other item stands for, in lower case.
+    /// The name of a field, in lower case, that is excluded from the other items.
     Except(String),
 }
 
@@ -157,11 +157,11 @@ impl FromStr for ReservedField {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = |text: &str| {
             if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-                // Each spelling of a field is reserved with it.
+                // A field is reserved in all spellings, so the name must be plain.
                 return Err("not a field's name of letters, digits and -");
             }
             let name = text.to_ascii_lowercase();
-            // Over HTTP/2 and HTTP/3 it is `:authority`.
+            // Over HTTP/2 and HTTP/3 the host is in `:authority`.
             if name == "host" { Err("is not a field of every request") } else { Ok(name) }
         };
         Ok(match text {
@@ -183,12 +183,12 @@ pub struct ReservedFields(Arc<ReservedFieldSet>);
 #[derive(Debug)]
 struct ReservedFieldSet {
     items: Vec<ReservedField>,
-    /// Reserved on each route.
+    /// Names that are reserved on each route.
     always: FieldNames,
-    /// Reserved where a route has a condition on the method.
+    /// Names that are reserved on routes with a condition on the method.
     methods: FieldNames,
-    /// Lengths of the names in `always`, `methods` and [`HANDLED`], a bit for each length, by [`slot`]: most names of a
-    /// request are ruled out by one look-up.
+    /// Lengths of the names in `always`, `methods` and [`CHECKED_FIELDS`], a bit for each, by [`length_slot`]: one
+    /// lookup excludes most names of a request.
     lengths: [u64; LENGTH_SLOTS],
 }
 
@@ -196,8 +196,8 @@ type FieldNames = BTreeSet<Cow<'static, str>>;
 
 const LENGTH_SLOTS: usize = 64;
 
-/// Fields for which [`ReservedFields::may_contain`] is true whatever is reserved: those of the connection and of
-/// framing, which are looked for in each request as well, so that one walk over its names tells whether it has any.
+/// Fields for which [`ReservedFields::may_contain`] is always true: connection-specific and framing fields, for which
+/// every request is searched as well, so that one pass finds all.
 const CHECKED_FIELDS: &[&str] = &[
     "connection",
     "content-length",
@@ -223,7 +223,7 @@ fn length_slot(name: &str) -> (usize, usize) {
 }
 
 impl ReservedFields {
-    /// The fields that `items` stand for.
+    /// Creates the set of fields for `items`.
     pub fn new(items: Vec<ReservedField>) -> Self {
         let (mut always, mut methods) =
             (FieldNames::new(), FieldNames::from_iter(METHOD_FIELDS.iter().map(|name| Cow::from(*name))));
@@ -256,16 +256,16 @@ impl ReservedFields {
         Self(Arc::new(ReservedFieldSet { items, always, methods, lengths }))
     }
 
-    /// False for nearly all names, in lower case, that are neither reserved nor of the connection or of framing; true
-    /// for all others.
+    /// Returns false for nearly all names that are neither reserved, connection-specific nor framing, and true for all
+    /// others. Names are in lower case.
     #[inline]
     pub fn may_contain(&self, name: &str) -> bool {
         let (slot, length) = length_slot(name);
         self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
-    /// Whether a field of the name `plain`, in lower case, is reserved; `methods_matter` where a route has a condition
-    /// on the method.
+    /// Whether the field `plain`, in lower case, is reserved; `methods_matter` if the route has a condition on the
+    /// method.
     pub fn reserves_field(&self, plain: &str, methods_matter: bool) -> bool {
         self.may_contain(plain) && (self.0.always.contains(plain) || methods_matter && self.0.methods.contains(plain))
     }
@@ -357,9 +357,9 @@ mod tests {
         }
     }
 
-    /// The names that browsers and their libraries send: none is looked up.
+    /// The names of fields that browsers and their libraries send pass the quick check.
     #[test]
-    fn what_browsers_send_is_ruled_out_by_its_length() {
+    fn the_length_check_excludes_the_fields_that_browsers_send() {
         let fields = ReservedFields::default();
         let names = "accept accept-encoding accept-language access-control-request-headers access-control-request-method \
                      authorization cache-control content-type cookie dnt if-modified-since if-none-match \

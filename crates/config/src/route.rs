@@ -1,4 +1,4 @@
-//! `[[routes]]`: which requests match, where they go, and what is changed on the way.
+//! Defines `[[routes]]`: matching requests, their targets, and changes on the way.
 
 use super::auth::{Auth, format_auth, read_auth};
 use super::certificates::{EXPECTED_CA, VerifyMode};
@@ -25,11 +25,11 @@ use std::{
     path::PathBuf,
 };
 
-/// Names that a message lists at most.
+/// Number of names in a message at most.
 const MAX_LISTED_ORIGINS: usize = 16;
 
 keys! {
-    /// One of `[[routes]]`.
+    /// A table of `[[routes]]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RouteConfig {
         /// Name of the route in logs, metrics and `litequic ctl`. By default it is made of host, path and `match`.
@@ -58,7 +58,7 @@ keys! {
         /// The `Host` that the origin gets. By default the client's.
         rewrite_host: Option<String> = None, optional_key(authority_kind(), "the client's");
 
-        // No body is longer than what a stream can carry.
+        // No stream can carry a longer body.
         /// Bytes of a request's body on this route, in place of `limits.max_body_bytes`. Beyond it, the client gets
         /// 413.
         max_body_bytes: Option<u64> = None, optional_key(or_unlimited(size_kind(BODY_BYTES_RANGE)), "limits.max_body_bytes");
@@ -115,14 +115,14 @@ keys! {
         /// Requires an error page.
         intercept_errors: bool = false, boolean_kind();
 
-        // What other proxies do by default.
+        // Other proxies permit WebSocket by default.
         /// Protocols to which a client and the origin may switch, over HTTP/1.1, HTTP/2 and HTTP/3. `[]` permits none.
         upgrade: Vec<String> = vec!["websocket".into()], list_key(upgrade_kind(), 0..=Self::MAX_UPGRADES);
     }
 }
 
 impl RouteConfig {
-    /// Each is compared with the host of a request.
+    /// Number of protocols: each `Upgrade` field is compared with all of them.
     pub const MAX_UPGRADES: usize = 16;
 
     /// The names of `routes` in logs and metrics: the configured name, or its host (`*` for any), its prefix, or `=`
@@ -146,17 +146,17 @@ impl RouteConfig {
         }
     }
 
-    /// `path_prefix` without its last slash: `/live/` and `/live` are one, and `/` is empty.
+    /// Returns `path_prefix` without its last slash: `/live/` equals `/live`, and `/` is empty.
     pub fn normalized_prefix(&self) -> &str {
         self.path_prefix.trim_end_matches('/')
     }
 
-    /// Every request to `origin`.
+    /// Creates a route for every request to `origin`.
     pub fn catch_all(origin: &str) -> Self {
         Self { target: RouteTarget::Origin(origin.into()), ..Self::default() }
     }
 
-    /// The name of one of [`Config::origins`](super::Config::origins), unless litequic answers itself.
+    /// Returns the name of the origin in [`Config::origins`](super::Config::origins), unless litequic responds itself.
     pub fn target_origin(&self) -> Option<&str> {
         match &self.target {
             RouteTarget::Origin(name) => Some(name),
@@ -168,38 +168,38 @@ impl RouteConfig {
 /// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteTarget {
-    /// The one of [`Config::origins`](super::Config::origins) that has this name.
+    /// The name of an origin in [`Config::origins`](super::Config::origins).
     Origin(String),
-    /// A redirect.
+    /// A redirect of the client.
     Redirect(Redirect),
-    /// A fixed answer of litequic's own.
+    /// A fixed response.
     Respond(FixedResponse),
 }
 
-/// What a route may refer to.
+/// Facts of the configuration that a route's reader needs.
 pub(super) struct RouteContext<'a> {
     pub(super) origins: &'a BTreeSet<&'a str>,
     pub(super) has_ca: bool,
-    /// There are pages for the errors of all routes.
+    /// Whether there are error pages for all routes.
     pub(super) has_pages: bool,
 }
 
-/// The requests that earlier routes match.
+/// Earlier routes, to find conflicts.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRoutes {
-    /// Host, path, prefix, conditions.
+    /// Host, path, prefix and conditions of each route.
     matches: BTreeSet<(Option<String>, Option<String>, String, String)>,
     names: BTreeSet<String>,
 }
 
 impl EarlierRoutes {
-    /// Whether one of them matches every request.
+    /// Whether an earlier route matches every request.
     pub(super) fn has_catch_all(&self) -> bool {
         self.matches.contains(&(None, None, String::new(), String::new()))
     }
 }
 
-/// Reads one of `[[routes]]`; `seen` has those before it.
+/// Reads a table of `[[routes]]`; `seen` has the earlier ones.
 pub(super) fn read_route(
     section: &mut ConfigSection<'_>,
     &RouteContext { origins, has_ca, has_pages }: &RouteContext<'_>,
@@ -211,7 +211,8 @@ pub(super) fn read_route(
     }
     let answers_itself = section.has_key("redirect") || section.has_key("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
-        // nginx accepts this, and forwards the origin's error: an operator who wants to hide it would not notice.
+        // nginx accepts this and forwards the origin's error, so that an operator who wants to hide errors would not
+        // notice.
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.note_fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }
@@ -271,13 +272,13 @@ pub(super) fn read_route(
     route
 }
 
-/// Notes that no origin has that name.
+/// Records the fault of a route to the unknown `origin`.
 fn note_unknown_origin(section: &ConfigSection<'_>, origin: &str, origins: &BTreeSet<&str>) {
     let near = nearest_word(origin, origins.iter().copied()).map(|name| format!("{name:?}"));
     section.note_fault("origin", "no origin has this name", Some(&list_origin_names(origins)), near.as_deref());
 }
 
-/// The names of `origins`, as what is expected.
+/// Formats the names of `origins` as expected values.
 fn list_origin_names(origins: &BTreeSet<&str>) -> String {
     if origins.is_empty() {
         return "a name of [origins.NAME]".into();
@@ -287,7 +288,7 @@ fn list_origin_names(origins: &BTreeSet<&str>) -> String {
     format!("one of {}{more}", some.join(", "))
 }
 
-/// The keys `origin`, `redirect` and `respond`, exactly one of which is set.
+/// Reads the keys `origin`, `redirect` and `respond`, of which exactly one is set.
 struct TargetReader;
 
 impl KeyReader<RouteTarget> for TargetReader {
@@ -295,7 +296,7 @@ impl KeyReader<RouteTarget> for TargetReader {
         let origin = section.optional_value(key, origin_name_kind(), about);
         let redirect = read_redirect(section).map(RouteTarget::Redirect);
         let respond = read_respond(section).map(RouteTarget::Respond);
-        // Without any of them there is a fault.
+        // If all are missing, there is a fault.
         redirect.or(respond).unwrap_or_else(|| RouteTarget::Origin(origin.unwrap_or_default()))
     }
 

@@ -1,4 +1,4 @@
-//! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
+//! Defines parts of a route besides its target: header rules, templates, timeouts, and error pages.
 
 use crate::reading::table::{keys, optional_key};
 use crate::reading::value_kinds::{TIMEOUT_RANGE, duration_kind, or_none};
@@ -10,24 +10,24 @@ use std::{
     time::Duration,
 };
 
-/// Changes to a header: `remove` first, then `set`, then `add`, which adds a line.
+/// Changes to a header: first `remove`, then `set`, then `add`, which adds a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderRules {
-    /// Fields to remove.
+    /// Names of fields to remove.
     pub remove: Vec<HeaderName>,
-    /// Fields with the one value to set.
+    /// Names of fields with the only value to set.
     pub set: Vec<(HeaderName, Template)>,
-    /// Fields with a value to add beside existing ones.
+    /// Names of fields with a value to add to existing ones.
     pub add: Vec<(HeaderName, Template)>,
 }
 
 impl HeaderRules {
-    /// The longest value, in bytes: twice a long Content-Security-Policy.
+    /// Bytes of a value: twice a long Content-Security-Policy.
     pub const MAX_VALUE_BYTES: usize = 8 * 1024;
-    /// Fields that each of the three keys names at most.
+    /// Number of fields in each of the three keys.
     pub const MAX_FIELDS: usize = 64;
 
-    /// Returns these rules, with those of `general` for fields that these rules do not name in any spelling.
+    /// Merges rules: these ones, and those of `general` for fields that these rules do not name in any spelling.
     pub fn with_general_rules(&self, general: &Self) -> Self {
         if general.is_empty() {
             return self.clone();
@@ -45,7 +45,7 @@ impl HeaderRules {
         }
     }
 
-    /// Whether they change nothing.
+    /// Whether the rules change nothing.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
@@ -55,40 +55,41 @@ impl HeaderRules {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template(pub Vec<TemplatePart>);
 
-/// A piece of a [`Template`].
+/// Part of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplatePart {
     /// Literal text.
     Text(String),
-    /// A variable.
+    /// A variable to fill in.
     Variable(Variable),
 }
 
-/// The variables of a request.
+/// A variable whose value depends on the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
-    /// The client's IP address.
+    /// IP address of the client.
     Client,
-    /// The requested authority: `:authority` or `Host`, with its port.
+    /// Authority of the request, with its port: `:authority` or `Host`.
     Host,
-    /// The request's ID.
+    /// ID of the request.
     RequestId,
     /// Path and query, after the route's `rewrite_prefix`.
     Path,
 }
 
 impl Variable {
-    /// By the name that is in braces.
+    /// Variables by their names in braces.
     pub const NAMES: &[(&str, Self)] =
         &[("client", Self::Client), ("host", Self::Host), ("request_id", Self::RequestId), ("path", Self::Path)];
 }
 
 impl Template {
-    /// Reads `text`, in which `allowed` may stand in braces. Braces around anything else but letters and `_` are text.
+    /// Parses `text`, in which the variables `allowed` may stand in braces. Braces around other characters than
+    /// lower-case letters and `_` are text.
     ///
     /// # Errors
     ///
-    /// The name of a variable that is not among `allowed`.
+    /// The name of a variable that is not in `allowed`.
     pub fn parse_variables<'t>(text: &'t str, allowed: &[Variable]) -> Result<Self, &'t str> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -137,10 +138,10 @@ impl fmt::Display for Template {
 }
 
 keys! {
-    /// A route's own timeouts; `None` is that of `[timeouts]`.
+    /// Timeouts of a route; `None` for the value in `[timeouts]`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RouteTimeouts {
-        // `Some(None)` is no limit.
+        // `Some(None)` means no limit.
         /// Time within which a request of this route and its response end, in place of `timeouts.request`.
         request: Option<Option<Duration>> = None, optional_key(or_none(duration_kind(TIMEOUT_RANGE)), "timeouts.request");
 
@@ -153,20 +154,20 @@ keys! {
     }
 }
 
-/// Files whose content is an error's body, absolute or relative to the working directory.
+/// Error pages: paths of the bodies' files, absolute or relative to the working directory, by status.
 pub type ErrorPages = BTreeMap<ErrorStatuses, PathBuf>;
 
-/// Statuses that an error page is for.
+/// Statuses of an error page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorStatuses {
-    /// `"404"`: a status from 400 to 599.
+    /// A status from 400 to 599: `"404"`.
     Status(u16),
-    /// `"4xx"`, `"5xx"`: those of a class that no other page is for.
+    /// All statuses of a class without a page of their own: `"4xx"`, `"5xx"`.
     Class(u16),
 }
 
 impl ErrorStatuses {
-    /// Reads `"404"` or `"4xx"`.
+    /// Parses `"404"` or `"4xx"`.
     pub fn parse_error_statuses(text: &str) -> Option<Self> {
         match text {
             "4xx" => Some(Self::Class(4)),
@@ -188,7 +189,8 @@ impl fmt::Display for ErrorStatuses {
     }
 }
 
-/// The `Content-Type` of a page by its file name extension; `None` if a page cannot have it.
+/// Returns the `Content-Type` of an error page by the extension of its file name; `None` if pages cannot have this
+/// extension.
 pub fn page_media_type(page: &Path) -> Option<&'static str> {
     match page.extension()?.to_str()? {
         "html" | "htm" => Some("text/html; charset=utf-8"),
@@ -200,8 +202,8 @@ pub fn page_media_type(page: &Path) -> Option<&'static str> {
     }
 }
 
-/// Returns the `Content-Type` of the file of a fixed answer by its extension, which can have a few types more than an
-/// error page.
+/// Returns the `Content-Type` of a fixed response's file by the extension of its name; more are known than for error
+/// pages.
 pub fn body_media_type(file: &Path) -> Option<&'static str> {
     page_media_type(file).or_else(|| match file.extension()?.to_str()? {
         "css" => Some("text/css; charset=utf-8"),
@@ -215,8 +217,8 @@ pub fn body_media_type(file: &Path) -> Option<&'static str> {
     })
 }
 
-/// Why a rule may not set the request's field `name`; `None` if it may. Whatever is not a letter or digit counts as
-/// `-`, as CGI-like origins confuse them.
+/// Returns the reason why no rule may set the request field `name`; `None` if a rule may. Characters other than letters
+/// and digits count as `-`, because CGI-like origins do not distinguish them.
 pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*with_dashes(name) {
         "host" => Some("is what rewrite_host sets"),
@@ -229,7 +231,7 @@ pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
 
 const SET_BY_LITEQUIC: &str = "is set by litequic";
 
-/// Returns why no rule may change this field of a response; `None` if a rule may.
+/// Returns the reason why no rule may change the response field `name`; `None` if a rule may.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*with_dashes(name) {
         "alt-svc" => Some("is set by litequic"),
@@ -241,7 +243,7 @@ fn with_dashes(name: &HeaderName) -> String {
     name.as_str().replace(|char: char| !char.is_ascii_alphanumeric(), "-")
 }
 
-/// RFC 9110 §7.6.1, and the fields that frame a message.
+/// Returns a fault for connection-specific (RFC 9110 §7.6.1) and framing fields.
 fn connection_field_fault(name: &str) -> Option<&'static str> {
     let own = [
         "connection",

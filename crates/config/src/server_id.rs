@@ -1,4 +1,4 @@
-//! `[listen.server_id]`: connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
+//! Defines `[listen.server_id]`: connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
 
 use crate::reading::{
     changes::Changes,
@@ -16,27 +16,27 @@ use std::{
     time::Duration,
 };
 
-/// RFC 9000 §17.2: a connection ID has 20 bytes at most.
+/// Bytes of a connection ID at most (RFC 9000 §17.2).
 const MAX_ID_BYTES: usize = 20;
-/// The first byte: rotation and length.
+/// Bytes before the server ID: one with rotation and length.
 const FIRST_BYTE_LEN: usize = 1;
-/// Generation and worker, appended where a key hides the nonce.
+/// Bytes after an encrypted nonce: generation and worker.
 const APPENDED_LEN: usize = 2;
-/// Bytes of the longest server ID: a shorter nonce than the next constants say would be left.
+/// Bytes of the longest server ID. A longer one leaves too few bytes for the nonce.
 const MAX_SERVER_ID: usize = 12;
 const MAX_ENCRYPTED_SERVER_ID: usize = 9;
-/// Bytes of the shortest nonce: five are unique, and two have generation and worker.
+/// Bytes of the shortest nonce: five unique ones, generation and worker.
 const MIN_NONCE: u8 = 7;
-/// With a key: the draft's four passes need more than half of a block to be unlike each other.
+/// Bytes of the shortest nonce with a key: the draft's four passes need more than half of a block to be distinct.
 const MIN_ENCRYPTED_NONCE: u8 = 8;
-/// What is left of an ID by a server ID of one byte.
+/// Bytes of the longest nonce: the rest of an ID after a server ID of one byte.
 const MAX_NONCE: u8 = 18;
-/// Bytes of server ID and nonce in all: an ID of 16 bytes, as AWS' load balancer has it, and a block of AES.
+/// Default sum of server ID and nonce, in bytes: an ID of 16 bytes, as AWS requires; with a key, a block of AES.
 const ID_AND_NONCE_LEN: usize = 15;
 const ENCRYPTED_ID_AND_NONCE_LEN: usize = 16;
-/// Time before an ID's end at which its client is asked to retire it.
+/// Time before an ID's expiry at which its client is asked to retire it.
 const RETIREMENT_TIME: Duration = Duration::from_secs(30);
-/// Keys of which one has the ID.
+/// Keys that set the ID, of which one is set.
 const ID_KEYS: [&str; 3] = ["address", "hex", "base64"];
 
 keys! {
@@ -68,29 +68,29 @@ keys! {
         key_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with 32 hexadecimal digits"));
 
         // s2n-quic bounds it at a day.
-        /// How long a connection ID lives; then its client gets new ones. Balancers keep a former configuration for as
+        /// Lifetime of a connection ID; then its client gets new ones. Balancers keep a former configuration for as
         /// long.
         lifetime: Duration = DAY, duration_kind(Self::LIFETIME_RANGE);
     }
 }
 
-/// The bytes of a server ID.
+/// Bytes of a server ID in hexadecimal or base64 form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdBytes(Vec<u8>);
 
-/// The part of a layout that no reload changes: all processes that share a port have the same.
+/// Lengths of a connection ID's parts, which no reload changes: processes that share a port must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerIdShape {
     /// Bytes of the server ID.
     pub server_id: u8,
-    /// Bytes behind the server ID that are unique.
+    /// Bytes of the nonce, which are unique.
     pub nonce: u8,
     /// Whether server ID and nonce are encrypted.
     pub encrypted: bool,
 }
 
 impl ServerIdShape {
-    /// Bytes of an ID.
+    /// Returns the number of bytes of a connection ID.
     pub fn id_len(&self) -> usize {
         FIRST_BYTE_LEN
             + usize::from(self.server_id)
@@ -99,7 +99,7 @@ impl ServerIdShape {
     }
 }
 
-/// `16 bytes: server ID 8, nonce 7, no key`
+/// Formats the shape as `16 bytes: server ID 8, nonce 7, no key`.
 impl fmt::Display for ServerIdShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server_id, nonce, encrypted } = self;
@@ -108,7 +108,7 @@ impl fmt::Display for ServerIdShape {
     }
 }
 
-/// Hexadecimal digits, as balancers' configurations have them.
+/// Formats the ID in hexadecimal, as in configurations of balancers.
 impl fmt::Display for ServerIdBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("0x")?;
@@ -117,11 +117,12 @@ impl fmt::Display for ServerIdBytes {
 }
 
 impl ServerId {
-    /// Half of it is left to a client that is slow to answer; s2n-quic allows a day at most.
+    /// Range of `lifetime`: half of the shortest is left to a client that is slow to answer; s2n-quic allows a day at
+    /// most.
     const LIFETIME_RANGE: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
 
-    /// The server ID of some hexadecimal `digits`, with `nonce` bytes behind it, encrypted by the key in a file, if
-    /// there is one. Lengths are not checked.
+    /// Creates a server ID from hexadecimal `digits`, with a nonce of `nonce` bytes, encrypted if there is a key file.
+    /// Lengths are not checked.
     pub fn from_digits(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
         let hex = (hex_id_kind().read)(RawValue::Text(digits.into())).ok();
         Self { hex, nonce_bytes: nonce, key_file, ..Self::default() }
@@ -133,35 +134,35 @@ impl ServerId {
         Self { rotation, ..self }
     }
 
-    /// The ID, in whichever form it is configured.
+    /// Returns the bytes of the ID, from whichever key is set.
     pub fn id_bytes(&self) -> Vec<u8> {
         let given = self.hex.as_ref().or(self.base64.as_ref()).map(|id| id.0.clone());
         given.unwrap_or_else(|| self.address.map_or_else(Vec::new, |address| address.octets().to_vec()))
     }
 
-    /// The ID in hexadecimal digits.
+    /// Formats the ID in hexadecimal.
     pub fn hex_digits(&self) -> String {
         ServerIdBytes(self.id_bytes()).to_string()
     }
 
-    /// The lengths of the IDs' parts.
+    /// Returns the lengths of the parts of connection IDs.
     pub fn id_shape(&self) -> ServerIdShape {
         let server_id = u8::try_from(self.id_bytes().len()).unwrap_or(u8::MAX);
         ServerIdShape { server_id, nonce: self.nonce_bytes, encrypted: self.key_file.is_some() }
     }
 
-    /// The layout in the terms of the draft: `16 bytes: rotation 0, server ID 8, nonce 7, no key`.
+    /// Formats the layout in the terms of the draft: `16 bytes: rotation 0, server ID 8, nonce 7, no key`.
     pub fn describe_layout(&self) -> String {
         self.id_shape().to_string().replacen(": ", &format!(": rotation {}, ", self.rotation), 1)
     }
 
-    /// `next` as far as it can be applied without a restart: the lengths stay.
+    /// Returns `next` if the lengths of the parts are equal, and otherwise `now`: other lengths need a restart.
     pub(super) fn apply_same_shape(now: Option<Self>, next: Option<Self>) -> Option<Self> {
         if now.as_ref().map(Self::id_shape) == next.as_ref().map(Self::id_shape) { next } else { now }
     }
 
-    /// Why connections that are idle for `idle` would not end; `None` if they do. Each renewal of an ID is a packet
-    /// that a client acknowledges.
+    /// Returns a fault if connections with the idle timeout `idle` would never end: each renewal of an ID is a packet
+    /// that the client acknowledges.
     pub(super) fn idle_timeout_fault(&self, idle: Duration) -> Option<String> {
         let lifetime = humantime::format_duration(self.lifetime);
         let too_long = idle.saturating_add(RETIREMENT_TIME) >= self.lifetime;
@@ -169,7 +170,7 @@ impl ServerId {
     }
 }
 
-/// Reads `[listen.server_id]`; lists its changes by key, and a change of lengths as one that needs a restart.
+/// Reads `[listen.server_id]`. Changes are listed by key; a change of the lengths is listed as a whole.
 pub(super) struct ServerIdReader;
 
 impl KeyReader<Option<ServerId>> for ServerIdReader {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_id_is_refused_with_what_would_be_right() {
+    fn an_invalid_server_id_is_rejected_with_the_expected_form() {
         let long = "00".repeat(13);
         let table = [
             ("rotation = 1", "address: missing; expected one of address, hex and base64"),

@@ -1,4 +1,4 @@
-//! `[timeouts]`: timeouts, and the reason for each default. A timeout that ends something is counted
+//! Defines `[timeouts]`, with the reason for each default. A timeout that ends something is counted
 //! (`litequic_timeouts_total`).
 
 use crate::reading::{
@@ -7,10 +7,10 @@ use crate::reading::{
 };
 use std::{ops::RangeInclusive, time::Duration};
 
-/// Zero continues at once.
+/// Range of a drain's timeouts; zero continues at once.
 const DRAIN_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
-/// Zero discards nothing.
+/// Range of `lingering`; zero discards nothing.
 const LINGERING_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
 keys! {
@@ -26,7 +26,7 @@ keys! {
         /// request).
         idle: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
 
-        // Slow clients send a header in one flight; what takes longer occupies a stream for nothing.
+        // Slow clients send a header in one flight; a slower one occupies a stream for nothing.
         /// A client sends a request's whole header within this time of its first byte, or gets 408.
         request_header: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
@@ -54,7 +54,7 @@ keys! {
         /// request's last byte, and whenever the origin stops reading the request.
         response_header: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
-        // The same, between reads.
+        // As for `response_header`, between reads.
         /// The client's stream is reset if the origin sends no byte of the response's body for this time.
         response_body: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
@@ -68,13 +68,13 @@ keys! {
         /// A request waits at most this long for a connection of a full pool. Then the client gets 503.
         queue: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
-        // What HAProxy's manual proposes: applications that depend on a tunnel ping each other within minutes, and an
-        // idle one has gone unnoticed for long enough.
+        // The proposal of HAProxy's manual: applications that depend on a tunnel send pings within minutes, and an idle
+        // one has gone unnoticed for long enough.
         /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte.
         tunnel: Duration = Duration::from_secs(3600), duration_kind(TIMEOUT_RANGE), counted;
 
-        // HAProxy's client-fin and server-fin: the end of one side says that the application is done, and the other
-        // side answers it at once; one that has vanished would otherwise hold a drain for `tunnel`.
+        // HAProxy's client-fin and server-fin: the end of one side means that the application is done, and the other
+        // side ends at once; a vanished one would otherwise delay a drain for `tunnel`.
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
         tunnel_half_closed: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;

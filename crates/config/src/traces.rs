@@ -1,4 +1,4 @@
-//! `[traces]`: spans of requests, and the collector that gets them.
+//! Defines `[traces]`: spans of requests, and the collector that receives them.
 
 use super::access_log::Fraction;
 use super::rules::HeaderRules;
@@ -20,8 +20,8 @@ keys! {
         /// gets `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
         endpoint: Option<TraceEndpoint> = None, optional_key(endpoint_kind(), "none");
 
-        /// How spans are sent: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC over
-        /// HTTP/2, at port 4317.
+        /// Protocol to send spans: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC
+        /// over HTTP/2, at port 4317.
         protocol: TraceProtocol = TraceProtocol::Http, one_of(TraceProtocol::NAMES);
 
         // A site of 1,000 requests a second then has ten traces a second.
@@ -56,47 +56,47 @@ keys! {
         /// system's roots.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
-        /// How long the collector may take to accept spans, the connection to it included. Then they are sent again.
+        /// Longest time for the collector to accept spans, including the connection. Then they are sent again.
         timeout: Duration = Self::DEFAULT_TIMEOUT, duration_kind(Self::COLLECTOR_TIMEOUT_RANGE);
     }
 }
 
 impl Traces {
-    /// Attributes of the resource at most.
+    /// Number of attributes of the resource at most.
     pub const MAX_ATTRIBUTES: usize = 32;
-    /// Fields of requests to the collector at most.
+    /// Number of fields in requests to the collector at most.
     pub const MAX_HEADERS: usize = 16;
     const DEFAULT_RATIO: Fraction = Fraction(10_000);
-    /// The specification's default (OTEL_EXPORTER_OTLP_TIMEOUT).
+    /// Default of the specification (OTEL_EXPORTER_OTLP_TIMEOUT).
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
     const COLLECTOR_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
-    /// Whether there are traces.
+    /// Whether traces are sent to a collector.
     pub const fn has_collector(&self) -> bool {
         self.endpoint.is_some()
     }
 }
 
-/// Path of a collector's resource for spans (OTLP, OTLP/HTTP request).
+/// Default path of a collector for OTLP/HTTP.
 const DEFAULT_HTTP_PATH: &str = "/v1/traces";
 
-/// `endpoint`: the URL of a collector.
+/// URL of a collector: `traces.endpoint`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEndpoint {
-    /// Whether connections to it use TLS.
+    /// Whether connections to the collector use TLS.
     pub is_https: bool,
-    /// A name, or an IP address without brackets.
+    /// Name, or IP address without brackets.
     pub host: String,
-    /// The scheme's port unless given.
+    /// Port; by default that of the scheme.
     pub port: u16,
-    /// The authority as the URL has it.
+    /// Authority, as written in the URL.
     pub authority: String,
-    /// The path with its query, unless that is `/`.
+    /// Path and query, unless `/`.
     pub path: Option<String>,
 }
 
 impl TraceEndpoint {
-    /// The path of requests by HTTP.
+    /// Returns the path for OTLP/HTTP.
     pub fn http_path(&self) -> &str {
         self.path.as_deref().unwrap_or(DEFAULT_HTTP_PATH)
     }
@@ -137,7 +137,7 @@ impl FromStr for TraceEndpoint {
     }
 }
 
-/// `protocol`: how spans are sent.
+/// Protocol to send spans: `traces.protocol`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceProtocol {
     /// Protobuf over HTTP/1.1.
@@ -147,11 +147,11 @@ pub enum TraceProtocol {
 }
 
 impl TraceProtocol {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("http", Self::Http), ("grpc", Self::Grpc)];
 }
 
-/// `parent`: clients whose `traceparent` decides.
+/// Clients whose `traceparent` is respected: `traces.parent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceParent {
     /// Peers in `trusted_proxies`.
@@ -163,7 +163,7 @@ pub enum TraceParent {
 }
 
 impl TraceParent {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("trusted", Self::Trusted), ("any", Self::Any), ("none", Self::None)];
 }
 
@@ -199,10 +199,10 @@ pub(super) fn service_name_kind() -> ValueKind<String> {
     text_kind("the name of a service", parse, Clone::clone).with_length(1..=MAX_ATTRIBUTE_CHARACTERS)
 }
 
-/// Characters of a resource's attribute at most.
+/// Characters of an attribute's value at most.
 const MAX_ATTRIBUTE_CHARACTERS: usize = 1024;
 
-/// A share of a whole, which may be nothing.
+/// A share of a whole, from 0 to 1.
 fn ratio_kind() -> ValueKind<Fraction> {
     ValueKind {
         expected: "a number from 0 to 1".into(),

@@ -1,4 +1,4 @@
-//! `[litequic]`: the transport. Every key works by itself, so that the gain of each can be measured.
+//! Defines `[litequic]`: the transport. Every key works by itself, so that its gain can be measured.
 
 use crate::reading::{
     section::ConfigSection,
@@ -20,7 +20,7 @@ keys! {
         /// io_uring is unavailable.
         io: Io = Io::Auto, one_of_with_hidden(Io::NAMES, Io::HIDDEN_NAMES), restart;
 
-        // As many as a busy worker finds queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
+        // A busy worker finds as many queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
         /// Messages that one system call receives at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for
         /// each listen address and worker; with `io-uring` two.
         receive_batch: u16 = 128, number_kind(RECEIVE_BATCH_RANGE), restart;
@@ -62,11 +62,11 @@ keys! {
 }
 
 impl LiteQuic {
-    /// What the kernel takes in one call (UIO_MAXIOV in recvmmsg(2)).
+    /// Number of messages that the kernel accepts in one call (UIO_MAXIOV in recvmmsg(2)).
     pub const MAX_RECEIVE_BATCH: u16 = 1024;
-    /// RFC 9002 §7.2. s2n-quic raises less to this once a larger datagram has passed.
+    /// Packets of RFC 9002 §7.2. s2n-quic raises smaller windows to this once a larger datagram has passed.
     pub const MIN_INITIAL_WINDOW: u16 = 10;
-    /// Three times what is in use elsewhere.
+    /// Three times the largest initial window in use elsewhere.
     pub const MAX_INITIAL_WINDOW: u16 = 100;
 }
 
@@ -83,24 +83,23 @@ pub(super) fn read_transport(section: &mut ConfigSection<'_>) -> LiteQuic {
     litequic
 }
 
-/// `io`
+/// System calls for datagrams: `litequic.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Io {
     /// The default: [`Io::Epoll`].
     Auto,
-    /// litequic's own, over epoll.
+    /// I/O of litequic over epoll.
     Epoll,
-    /// litequic's own, over io_uring; falls back to epoll if io_uring is unavailable.
+    /// I/O of litequic over io_uring; falls back to epoll if io_uring is unavailable.
     IoUring,
-    /// The I/O of the QUIC library: the reference for measurements of litequic's own.
+    /// I/O of s2n-quic, as a reference for measurements.
     S2nQuic,
 }
 
 impl Io {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring)];
-    /// The file may also have this. It is not documented for operators: the laboratory and the demo compare it with
-    /// litequic's own.
+    /// Values that are not documented for operators: the laboratory and the demo compare them with litequic's I/O.
     pub const HIDDEN_NAMES: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
 
     /// Name of the value in the configuration.
@@ -114,7 +113,7 @@ impl Io {
     }
 }
 
-/// `congestion`
+/// Congestion control: `litequic.congestion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
     /// CUBIC (RFC 9438).
@@ -124,7 +123,7 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// By the names of the file.
+    /// Values by their names in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
 
     /// Name of the value in the configuration.
@@ -136,21 +135,21 @@ impl Congestion {
     }
 }
 
-/// `ack_frequency`
+/// Requested frequency of acknowledgements: `litequic.ack_frequency`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckFrequency {
-    /// Less often while the worker is busy. Needs batches: with [`Io::S2nQuic`] nothing is requested.
+    /// Fewer acknowledgements while the worker is busy. Needs batches, so with [`Io::S2nQuic`] nothing is requested.
     Adaptive,
-    /// Nothing is requested.
+    /// No request.
     Off,
-    /// One acknowledgement for this number of packets, requested once, even if the worker is idle.
+    /// One acknowledgement per this number of packets, requested once, even if the worker is idle.
     Fixed(u16),
 }
 
 impl AckFrequency {
-    /// What RFC 9000 §13.2.2 recommends to clients anyway.
+    /// Packets per acknowledgement at least: the recommendation of RFC 9000 §13.2.2 for clients.
     pub const MIN_PACKETS: u16 = 2;
-    /// No window of packets holds more on most paths, and no gain was measured.
+    /// Packets per acknowledgement at most: most paths have no larger window, and no gain was measured.
     pub const MAX_PACKETS: u16 = 512;
 }
 
@@ -164,7 +163,7 @@ impl fmt::Display for AckFrequency {
     }
 }
 
-/// `"adaptive"`, `"off"`, or packets an acknowledgement.
+/// A frequency of acknowledgements: `"adaptive"`, `"off"`, or packets per acknowledgement.
 fn ack_frequency_kind() -> ValueKind<AckFrequency> {
     let packets = number_kind::<u16>(AckFrequency::MIN_PACKETS.into()..=AckFrequency::MAX_PACKETS.into());
     ValueKind {

@@ -1,11 +1,11 @@
-//! Signature algorithms of a certificate's key: what it can sign in a handshake, and which of several keys costs
-//! litequic the least. Found once, when the certificate is loaded, because rustls' `choose_scheme` allocates.
+//! Determines a key's signature algorithms, and which of several keys costs the least in a handshake. Done once, when
+//! the certificate is loaded, because rustls' `choose_scheme` allocates.
 
 use rustls::{SignatureAlgorithm, SignatureScheme, sign::SigningKey};
 use std::fmt;
 
-/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is for
-/// the signatures in certificates only.
+/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is
+/// only for signatures in certificates.
 const SIGNATURE_SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -53,21 +53,21 @@ impl KeyKind {
 #[derive(Debug, Clone)]
 pub struct KeyAlgorithm {
     kind: KeyKind,
-    /// Bits of an RSA key.
+    /// Bits of the key, if it is an RSA key.
     rsa_bits: Option<usize>,
-    /// Schemes that the key can sign with, in the order of [`SCHEMES`].
+    /// Schemes with which the key can sign, in the order of [`SIGNATURE_SCHEMES`].
     schemes: Box<[SignatureScheme]>,
 }
 
 impl KeyAlgorithm {
-    /// The algorithm of `key`, which has `rsa_bits` if it is an RSA key.
+    /// Determines the algorithm of `key`; `rsa_bits` if it is an RSA key.
     pub(super) fn from_signing_key(key: &dyn SigningKey, rsa_bits: Option<usize>) -> Self {
         let schemes: Box<[_]> =
             SIGNATURE_SCHEMES.into_iter().filter(|scheme| key.choose_scheme(&[*scheme]).is_some()).collect();
         Self { kind: KeyKind::from_schemes(key, &schemes), rsa_bits, schemes }
     }
 
-    /// Schemes of TLS 1.3 that the key can sign with.
+    /// Returns the schemes of TLS 1.3 with which the key can sign.
     pub(super) fn signature_schemes(&self) -> &[SignatureScheme] {
         &self.schemes
     }
@@ -77,8 +77,8 @@ impl KeyAlgorithm {
         self.schemes.iter().any(|scheme| offered.contains(scheme))
     }
 
-    /// The place among keys by what a handshake costs, cheapest first. Keys of one kind have one place: the order of
-    /// the configuration decides between them.
+    /// Sort key for keys: the cheapest handshake first. Keys of one kind are equal, and the order of the configuration
+    /// decides between them.
     pub(super) fn handshake_cost(&self) -> impl Ord + use<> {
         self.kind
     }
@@ -124,7 +124,7 @@ mod tests {
             let algorithm = certificate.key_algorithm();
             assert_eq!(algorithm.signature_schemes(), schemes, "{name}");
             assert_eq!(algorithm.to_string(), name);
-            // The table is in the order of what a signature costs.
+            // The table is ordered by the cost of a signature.
             assert!(before.is_none_or(|before| before < algorithm.handshake_cost()), "{name}");
             before = Some(algorithm.handshake_cost());
         }

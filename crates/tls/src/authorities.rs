@@ -1,5 +1,5 @@
-//! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files,
-//! checked once, and held by the certificate store until a reload.
+//! Loads the authorities of clients' certificates, with their revocation lists, from PEM files. The certificate store
+//! holds them until a reload.
 
 use super::certificate_error::{CertificateError, CertificateErrors};
 use super::certificate_warning::{CertificateWarning, asn1_to_system_time};
@@ -15,17 +15,17 @@ use rustls::{
 use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
 use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
-/// The certificate authorities for clients' certificates.
+/// Certificate authorities that verify clients' certificates.
 #[derive(Clone)]
 pub struct ClientAuthorities {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// The files' contents.
+    /// Contents of the files.
     roots: Vec<CertificateDer<'static>>,
     crls: Vec<CertificateRevocationListDer<'static>>,
 }
 
 impl ClientAuthorities {
-    /// Reads and checks the PEM files; `None` if there is no `ca`. Blocks on the file system.
+    /// Loads and checks the PEM files; `None` without `ca`. Blocks on the file system.
     ///
     /// # Errors
     ///
@@ -65,8 +65,8 @@ impl ClientAuthorities {
         Ok(Some(Self { verifier, roots, crls }))
     }
 
-    /// Authorities without a revocation list, if there are any lists, and lists past their next update at `now`:
-    /// certificates of these authorities are rejected.
+    /// Returns warnings about authorities without a revocation list, if there are any lists, and about lists past their
+    /// next update at `now`. Certificates of these authorities are rejected.
     pub fn authority_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         let missing = revocation::authorities_without_list(&self.roots, &self.crls)
             .into_iter()
@@ -83,7 +83,7 @@ impl ClientAuthorities {
         self.roots == other.roots && self.crls == other.crls
     }
 
-    /// How many there are.
+    /// Returns the number of authorities.
     pub fn authority_count(&self) -> usize {
         self.roots.len()
     }
@@ -95,7 +95,7 @@ impl fmt::Debug for ClientAuthorities {
     }
 }
 
-/// Every item of its kind in a PEM file.
+/// Reads every item of type `T` in a PEM file.
 pub(super) fn read_pem_items<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
     let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
     check_encoding(&pem, file)?;

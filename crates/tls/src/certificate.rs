@@ -1,5 +1,5 @@
-//! A certificate chain with its key, loaded from PEM and checked once: one that cannot be served is an error, which
-//! names the file; one that clients will reject is a warning.
+//! Loads a certificate chain with its key from PEM. A certificate that cannot be served is an error with the name of
+//! the file; one that clients will reject is a warning.
 
 use super::algorithm::KeyAlgorithm;
 use super::certificate_error::{CertificateError, CertificateErrors};
@@ -22,25 +22,24 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-/// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot,
-/// Caddy and cert-manager do when a third is left.
+/// Share of the lifetime, in per cent, that is left when a renewal is overdue: certbot, Caddy and cert-manager renew
+/// when a third is left.
 const RENEWAL_PERCENT: u32 = 30;
-/// The longest time before its expiry at which a certificate is to be renewed: those of a private authority last for
-/// years.
+/// Longest time before the expiry at which a renewal is overdue: certificates of private authorities last for years.
 const MAX_RENEWAL_MARGIN: Duration = Duration::from_hours(30 * 24);
 
-/// A chain with its key. [`Certificate::warnings`] reports whether it is valid now.
+/// A certificate chain with its key, as loaded from files or memory.
 #[derive(Debug, Clone)]
 pub struct LoadedCertificate {
     key: Arc<CertifiedKey>,
     algorithm: Arc<KeyAlgorithm>,
     names: Arc<CertificateNames>,
-    /// Facts about each certificate of the chain, the leaf first.
+    /// Facts about each certificate of the chain, leaf first.
     facts: Arc<[CertificateFacts]>,
 }
 
 impl LoadedCertificate {
-    /// Reads and checks the PEM files. Blocks on the file system.
+    /// Loads and checks the PEM files. Blocks on the file system.
     ///
     /// # Errors
     ///
@@ -52,7 +51,7 @@ impl LoadedCertificate {
         Self::from_chain_and_key(chain, key, files)
     }
 
-    /// Checks PEM that is in memory already; `files` names its source, for errors.
+    /// Checks PEM in memory; `files` names its source for errors.
     ///
     /// # Errors
     ///
@@ -89,44 +88,44 @@ impl LoadedCertificate {
         Ok(Self { key, algorithm, names, facts: chain.facts.into() })
     }
 
-    /// The part that rustls serves.
+    /// Returns chain and key in the form that rustls serves.
     pub fn certified_key(&self) -> &Arc<CertifiedKey> {
         &self.key
     }
 
-    /// The signature algorithm of its key.
+    /// Returns the signature algorithm of the key.
     pub fn key_algorithm(&self) -> &KeyAlgorithm {
         &self.algorithm
     }
 
-    /// The names in it.
+    /// Returns the names in the leaf.
     pub fn certificate_names(&self) -> &CertificateNames {
         &self.names
     }
 
-    /// Whether a client could not distinguish it from `other`.
+    /// Whether `other` has the same chain.
     pub fn is_same_chain(&self, other: &Self) -> bool {
         self.key.cert == other.key.cert
     }
 
-    /// When its validity ends: the leaf's.
+    /// Returns the end of the leaf's validity.
     pub fn not_after(&self) -> SystemTime {
         self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_after)
     }
 
-    /// When it begins.
+    /// Returns the beginning of the leaf's validity.
     pub fn not_before(&self) -> SystemTime {
         self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_before)
     }
 
-    /// When it should have been renewed at the latest: once 30 % of its lifetime is left, 30 days at most.
+    /// Returns the latest time of a timely renewal: when 30 % of the lifetime is left, but at most 30 days.
     pub fn renew_by(&self) -> SystemTime {
         let (begin, end) = (self.not_before(), self.not_after());
         let life = end.duration_since(begin).unwrap_or(Duration::ZERO);
         end.checked_sub(renewal_margin(life)).unwrap_or(begin)
     }
 
-    /// Why clients will reject it at `now`, or another of its chain.
+    /// Returns the reasons why clients will reject the chain at `now`.
     pub fn chain_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.certificate_warnings(place, now))
     }
@@ -137,7 +136,7 @@ struct CertificateChain {
     der: Vec<CertificateDer<'static>>,
     names: CertificateNames,
     facts: Vec<CertificateFacts>,
-    /// Length of the leaf's key in bits, if it is an RSA key.
+    /// Bits of the leaf's key, if it is an RSA key.
     rsa_bits: Option<usize>,
 }
 
@@ -152,7 +151,7 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateEr
     let (names, rsa_bits) = (CertificateNames::from_certificate(&leaf), rsa_bits(&leaf));
     let mut facts = vec![CertificateFacts::from_x509(&leaf, true)];
     for der in der.iter().skip(1) {
-        // Clients judge the others: only the leaf has to be parsed.
+        // Clients verify the rest of the chain, so only the leaf has to be parsed.
         let Ok((_, other)) = X509Certificate::from_der(der) else { break };
         facts.push(CertificateFacts::from_x509(&other, false));
     }
@@ -162,18 +161,18 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateEr
 fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
     check_encoding(pem, file)?;
     PrivateKeyDer::from_pem_slice(pem).map_err(|source| match source {
-        // With `Proc-Type` the parser's error is about base64.
+        // With `Proc-Type`, the parser's error would be about base64.
         _ if has_encrypted_key(pem) => CertificateError::EncryptedKey { file: file.into() },
         pem::Error::NoItemsFound => CertificateError::NoKey { file: file.into() },
         source => CertificateError::Pem { file: file.into(), source },
     })
 }
 
-/// The names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or its common name when that
-/// extension is missing.
+/// Names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or the common name if the extension is
+/// missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateNames {
-    /// DNS names, lower case; `*.example.com` as it is.
+    /// DNS names in lower case, with wildcards such as `*.example.com`.
     pub dns: Vec<String>,
     /// IP addresses.
     pub ip: Vec<IpAddr>,
@@ -197,8 +196,8 @@ impl CertificateNames {
         names
     }
 
-    /// Whether `host` is one of them: a DNS name (a trailing dot and the case do not count) or an IP address, with or
-    /// without brackets. A wildcard stands for exactly one label (RFC 9525 §6.3).
+    /// Whether the names include `host`: a DNS name in any case, with or without a trailing dot, or an IP address, with
+    /// or without brackets. A wildcard stands for exactly one label (RFC 9525 §6.3).
     pub fn includes_host(&self, host: &str) -> bool {
         if let Some(address) = parse_ip(host) {
             return self.ip.contains(&address);
@@ -211,22 +210,22 @@ impl CertificateNames {
     }
 }
 
-/// A host as an IP address, if it is one.
+/// Parses a host as an IP address, with or without brackets; `None` for a name.
 pub(super) fn parse_ip(host: &str) -> Option<IpAddr> {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
 }
 
-/// A DNS name as it is compared: lower case, without the root's dot.
+/// Converts a DNS name to lower case without a trailing dot.
 pub(super) fn normalize_dns_name(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// RFC 5280 §4.2.1.6: four bytes or sixteen.
+/// Parses an IP address of four or sixteen bytes (RFC 5280 §4.2.1.6).
 fn parse_ip_bytes(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// What is left of a certificate's `life` once its renewal is overdue.
+/// Returns the part of a certificate's `life` that is left when its renewal is overdue.
 fn renewal_margin(life: Duration) -> Duration {
     (life.saturating_mul(RENEWAL_PERCENT) / 100).min(MAX_RENEWAL_MARGIN)
 }
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_clock_has_against_a_certificate_is_a_warning() {
+    fn a_certificate_outside_its_validity_is_a_warning() {
         let certificate = made().to_loaded_certificate().unwrap();
         let now = SystemTime::now();
         for (now, expected) in [

@@ -1,4 +1,4 @@
-//! Why the files of a certificate, or of certificate authorities, cannot be used.
+//! Defines the errors of certificate files and files of authorities.
 
 use super::certificate_warning::MIN_RSA_BITS;
 use rustls::pki_types::pem::{self};
@@ -7,101 +7,101 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a certificate cannot be served. Always the operator's fault.
+/// Reason why a certificate cannot be served. Always the operator's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The file is missing, or litequic may not read it.
     #[error("cannot read {}: {source}", file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The system's error.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// Another encoding than PEM: DER, PKCS #12, UTF-16, or a byte order mark before it.
+    /// The file is not PEM: DER, PKCS #12, UTF-16, or with a byte order mark.
     #[error("{} {found}", file.display())]
     NotPem {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the file is instead, and how to convert it.
+        /// Actual encoding, and the command that converts the file.
         found: &'static str,
     },
-    /// Broken PEM.
+    /// The file is broken PEM.
     #[error("{} is not valid PEM: {source}", file.display())]
     Pem {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The parser's error.
+        /// Error of the parser.
         source: pem::Error,
     },
-    /// PEM without a certificate.
+    /// The file holds no certificate.
     #[error("{} holds no certificate", file.display())]
     NoCertificate {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// PEM without a private key.
+    /// The file holds no private key.
     #[error("{} holds no unencrypted private key", file.display())]
     NoKey {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// A private key that needs a passphrase, which litequic has no key for.
+    /// The private key needs a passphrase, and litequic has no key for one.
     #[error("the private key in {} is encrypted; decrypt it with openssl pkey", file.display())]
     EncryptedKey {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
     /// The leaf is not an X.509 certificate.
     #[error("the first certificate of {} cannot be parsed: {reason}", file.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The parser's error.
+        /// Error of the parser.
         reason: String,
     },
-    /// A kind of key that TLS 1.3 does not support.
+    /// TLS 1.3 does not support this kind of key.
     #[error("the key in {} cannot be used: {source}", file.display())]
     UnsupportedKey {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The error of rustls.
+        /// Error of rustls.
         source: rustls::Error,
     },
     /// The key belongs to another certificate.
     #[error("the key in {} does not match the certificate in {}", key.display(), cert.display())]
     KeyMismatch {
-        /// The certificate's file.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The key's file.
+        /// Path of the key.
         key: PathBuf,
     },
-    /// A certificate that cannot be an authority, or a revocation list that cannot be read.
+    /// A certificate cannot be an authority, or a revocation list cannot be used.
     #[error("{} cannot be used to verify clients: {reason}", file.display())]
     Authority {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The error of rustls.
+        /// Error of rustls.
         reason: String,
     },
-    /// PEM without a revocation list.
+    /// The file holds no certificate revocation list.
     #[error("{} holds no certificate revocation list", file.display())]
     NoCrl {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// No TLS library signs with it, nor does any client accept it.
+    /// The RSA key is too short: no client accepts it, and no TLS library signs with it.
     #[error("the RSA key in {} has {bits} bits; at least {MIN_RSA_BITS} are needed", file.display())]
     WeakKey {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What it has.
+        /// Length of the key in bits.
         bits: usize,
     },
 }
 
 impl CertificateError {
-    /// The file at fault.
+    /// Returns the file at fault.
     pub fn faulty_file(&self) -> &Path {
         match self {
             Self::Read { file, .. }
@@ -120,7 +120,7 @@ impl CertificateError {
     }
 }
 
-/// Every [`CertificateError`] of files that belong together; at least one.
+/// All errors of files that belong together; at least one.
 #[derive(Debug)]
 pub struct CertificateErrors(pub Vec<CertificateError>);
 

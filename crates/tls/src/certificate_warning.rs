@@ -1,5 +1,5 @@
-//! Warnings about a certificate that can be served: clients will reject it, and only the operator knows whether that is
-//! meant. nginx and HAProxy serve such certificates too, so that one of them does not take down the others.
+//! Warns about certificates that can be served but that clients will reject; only the operator knows whether this is
+//! meant. nginx and HAProxy serve them too, so that one certificate does not take down the others.
 
 use std::{
     fmt,
@@ -10,10 +10,10 @@ use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key
 /// Bits of an RSA key below which clients reject it (CA/Browser Forum's Baseline Requirements §6.1.5).
 pub(super) const MIN_RSA_BITS: usize = 2048;
 
-/// Why clients will reject a certificate, or litequic a client's.
+/// Reason why clients will reject a certificate, or litequic a client's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateWarning {
-    /// From 1, the leaf's: the place in its file.
+    /// Position in the file, from 1 for the leaf.
     place: usize,
     problem: CertificateProblem,
 }
@@ -30,12 +30,12 @@ enum CertificateProblem {
 }
 
 impl CertificateWarning {
-    /// The `place`th list of a file was to be replaced at `next_update` (RFC 5280 §5.1.2.5).
+    /// Creates the warning that the revocation list at `place` of a file is past its `next_update` (RFC 5280 §5.1.2.5).
     pub(super) fn for_expired_crl(place: usize, next_update: SystemTime) -> Self {
         Self { place, problem: CertificateProblem::CrlExpired(next_update) }
     }
 
-    /// There are lists, and none of `authority`'s.
+    /// Creates the warning that there are revocation lists, but none of `authority`.
     pub(super) fn for_missing_crl(authority: String) -> Self {
         Self { place: 1, problem: CertificateProblem::NoCrl(authority) }
     }
@@ -65,7 +65,7 @@ impl fmt::Display for CertificateWarning {
             CertificateProblem::Authority => {
                 f.write_str("is a CA certificate (basicConstraints CA:TRUE): some clients reject it as a server's")
             }
-            // Said above.
+            // The first part of the message says everything.
             CertificateProblem::NoCrl(_) => Ok(()),
             CertificateProblem::CrlExpired(end) => {
                 write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
@@ -74,21 +74,21 @@ impl fmt::Display for CertificateWarning {
     }
 }
 
-/// The properties of one certificate of a chain that count.
+/// Facts about one certificate of a chain that lead to warnings.
 #[derive(Debug, Clone)]
 pub(super) struct CertificateFacts {
     pub(super) not_before: SystemTime,
     pub(super) not_after: SystemTime,
     weak_signature: Option<&'static str>,
     weak_key: Option<usize>,
-    /// The leaf may sign others.
+    /// Whether this is the leaf, and may sign others.
     is_authority: bool,
 }
 
 impl CertificateFacts {
-    /// Facts about `certificate`, the leaf or another.
+    /// Determines the facts about `certificate`; `is_leaf` if it is the first of the chain.
     pub(super) fn from_x509(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
-        // A root's signature is never verified.
+        // Clients do not verify a root's signature.
         let is_root = !is_leaf && certificate.subject() == certificate.issuer();
         let algorithm = &certificate.signature_algorithm.algorithm;
         Self {
@@ -100,7 +100,7 @@ impl CertificateFacts {
         }
     }
 
-    /// The problem of the `place`th certificate, from 1, at `now`.
+    /// Returns the warnings about this certificate, the one at `place` from 1, at `now`.
     pub(super) fn certificate_warnings(
         &self,
         place: usize,
@@ -117,7 +117,7 @@ impl CertificateFacts {
     }
 }
 
-/// The bits of its key, if that is one of RSA.
+/// Returns the bits of an RSA key; `None` for other keys.
 pub(super) fn rsa_bits(certificate: &X509Certificate<'_>) -> Option<usize> {
     match certificate.public_key().parsed() {
         Ok(PublicKey::RSA(key)) => {
@@ -129,18 +129,18 @@ pub(super) fn rsa_bits(certificate: &X509Certificate<'_>) -> Option<usize> {
     }
 }
 
-/// Algorithms that clients reject (RFC 6149, RFC 6151, RFC 9155).
+/// Returns the name of a signature algorithm that clients reject (RFC 6149, RFC 6151, RFC 9155).
 fn weak_algorithm(algorithm: &Oid<'_>) -> Option<&'static str> {
     match algorithm.to_id_string().as_str() {
         "1.2.840.113549.1.1.2" => Some("MD2"),
         "1.2.840.113549.1.1.4" | "1.3.14.3.2.25" => Some("MD5"),
-        // With RSA, and with ECDSA.
+        // SHA-1 with RSA, and with ECDSA.
         "1.2.840.113549.1.1.5" | "1.3.14.3.2.29" | "1.2.840.10045.4.1" => Some("SHA-1"),
         _ => None,
     }
 }
 
-/// Converts a time of a certificate or a revocation list.
+/// Converts a time of a certificate or revocation list.
 pub(super) fn asn1_to_system_time(time: ASN1Time) -> SystemTime {
     let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
     let from_epoch = match time.timestamp() >= 0 {

@@ -1,4 +1,4 @@
-//! TLS-ALPN-01 (RFC 8737): a handshake that shows a CA the certificate of its challenge.
+//! Serves handshakes of TLS-ALPN-01 (RFC 8737), which show a CA the certificate of its challenge.
 
 use super::suites::tls13_provider;
 use rustls::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The protocol of the handshake (RFC 8737 §3).
 const ACME_ALPN: &[u8] = b"acme-tls/1";
 
-/// The one certificate of a challenge.
+/// Resolves every ClientHello to the certificate of one challenge.
 #[derive(Debug)]
 struct ChallengeResolver(Arc<CertifiedKey>);
 

@@ -1,4 +1,4 @@
-//! The client's side of TLS, for `litequic get`.
+//! Configures the client's side of TLS for `litequic get`.
 
 use super::certificate::LoadedCertificate;
 use super::certificate_error::CertificateErrors;
@@ -26,38 +26,38 @@ use std::{
     sync::Arc,
 };
 
-/// The certificates that the client trusts.
+/// Certificates that a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerTrust {
-    /// The roots that the system trusts.
+    /// The system's trusted roots.
     System,
-    /// The PEM certificates of this file alone: what they have signed, and themselves.
+    /// Only the PEM certificates in this file, and those that they have signed.
     File(PathBuf),
     /// Any certificate: the connection is encrypted, but the server is not authenticated.
     Insecure,
 }
 
-/// Why there are no trusted certificates, or no own certificate.
+/// Reason why trusted certificates, or the client's own certificate, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file cannot be read, or is not PEM.
     #[error("cannot read certificates from {}: {source}", file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The parser's error.
+        /// Error of the parser.
         source: pem::Error,
     },
     /// The file holds no certificate that could sign others.
     #[error("{} holds no usable certificate", file.display())]
     Empty {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// This system has no trusted roots: an image without ca-certificates, for example.
+    /// The system has no trusted roots, for example an image without ca-certificates.
     #[error("this system has no trusted certificates{reason}")]
     NoSystemRoots {
-        /// What was tried, if anything failed.
+        /// Error of the last attempt, if there was one.
         reason: String,
     },
     /// The client's own certificate cannot be used.
@@ -71,9 +71,9 @@ pub enum TrustError {
     Roots(#[from] VerifierBuilderError),
 }
 
-/// TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
+/// Creates TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
 ///
-/// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names.
+/// With `key_log` the secrets are written to the file in `SSLKEYLOGFILE`.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn client_config(trust: &ServerTrust, key_log: bool) -> Result<ClientConfig,
     build_client_config(tls13_provider(), None, trust, key_log, &PresentedCertificate::default())
 }
 
-/// TLS of a client that presents the certificate in `files` to a server that requests one.
+/// Creates TLS for a client that presents the certificate in `files` if a server requests one.
 ///
 /// # Errors
 ///
@@ -95,8 +95,8 @@ pub fn client_config_with_certificate(
     build_client_config(tls13_provider(), Some(files), trust, key_log, &PresentedCertificate::default())
 }
 
-/// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`. The
-/// hybrid key exchange is offered first.
+/// Creates TLS for a client that presents the certificate in `files`, if any, and records the server's in `presented`.
+/// The hybrid key exchange is offered first.
 ///
 /// # Errors
 ///
@@ -159,11 +159,11 @@ fn with_h3_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
     config
 }
 
-/// The roots that the system trusts.
+/// Loads the system's trusted roots.
 pub(super) fn load_system_roots() -> Result<RootCertStore, TrustError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // A system's list may hold a few that rustls cannot use.
+    // The system's list may contain a few roots that rustls cannot use.
     let (usable, _) = roots.add_parsable_certificates(found.certs);
     if usable > 0 {
         return Ok(roots);
@@ -179,7 +179,7 @@ fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustE
     CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(failed)
 }
 
-/// The authorities among `certificates`, the content of `file`: those that can sign others.
+/// Returns the authorities among `certificates`, which are the content of `file`.
 fn usable_roots(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(certificates.iter().cloned()) {

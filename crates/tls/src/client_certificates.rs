@@ -18,14 +18,14 @@ use rustls::{
 use std::{fmt, sync::Arc};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// Bytes of a client's certificate with its chain, DER. A chain of three with RSA-4096 keys has half of
-/// it; rustls would take 64 KiB, and an origin gets a third more, as base64.
+/// Bytes of a client's certificate with its chain, in DER. A chain of three with RSA-4096 keys has half as many; rustls
+/// would accept 64 KiB. An origin receives a third more, in base64.
 pub(super) const MAX_CHAIN_BYTES: usize = 16 * 1024;
 
-/// The certificate request of a handshake, by its client's name (SNI).
+/// Decides the certificate request of a handshake by the client's server name (SNI).
 pub type CertificatePolicy = dyn Fn(Option<&str>) -> CertificateRequest + Send + Sync;
 
-/// The handshakes that request a certificate. All workers share it.
+/// Configurations of handshakes that request a client's certificate. All workers share one value.
 pub struct CertificateRequester {
     policy: Box<CertificatePolicy>,
     resolver: Arc<CertificateResolver>,
@@ -34,11 +34,12 @@ pub struct CertificateRequester {
 }
 
 impl CertificateRequester {
-    /// Requests by `policy`, and trusts the authorities of `resolver`'s store.
+    /// Creates configurations for HTTP/3 that request certificates by `policy` and trust the authorities in the store
+    /// of `resolver`.
     ///
     /// # Errors
     ///
-    /// Those of [`server_config`](super::server_config).
+    /// The errors of [`server_config`](super::server_config).
     pub fn new(
         resolver: Arc<CertificateResolver>,
         key_log: bool,
@@ -47,7 +48,7 @@ impl CertificateRequester {
         Self::for_protocols(&[ALPN_H3], resolver, key_log, policy)
     }
 
-    /// Returns the verifier for handshakes that agree on one of `protocols`.
+    /// Creates configurations for handshakes that agree on one of `protocols`.
     pub(super) fn for_protocols(
         protocols: &[&[u8]],
         resolver: Arc<CertificateResolver>,
@@ -62,17 +63,17 @@ impl CertificateRequester {
         Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
     }
 
-    /// Whether no client is requested to, or a ClientHello need not be read beforehand.
+    /// Whether there are authorities, so that the ClientHello has to be read before the handshake.
     pub(super) fn has_authorities(&self) -> bool {
         self.resolver.current_store().client_authorities().is_some()
     }
 
-    /// The certificate request for a client with `server_name`.
+    /// Returns the certificate request for a client with `server_name`.
     pub(super) fn request_for_name(&self, server_name: Option<&str>) -> CertificateRequest {
         (self.policy)(server_name)
     }
 
-    /// The configuration with that request; `None` for one without.
+    /// Returns the configuration with this certificate request; `None` for no request.
     pub(super) fn config_with_request(&self, request: CertificateRequest) -> Option<&Arc<ServerConfig>> {
         match request {
             CertificateRequest::None => None,
@@ -88,7 +89,7 @@ impl fmt::Debug for CertificateRequester {
     }
 }
 
-/// Verifies by the authorities that are in force.
+/// Verifies clients' certificates by the authorities in force.
 #[derive(Debug)]
 struct ClientVerifier {
     resolver: Arc<CertificateResolver>,
@@ -101,7 +102,7 @@ impl ClientCertVerifier for ClientVerifier {
         self.mandatory
     }
 
-    /// None: a hint would reveal the trusted authorities, and rustls reads it from a place that no reload changes.
+    /// Empty: a hint would reveal the trusted authorities, and rustls stores it where no reload changes it.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -118,7 +119,7 @@ impl ClientCertVerifier for ClientVerifier {
         }
         match self.resolver.current_store().client_authorities() {
             Some(authorities) => authorities.verifier.verify_client_cert(end_entity, intermediates, now),
-            // A reload removed them meanwhile.
+            // A reload removed the authorities during the handshake.
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
         }
     }
@@ -146,7 +147,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// The subject of a certificate (DER), as RFC 4514 writes it or nearly so; `None` if it cannot be parsed.
+/// Formats the subject of a certificate (DER) nearly as RFC 4514 does; `None` if it cannot be parsed.
 pub fn parse_subject(certificate: &[u8]) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.subject().to_string())

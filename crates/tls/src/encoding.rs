@@ -1,5 +1,5 @@
-//! Recognizes files that are not PEM as litequic reads it (RFC 7468), for errors that name what they are. Without this
-//! most of them would hold nothing: a parser of PEM skips lines that it does not know. Pure.
+//! Recognizes files that are not PEM (RFC 7468), for errors that name the actual encoding. Parsers of PEM skip unknown
+//! lines, and would find nothing in most of these files. Pure.
 
 use super::certificate_error::CertificateError;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`CertificateError::NotPem`], with what the file is.
+/// [`CertificateError::NotPem`], with the actual encoding.
 pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), CertificateError> {
     let found = match bytes {
         [0xef, 0xbb, 0xbf, ..] => "begins with a byte order mark (BOM), which PEM does not have; save it without one",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16, and PEM is ASCII; save it as ASCII or UTF-8",
-        // A SEQUENCE with a length of one to four bytes, as certificates, keys, revocation lists and PKCS #12 begin
+        // Certificates, keys, revocation lists and PKCS #12 begin with a SEQUENCE whose length has one to four bytes
         // (X.690 §8.1.3).
         [0x30, 0x81..=0x84, ..] => "is DER or PKCS #12, not PEM; convert it with openssl x509, pkey, crl or pkcs12",
         _ => return Ok(()),
@@ -21,7 +21,7 @@ pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), Certificat
     Err(CertificateError::NotPem { file: file.into(), found })
 }
 
-/// Whether `pem` has an encrypted private key: of PKCS #8 (RFC 7468 §11), or with `Proc-Type` (RFC 1421 §4.6.1.1) as
+/// Whether `pem` has an encrypted private key: in PKCS #8 (RFC 7468 §11), or with `Proc-Type` (RFC 1421 §4.6.1.1) as
 /// older versions of OpenSSL wrote it.
 pub(super) fn has_encrypted_key(pem: &[u8]) -> bool {
     pem.split(|byte| matches!(byte, b'\n' | b'\r')).map(<[u8]>::trim_ascii).any(|line| {
@@ -75,7 +75,7 @@ mod tests {
                 LoadedCertificate::from_pem(good.cert_pem.as_bytes(), key.as_bytes(), &files).unwrap_err().to_string();
             assert!(error.starts_with("the private key in tls.key is encrypted"), "{error}");
         }
-        // One beside it that is not encrypted is used.
+        // An unencrypted key in the same file is used.
         let both = format!("{pkcs8}{}", good.key_pem);
         assert!(LoadedCertificate::from_pem(good.cert_pem.as_bytes(), both.as_bytes(), &files).is_ok());
     }

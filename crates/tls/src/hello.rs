@@ -1,29 +1,29 @@
-//! Reads the name in a ClientHello (RFC 6066 §3), before there is a session: the certificate request depends on it, and
-//! rustls needs that first. Pure.
+//! Reads the server name in a ClientHello (RFC 6066 §3) before there is a session, because the certificate request
+//! depends on it, and rustls needs that first. Pure.
 
 use rustls::server::Acceptor;
 
-/// Bytes of a handshake message's header (RFC 8446 §4): its type and its length.
+/// Bytes of a handshake message's header: type and length (RFC 8446 §4).
 const HANDSHAKE_HEADER_LEN: usize = 4;
-/// The type of a ClientHello.
+/// Type of a ClientHello message (RFC 8446 §4).
 const CLIENT_HELLO_TYPE: u8 = 1;
-/// Bytes of a ClientHello that rustls accepts. It rejects longer ones.
+/// Bytes of a ClientHello that rustls accepts.
 const MAX_HELLO_LEN: usize = 0xffff;
 /// Bytes of a record at most (RFC 8446 §5.1).
 const MAX_RECORD_LEN: usize = 1 << 14;
 
-/// The result of reading the beginning of a handshake.
+/// Result of reading a client's first CRYPTO data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HelloName {
-    /// Not all of it has come.
+    /// The ClientHello is incomplete.
     Unfinished,
-    /// A whole ClientHello, with this name, or none.
+    /// The ClientHello is complete, with this server name or none.
     Named(Option<String>),
-    /// rustls cannot read it; nor will a session.
+    /// rustls cannot read the message, and a session will not either.
     Unreadable,
 }
 
-/// Reads the CRYPTO data of a client.
+/// Reads the server name in the CRYPTO data of a client.
 pub(super) fn read_hello_name(data: &[u8]) -> HelloName {
     let [kind, rest @ ..] = data else { return HelloName::Unfinished };
     if *kind != CLIENT_HELLO_TYPE {
@@ -40,7 +40,7 @@ pub(super) fn read_hello_name(data: &[u8]) -> HelloName {
     }
 }
 
-/// Has rustls read it, in records as TCP would bring them.
+/// Parses a complete ClientHello by rustls, in records like those over TCP.
 fn parse_client_hello(hello: &[u8]) -> HelloName {
     let mut records = Vec::with_capacity(hello.len() + 5 * hello.len().div_ceil(MAX_RECORD_LEN));
     for piece in hello.chunks(MAX_RECORD_LEN) {
@@ -71,7 +71,7 @@ mod tests {
     use rustls::quic::{ClientConnection, Version};
     use std::sync::Arc;
 
-    /// With transport parameters of that many bytes.
+    /// A ClientHello with `parameters` bytes of transport parameters.
     fn hello(name: &str, parameters: usize) -> Vec<u8> {
         let config = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();

@@ -1,31 +1,30 @@
-//! Rules of RFC 9001 for a ClientHello that rustls does not enforce, checked in its bytes as they come. Pure.
+//! Checks rules of RFC 9001 for a ClientHello that rustls does not enforce, in its bytes as they are received. Pure.
 
 use s2n_quic_core::{crypto::tls, transport::Error};
 
-/// The extension `quic_transport_parameters`. rustls takes the codepoint of QUIC's drafts (0xffa5) for it as well.
+/// Type of the extension `quic_transport_parameters`. rustls also accepts the codepoint of QUIC's drafts (0xffa5).
 const TRANSPORT_PARAMETERS_TYPE: usize = 0x39;
-/// The type of a ClientHello (RFC 8446 §4).
+/// Type of a ClientHello message (RFC 8446 §4).
 const CLIENT_HELLO_TYPE: usize = 1;
-/// Bytes before the session ID: version and random (RFC 8446 §4.1.2).
+/// Bytes of a ClientHello before the session ID: version and random (RFC 8446 §4.1.2).
 const BYTES_BEFORE_SESSION_ID: usize = 2 + 32;
 
-/// Reads ClientHello messages and checks each at its end, once rustls has accepted it: results for malformed ones have
-/// no meaning.
+/// Reads ClientHello messages, and checks each at its end. Results are only valid if rustls accepts the message.
 #[derive(Debug, Default)]
 pub(super) struct ClientHelloRules {
     field: HelloField,
-    /// The field's bytes so far.
+    /// Value of the current field so far.
     value: usize,
     gathered: usize,
-    /// Bytes to be skipped before the field.
+    /// Bytes to skip before the field.
     skip: usize,
-    /// Bytes left of the message behind its header.
+    /// Bytes left of the message.
     left: usize,
     has_session_id: bool,
     has_parameters: bool,
 }
 
-/// The parts that are read; everything between is skipped.
+/// Fields of a ClientHello that are read; all else is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HelloField {
     #[default]
@@ -36,12 +35,12 @@ enum HelloField {
     Extensions,
     Extension,
     ExtensionLength,
-    /// Another message, which does not belong here.
+    /// Another message, which is not checked.
     Other,
 }
 
 impl HelloField {
-    /// Bytes.
+    /// Number of bytes of the field.
     const fn field_bytes(self) -> usize {
         match self {
             Self::Header => 4,
@@ -52,11 +51,11 @@ impl HelloField {
 }
 
 impl ClientHelloRules {
-    /// Reads on, in the ClientHello or in the one that follows a HelloRetryRequest.
+    /// Checks further bytes of a ClientHello, also of the one after a HelloRetryRequest.
     ///
     /// # Errors
     ///
-    /// The connection's, at the end of an invalid message.
+    /// The connection's error, at the end of an invalid message.
     pub(super) fn check_bytes(&mut self, data: &[u8]) -> Result<(), Error> {
         for byte in data {
             self.left = self.left.saturating_sub(1);
@@ -108,12 +107,12 @@ impl ClientHelloRules {
         if self.field == HelloField::Other {
             Ok(())
         } else if self.has_session_id {
-            // TLS 1.3 imitates 1.2 for middleboxes, from which QUIC hides it (RFC 9001 §8.4).
+            // TLS 1.3 imitates 1.2 for middleboxes, which cannot see QUIC's handshake (RFC 9001 §8.4).
             Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"))
         } else if self.has_parameters {
             Ok(())
         } else {
-            // RFC 9001 §8.2
+            // QUIC requires transport parameters (RFC 9001 §8.2).
             Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into())
         }
     }
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_without_extensions_and_one_with_a_session_id_break_the_rules() {
+    fn a_hello_without_extensions_or_with_a_session_id_is_rejected() {
         for (tail, expected) in [
             (&[0, 0, 2, 0x13, 1, 1, 0, 0, 0][..], MISSING_EXTENSION),
             (&[0, 0, 2, 0x13, 1, 1, 0], MISSING_EXTENSION),

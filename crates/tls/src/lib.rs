@@ -3,7 +3,7 @@
 //!
 //! It uses `litequic-config`, `litequic-exchange` (a client's identity) and `litequic-telemetry`. The program uses it
 //! and gives its configurations of rustls to the front ends and the proxy, which do not know it.
-// It panics within a character.
+// String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

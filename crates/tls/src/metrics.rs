@@ -1,10 +1,10 @@
-//! A worker's metrics of TLS on QUIC; those of TLS on TCP are in `tcp`.
+//! Metrics of TLS on QUIC, per worker; those of TLS on TCP are in `litequic-tcp`.
 
 use litequic_telemetry::{CLIENT_CERTIFICATES_REFUSED, Counter, HANDSHAKE_GROUPS, HANDSHAKES, metrics};
 use rustls::NamedGroup;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// Metrics of one worker, which alone writes them. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
     pub struct TlsMetrics {
         Counter(HANDSHAKES) {
@@ -29,7 +29,7 @@ metrics! {
 }
 
 impl TlsMetrics {
-    /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
+    /// Counts a completed handshake by its key exchange group.
     pub fn count_group(&self, group: Option<NamedGroup>) {
         match group {
             Some(NamedGroup::X25519MLKEM768) => self.groups_quic_x25519mlkem768.increment(),

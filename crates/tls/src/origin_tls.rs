@@ -29,23 +29,23 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// The protocol that is offered (RFC 7301 §6).
+/// The offered protocol (RFC 7301 §6).
 const ORIGIN_ALPN: &[u8] = b"http/1.1";
 
-/// TLS to the servers of one origin, as its files are.
+/// TLS to the servers of one origin, loaded from the configured files.
 #[derive(Clone)]
 pub struct OriginTlsFiles {
     config: Arc<ClientConfig>,
     digest: [u8; 32],
     certificate: Option<LoadedCertificate>,
-    /// Authorities in `ca` that have no list in `crl`.
+    /// Authorities in `ca` without a list in `crl`.
     without_list: Vec<String>,
 }
 
-/// Why TLS to an origin cannot be used.
+/// Reason why TLS to an origin cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginTlsFault {
-    /// The key of `[origin.tls]` whose value is at fault; `None` of the system's roots.
+    /// Key of `[origin.tls]` with the fault; `None` for the system's roots.
     pub key: Option<&'static str>,
     problem: String,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for OriginTlsFault {
     }
 }
 
-/// The system's trusted roots, read once for all origins.
+/// The system's trusted roots, loaded once for all origins.
 #[derive(Default)]
 pub struct SystemRoots(OnceCell<Result<Arc<RootCertStore>, String>>);
 
@@ -66,14 +66,14 @@ impl SystemRoots {
     }
 }
 
-/// Authorities, and certificates that are trusted as they are.
+/// Authorities, and certificates that need no issuer.
 struct TrustedCertificates {
     roots: Arc<RootCertStore>,
     listed: Vec<CertificateDer<'static>>,
 }
 
 impl OriginTlsFiles {
-    /// Reads and checks the files of `table`. Blocks on the file system.
+    /// Loads and checks the files of `table`. Blocks on the file system.
     ///
     /// # Errors
     ///
@@ -103,18 +103,18 @@ impl OriginTlsFiles {
         Ok(Self { config: Arc::new(config), digest, certificate, without_list })
     }
 
-    /// The configuration, without a store of sessions: each handshake by it verifies the certificate.
+    /// Returns the configuration without session storage: each handshake verifies the certificate.
     pub fn verifying_config(&self) -> &Arc<ClientConfig> {
         &self.config
     }
 
-    /// A digest of everything that the configuration follows from.
+    /// Returns a digest of everything that determines the configuration.
     pub fn config_digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// Why handshakes will fail at `now`, each with its key: servers reject litequic's own certificate, or litequic
-    /// those of an authority.
+    /// Returns the reasons why handshakes will fail at `now`, with their keys: servers reject litequic's certificate,
+    /// or litequic rejects the certificates of an authority.
     pub fn origin_tls_warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let own = self.own_certificate_warnings(now).into_iter().map(|warning| ("cert", warning));
         own.chain(self.without_list.iter().map(|authority| ("crl", revocation::missing_list_warning(authority))))
@@ -207,7 +207,7 @@ fn compute_config_digest(
     context.finish().as_ref().try_into().unwrap_or_default()
 }
 
-/// The cipher suites and groups of connections to origins, those of TLS 1.2 among them.
+/// Returns the cipher suites and groups of connections to origins, including those of TLS 1.2.
 fn origin_provider() -> CryptoProvider {
     let mut provider = client_provider();
     provider.cipher_suites.extend(tls12_suites());
@@ -249,11 +249,11 @@ fn origin_client_config(
 }
 
 thread_local! {
-    /// The reason for the last certificate that was refused on this thread.
+    /// Reason of the last rejection of a certificate on this thread.
     static LAST_REJECTION: RefCell<Option<CertificateRejection>> = const { RefCell::new(None) };
 }
 
-/// Keeps the reason if the certificate `leaf` was refused.
+/// Records the reason if the certificate `leaf` was rejected.
 fn record_rejection(leaf: &CertificateDer<'_>, intermediates: usize, verified: Result<(), &Error>) {
     if let Err(error) = verified {
         LAST_REJECTION.replace(Some(CertificateRejection::from_rustls_error(
@@ -263,8 +263,8 @@ fn record_rejection(leaf: &CertificateDer<'_>, intermediates: usize, verified: R
     }
 }
 
-/// Why the certificate was refused that this thread verified last, in words for the operator; once. rustls verifies
-/// within the call that returns its error.
+/// Takes the reason why this thread last rejected a certificate, for the operator. rustls verifies within the call that
+/// returns its error.
 pub fn take_rejection_reason() -> Option<String> {
     LAST_REJECTION.with_borrow_mut(Option::take).map(|distrust| distrust.to_string())
 }
@@ -281,7 +281,7 @@ mod tests {
         path
     }
 
-    /// A self-signed certificate for `usage` alone, and its key.
+    /// Makes a self-signed certificate for `usage` alone, with its key.
     fn made(usage: Option<ExtendedKeyUsagePurpose>) -> (String, String) {
         let mut params = CertificateParams::new(["a.test".to_owned()]).unwrap();
         params.extended_key_usages = usage.into_iter().collect();

@@ -1,4 +1,4 @@
-//! The certificate that a server has presented to `litequic get`, and why it is not trusted, if it is not: s2n-quic
+//! Records the certificate that a server presents to `litequic get`, and the reason why it is not trusted: s2n-quic
 //! reports only `invalid certificate`.
 
 use super::{certificate::CertificateNames, certificate_warning::asn1_to_system_time};
@@ -18,109 +18,109 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// Keeps the certificate of the last handshake. Clones keep the same.
+/// The server's certificate in the last handshake. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct PresentedCertificate(Arc<Mutex<Option<RecordedHandshake>>>);
 
 #[derive(Debug)]
 struct RecordedHandshake {
     leaf: CertificateDer<'static>,
-    /// Certificates after the leaf.
+    /// Number of certificates after the leaf.
     intermediates: usize,
     verified: Result<(), Error>,
 }
 
-/// The content of a server's certificate.
+/// Content of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCertificate {
-    /// The certificate's subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// The certificate's issuer.
+    /// Issuer of the certificate.
     pub issuer: String,
-    /// Names and addresses that the certificate is for.
+    /// Names and addresses of the certificate.
     pub names: Vec<String>,
-    /// From when on it is valid.
+    /// Beginning of the validity.
     pub not_before: SystemTime,
-    /// Until when it is valid.
+    /// End of the validity.
     pub not_after: SystemTime,
-    /// How many certificates the server sent besides.
+    /// Number of further certificates that the server sent.
     pub intermediates: usize,
     /// Whether the certificate may sign others: CA:TRUE in its basic constraints (RFC 5280 §4.2.1.9).
     pub is_authority: bool,
 }
 
-/// Why a server's certificate is not trusted.
+/// Reason why a server's certificate is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRejection {
-    /// No trusted certificate has signed it, or its chain is incomplete.
+    /// No trusted certificate has signed the certificate, or its chain is incomplete.
     #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", self_signed_note(*.self_signed))]
     UnknownIssuer {
-        /// Who issued it.
+        /// Issuer of the certificate.
         issuer: String,
-        /// Whether the certificate was issued by itself.
+        /// Whether the certificate is self-signed.
         self_signed: bool,
     },
-    /// A trusted certificate has its issuer's name and another key: a re-created authority, for example.
+    /// A trusted certificate has the issuer's name but another key, for example that of a re-created authority.
     #[error("unknown issuer: {issuer:?} is trusted, but with another key than the one that signed it")]
     OtherKey {
-        /// Who issued it.
+        /// Issuer of the certificate.
         issuer: String,
     },
     /// The certificate is for other names.
     #[error("other name: it is for {}", join_certificate_names(.names))]
     OtherName {
-        /// Names that the certificate is for.
+        /// Names of the certificate.
         names: Vec<String>,
     },
     /// The certificate has expired.
     #[error("expired: it was valid until {}", format_http_date(*.not_after))]
     Expired {
-        /// Until when it was valid.
+        /// End of the validity.
         not_after: SystemTime,
     },
     /// The certificate is not valid yet, or the clock of this machine is wrong.
     #[error("not yet valid: it is valid from {} on; is this machine's clock right?", format_http_date(*.not_before))]
     NotYetValid {
-        /// From when on it is.
+        /// Beginning of the validity.
         not_before: SystemTime,
     },
-    /// The certificate is an authority's, which is to sign servers' certificates and not to be one. `openssl req -x509`
-    /// makes such ones.
+    /// The certificate is an authority's, which signs servers' certificates and is not one itself. `openssl req -x509`
+    /// makes such certificates.
     #[error(
         "it is a CA certificate (basicConstraints CA:TRUE), not a server's; openssl makes a server's with \
          -addext basicConstraints=critical,CA:FALSE"
     )]
     Authority,
-    /// A list of its issuer's revokes it, or another of the chain.
+    /// A revocation list contains the certificate, or another of the chain.
     #[error("revoked: a certificate revocation list has it")]
     Revoked,
-    /// There are revocation lists, and none of its issuer's.
+    /// There are revocation lists, but none of the issuer.
     #[error(
         "revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}, or of another \
          authority of its chain; each needs one"
     )]
     RevocationUnknown {
-        /// Who issued it.
+        /// Issuer of the certificate.
         issuer: String,
     },
-    /// The list of its issuer is past its next update.
+    /// The issuer's revocation list is past its next update.
     #[error("revocation unknown: the certificate revocation list of its issuer, {issuer:?}, is out of date")]
     RevocationOutdated {
-        /// Who issued it.
+        /// Issuer of the certificate.
         issuer: String,
     },
-    /// Any other error of rustls.
+    /// Another error of rustls.
     #[error("{0}")]
     Other(String),
 }
 
-/// Formats a date as HTTP does. A certificate may have 1950, which HTTP cannot.
+/// Formats a time as HTTP does, limited to its range: a certificate may have 1950.
 pub fn format_http_date(time: SystemTime) -> String {
     let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST_HTTP_SECOND));
     httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
 }
 
-/// The last second of the year 9999.
+/// Last second of the year 9999, in seconds since the Unix epoch.
 const LAST_HTTP_SECOND: Duration = Duration::from_secs(253_402_300_799);
 
 fn self_signed_note(self_signed: bool) -> &'static str {
@@ -132,8 +132,8 @@ fn join_certificate_names(names: &[String]) -> String {
 }
 
 impl PresentedCertificate {
-    /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no
-    /// issuer, and may be an authority's: curl's `--cacert` is read so, too.
+    /// Wraps `verifier` to record certificates and results here. A certificate in `listed` needs no issuer, and may be
+    /// an authority's, as for curl's `--cacert`.
     pub(super) fn recording_verifier(
         &self,
         verifier: Arc<dyn ServerCertVerifier>,
@@ -150,30 +150,31 @@ impl PresentedCertificate {
         }))
     }
 
-    /// Resets it: another handshake begins.
+    /// Clears the record before another handshake.
     pub fn clear_recorded(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The server's certificate; `None` if none has come, or it cannot be parsed.
+    /// Returns the server's certificate; `None` if there was none, or it cannot be parsed.
     pub fn server_certificate(&self) -> Option<ServerCertificate> {
         self.with_recorded(|shown| ServerCertificate::from_leaf(&shown.leaf, shown.intermediates)).flatten()
     }
 
-    /// Why the server's certificate is not trusted; `None` if none has come, or it is.
+    /// Returns the reason why the server's certificate is not trusted; `None` without a certificate, or if it is
+    /// trusted.
     pub fn certificate_rejection(&self) -> Option<CertificateRejection> {
         let error = self.with_recorded(|shown| shown.verified.clone().err()).flatten()?;
         Some(CertificateRejection::from_rustls_error(&error, self.server_certificate()))
     }
 
     fn with_recorded<T>(&self, read: impl FnOnce(&RecordedHandshake) -> T) -> Option<T> {
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(read)
     }
 }
 
 impl ServerCertificate {
-    /// The content of `leaf`; `None` if it cannot be parsed.
+    /// Parses `leaf`; `None` for an invalid certificate.
     pub(super) fn from_leaf(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
         let names = CertificateNames::from_certificate(&parsed);
@@ -190,15 +191,14 @@ impl ServerCertificate {
 }
 
 impl CertificateRejection {
-    /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
-    /// reports.
+    /// Converts rustls' `error` about `certificate`. The error may be about another certificate of the chain.
     pub(super) fn from_rustls_error(error: &Error, certificate: Option<ServerCertificate>) -> Self {
         let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
         match (reason, certificate) {
             (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
                 Self::UnknownIssuer { self_signed: issuer == subject, issuer }
             }
-            // Of a trusted authority with the issuer's name; its key may be of another kind.
+            // A trusted authority has the issuer's name; its key may be of another kind.
             (
                 CertificateError::BadSignature
                 | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
@@ -226,7 +226,7 @@ impl CertificateRejection {
                 CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
                 Some(ServerCertificate { issuer, .. }),
             ) => Self::RevocationOutdated { issuer },
-            // webpki's own error, which rustls has no name for.
+            // This is an error of webpki without a name in rustls.
             (CertificateError::Other(_), Some(ServerCertificate { is_authority: true, .. })) => Self::Authority,
             (reason, _) => Self::Other(reason.to_string()),
         }
@@ -237,7 +237,7 @@ fn unix_to_system_time(time: UnixTime) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Checks a certificate that is trusted as it is: its dates, then its names.
+/// Checks dates and names of a certificate that needs no issuer.
 fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Error> {
     let certificate = ServerCertificate::from_leaf(leaf, 0).ok_or(CertificateError::BadEncoding)?;
     let now = unix_to_system_time(now);
@@ -251,8 +251,8 @@ fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime
     Ok(ServerCertVerified::assertion())
 }
 
-/// Verifies by another verifier; a server's certificate that is one of those listed needs no issuer, and may be an
-/// authority's. Passes each certificate, the number of its intermediates, and the outcome to a function.
+/// Wraps a verifier. A server's certificate that is listed needs no issuer, and may be an authority's. A function
+/// records each certificate, the number of its intermediates, and the result.
 pub(super) struct RecordingVerifier<F> {
     verifier: Arc<dyn ServerCertVerifier>,
     listed: Vec<CertificateDer<'static>>,
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(ServerCertificate::from_leaf(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
     }
 
-    /// As `openssl req -x509` makes it: it has signed itself, and may sign others.
+    /// Makes a certificate like `openssl req -x509`: self-signed, and an authority's.
     fn authority() -> CertificateDer<'static> {
         let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_s_certificate_is_a_server_s_only_if_it_is_listed() {
+    fn a_ca_certificate_is_accepted_as_a_servers_only_if_listed() {
         let leaf = authority();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaf.clone()).unwrap();

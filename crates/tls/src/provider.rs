@@ -1,5 +1,5 @@
-//! TLS for s2n-quic's server by [`super::session`]. s2n-quic's own rustls provider ends a session before rustls has
-//! issued its tickets (docs/adr/0008-own-tls-session.md).
+//! Provides TLS for s2n-quic's server by [`super::session`]. s2n-quic's own rustls provider ends a session before
+//! rustls has issued its tickets (docs/adr/0008-own-tls-session.md).
 
 use super::{server_tls::ServerTls, session::QuicTlsSession};
 use s2n_codec::EncoderValue;
@@ -16,7 +16,7 @@ impl tls::Endpoint for ServerTls {
         QuicTlsSession::new(self.clone(), info.local_address.ip(), parameters.encode_to_vec())
     }
 
-    /// A session that fails: s2n-quic never requests one of a server.
+    /// Returns a session that fails: s2n-quic never requests a client's session from a server.
     fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> QuicTlsSession {
         QuicTlsSession::new_failed(self)
     }
@@ -40,7 +40,7 @@ impl Provider for ServerTls {
     }
 }
 
-/// A client was to be started with a server's configuration.
+/// Error of a client that was to use a server's configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("this TLS configuration is a server's")]
 pub struct ServersOnly;

@@ -1,5 +1,5 @@
-//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
-//! the signature algorithms that it offers; and the hosts that its connection may then be used for.
+//! Selects a client's certificate by its server name (SNI), or without one by the address that it connected to, and by
+//! its signature algorithms. Also decides the hosts for which a connection may be used.
 
 use super::authorities::ClientAuthorities;
 use super::certificate::{LoadedCertificate, normalize_dns_name, parse_ip};
@@ -21,51 +21,51 @@ use std::{
     },
 };
 
-/// The address of a client's connection where it is not known, or does not matter.
+/// Stands for the address of a connection where it is unknown or irrelevant.
 const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
-/// client gets, each for a scheme with which none before it signs.
+/// Certificates among which a client's signature algorithms decide, cheapest first. Each signs with a scheme that no
+/// earlier one has.
 type CertificateGroup = Box<[LoadedCertificate]>;
 
-/// The certificates of one configuration.
+/// Certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
-    /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
+    /// Certificates for clients with an unknown name, or without a name at an unknown address.
     default: CertificateGroup,
-    /// By name; `*.example.com` as it is.
+    /// Certificates by DNS name; `*.example.com` stands for itself.
     by_name: HashMap<String, CertificateGroup>,
-    /// By IP address.
+    /// Certificates by IP address.
     by_address: HashMap<IpAddr, CertificateGroup>,
-    /// In the order of the configuration; those that were obtained by ACME come last.
+    /// All certificates in the order of the configuration; those issued by ACME are last.
     all: Vec<LoadedCertificate>,
-    /// How many of `all` come from files.
+    /// Number of certificates from files, at the beginning of `all`.
     files: usize,
-    /// Names and addresses whose certificate is still to be obtained: their clients get none.
+    /// Names and addresses whose certificate is still to be issued: their clients get none.
     awaited: BTreeSet<String>,
     /// Certificates that no client gets.
     unserved: Vec<UnservedCertificate>,
-    /// The authorities for clients' certificates, if they are requested.
+    /// Authorities for clients' certificates, if these are requested.
     authorities: Option<ClientAuthorities>,
 }
 
-/// A certificate that no client gets, because each of its names has others that sign with the same algorithms.
+/// A certificate that no client gets, because others with its names sign with the same algorithms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnservedCertificate {
-    /// The place of the certificate in [`CertificateStore::certificates`].
+    /// Index of the certificate in [`CertificateStore::file_certificates`].
     pub position: usize,
-    /// The places of those with its names and its algorithms, which clients get. Empty if it has no name.
+    /// Indexes of the certificates that clients get instead; empty if the certificate has no name.
     pub instead: Vec<usize>,
 }
 
 impl CertificateStore {
-    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all
-    /// names of `default` may take its place for clients that offer the other's signature algorithm.
+    /// Creates a store with `default` for clients with an unknown name. A certificate of `others` with all names of
+    /// `default` may replace it for clients that offer its signature algorithm.
     pub fn new(default: LoadedCertificate, others: impl IntoIterator<Item = LoadedCertificate>) -> Self {
         Self::from_file_certificates(std::iter::once(default).chain(others).collect())
     }
 
-    /// The certificates of files, of which the first is the default. There may be none.
+    /// Creates a store of the certificates of files, the default first. The list may be empty.
     pub fn from_file_certificates(files: Vec<LoadedCertificate>) -> Self {
         let count = files.len();
         Self::compose_groups(files, count)
@@ -95,28 +95,28 @@ impl CertificateStore {
         Self { authorities: self.authorities.clone(), awaited, ..Self::compose_groups(all, self.files) }
     }
 
-    /// Returns the store with `authorities` for clients' certificates.
+    /// Sets the authorities for clients' certificates.
     #[must_use]
     pub fn with_authorities(self, authorities: Option<ClientAuthorities>) -> Self {
         Self { authorities, ..self }
     }
 
-    /// The authorities for clients' certificates; `None` if they are not requested.
+    /// Returns the authorities for clients' certificates; `None` if these are not requested.
     pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
         self.authorities.as_ref()
     }
 
-    /// The certificates of files, in the order of the configuration.
+    /// Returns the certificates of files, in the order of the configuration.
     pub fn file_certificates(&self) -> &[LoadedCertificate] {
         self.all.get(..self.files).unwrap_or_default()
     }
 
-    /// Every certificate: those of files, then those that were issued by ACME.
+    /// Returns all certificates: those of files, then those issued by ACME.
     pub fn all_certificates(&self) -> &[LoadedCertificate] {
         &self.all
     }
 
-    /// Certificates that no client gets, whatever its name and algorithms.
+    /// Returns the certificates that no client gets.
     pub fn unserved_certificates(&self) -> &[UnservedCertificate] {
         &self.unserved
     }
@@ -158,7 +158,7 @@ impl CertificateStore {
         }
     }
 
-    /// Whether a client without a name may get another certificate at one address than at another.
+    /// Whether the certificate for clients without a name depends on the address.
     pub(super) fn depends_on_address(&self) -> bool {
         (self.all.len() > 1 && !self.by_address.is_empty()) || self.awaited.iter().any(|host| parse_ip(host).is_some())
     }
@@ -174,15 +174,15 @@ impl CertificateStore {
     ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
     pub fn may_serve_host(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
-            // Mostly equal letter by letter: that needs no copy.
+            // Most names are equal byte by byte, which needs no copy.
             Some(sni) => sni == host || normalize_dns_name(sni) == normalize_dns_name(host),
             None => parse_ip(host).is_some(),
         };
         asked_for || all_cover(self.certificates_for_name(sni, local), host)
     }
 
-    /// Whether clients of a route for `host` may get a certificate that covers it. `*.` stands for one or more labels:
-    /// a name below it is enough.
+    /// Whether clients of a route for `host` may get a certificate that covers their name. `*.` stands for one or more
+    /// labels, so any name below it suffices.
     pub fn covers_route_host(&self, host: &str) -> bool {
         let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
         match host.strip_prefix("*.") {
@@ -191,7 +191,7 @@ impl CertificateStore {
         }
     }
 
-    /// Whether a client of `host` gets a certificate that covers it, whatever its signature algorithms.
+    /// Whether all certificates for clients of `host` cover the host.
     pub fn has_name(&self, host: &str) -> bool {
         match parse_ip(host) {
             Some(address) => self.by_address.contains_key(&address.to_canonical()),
@@ -200,8 +200,8 @@ impl CertificateStore {
     }
 }
 
-/// The signature schemes that a client offers. In TLS 1.2 RSA signs with PKCS #1 padding, too (RFC 8446 §4.2.3): such a
-/// client has an RSA certificate as if it offered PSS.
+/// Returns the signature schemes of a client. A TLS 1.2 client may sign RSA with PKCS #1 padding (RFC 8446 §4.2.3), and
+/// gets an RSA certificate as if it offered PSS.
 fn accepted_schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
     let is_old = !ClientTls::offers_tls13(suites.iter().map(|suite| u16::from(*suite)));
     let pkcs1 =
@@ -216,13 +216,13 @@ fn all_cover(group: &[LoadedCertificate], host: &str) -> bool {
     !group.is_empty() && group.iter().all(|certificate| certificate.certificate_names().includes_host(host))
 }
 
-/// The wildcard that stands for the first label of `name`.
+/// Returns the wildcard for the first label of `name`.
 fn wildcard_name(name: &str) -> Option<String> {
     let (_, parent) = name.split_once('.')?;
     Some(format!("*.{parent}"))
 }
 
-/// Certificates that are served for each name, by their places in the configuration: those of [`CertificateStore`].
+/// Certificates of a [`CertificateStore`] by their indexes in the configuration.
 struct CertificatePositions {
     default: Vec<usize>,
     by_name: HashMap<String, Vec<usize>>,
@@ -243,7 +243,7 @@ impl CertificatePositions {
         for places in by_name.values_mut().chain(by_address.values_mut()) {
             *places = cheapest_by_scheme(all, places, &[]);
         }
-        // A client whose algorithms no certificate with its exact name has gets one with a wildcard.
+        // If no certificate with the exact name suits a client's algorithms, the client gets one with a wildcard.
         let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
         for name in exact {
             let wild = wildcard_name(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
@@ -256,7 +256,8 @@ impl CertificatePositions {
             names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
         };
         let first = all.first().map(names).unwrap_or_default();
-        // Whatever the first certificate covers, each of its group does. All have all names of one without any.
+        // A group's certificates must cover whatever the first one covers. If the first one has no name, it is the only
+        // default.
         let is_default = |(place, certificate): &(usize, &LoadedCertificate)| {
             *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
         };
@@ -276,7 +277,7 @@ impl CertificatePositions {
             .collect()
     }
 
-    /// The certificates that clients of the names of `certificate` get which verify its signatures.
+    /// Returns the certificates that clients get for the names of `certificate`, and that sign with its schemes.
     fn find_replacements(&self, certificate: &LoadedCertificate, all: &[LoadedCertificate]) -> Vec<usize> {
         let names = certificate.certificate_names().dns.iter().filter_map(|name| self.by_name.get(name));
         let addresses =
@@ -290,8 +291,8 @@ impl CertificatePositions {
     }
 }
 
-/// The certificates of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before
-/// does. At least one, if there are any.
+/// Selects from `first`, then from `then`, each cheapest first, the certificates that sign with a scheme that no
+/// selected one has; at least one, if there are any.
 fn cheapest_by_scheme(all: &[LoadedCertificate], first: &[usize], then: &[usize]) -> Vec<usize> {
     let mut schemes = BTreeSet::new();
     let mut places = Vec::new();
@@ -310,12 +311,12 @@ fn cheapest_by_scheme(all: &[LoadedCertificate], first: &[usize], then: &[usize]
     places
 }
 
-/// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
+/// Provides certificates to rustls from a store that a reload replaces without touching endpoints.
 #[derive(Debug)]
 pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<CertificateMisses>);
 
-/// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of
-/// such a handshake alone.
+/// Number of handshakes that ended because the client's certificate has not been issued yet. All workers count here,
+/// but only for such handshakes.
 #[derive(Debug, Default)]
 pub struct CertificateMisses(AtomicU64);
 
@@ -329,33 +330,32 @@ impl telemetry::Group for CertificateMisses {
 }
 
 impl CertificateResolver {
-    /// Serves `store`.
+    /// Creates a resolver for `store`.
     pub fn new(store: CertificateStore) -> Arc<Self> {
         Self::with_miss_counter(store, Arc::default())
     }
 
-    /// Serves `store`, and counts clients without a certificate in `unanswered`.
+    /// Creates a resolver for `store` that counts clients without a certificate in `unanswered`.
     pub fn with_miss_counter(store: CertificateStore, unanswered: Arc<CertificateMisses>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(store), unanswered))
     }
 
-    /// Serves `store` from the next handshake on.
+    /// Replaces the store for the following handshakes.
     pub fn replace_store(&self, store: CertificateStore) {
         self.0.store(Arc::new(store));
     }
 
-    /// [`CertificateStore::covers`] of the store that is served now.
+    /// Calls [`CertificateStore::may_serve_host`] of the current store.
     pub fn may_serve_host_now(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         self.0.load().may_serve_host(sni, local, host)
     }
 
-    /// [`CertificateStore::has_name`] of the store that is served now.
+    /// Calls [`CertificateStore::has_name`] of the current store.
     pub fn has_name(&self, host: &str) -> bool {
         self.0.load().has_name(host)
     }
 
-    /// The configuration of a handshake at the address `local`; `None` if this one, which all handshakes share, is the
-    /// same.
+    /// Returns a resolver for a handshake at the address `local`; `None` if certificates do not depend on addresses.
     pub(super) fn resolver_at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
         let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AddressResolver { resolver: Arc::clone(self), local }) };
         self.0.load().depends_on_address().then(at)
@@ -371,7 +371,7 @@ impl CertificateResolver {
         Some(Arc::clone(chosen?.certified_key()))
     }
 
-    /// The store that is served now.
+    /// Returns the current store.
     pub fn current_store(&self) -> Arc<CertificateStore> {
         self.0.load_full()
     }
@@ -383,7 +383,8 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// A [`CertificateResolver`] for one handshake, whose client connected to an address. A ClientHello does not have it.
+/// A [`CertificateResolver`] for one handshake with the address that the client connected to, which a ClientHello does
+/// not contain.
 #[derive(Debug)]
 struct AddressResolver {
     resolver: Arc<CertificateResolver>,
@@ -419,7 +420,7 @@ mod tests {
         make_self_signed_with(names.iter().copied(), &key).unwrap().to_loaded_certificate().unwrap()
     }
 
-    /// A kind of key, and the names of its certificate.
+    /// Kind of key, and names of the certificate.
     type Made<'a> = (&'static SignatureAlgorithm, &'a [&'a str]);
 
     fn of_kinds(certificates: &[Made<'_>]) -> CertificateStore {
@@ -501,7 +502,7 @@ mod tests {
         for (what, sni, host, expected) in table {
             assert_eq!(store.may_serve_host(sni, UNKNOWN_ADDRESS, host), expected, "{what}: {sni:?}, {host}");
         }
-        // The certificate of a client without a name depends on the address.
+        // The certificate for clients without a name depends on the address.
         let address = "192.0.2.1".parse().unwrap();
         for (host, expected) in [("example.org", true), ("localhost", false), ("192.0.2.1", true), ("192.0.2.9", true)]
         {
@@ -510,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_s_host_is_covered_where_a_client_may_get_a_certificate_for_it() {
+    fn a_route_host_is_covered_if_clients_may_get_its_certificate() {
         let store = store();
         for (host, expected) in [
             ("www.example.com", true),
@@ -521,7 +522,7 @@ mod tests {
             ("*.com", true),
             ("*.www.example.com", false),
             ("*.ample.com", false),
-            // Clients of an address send no name, and get the certificate that has it.
+            // Clients that connect by address send no name, and get the certificate with the address.
             ("[::1]", true),
             ("192.0.2.1", true),
             ("192.0.2.2", false),
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_certificates_of_a_name_the_cheapest_that_the_client_verifies_is_served() {
+    fn the_cheapest_certificate_that_a_client_verifies_is_served() {
         let rsa: &'static _ = &PKCS_RSA_SHA256;
         let store = of_kinds(&[
             (rsa, &["both.test", "192.0.2.1"]),
@@ -544,19 +545,19 @@ mod tests {
             (Some("both.test"), UNKNOWN_ADDRESS, ALL, 2),
             (Some("both.test"), UNKNOWN_ADDRESS, &[RSA, P384], 1),
             (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::RSA_PSS_SHA512], 0),
-            // Schemes of no certificate, or of certificates alone: rustls ends the handshake.
+            // rustls ends the handshake if no certificate suits the client's schemes.
             (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::ED25519], 2),
             (Some("both.test"), UNKNOWN_ADDRESS, &[SignatureScheme::RSA_PKCS1_SHA256], 2),
             (Some("both.test"), UNKNOWN_ADDRESS, &[], 2),
             (Some("p384.test"), UNKNOWN_ADDRESS, &[P256], 1),
-            // An exact name is preferred to a wildcard, as long as the client verifies its algorithm.
+            // An exact name has precedence over a wildcard, if the client verifies the algorithm.
             (Some("www.wild.test"), UNKNOWN_ADDRESS, ALL, 2),
             (Some("www.wild.test"), UNKNOWN_ADDRESS, &[RSA], 3),
             (Some("www.wild.test"), UNKNOWN_ADDRESS, &[P384], 2),
             (Some("api.wild.test"), UNKNOWN_ADDRESS, ALL, 3),
             (None, address, ALL, 2),
             (None, address, &[RSA], 0),
-            // The second lacks the first one's address, the third has all names of the first.
+            // The second certificate lacks the first one's address; the third has all names of the first.
             (None, UNKNOWN_ADDRESS, ALL, 2),
             (Some("elsewhere.test"), UNKNOWN_ADDRESS, &[P384, RSA], 0),
             (None, UNKNOWN_ADDRESS, &[P384], 2),
@@ -575,7 +576,7 @@ mod tests {
             (&PKCS_ECDSA_P256_SHA256, &["a.test", "b.test", "c.test"]),
             (&PKCS_ECDSA_P256_SHA256, &["d.test", "www.wild.test"]),
             (&PKCS_RSA_SHA256, &["*.wild.test"]),
-            // Never served, so that what it lacks does not count.
+            // This certificate is never served, so its algorithms do not count.
             (&PKCS_ECDSA_P256_SHA256, &["d.test"]),
         ]);
         for (sni, host, expected) in [
@@ -600,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_no_client_gets_is_known_with_those_that_it_gets_instead() {
+    fn an_unserved_certificate_is_reported_with_its_replacements() {
         let (rsa, p256): (&'static _, &'static _) = (&PKCS_RSA_SHA256, &PKCS_ECDSA_P256_SHA256);
         let unserved = |place, instead: &[usize]| UnservedCertificate { position: place, instead: instead.to_vec() };
         let table: [(&[Made<'_>], Vec<UnservedCertificate>); 5] = [
@@ -616,7 +617,7 @@ mod tests {
                 ],
                 vec![unserved(3, &[1, 2])],
             ),
-            // The default is served to clients without a name, unless another has all its names.
+            // Clients without a name get the default, or another certificate with all its names.
             (&[(rsa, &["a.test"]), (rsa, &["a.test", "b.test"])], vec![]),
         ];
         for (certificates, expected) in table {

@@ -1,10 +1,10 @@
-//! Certificate revocation lists: what rustls reports of them without a reason, or not at all.
+//! Checks certificate revocation lists for faults that rustls reports without a reason, or not at all.
 
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, revocation_list::CertificateRevocationList};
 
-/// Why one of `crls` cannot be used, where rustls would say only that it cannot be parsed: a list of version 1, as
-/// `openssl ca -gencrl` makes it without `crl_extensions`. RFC 5280 §5.1.2.1 demands version 2.
+/// Returns the reason why one of `crls` cannot be used: a list of version 1, as `openssl ca -gencrl` makes without
+/// `crl_extensions`. RFC 5280 §5.1.2.1 requires version 2, and rustls would only report a parse error.
 pub(super) fn unusable_list_reason(crls: &[CertificateRevocationListDer<'_>]) -> Option<String> {
     let place = crls.iter().position(|crl| {
         let parsed = CertificateRevocationList::from_der(crl);
@@ -16,8 +16,8 @@ pub(super) fn unusable_list_reason(crls: &[CertificateRevocationListDer<'_>]) ->
     ))
 }
 
-/// The subjects of those of `authorities` that have no list among `crls`, if there are any lists: certificates that
-/// these authorities have signed are rejected.
+/// Returns the subjects of `authorities` without a list in `crls`, if there are any lists. Certificates of these
+/// authorities are rejected.
 pub(super) fn authorities_without_list(
     authorities: &[CertificateDer<'_>],
     crls: &[CertificateRevocationListDer<'_>],
@@ -34,7 +34,7 @@ pub(super) fn authorities_without_list(
     missing.map(|(_, authority)| authority.subject().to_string()).collect()
 }
 
-/// The warning about `authority`, which has no list.
+/// Formats the warning about `authority`, which has no revocation list.
 pub(super) fn missing_list_warning(authority: &str) -> String {
     format!("there is no certificate revocation list of {authority:?}: certificates that it has signed are rejected")
 }
@@ -48,10 +48,10 @@ pub(super) mod tests {
     };
     use rustls::pki_types::pem::PemObject;
 
-    /// Made by `openssl ca -gencrl` of OpenSSL 3 without extensions.
+    /// A list that `openssl ca -gencrl` of OpenSSL 3 made without extensions.
     pub(crate) const VERSION_1: &str = include_str!("version-1.crl");
 
-    /// An authority and a list of its own, in PEM.
+    /// Makes an authority with an empty revocation list, in PEM.
     pub(crate) fn authority(name: &str) -> [String; 2] {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

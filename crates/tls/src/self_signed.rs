@@ -1,4 +1,4 @@
-//! A certificate made on the spot, for `litequic demo` and tests: no client trusts it by default.
+//! Makes self-signed certificates for `litequic demo` and tests. No client trusts them by default.
 
 use super::{certificate::LoadedCertificate, certificate_error::CertificateErrors};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -6,50 +6,50 @@ use litequic_config::CertificateFiles;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use std::time::{Duration, SystemTime};
 
-/// Chromium accepts a certificate by its fingerprint (WebTransport's `serverCertificateHashes`) only if it is ECDSA and
-/// valid for at most 14 days; a day is left for clock skew.
+/// Validity of the certificate. Chromium accepts a certificate by its fingerprint (WebTransport's
+/// `serverCertificateHashes`) only for ECDSA and at most 14 days; a day is left for clock skew.
 const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
-/// Clock skew.
+/// Time before now at which the validity begins, for clock skew.
 const BACKDATING: Duration = Duration::from_secs(3600);
 
-/// A self-signed certificate.
+/// A self-signed certificate with the private key.
 #[derive(Debug, Clone)]
 pub struct SelfSigned {
-    /// The certificate, PEM.
+    /// Certificate in PEM.
     pub cert_pem: String,
-    /// The certificate's private key, PEM (PKCS #8).
+    /// Private key in PEM (PKCS #8).
     pub key_pem: String,
-    /// The SHA-256 digest of its public key (SubjectPublicKeyInfo) in base64, for Chromium's
+    /// SHA-256 digest of the public key (SubjectPublicKeyInfo) in base64, for Chromium's
     /// `--ignore-certificate-errors-spki-list`.
     pub spki_sha256: String,
 }
 
 impl SelfSigned {
-    /// Returns the certificate as the server serves it.
+    /// Converts the certificate for a server.
     ///
     /// # Errors
     ///
-    /// None but a defect of litequic.
+    /// Only by a defect of litequic.
     pub fn to_loaded_certificate(&self) -> Result<LoadedCertificate, CertificateErrors> {
         let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
         LoadedCertificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)
     }
 }
 
-/// A new ECDSA P-256 key with a certificate for `names`: DNS names and IP addresses.
+/// Makes an ECDSA P-256 key with a self-signed certificate for `names`: DNS names and IP addresses.
 ///
 /// # Errors
 ///
-/// A name that is not ASCII.
+/// A name is not ASCII.
 pub fn make_self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
     make_self_signed_with(names, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
-/// A certificate of `key` for `names`: DNS names and IP addresses.
+/// Makes a self-signed certificate of `key` for `names`: DNS names and IP addresses.
 ///
 /// # Errors
 ///
-/// A name that is not ASCII.
+/// A name is not ASCII.
 pub fn make_self_signed_with<N: Into<String>>(
     names: impl IntoIterator<Item = N>,
     key: &KeyPair,

@@ -1,4 +1,4 @@
-//! The server's side of TLS: configurations that all workers share.
+//! Configures the server's side of TLS, for all workers together.
 
 use super::resolver::CertificateResolver;
 use super::suites::{ALPN_H3, ALPN_TCP, tls12_suites, tls13_provider};
@@ -34,12 +34,12 @@ pub fn server_config(
     config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
 }
 
-/// TLS for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of HTTP/3 cannot be resumed in
-/// it, nor the reverse.
+/// Configures TLS for HTTP/2 and HTTP/1.1 over TCP. The ticket key differs from that of HTTP/3, so that no session can
+/// be resumed in the other.
 ///
 /// # Errors
 ///
-/// When rustls rejects the cipher suites, which no input causes.
+/// rustls rejects the cipher suites, which no input causes.
 pub(super) fn tcp_server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -123,7 +123,7 @@ fn build_server_config(
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
-    // With AES in hardware AES-128-GCM is the cheapest for litequic; without, the client's preference counts.
+    // AES-128-GCM in hardware is the cheapest cipher; without hardware the client's preference counts.
     config.ignore_client_order = has_aes_hardware();
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());
@@ -153,7 +153,7 @@ mod tests {
         server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap()
     }
 
-    /// A handshake in memory, and what follows it.
+    /// Performs a handshake in memory, with the data after it.
     fn shake(
         server: &Arc<ServerConfig>,
         client: &Arc<ClientConfig>,

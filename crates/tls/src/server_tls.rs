@@ -1,4 +1,4 @@
-//! The server's side of TLS for QUIC as a worker has it: what its sessions begin with.
+//! Provides a worker's TLS configuration for QUIC, from which sessions begin.
 
 use super::client_certificates::CertificateRequester;
 use super::metrics::TlsMetrics;
@@ -19,10 +19,10 @@ use std::{fmt, net::IpAddr, sync::Arc};
 /// `Context::on_tls_context`.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// For clients without a certificate request.
+    /// Configuration for clients without a certificate request.
     plain: Arc<ServerConfig>,
     requester: Option<Arc<CertificateRequester>>,
-    /// If certificates depend on the address that a client connected to.
+    /// Resolver, if certificates depend on the address that a client connected to.
     resolver: Option<Arc<CertificateResolver>>,
     metrics: Arc<TlsMetrics>,
 }
@@ -35,36 +35,35 @@ impl ServerTls {
         Self { plain: config, requester: None, resolver: None, metrics: Arc::default() }
     }
 
-    /// Requests certificates from clients.
+    /// Requests certificates from clients by `asking`.
     #[must_use]
     pub fn with_certificate_requests(self, asking: CertificateRequester) -> Self {
         Self { requester: Some(Arc::new(asking)), ..self }
     }
 
-    /// Serves clients without a name (SNI) the certificate of `resolver` that has the address which they connected to.
+    /// Selects certificates for clients without a name (SNI) by the address that they connected to.
     #[must_use]
     pub fn with_address_resolver(self, resolver: Arc<CertificateResolver>) -> Self {
         Self { resolver: Some(resolver), ..self }
     }
 
-    /// Counts in `metrics`, those of its worker.
+    /// Counts in the worker's `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<TlsMetrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Whether the name of a client has to be known before it can be served.
+    /// Whether the client's server name must be known before the session begins.
     pub(super) fn needs_server_name(&self) -> bool {
         self.requester.as_ref().is_some_and(|asking| asking.has_authorities())
     }
 
-    /// The certificate request for a client with `server_name`.
+    /// Returns the certificate request for a client with `server_name`.
     pub(super) fn request_for_client(&self, server_name: Option<&str>) -> CertificateRequest {
         self.requester.as_ref().map_or(CertificateRequest::None, |asking| asking.request_for_name(server_name))
     }
 
-    /// A connection of a client at the address `local` with the certificate `request` and `secrets`; `None` if rustls
-    /// rejects its configuration.
+    /// Creates a connection for a client at the address `local`; `None` if rustls rejects the configuration.
     pub(super) fn new_tls_connection(
         &self,
         request: CertificateRequest,
@@ -73,7 +72,8 @@ impl ServerTls {
         secrets: Arc<TrafficSecrets>,
     ) -> Option<ServerConnection> {
         let asking = self.requester.as_ref().and_then(|asking| asking.config_with_request(request));
-        // A configuration of its own, whose parts are shared: rustls passes secrets to the log of its configuration.
+        // Each connection needs its own configuration, because rustls passes secrets to the configuration's key log.
+        // The parts are shared.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
         if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.resolver_at(local)) {
             config.cert_resolver = resolver;

@@ -1,5 +1,5 @@
-//! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
-//! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
+//! Connects rustls and s2n-quic for the server's side of one TLS handshake over QUIC (RFC 9001 §4): passes CRYPTO data
+//! both ways, and provides keys, session tickets, and the client's identity.
 
 use super::hello::{self, HelloName};
 use super::hello_rules::ClientHelloRules;
@@ -22,7 +22,7 @@ use s2n_quic_core::{
 };
 use std::{fmt, net::IpAddr, sync::Arc, task::Poll, time::Duration};
 
-/// RFC 9000 §18.2: from here on max_ack_delay is invalid.
+/// Smallest max_ack_delay that is invalid (RFC 9000 §18.2).
 const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
@@ -31,35 +31,35 @@ const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 /// there, as litequic requests no certificate after the handshake: `quic::wire::violation` has the connection closed,
 /// as RFC 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
 pub struct QuicTlsSession {
-    /// While the ClientHello is incomplete, if its name matters.
+    /// Set while the ClientHello is incomplete, if the session depends on its server name.
     pending_hello: Option<Box<PendingHello>>,
-    /// `None` before, and if rustls rejected its configuration. Boxed: s2n-quic keeps the room for as long as the
-    /// connection.
+    /// `None` before the ClientHello, and if rustls rejected its configuration. Boxed, because s2n-quic retains the
+    /// session's memory for as long as the connection.
     connection: Option<Box<ServerConnection>>,
-    /// The rules for the ClientHello besides rustls'.
+    /// Rules for the ClientHello that rustls does not check.
     rules: ClientHelloRules,
-    /// The secrets of `connection`.
+    /// Traffic secrets of `connection`.
     secrets: Arc<TrafficSecrets>,
-    /// Whether the client is asked for a certificate.
+    /// Certificate request to the client.
     request: CertificateRequest,
     level: EncryptionLevel,
     announced: bool,
     metrics: Arc<TlsMetrics>,
 }
 
-/// The parts of a connection until its client's ClientHello has come.
+/// State of a session before the ClientHello is complete.
 struct PendingHello {
     tls: ServerTls,
-    /// The address that the client connected to.
+    /// Address that the client connected to.
     local: IpAddr,
     /// litequic's transport parameters, encoded.
     parameters: Vec<u8>,
-    /// CRYPTO data so far: a ClientHello at most, and the bytes behind its last piece.
+    /// CRYPTO data so far: at most a ClientHello and the rest of its last frame.
     data: Vec<u8>,
 }
 
-/// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above
-/// `Handshake`: there the client's Finished comes, its last message.
+/// Encryption level (RFC 9001 §2.1) at which the server writes. It reads at the same level, but never above
+/// `Handshake`, where the client's last message, Finished, is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EncryptionLevel {
     Initial,
@@ -68,8 +68,8 @@ enum EncryptionLevel {
 }
 
 impl QuicTlsSession {
-    /// A handshake at the address `local` that waits for its ClientHello; `parameters` are litequic's transport
-    /// parameters, encoded. Should rustls reject its configuration, it fails at once, by litequic's fault.
+    /// Creates a session at the address `local` that waits for its ClientHello; `parameters` are litequic's encoded
+    /// transport parameters. If rustls rejects its configuration, the session fails at once by litequic's fault.
     pub(super) fn new(tls: ServerTls, local: IpAddr, parameters: Vec<u8>) -> Self {
         let mut this = Self::new_failed(&tls);
         if tls.needs_server_name() {
@@ -80,7 +80,7 @@ impl QuicTlsSession {
         this
     }
 
-    /// One that fails at once.
+    /// Creates a session that fails at once.
     pub(super) fn new_failed(tls: &ServerTls) -> Self {
         Self {
             pending_hello: None,
@@ -99,7 +99,7 @@ impl QuicTlsSession {
             tls.new_tls_connection(self.request, local, parameters, Arc::clone(&self.secrets)).map(Box::new);
     }
 
-    /// Waits for the ClientHello, and begins with the configuration for its name.
+    /// Waits for the ClientHello, and creates the connection with the configuration for its server name.
     fn await_hello<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
         let Some(waiting) = &mut self.pending_hello else { return Ok(Poll::Ready(())) };
         self.request = loop {
@@ -108,7 +108,7 @@ impl QuicTlsSession {
             match hello::read_hello_name(&waiting.data) {
                 HelloName::Unfinished => {}
                 HelloName::Named(name) => break waiting.tls.request_for_client(name.as_deref()),
-                // The session reports the error. Should it find none, the strictest rule applies.
+                // The session will report the error. If it finds none, a certificate is required.
                 HelloName::Unreadable => break CertificateRequest::Required,
             }
         };
@@ -130,7 +130,7 @@ impl QuicTlsSession {
             return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
         };
         loop {
-            // The order matters: keys of the last message lead to the level of the next.
+            // Keys in the last message determine the level of the next, so write before reading.
             send_handshake_data(connection, secrets, level, announced, context)?;
             if *level == EncryptionLevel::Application && !connection.is_handshaking() {
                 break;
@@ -155,7 +155,7 @@ impl QuicTlsSession {
         Ok(Poll::Ready(()))
     }
 
-    /// The result of the handshake about its client, once complete.
+    /// Returns the client's identity after the handshake.
     fn client_identity(&self) -> TlsIdentity {
         let Some(connection) = &self.connection else {
             return TlsIdentity { certificate_request: self.request, ..TlsIdentity::default() };
@@ -170,8 +170,8 @@ impl QuicTlsSession {
     }
 }
 
-/// Sends what rustls queued, and provides the keys for the next level. All of it: at the end of the handshake that
-/// includes the session tickets, at `Application`.
+/// Sends all data that rustls has queued, including the session tickets at the end, and provides the keys for the next
+/// level.
 fn send_handshake_data<C: Context<QuicTlsSession>>(
     connection: &mut ServerConnection,
     secrets: &TrafficSecrets,
@@ -205,7 +205,7 @@ fn send_handshake_data<C: Context<QuicTlsSession>>(
                 EncryptionLevel::Application => context.send_application(message),
             }
         }
-        // Of what the change holds, rustls' own keys, nothing is used: see `keys`.
+        // The change's keys of rustls are not used: `traffic_secrets` makes others.
         match change {
             None => {}
             Some(KeyChange::Handshake { .. }) => {
@@ -215,7 +215,7 @@ fn send_handshake_data<C: Context<QuicTlsSession>>(
                 *level = EncryptionLevel::Handshake;
             }
             Some(KeyChange::OneRtt { .. }) => {
-                // Before the keys: s2n-quic's limiter runs with the latter and needs the former.
+                // Announce before the keys: s2n-quic's limiter runs when it gets the keys, and needs this information.
                 announce_negotiated(connection, announced, context)?;
                 let (packet, header) =
                     secrets.one_rtt_keys(negotiated_suite(connection)).ok_or_else(missing_secrets)?;
@@ -226,20 +226,20 @@ fn send_handshake_data<C: Context<QuicTlsSession>>(
     }
 }
 
-/// rustls has changed its keys without the secrets: litequic's fault.
+/// Returns the error if rustls changed its keys without passing the secrets, which is litequic's fault.
 fn missing_secrets() -> tls::Error {
     tls::Error::INTERNAL_ERROR.with_reason("no traffic secrets")
 }
 
-/// The alert for what the client sent instead of a valid handshake (RFC 9001 §4.8).
+/// Returns the alert for an invalid handshake (RFC 9001 §4.8).
 fn handshake_alert(connection: &ServerConnection, error: &Error) -> transport::Error {
     tracing::debug!(%error, "TLS handshake failed");
     use PeerIncompatible::{
         KeyShareExtensionRequired, NamedGroupsExtensionRequired, SignatureAlgorithmsExtensionRequired,
     };
-    // rustls raises no alert for some of what it cannot parse, and handshake_failure where an extension is missing.
+    // rustls raises no alert for some malformed messages, and handshake_failure where an extension is missing.
     let code = match (connection.alert(), error) {
-        // RFC 8446 §9.2.
+        // A missing extension is an error of its own (RFC 8446 §9.2).
         (
             _,
             Error::PeerIncompatible(
@@ -253,7 +253,7 @@ fn handshake_alert(connection: &ServerConnection, error: &Error) -> transport::E
         }
         (None, _) => tls::Error::INTERNAL_ERROR.code,
     };
-    // The client reads it in CONNECTION_CLOSE; the alert says the rest.
+    // The client reads the reason in CONNECTION_CLOSE, beside the alert.
     let reason = match error {
         Error::InvalidMessage(_) => "malformed TLS message",
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => "unexpected TLS message",
@@ -268,7 +268,7 @@ fn handshake_alert(connection: &ServerConnection, error: &Error) -> transport::E
     tls::Error { code, reason }.into()
 }
 
-/// The client's transport parameters, still encoded (RFC 9001 §8.2).
+/// Returns the client's transport parameters, still encoded (RFC 9001 §8.2).
 fn client_transport_parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>, tls::Error> {
     match connection.quic_transport_parameters() {
         Some(transport_parameters) => Ok(ApplicationParameters { transport_parameters }),
@@ -282,9 +282,9 @@ fn client_transport_parameters(connection: &ServerConnection) -> Result<Applicat
 fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Error> {
     let Some(parameters) = connection.quic_transport_parameters() else { return Ok(()) };
     let valid = |parameters: &ClientTransportParameters| {
-        // s2n-quic 0.91 accepts the first value that is invalid.
+        // s2n-quic 0.91 accepts the first invalid value.
         parameters.max_ack_delay.as_duration() < INVALID_MAX_ACK_DELAY
-            // Required (RFC 9000 §7.3). s2n-quic compares it with the packet's.
+            // RFC 9000 §7.3 requires this parameter; s2n-quic compares it with the packet's ID.
             && parameters.initial_source_connection_id.is_some()
     };
     match DecoderBuffer::new(parameters).decode() {
@@ -293,7 +293,7 @@ fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Erro
     }
 }
 
-/// Reports to s2n-quic, once, what was negotiated: as far as it was, if the handshake fails.
+/// Reports the negotiated parameters to s2n-quic, once, also if the handshake fails.
 fn announce_negotiated<C: Context<QuicTlsSession>>(
     connection: &ServerConnection,
     announced: &mut bool,
@@ -355,19 +355,19 @@ impl tls::Session for QuicTlsSession {
 impl CryptoSuite for QuicTlsSession {
     type HandshakeKey = s2n_quic_crypto::handshake::HandshakeKey;
     type HandshakeHeaderKey = s2n_quic_crypto::handshake::HandshakeHeaderKey;
-    // Made from a connection ID rather than by TLS (RFC 9001 §5.2).
+    // Initial keys are made from a connection ID, not by TLS (RFC 9001 §5.2).
     type InitialKey = s2n_quic_crypto::initial::InitialKey;
     type InitialHeaderKey = s2n_quic_crypto::initial::InitialHeaderKey;
     type OneRttKey = s2n_quic_crypto::one_rtt::OneRttKey;
     type OneRttHeaderKey = s2n_quic_crypto::one_rtt::OneRttHeaderKey;
-    // There is no early data, so there are none of these.
+    // These types are unused, because there is no early data.
     type ZeroRttKey = s2n_quic_crypto::zero_rtt::ZeroRttKey;
     type ZeroRttHeaderKey = s2n_quic_crypto::zero_rtt::ZeroRttHeaderKey;
     type RetryKey = s2n_quic_crypto::retry::RetryKey;
 }
 
 impl TlsSession for QuicTlsSession {
-    /// litequic does not use it, and rustls has no exporter on this type of connection.
+    /// Fails: litequic needs no exporter, and rustls has none for QUIC connections.
     fn tls_exporter(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> Result<(), TlsExportError> {
         Err(TlsExportError::failure())
     }
@@ -382,12 +382,12 @@ impl TlsSession for QuicTlsSession {
         Ok(chain.iter().map(|certificate| certificate.to_vec()).collect())
     }
 
-    /// rustls exposes no chain that it has not verified.
+    /// Fails: rustls exposes no chain before its verification.
     fn client_cert_chain_der(&self) -> Result<Option<Vec<u8>>, ChainError> {
         Err(ChainError::failure())
     }
 
-    /// rustls does not report which certificate it served.
+    /// Fails: rustls does not report the served certificate.
     fn selected_cert_der(&self) -> Result<Option<Vec<Vec<u8>>>, ChainError> {
         Err(ChainError::failure())
     }

@@ -1,12 +1,12 @@
-//! What litequic offers in TLS: cipher suites, groups and protocols, by version and side.
+//! Lists the cipher suites, groups and protocols that litequic offers in TLS, by version and side.
 
 /// The ALPN name of HTTP/3 (RFC 9114 §3.1).
 pub(super) const ALPN_H3: &[u8] = b"h3";
-/// The protocols over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
+/// ALPN names over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
 pub(super) const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// [`provider()`] for litequic as a client. The hybrid group comes first, as browsers have it: traffic that is recorded
-/// today cannot be decrypted by a quantum computer later.
+/// Returns [`tls13_provider()`] for clients. The hybrid group comes first, as in browsers, so that quantum computers
+/// cannot decrypt recorded traffic later.
 pub(super) fn client_provider() -> rustls::crypto::CryptoProvider {
     use rustls::crypto::aws_lc_rs::kx_group;
     rustls::crypto::CryptoProvider {
@@ -15,8 +15,8 @@ pub(super) fn client_provider() -> rustls::crypto::CryptoProvider {
     }
 }
 
-/// The cipher suites of TLS 1.2 that are served or offered where a configuration allows this version: with ECDHE and an
-/// AEAD cipher, which are all that rustls has.
+/// Returns the cipher suites of TLS 1.2, where a configuration permits this version: with ECDHE and an AEAD cipher,
+/// which are all that rustls has.
 pub(super) fn tls12_suites() -> [rustls::SupportedCipherSuite; 6] {
     use rustls::crypto::aws_lc_rs::cipher_suite;
     [
@@ -29,8 +29,8 @@ pub(super) fn tls12_suites() -> [rustls::SupportedCipherSuite; 6] {
     ]
 }
 
-/// rustls with aws-lc-rs and the three cipher suites of TLS 1.3, AES-128-GCM first: with AES in hardware it costs
-/// the least, and RFC 9001 §5.2 needs it for Initial packets anyway.
+/// Returns rustls' aws-lc-rs provider with the three cipher suites of TLS 1.3, AES-128-GCM first: in hardware it costs
+/// the least, and RFC 9001 §5.2 needs it for Initial packets.
 pub(super) fn tls13_provider() -> rustls::crypto::CryptoProvider {
     use rustls::crypto::aws_lc_rs::{self, cipher_suite};
     rustls::crypto::CryptoProvider {

@@ -1,5 +1,4 @@
-//! The server's side of TLS over TCP: selects rustls' configuration of a handshake. All else is rustls' and
-//! tokio-rustls'.
+//! Selects rustls' configuration for each handshake over TCP. rustls and tokio-rustls do the rest.
 
 use super::{client_certificates::CertificateRequester, resolver::CertificateResolver, server, suites::ALPN_TCP};
 use aws_lc_rs::hkdf::Prk;
@@ -7,13 +6,13 @@ use litequic_exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// The configuration of handshakes over TCP: the certificates, clients' authorities and policy of those over QUIC.
-/// Clones share the key of the session tickets.
+/// Configurations of handshakes over TCP, with the same certificates, authorities and policy as over QUIC. Clones share
+/// the key of the session tickets.
 #[derive(Clone)]
 pub struct TcpTls {
-    /// For clients without a certificate request.
+    /// Configuration for clients without a certificate request.
     plain: Arc<ServerConfig>,
-    /// For clients without TLS 1.3, where the configuration allows them.
+    /// Configuration for clients without TLS 1.3, if permitted.
     tls12: Arc<ServerConfig>,
     requester: Arc<CertificateRequester>,
     resolver: Arc<CertificateResolver>,
@@ -25,7 +24,7 @@ impl TcpTls {
     ///
     /// # Errors
     ///
-    /// Those of [`super::server_config`].
+    /// The errors of [`super::server_config`].
     pub fn new(
         resolver: Arc<CertificateResolver>,
         key_log: bool,
@@ -59,7 +58,7 @@ impl TcpTls {
         let resolver = server_name.is_none().then(|| self.resolver.resolver_at(local)).flatten();
         let config = match resolver {
             None => Arc::clone(config),
-            // Its own, whose parts are shared, the key of the tickets among them.
+            // A configuration of its own shares its parts, including the ticket key.
             Some(resolver) => {
                 let mut config = ServerConfig::clone(config);
                 config.cert_resolver = resolver;

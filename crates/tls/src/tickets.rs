@@ -29,21 +29,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Names the encoding of `ServerSessionValue` in rustls' `msgs/persist.rs`. To be changed with it; the test
-/// `session_values_have_the_format_that_the_label_names` fails then.
+/// Encoding of `ServerSessionValue` in rustls' `msgs/persist.rs`. Must change together with it; the test
+/// `session_values_have_the_format_that_the_label_names` fails otherwise.
 const SESSION_VALUE_FORMAT: &str = "rustls 0.23";
-/// Seconds that a key encrypts.
+/// Seconds for which a key encrypts tickets.
 const EPOCH_SECONDS: u64 = 6 * 3600;
-/// Seconds that a client may use a ticket: two epochs (RFC 8446 §4.6.1 allows a week).
+/// Seconds for which a client may use a ticket: two epochs (RFC 8446 §4.6.1 permits a week).
 const LIFETIME_SECONDS: u32 = 2 * 6 * 3600;
-/// Bytes of a session value at most: a server name of 253, a secret of 48, and some 40 more. Longer tickets are not
-/// looked at.
+/// Bytes of a session value at most: a server name of 253, a secret of 48, and about 40 more. Longer tickets are
+/// rejected unread.
 const MAX_VALUE_LEN: usize = 1024;
 const EPOCH_LEN: usize = 4;
 const TAG_LEN: usize = 16;
 const HEAD_LEN: usize = EPOCH_LEN + NONCE_LEN;
 
-/// What a ticket is for: a session over QUIC cannot be resumed over TCP, nor the other way round.
+/// Protocol of the sessions: a session over QUIC cannot be resumed over TCP, and vice versa.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TicketProtocol {
     /// HTTP/3.
@@ -61,31 +61,31 @@ impl TicketProtocol {
     }
 }
 
-/// Encrypts and decrypts session tickets of one protocol. All workers share it; there is no lock.
+/// Encrypts and decrypts session tickets of one protocol. All workers share one value, without a lock.
 pub(super) struct SessionTickets {
     secret: Prk,
     protocol: TicketProtocol,
     format: &'static str,
-    /// Keys of the epoch that was current when one was needed last.
+    /// Keys of the epoch that was current at the last use.
     keys: ArcSwapOption<EpochKeys>,
 }
 
 /// The keys of an epoch and of its neighbours.
 struct EpochKeys {
     epoch: u32,
-    /// Keys of the epoch before, of this one, and of the one after.
+    /// Keys of the previous, the current and the next epoch.
     keys: [RandomizedNonceKey; 3],
 }
 
 impl SessionTickets {
-    /// Tickets of `protocol`, for all processes with the same `secret`.
+    /// Creates tickets of `protocol` for all processes with the same `secret`.
     pub(super) fn new(secret: Prk, protocol: TicketProtocol) -> Self {
         Self { secret, protocol, format: SESSION_VALUE_FORMAT, keys: ArcSwapOption::empty() }
     }
 
     fn derive_epoch_key(&self, epoch: u32) -> Option<RandomizedNonceKey> {
         let mut key = [0; 32];
-        // Each part ends with a NUL, which none has in it.
+        // Each part ends with a NUL, which none contains.
         let parts =
             ["litequic tickets", "\0", self.protocol.protocol_label(), "\0", self.format, "\0"].map(str::as_bytes);
         let [label, end, protocol, _, format, _] = parts;
@@ -95,7 +95,8 @@ impl SessionTickets {
         RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).ok()
     }
 
-    /// The keys that are good in `epoch`: derived once, by our clock, whatever epochs strangers name.
+    /// Returns the keys that are valid in `epoch`. They are derived once, by this machine's clock, whatever epoch a
+    /// ticket has.
     fn epoch_keys(&self, epoch: u32) -> Option<Arc<EpochKeys>> {
         if let Some(keys) = self.keys.load_full().filter(|keys| keys.epoch == epoch) {
             return Some(keys);
@@ -140,7 +141,7 @@ impl SessionTickets {
     }
 }
 
-/// The epoch of the system's clock; 0 before 1970.
+/// Returns the current epoch by the system's clock; 0 before 1970.
 fn current_epoch() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     u32::try_from(now / EPOCH_SECONDS).unwrap_or(u32::MAX)
@@ -170,7 +171,7 @@ impl fmt::Debug for SessionTickets {
     }
 }
 
-/// A secret of tickets, as other processes with the same `byte` have it.
+/// Returns a ticket secret for tests, equal for equal `byte`.
 #[cfg(test)]
 pub(super) fn secret(byte: u8) -> Prk {
     aws_lc_rs::hkdf::Salt::none(aws_lc_rs::hkdf::HKDF_SHA256).extract(&[byte; 32])

@@ -20,10 +20,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Bytes of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
+/// Bytes of secrets with SHA-384, which one cipher suite has; the others have SHA-256.
 const SHA384_LEN: usize = 48;
 
-/// One connection's secrets, from rustls, for the keys made from them.
+/// Traffic secrets of one connection from rustls, of which keys are made.
 #[derive(Default)]
 pub(super) struct TrafficSecrets(Mutex<SecretLevels>);
 
@@ -46,12 +46,12 @@ impl SecretSides {
 }
 
 impl TrafficSecrets {
-    /// The server's keys at the level Handshake: once, and after rustls has reached it.
+    /// Takes the server's keys at the level Handshake, after rustls has reached this level.
     pub(super) fn handshake_keys(&self, suite: CipherSuite) -> Option<(HandshakeKey, HandshakeHeaderKey)> {
         HandshakeKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.handshake.take_pair())?)
     }
 
-    /// The server's 1-RTT keys: once, and after rustls has reached that level.
+    /// Takes the server's 1-RTT keys, after rustls has reached this level.
     pub(super) fn one_rtt_keys(&self, suite: CipherSuite) -> Option<(OneRttKey, OneRttHeaderKey)> {
         OneRttKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.application.take_pair())?)
     }
@@ -61,7 +61,7 @@ impl TrafficSecrets {
     }
 }
 
-/// The place of a secret of this name (RFC 8446 §7.1, in the key log format).
+/// Returns the slot of the secret `label`, in the names of the key log format (RFC 8446 §7.1).
 fn secret_slot<'a>(levels: &'a mut SecretLevels, label: &str) -> Option<&'a mut Option<Prk>> {
     match label {
         "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.client),
@@ -72,12 +72,12 @@ fn secret_slot<'a>(levels: &'a mut SecretLevels, label: &str) -> Option<&'a mut 
     }
 }
 
-/// Passes a connection's secrets to the code that makes its keys, and to `log`.
+/// Passes a connection's secrets to [`TrafficSecrets`] and to the configured key log.
 #[derive(Debug)]
 pub(super) struct SecretLog {
-    /// Where the keys are made.
+    /// Secrets of which the connection's keys are made.
     pub(super) secrets: Arc<TrafficSecrets>,
-    /// The configured log.
+    /// The configured key log.
     pub(super) log: Arc<dyn KeyLog>,
 }
 
@@ -100,13 +100,13 @@ impl KeyLog for SecretLog {
 }
 
 impl fmt::Debug for TrafficSecrets {
-    /// Without them.
+    /// Hides the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TrafficSecrets")
     }
 }
 
-/// The algorithms of a cipher suite.
+/// Returns the AEAD algorithm of a cipher suite.
 fn aead_algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
     match suite {
         CipherSuite::TLS_AES_128_GCM_SHA256 => Some(&AES_128_GCM),
@@ -116,7 +116,7 @@ fn aead_algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
     }
 }
 
-/// s2n-quic's name of rustls' cipher suite.
+/// Converts a cipher suite of rustls to s2n-quic's type.
 pub(super) fn to_s2n_suite(suite: rustls::CipherSuite) -> CipherSuite {
     match suite {
         rustls::CipherSuite::TLS13_AES_128_GCM_SHA256 => CipherSuite::TLS_AES_128_GCM_SHA256,

@@ -1,4 +1,4 @@
-//! The status page: one document that carries its style and its script, and may load nothing else.
+//! Builds the status page: one document with style and script, which may load nothing else.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -9,11 +9,12 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const PAGE: &str = include_str!("page.html");
 
-/// The document.
+/// The complete document, with style and script.
 pub(super) static DOCUMENT: LazyLock<String> =
     LazyLock::new(|| PAGE.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT));
 
-/// What it may do (CSP3): its own style and script, known by their hashes, and questions to where it came from.
+/// Content security policy (CSP3) of the page: its own style and script, by their hashes, and requests to its own
+/// origin.
 pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = |text: &str| BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes()));
     let policy = format!(
@@ -22,7 +23,7 @@ pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         hash(STYLE),
         hash(SCRIPT)
     );
-    // Base64 fits into every field.
+    // Base64 is valid in any field value.
     HeaderValue::try_from(policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"))
 });
 
@@ -36,7 +37,7 @@ mod tests {
         for load in ["http:", "https:", "src=", "href=", "url(", "@import", "innerHTML", "eval("] {
             assert!(!DOCUMENT.contains(load), "{load}");
         }
-        // An attribute that is script or style would need what the policy does not allow.
+        // Inline event handlers and style attributes would violate the policy.
         assert!(!DOCUMENT.contains(" onclick=") && !PAGE.contains(" style="));
         assert!(POLICY.to_str().unwrap().starts_with("default-src 'none'; style-src 'sha256-"));
     }

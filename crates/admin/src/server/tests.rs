@@ -1,4 +1,4 @@
-//! A real client over 127.0.0.1, byte by byte.
+//! Tests with a real client over 127.0.0.1, byte by byte.
 
 use super::*;
 use crate::{AdminMetrics, CachedMetrics, Readiness};
@@ -46,7 +46,7 @@ impl Admin {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends `head` with `Connection: close` and gives everything that comes back.
+    /// Sends `head` with `Connection: close` and returns the whole response.
     async fn ask(&self, head: &str) -> String {
         self.ask_by(head, "127.0.0.1").await
     }
@@ -159,7 +159,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
     assert!(admin.metrics.header.get() >= 2, "the large one and the slow one");
 }
 
-/// They would delay a kubelet's probe beyond its timeout, and the pod would be restarted.
+/// Idle connections must not delay a kubelet's probe beyond its timeout: the pod would be restarted.
 #[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
     for surface in [Surface::Probes, Surface::Operator] {
@@ -168,7 +168,7 @@ async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
         let mut held = Vec::new();
         for number in 0..2 * limits.connections {
             let mut silent = admin.connect().await;
-            // Silent, in the midst of a header, or with an answer that is not taken.
+            // Idle connections: silent, amid a header, or with an unread response.
             silent
                 .write_all([&b""[..], b"GET /hea", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"][number % 3])
                 .await

@@ -1,4 +1,4 @@
-//! The configuration file: read, checked, described. Its keys are in `keys`.
+//! Reads and checks the configuration file, and describes it as a JSON schema.
 
 use super::parsed_config::ParsedConfig;
 use super::{consistency, keys};
@@ -12,20 +12,19 @@ use serde_json::{Value as Json, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use toml::de::DeTable;
 
-/// Bytes of a file at most: a thousand times a long one, and no log file by mistake.
+/// Bytes of a file at most: a thousand times a long configuration; rejects log files given by mistake.
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 
-/// Reads the file at `path`, with the environment of this process, and none of the files that it names.
+/// Reads the configuration file at `path` with this process's environment variables, without the files that it names.
 ///
 /// # Errors
 ///
-/// Every fault, also that the file cannot be read.
+/// Every fault, or that the file cannot be read.
 pub fn load_config(path: &Path) -> Result<Config, ConfigFaults> {
     ParsedConfig::load_file(path).into_config()
 }
 
-/// Reads `text` as the content of `file`, whose folder relative paths start at; `environment` returns variables by
-/// name.
+/// Parses `text` as the content of `file`, to whose folder paths are relative; `environment` returns variables by name.
 ///
 /// # Errors
 ///
@@ -39,7 +38,7 @@ pub fn parse_config(
 }
 
 impl ParsedConfig {
-    /// Reads the file at `path`, with the environment of this process.
+    /// Reads the configuration file at `path` with this process's environment variables.
     pub fn load_file(path: &Path) -> Self {
         let whole = |problem: String| {
             let expected = Some("a file of TOML".into());
@@ -49,7 +48,7 @@ impl ParsedConfig {
             Self::new(None, KeyPositions::new(path, BTreeMap::new()), vec![fault])
         };
         let mut bytes = Vec::new();
-        // One byte more, to know a file that is too large from one that just fits.
+        // One more byte than the limit tells whether a file exceeds it.
         if let Err(error) = File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes)) {
             return whole(format!("cannot be read: {error}"));
         }
@@ -91,7 +90,7 @@ impl ParsedConfig {
     }
 }
 
-/// The JSON schema (draft 2020-12) of the file.
+/// Returns the JSON schema (draft 2020-12) of the configuration file.
 pub fn json_schema() -> Json {
     let environment = |_: &str| None;
     let empty = DeTable::new();

@@ -1,10 +1,10 @@
-//! Rules between the tables of a whole configuration.
+//! Checks rules between the tables of a configuration.
 
 use crate::{config::Config, route::RouteConfig, rules::HeaderRules};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Routes whose sign-in depends on itself, by their numbers, with the problem: the server that decides is reached, for
-/// signing in, by a route that it decides about, itself or by way of other servers.
+/// Returns routes whose sign-in depends on itself, by number, with the problem: the authentication server is only
+/// reachable by a route that it protects, directly or through other servers.
 pub(crate) fn find_auth_loops(routes: &[RouteConfig]) -> Vec<(usize, String)> {
     let mut deciding: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let ends = |route: &'_ RouteConfig| Some((route.target_origin()?.to_owned(), route.auth.as_ref()?.origin.clone()));
@@ -34,7 +34,7 @@ pub(crate) fn find_auth_loops(routes: &[RouteConfig]) -> Vec<(usize, String)> {
     routes.iter().enumerate().filter_map(problem).collect()
 }
 
-/// Rules that set what litequic sets while there are traces, by their keys, with the problem.
+/// Returns header rules that conflict with tracing, by key, with the problem.
 pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str)> {
     if !config.traces.has_collector() {
         return Vec::new();
@@ -52,8 +52,8 @@ pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str
     general.into_iter().chain(of_routes).map(|key| (key, problem)).collect()
 }
 
-/// The routes that a request can match as well as one before them in `routes`, and nothing but their order in the file
-/// decides: pairs of places, the one that comes first, and the other.
+/// Returns pairs of routes that can match the same request with equal precedence, so that only their order in the file
+/// decides: the index of the earlier one, and of the later one.
 pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
@@ -64,7 +64,7 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
         (Some(one), Some(other)) => one.conditions.excludes_conditions(&other.conditions),
         _ => true,
     };
-    // One that comes first is enough for a message.
+    // One earlier route is enough for a message.
     let first = |numbers: &[usize], n: usize| {
         let (before, rest) = numbers.split_at_checked(n)?;
         let other = rest.first()?;
@@ -116,7 +116,7 @@ mod tests {
             (get(), MatchConditions::default(), false),
             (field("a", "1"), field("a", "2"), false),
             (field("a", "1"), field("b", "1"), true),
-            // One of them weighs more.
+            // One of the conditions has a higher specificity.
             (field("a", "1"), field("a", "*"), false),
             (field("a", "1*"), field("b", "1"), false),
             (field("a", "x*"), field("a", "y*"), false),
@@ -128,7 +128,7 @@ mod tests {
             (routes[0].conditions, routes[1].conditions) = (one, other);
             let found = find_ambiguous_routes(&routes);
             assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{text} {against}");
-            // Another path, another host.
+            // Routes differ in path or host.
             routes[1].path_prefix = "/a".into();
             assert_eq!(find_ambiguous_routes(&routes), []);
             (routes[1].path_prefix, routes[1].path) = ("/".into(), Some("/".into()));

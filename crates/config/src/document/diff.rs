@@ -1,5 +1,5 @@
-//! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
-//! structures are destructured in full, so that a new key that is not compared does not compile.
+//! Compares two configurations key by key, for a reload, and tells which changes need a restart. Pure. Structures are
+//! destructured in full, so that a new key cannot be forgotten.
 
 use super::keys::restart_keys;
 use crate::acme::Acme;
@@ -19,26 +19,26 @@ use std::{
     fmt,
 };
 
-/// Bytes of a version: enough to distinguish whatever one fleet has run, and short enough for a person to compare.
+/// Bytes of a version: enough to distinguish all configurations of a fleet, and short enough to compare by eye.
 const VERSION_BYTES: usize = 6;
 
-/// One change. Its `Display` is one line: `KEY: OLD → NEW`.
+/// One change of a reload. Its `Display` is one line: `KEY: OLD → NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigChange {
     /// The path of the key, such as `routes[1].origin`.
     pub key: String,
-    /// From what to what, in words.
+    /// Description of the old and new values.
     pub what: String,
 }
 
 impl ConfigChange {
-    /// Whether a hot upgrade can make it, if it waits for a restart: processes that share a port have one layout of
-    /// connection IDs.
+    /// Whether a hot upgrade can apply a change that needs a restart: processes that share a port must have one layout
+    /// of connection IDs.
     pub fn allows_upgrade(&self) -> bool {
         self.key != "listen.server_id"
     }
 
-    /// Whether it waits for a restart.
+    /// Whether the change needs a restart.
     pub fn waits_for_restart(&self) -> bool {
         restart_keys().contains(&self.key)
     }
@@ -52,19 +52,19 @@ impl fmt::Display for ConfigChange {
 }
 
 impl Config {
-    /// What `next` changes, in the order of the reference; also what waits for a restart.
+    /// Lists the differences to `next` in the order of the reference, including those that need a restart.
     pub fn changes_to(&self, next: &Self) -> Vec<ConfigChange> {
         self.compare_all(next, Changes::default())
     }
 
-    /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
+    /// Lists every key with its value, in the order of the reference, without secrets: those are in files.
     pub fn keys_and_values(&self) -> Vec<(String, String)> {
         let summed = self.with_merged_rules();
         let all = summed.compare_all(&summed, Changes { lists_all: true, ..Changes::default() });
         all.into_iter().map(|ConfigChange { key, what }| (key, what)).collect()
     }
 
-    /// Each route with the general rules that it does not replace.
+    /// Merges the general header rules into each route.
     fn with_merged_rules(&self) -> Self {
         let mut summed = self.clone();
         for route in &mut summed.routes {
@@ -74,12 +74,12 @@ impl Config {
         summed
     }
 
-    /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
-    /// keys and values have the same one, in whichever file and process.
+    /// Identifies the configuration by the first half of a hash of [`Config::keys_and_values`], in hexadecimal. Equal
+    /// keys and values have equal versions, in any file and process.
     pub fn config_version(&self) -> String {
         let mut hash = digest::Context::new(&digest::SHA256);
         for (key, value) in self.keys_and_values() {
-            // No key has the one, and no value the other.
+            // Keys contain no space, and values no NUL.
             hash.update(format!("{key} {value}\0").as_bytes());
         }
         let hash = hash.finish();
@@ -146,14 +146,14 @@ impl Config {
         log.compare_keys(&next.log, "log", &mut changes);
         access_log.compare_keys(&next.access_log, "access_log", &mut changes);
         traces.compare_keys(&next.traces, "traces", &mut changes);
-        // Not among all keys: those are what operators set.
+        // The list of all keys is for operators, who do not set these.
         if !changes.lists_all || *laboratory != Laboratory::default() {
             laboratory.compare_keys(&next.laboratory, "laboratory", &mut changes);
         }
         changes.found.into_iter().map(|(key, what)| ConfigChange { key, what }).collect()
     }
 
-    /// `next` as far as it can be applied without a restart.
+    /// Returns `next` with the current value of each key that needs a restart.
     pub fn apply_reload(&self, next: Self) -> Self {
         let Self { listen, litequic, admin, log, .. } = self.clone();
         let server_id = ServerId::apply_same_shape(listen.server_id.clone(), next.listen.server_id.clone());
@@ -167,8 +167,8 @@ impl Config {
     }
 }
 
-/// Entries with a number and a name: those that were added (`+`) or removed (`-`) by name, others key by key. An entry
-/// that only has another name is compared key by key with the one that had its place.
+/// Compares entries with numbers and names: lists added (`+`) and removed (`-`) names, and compares other entries key
+/// by key. A renamed entry is compared with the former entry of its number.
 fn compare_table_lists<T: KeyTable>(
     changes: &mut Changes,
     key: &str,

@@ -1,5 +1,5 @@
-//! The file's content: the top level, whose tables are in files of their names. The schema and the search for a
-//! misspelt key use what is read here, so no key is listed twice.
+//! Reads the top level of the file, whose tables have modules of their own. The schema and the suggestions for misspelt
+//! keys are made of the keys read here, so no key is listed twice.
 
 #[cfg(test)]
 mod patterns;
@@ -26,7 +26,7 @@ use crate::traces::{self, Traces};
 use crate::transport::{self, LiteQuic};
 use std::collections::BTreeSet;
 
-/// Every table of keys by the head that it has in the file.
+/// Every table of keys, by its head in the file.
 const KEY_TABLES: &[(&str, &[ConfigKey])] = &[
     ("listen", Listen::KEYS),
     ("listen.server_id", ServerId::KEYS),
@@ -57,18 +57,18 @@ fn all_keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     KEY_TABLES.iter().flat_map(named)
 }
 
-/// The keys whose change waits for a restart: sockets, threads and token keys are created once, and log collectors are
-/// configured for the log's format.
+/// Returns the keys that need a restart: sockets, threads and token keys are created once, and log collectors are
+/// configured for one log format.
 pub fn restart_keys() -> Vec<String> {
     all_keys().filter(|(_, key)| key.needs_restart).map(|(path, _)| path).collect()
 }
 
-/// The metric that counts when what `key` bounds is reached.
+/// Returns the metric that counts when the limit of `key` is reached.
 pub fn limit_metric(key: &str) -> Option<String> {
     all_keys().find(|(path, _)| path == key).and_then(|(_, key)| key.metric_name())
 }
 
-/// The certificates of files, and those that litequic obtains: at least one of either.
+/// Reads `[[certificates]]` and `[[acme]]`, of which at least one entry is required.
 fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (Vec<CertificateFiles>, Vec<Acme>) {
     let certificates = root.read_table_array(
         "certificates",
@@ -92,7 +92,7 @@ fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (V
     (certificates, acme)
 }
 
-/// The whole file. If faults were noted it only serves to find more.
+/// Reads the whole file. If there are faults, the result only serves to find more.
 pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let listen = root.read_subtable("listen", "The listeners for clients.", listen::read_listen);
     let (certificates, acme) = read_server_certificates(root, &listen);
@@ -125,7 +125,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
         `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class. Read at the start and on a reload, 256 KiB at \
         most; the extension of its name decides its `Content-Type`.";
     let error_pages = rule_readers::read_error_pages(root, "error_pages", about);
-    // A route may name what was meant by `[origin.NAME]`, which has its own fault.
+    // A route may name an `[origin.NAME]` that was meant as `[origins.NAME]`; that table has its own fault.
     let is_unknown = |name: &&str| OriginConfig::KEYS.iter().all(|key| key.name != *name);
     let meant = root.table_names_within("origin").filter(is_unknown);
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).chain(meant).collect();
@@ -179,7 +179,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
         request_headers,
         response_headers,
         error_pages,
-        // One without a server has a fault.
+        // An origin without servers has a fault.
         origins: origins.into_iter().filter(|(_, origin)| !origin.servers.is_empty()).collect(),
         limits,
         sources,

@@ -1,5 +1,5 @@
-//! The configuration's file as a whole: what it may say, rules between its tables, the schema, the reference, and the
-//! changes of a reload. It is built on all sections.
+//! Handles the configuration file as a whole: its top level, rules between tables, schema, reference, and the changes
+//! of a reload. Built on all sections.
 
 pub(crate) mod config_file;
 pub(crate) mod consistency;

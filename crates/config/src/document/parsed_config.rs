@@ -1,23 +1,23 @@
-//! A configuration that is being checked: as far as it could be read, the position of each of its values, and the
-//! faults found so far. A caller that reads the files that it names adds their faults, so that every fault is reported
-//! in one round, with its position.
+//! Holds a parsed configuration while it is checked: the values as far as they could be read, their positions, and the
+//! faults found so far. The caller adds faults of the files that the configuration names, so that all faults are
+//! reported together, with positions.
 
 use crate::config::Config;
 use crate::reading::fault::{ConfigFault, ConfigFaults, ConfigWarning};
 use crate::reading::position::KeyPositions;
 use std::fmt::Display;
 
-/// A configuration before its verdict.
+/// A parsed configuration with the faults found so far.
 #[derive(Debug)]
 pub struct ParsedConfig {
-    /// The configuration as far as it could be read, to check the files that it names: a path that is missing or wrong
-    /// is empty. `None` if the file is not TOML. Nothing may run by it before [`Findings::verdict`].
+    /// The configuration as far as it could be read, to check the files that it names: a missing or invalid path is
+    /// empty. `None` if the file is not TOML. Must not be used before [`FaultCollector::into_result`].
     pub config: Option<Config>,
-    /// What was found so far.
+    /// Faults and warnings found so far.
     pub faults: FaultCollector,
 }
 
-/// The faults and the warnings of a [`Draft`].
+/// Collects the faults and warnings of a [`ParsedConfig`].
 #[derive(Debug)]
 pub struct FaultCollector {
     positions: KeyPositions,
@@ -26,17 +26,17 @@ pub struct FaultCollector {
 }
 
 impl ParsedConfig {
-    /// What was read of a file, with its `faults`.
+    /// Creates the result of parsing, with its `faults`.
     pub(crate) fn new(config: Option<Config>, positions: KeyPositions, faults: Vec<ConfigFault>) -> Self {
         Self { config, faults: FaultCollector { positions, faults, warnings: Vec::new() } }
     }
 
-    /// A configuration of the command line's options.
+    /// Wraps a configuration made from command-line options.
     pub fn from_options(config: Config) -> Self {
         Self::new(Some(config), KeyPositions::for_command_line(), Vec::new())
     }
 
-    /// The configuration, without reading the files that it names.
+    /// Returns the configuration without checking the files that it names.
     ///
     /// # Errors
     ///
@@ -48,23 +48,23 @@ impl ParsedConfig {
 }
 
 impl FaultCollector {
-    /// The value of `key` is wrong.
+    /// Adds a fault of the value of `key`.
     pub fn add_fault(&mut self, key: &str, problem: impl Display) {
         self.faults.push(self.positions.fault_at_key(key, &problem));
     }
 
-    /// The value of `key` can be used, and probably should not.
+    /// Adds a warning about the value of `key`, which is valid but probably a mistake.
     pub fn add_warning(&mut self, key: &str, problem: impl Display) {
         self.warnings.push(ConfigWarning(self.positions.fault_at_key(key, &problem)));
     }
 
-    /// The string value of `key` as the file has it; `None` if it has none.
+    /// Returns the string in the file for `key`; `None` if there is no string.
     pub fn raw_string(&self, key: &str) -> Option<&str> {
         let value = self.positions.by_key.get(key)?.value.as_deref()?;
         value.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])
     }
 
-    /// `value` with every warning, if nothing is wrong.
+    /// Returns `value` with every warning, if there are no faults.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! The reference of all keys, as Markdown: the schema, for people.
+//! Formats the reference of all keys as Markdown, from the schema.
 
 use super::config_file::json_schema;
 use super::keys::{limit_metric, restart_keys};
 use serde_json::Value as Json;
 
-/// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when
-/// its limit is reached: a table for each section.
+/// Returns the reference of all keys as Markdown: a table for each section, with values, defaults, descriptions,
+/// restarts and metrics.
 pub fn reference_page() -> String {
     let mut page = MarkdownPage { lines: Vec::new(), listed_keys: Vec::new(), need_restart: restart_keys() };
     page.push_line("# Configuration keys");
@@ -19,7 +19,7 @@ pub fn reference_page() -> String {
 
 struct MarkdownPage {
     lines: Vec<String>,
-    /// The keys that the page has, and under which heading: repeated ones are listed once.
+    /// Tables on the page so far with their headings, so that equal ones are listed once.
     listed_keys: Vec<(Json, String)>,
     need_restart: Vec<String>,
 }
@@ -29,7 +29,7 @@ impl MarkdownPage {
         self.lines.push(line.into());
     }
 
-    /// The table `heading`, whose keys stand below `path`, and the tables within it.
+    /// Adds the section `heading` for the table `path`, with its nested tables.
     fn add_section(&mut self, heading: &str, path: &str, schema: &Json) {
         let keys = &schema["properties"];
         self.push_line("");
@@ -80,7 +80,7 @@ impl MarkdownPage {
     fn push_key_rows<'j>(&mut self, path: &str, keys: impl Iterator<Item = (&'j String, &'j Json)>, required: &Json) {
         let mut rows = Vec::new();
         for (name, schema) in keys {
-            // Of values by names that the operator gives.
+            // The operator chooses the names of these values.
             let any = if schema["additionalProperties"].is_object() { ".NAME" } else { "" };
             let key = key_path(path, name) + any;
             let is_required = required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
@@ -94,11 +94,11 @@ impl MarkdownPage {
     }
 }
 
-/// A key whose value is a table, or are tables.
+/// Tables as the value of a key.
 enum NestedTables<'a> {
     One,
     Many(&'a Json),
-    /// By names that the operator gives.
+    /// Tables by names that the operator chooses.
     Named(&'a Json),
 }
 
@@ -110,12 +110,12 @@ fn nested_tables(schema: &Json) -> Option<NestedTables<'_>> {
     of("items").map(NestedTables::Many).or_else(|| of("additionalProperties").map(NestedTables::Named))
 }
 
-/// Alternatives to a value in a list, if that is a table.
+/// Returns the table among the alternatives for values of a list, if there is one.
 fn nested_table_in_list(schema: &Json) -> Option<&Json> {
     schema["anyOf"].as_array()?.iter().find(|one| one["properties"].is_object())
 }
 
-/// `each` with the description of all.
+/// Returns `each` with the description `about`.
 fn with_description(each: &Json, about: &Json) -> Json {
     let mut each = each.clone();
     if let Some(fields) = each.as_object_mut() {
@@ -145,7 +145,7 @@ fn key_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.into() } else { format!("{path}.{name}") }
 }
 
-/// A path as it is written in a table's head.
+/// Returns a path in the form of a table's head.
 fn table_head(path: &str) -> String {
     path.replace("[]", "")
 }

@@ -1,11 +1,12 @@
-//! What a comparison of two configurations finds, key by key. Tables add to it (`table`), `diff` begins it. Pure.
+//! Collects the differences of two configurations, key by key; `diff` starts the comparison, and tables add to the
+//! list. Pure.
 
-/// The changes found.
+/// The differences found so far.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// What is the same too, with its value.
+    /// Whether equal values are listed as well.
     pub(crate) lists_all: bool,
-    /// The path of each key that was found, and from what to what.
+    /// Path and description of each difference.
     pub(crate) found: Vec<(String, String)>,
 }
 
@@ -14,13 +15,13 @@ impl Changes {
         self.found.push((key.into(), what));
     }
 
-    /// Compares a value, which is shown by `show`.
+    /// Compares a value, and formats it by `show`.
     pub(crate) fn compare_shown<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, show: impl Fn(&T) -> String) {
         if self.lists_all {
             self.push_change(key, show(new));
         } else if old != new {
             let (old, new) = (shorten_list(&show(old)), shorten_list(&show(new)));
-            // A value that is not shown, or was cut off.
+            // The values look equal: they are hidden, or were shortened.
             self.push_change(
                 key,
                 if old == new { format!("{new}, with other values") } else { format!("{old} → {new}") },
@@ -29,7 +30,7 @@ impl Changes {
     }
 }
 
-/// The beginning of a long list: a line of the log is limited.
+/// Shortens a long list for a line of the log.
 pub(crate) fn shorten_list(shown: &str) -> String {
     const MAX_SHOWN_VALUES: usize = 4;
     let values: Vec<&str> = shown.split(", ").collect();

@@ -1,6 +1,6 @@
-//! An example of each table, for a file that has something else in its place.
+//! Gives an example of each table, for faults where a file has another value in its place.
 
-/// By the paths of tables; an origin's are those of `origin`.
+/// Examples by the paths of tables; `origin` stands for every origin.
 const TABLE_EXAMPLES: &[(&str, &str)] = &[
     ("access_log", r#"{ path = "stderr" }"#),
     ("acme[].eab", r#"{ kid = "KEY-ID", key_file = "eab.key" }"#),
@@ -46,7 +46,7 @@ const TABLE_EXAMPLES: &[(&str, &str)] = &[
     ("traces.headers", r#"{ x-token = "secret" }"#),
 ];
 
-/// What is expected in place of the table `path`, after "expected", where the file has `written` values there.
+/// Returns the expected value for the table `path`, to follow "expected"; `is_list` if the file has a list there.
 pub(crate) fn expected_table(path: &str, is_list: bool) -> String {
     let generic = generic_path(path);
     let key = generic.rsplit('.').next().unwrap_or_default();
@@ -62,7 +62,7 @@ pub(crate) fn expected_table(path: &str, is_list: bool) -> String {
     }
 }
 
-/// `routes[1]` as `routes[]`, and each origin as `origin`.
+/// Returns the path of the table in general: `routes[]` for `routes[1]`, and `origin` for each origin.
 pub(crate) fn generic_path(path: &str) -> String {
     let of_origin = path.strip_prefix("origins.").map(|name| match name.split_once('.') {
         Some((_, inner)) => format!("origin.{inner}"),
@@ -114,7 +114,7 @@ mod tests {
             };
             let faults =
                 parse_config(&format!("{head}{key} = {example}\n"), Path::new("a.toml"), |_| None).unwrap_err();
-            // What else a file needs is missing, and a file of TOML has no other fault.
+            // The example alone lacks other required keys, and has no other fault.
             let wrong: Vec<_> = faults.0.iter().filter(|fault| !fault.problem.contains("missing")).collect();
             let elsewhere = |problem: &str| {
                 problem == "has no effect without an authority" || problem.starts_with("no origin has the name")

@@ -1,33 +1,34 @@
-//! A fault of a configuration: its position, the value, and what is expected.
+//! Describes a fault of a configuration: position, value, and expected value.
 
 use std::{fmt, path::PathBuf};
 
-/// One fault. Its `Display` is one line: `FILE:LINE:COLUMN: KEY = VALUE: PROBLEM; expected …; did you mean …?`
+/// A fault of the configuration. Its `Display` is one line: `FILE:LINE:COLUMN: KEY = VALUE: PROBLEM; expected …; did
+/// you mean …?`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// The file as it was named on the command line.
+    /// Path of the file, as given on the command line.
     pub file: PathBuf,
-    /// From 1. `None` if the file as a whole is at fault.
+    /// Line, from 1; `None` if the file as a whole is at fault.
     pub line: Option<usize>,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: Option<usize>,
-    /// The path of the key, such as `routes[1].host`; empty where no key is at fault.
+    /// Path of the key, such as `routes[1].host`; empty if no key is at fault.
     pub key: String,
-    /// The value as it is written, cut to [`Fault::MAX_QUOTE`] characters.
+    /// Value as written, shortened to [`ConfigFault::MAX_QUOTE`] characters.
     pub value: Option<String>,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub problem: String,
-    /// What would be right.
+    /// Description of valid values.
     pub expected: Option<String>,
-    /// The known key, name or word that is nearest to what was written.
+    /// Known key, name or word that is nearest to the written one.
     pub nearest: Option<String>,
 }
 
 impl ConfigFault {
-    /// Characters of a key or a value that a message quotes at most.
+    /// Characters of a quoted key or value at most.
     pub const MAX_QUOTE: usize = 60;
 
-    /// A fault of an argument of the command line.
+    /// Creates a fault of a command-line argument.
     pub fn from_command_line(argument: &str, problem: &str) -> Self {
         let (file, key) = (argument.into(), String::new());
         Self {
@@ -42,12 +43,12 @@ impl ConfigFault {
         }
     }
 
-    /// To sort by: the file as a whole comes last.
+    /// Sort key; faults of the file as a whole come last.
     pub(crate) fn sort_position(&self) -> (usize, usize) {
         (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))
     }
 
-    /// `severity` is between the position and the key, as in a compiler's messages.
+    /// Formats the fault, with `severity` between position and key, as compilers do.
     fn write_with_severity(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
@@ -77,8 +78,8 @@ impl fmt::Display for ConfigFault {
     }
 }
 
-/// A value that can be used and probably should not. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY =
-/// VALUE: PROBLEM`
+/// A valid value that is probably a mistake. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY = VALUE:
+/// PROBLEM`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigWarning(pub ConfigFault);
 
@@ -88,8 +89,8 @@ impl fmt::Display for ConfigWarning {
     }
 }
 
-/// Every fault of a configuration, in the order of the file; at least one. Its `Display` has a line a fault and a
-/// last one that counts them.
+/// Every fault of a configuration, in the order of the file; at least one. Its `Display` has a line for each fault, and
+/// a last one with their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFaults(pub Vec<ConfigFault>);
 
@@ -107,7 +108,7 @@ impl fmt::Display for ConfigFaults {
 
 impl std::error::Error for ConfigFaults {}
 
-/// `text` on one line, cut to [`Fault::MAX_QUOTE`] characters.
+/// Returns the first line of `text`, shortened to [`ConfigFault::MAX_QUOTE`] characters.
 pub(crate) fn quote_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut quoted: String =
@@ -118,13 +119,14 @@ pub(crate) fn quote_line(text: &str) -> String {
     quoted
 }
 
-/// The one of `known` that is nearest to `written`, unless all are far off.
+/// Returns the word in `known` that is nearest to `written`, unless all differ too much.
 pub(crate) fn nearest_word<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if written.len() > ConfigFault::MAX_QUOTE {
         return None;
     }
     let written = written.to_lowercase();
-    // A third of the letters may be wrong; or one is the other's beginning: "warning" is "warn", "log" is not "url".
+    // A third of the letters may differ, or one word may begin with the other: "warning" is near "warn", but "log" is
+    // not near "url".
     let tolerance = (written.chars().count() / 3).max(1);
     let begins = |one: &str, other: &str| one.starts_with(other) && other.len() * 2 >= one.len();
     known

@@ -1,5 +1,5 @@
-//! How the file is read: its source with positions, its sections and tables, the readers of their values, and the
-//! faults that are found. The sections of the configuration are built on it.
+//! Reads the file: source text with positions, sections and tables, readers of values, and faults. All sections of the
+//! configuration are built on it.
 
 pub(crate) mod changes;
 pub(crate) mod examples;

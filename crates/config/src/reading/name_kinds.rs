@@ -1,5 +1,5 @@
-//! Values that name something on the network or on disk: addresses, networks, hosts, paths. Each reader is followed by
-//! the pattern that the schema has for it.
+//! Reads values that name something on the network or on disk: addresses, networks, hosts, paths. Each reader has its
+//! pattern for the schema.
 
 use super::value_kinds::{ValueError, ValueKind, text_kind};
 use http::{HeaderName, Method};
@@ -9,35 +9,35 @@ use std::{
     path::PathBuf,
 };
 
-/// An IPv4 address, or an IPv6 address without brackets, as far as a pattern can tell.
+/// Pattern of an IPv4 address, or of an IPv6 address without brackets. Accepts some invalid addresses.
 const IP_PATTERN: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
-/// With a scope, in brackets.
+/// Pattern of an IPv6 address in brackets, perhaps with a scope.
 pub(crate) const IPV6_PATTERN: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
 pub(crate) const PORT_PATTERN: &str = "0*[1-9][0-9]{0,4}";
 pub(crate) const NAME_PATTERN: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
-/// A name whose last label is not a decimal number; hexadecimal ones a pattern does not find.
+/// Pattern of a DNS name whose last label is not a decimal number. Hexadecimal numbers are not recognized.
 const NON_NUMERIC_NAME_PATTERN: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
 const IPV4_PATTERN: &str =
     r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
 /// PATH_MAX of Linux (limits.h).
 const MAX_PATH_BYTES: usize = 4096;
-/// Bytes of a cookie's name: it goes with every request.
+/// Bytes of a cookie's name, which every request carries.
 const MAX_COOKIE_NAME: usize = 64;
-/// Each is compared with a peer's address, one after the other.
+/// Number of networks: each peer's address is compared with all of them.
 pub(crate) const MAX_NETWORKS: usize = 256;
-/// Bytes of a route's name: a label's of a metric, and a word's of a command line.
+/// Bytes of a route's name, which is a label of metrics and an argument of commands.
 const MAX_ROUTE_NAME: usize = 64;
 /// Bytes of a method: twice the longest of the IANA registry.
 const MAX_METHOD: usize = 32;
-/// Bytes of a replica's name, as of a host's (RFC 1035 §2.3.4).
+/// Bytes of a replica's name: as many as of a host's name (RFC 1035 §2.3.4).
 const MAX_REPLICA: usize = 253;
-/// RFC 9110 §5.6.2.
+/// Pattern of a token (RFC 9110 §5.6.2).
 pub(crate) const TOKEN_PATTERN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
-/// What an address with a port looks like, for messages.
+/// Description of an address with a port, for messages.
 const EXPECTED_ADDRESS: &str = "an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"";
 
-/// An IP address with a port.
+/// A socket address: an IP address and a port above 0.
 pub(crate) fn address_kind() -> ValueKind<SocketAddr> {
     let parse = |text: String| match parse_socket_address(&text) {
         Ok(address) if address.port() == 0 => Err("the port is 0".into()),
@@ -48,11 +48,11 @@ pub(crate) fn address_kind() -> ValueKind<SocketAddr> {
         .with_pattern(&format!(r"([0-9.]+|{IPV6_PATTERN}):{PORT_PATTERN}"))
 }
 
-/// The address of a listener as the command line has it, where port 0 is the kernel's choice.
+/// Parses a listen address of the command line; for port 0 the kernel chooses one.
 ///
 /// # Errors
 ///
-/// What is wrong, and what is expected.
+/// A message with the fault and the expected form.
 pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     parse_socket_address(text).map_err(|problem| format!("{problem}; expected {EXPECTED_ADDRESS}"))
 }
@@ -65,16 +65,16 @@ fn parse_socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     })
 }
 
-/// The path of a file.
+/// A file path.
 pub(crate) fn path_kind(expected: &str) -> ValueKind<PathBuf> {
     let parse = |text: String| if text.is_empty() { Err("empty".into()) } else { Ok(text.into()) };
     text_kind(expected, parse, |path: &PathBuf| path.display().to_string()).with_length(1..=MAX_PATH_BYTES)
 }
 
-/// Bytes of a realm: clients show it in a line.
+/// Bytes of a realm, which clients show in a line.
 const MAX_REALM: usize = 64;
 
-/// The realm of a password (RFC 9110 §11.5), without characters that would have to be escaped.
+/// A realm for passwords (RFC 9110 §11.5), without characters that need escaping.
 pub(crate) fn realm_kind() -> ValueKind<String> {
     let parse = |text: String| match text
         .bytes()
@@ -94,7 +94,6 @@ pub(crate) fn network_kind() -> ValueKind<Network> {
         .with_pattern(&format!("({IP_PATTERN})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
 
-/// Reads a network.
 fn parse_network(text: &str) -> Result<Network, ValueError> {
     text.parse().map_err(|NetworkError { problem, nearest }| ValueError {
         problem,
@@ -122,13 +121,13 @@ pub(crate) fn host_pattern_kind() -> ValueKind<String> {
         .with_pattern(&format!(r"(\*\.)?{NON_NUMERIC_NAME_PATTERN}|{IPV4_PATTERN}\.?|{IPV6_PATTERN}"))
 }
 
-/// A host by which clients reach the admin interface: a name or an IP address.
+/// A host of the admin interface: a name or an IP address.
 pub(crate) fn admin_host_kind() -> ValueKind<String> {
     text_kind("a host such as \"litequic.internal\"", |text| parse_host(&text), Clone::clone)
 }
 
-/// The host of an address that has several spellings as requests are compared with: an IPv4-mapped IPv6 address as the
-/// IPv4 address. No request has another spelling of an IPv4 address than four decimal numbers.
+/// Converts a host to the form in which requests have it: an IPv4-mapped IPv6 address becomes an IPv4 address. Other
+/// spellings of IPv4 addresses than four decimal numbers match no request.
 fn canonical_host(host: String) -> Result<String, ValueError> {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(address) = inner.and_then(|inner| inner.parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()) {
@@ -140,7 +139,7 @@ fn canonical_host(host: String) -> Result<String, ValueError> {
     Ok(host)
 }
 
-/// Whether the last label is a decimal, octal or hexadecimal number, as in `127.1`.
+/// Whether the last label is a decimal or hexadecimal number, as in `127.1`.
 fn ends_in_a_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     match last.strip_prefix("0x") {
@@ -149,7 +148,7 @@ fn ends_in_a_number(name: &str) -> bool {
     }
 }
 
-/// What the origin gets as `Host` (RFC 9110 §7.2).
+/// A value for `Host` (RFC 9110 §7.2): a host with or without a port.
 pub(crate) fn authority_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let (host, port) = split_port(&text);
@@ -164,12 +163,12 @@ pub(crate) fn authority_kind() -> ValueKind<String> {
     kind.with_pattern(&format!("({NAME_PATTERN}|{IPV6_PATTERN})(:{PORT_PATTERN})?"))
 }
 
-/// Digits alone, for a URL has no sign there (RFC 3986 §3.2.3); and not 0.
+/// Parses a port above 0, of digits alone: a URL has no sign there (RFC 3986 §3.2.3).
 pub(crate) fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// `HOST:PORT` apart; the colons of `[::1]` are the host's.
+/// Splits `HOST:PORT`; colons within the brackets of `[::1]` belong to the host.
 pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -177,7 +176,7 @@ pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Lower case, without a trailing dot.
+/// Parses a host to lower case, without a trailing dot.
 pub(crate) fn parse_host(text: &str) -> Result<String, ValueError> {
     if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address")?;
@@ -191,7 +190,7 @@ pub(crate) fn parse_host(text: &str) -> Result<String, ValueError> {
 }
 
 fn parse_dns_name(text: &str) -> Result<String, ValueError> {
-    /// RFC 1035 §2.3.4.
+    /// Bytes of a DNS name (RFC 1035 §2.3.4).
     const MAX_NAME_BYTES: usize = 253;
     const MAX_LABEL_BYTES: usize = 63;
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
@@ -217,7 +216,7 @@ fn parse_dns_name(text: &str) -> Result<String, ValueError> {
     Err(problem.into())
 }
 
-/// The name of one of several processes that share a secret: any that is visible.
+/// Name of a replica among those that share a secret: visible ASCII.
 pub(crate) fn replica_kind() -> ValueKind<String> {
     let parse = |text: String| match text.as_bytes() {
         [] => Err("empty".into()),
@@ -253,13 +252,13 @@ fn plain_path_kind(plain: &'static str, expected: &str) -> ValueKind<String> {
         };
         Err(problem.into())
     };
-    // Segments of what may stand there, none of them `.` or `..`.
+    // `any` is a character of a segment, and `no_dot` one other than a dot: no segment is `.` or `..`.
     let (any, no_dot) = ("[!-\"$-)+-.0->@-~]", "[!-\"$-)+,0->@-~-]");
     let segment = format!(r"({no_dot}{any}*|\.{no_dot}{any}*|\.\.{any}+)?");
     text_kind(expected, parse, Clone::clone).with_pattern(&format!("(/{segment})+"))
 }
 
-/// A route's name in logs, metrics and commands. It has no slash, unlike every name that is made of host and path.
+/// A route's name in logs, metrics and commands. It has no slash, unlike names that are made of host and path.
 pub(crate) fn route_name_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let fits = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
@@ -270,7 +269,7 @@ pub(crate) fn route_name_kind() -> ValueKind<String> {
         .with_pattern(&format!("[0-9A-Za-z_.-]{{1,{MAX_ROUTE_NAME}}}"))
 }
 
-/// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE never reach a route.
+/// A method (RFC 9110 §9.1), in upper case. CONNECT and TRACE never reach a route.
 pub(crate) fn method_kind() -> ValueKind<Method> {
     let parse = |text: String| match Method::from_bytes(text.as_bytes()) {
         Ok(Method::CONNECT | Method::TRACE) => Err("never reaches a route".into()),
@@ -289,32 +288,33 @@ pub(crate) fn method_kind() -> ValueKind<Method> {
     kind.with_pattern("[!#$%&'*+.^_`|~0-9A-Z-]+").with_length(1..=MAX_METHOD)
 }
 
-/// The name of a cookie (RFC 6265 §4.1.1): a token.
+/// A cookie's name (RFC 6265 §4.1.1): a token.
 pub(crate) fn cookie_name_kind() -> ValueKind<String> {
     let expected = "the name of a cookie, such as \"origin_server\"";
     let parse = |text: String| if is_http_token(&text) { Ok(text) } else { Err("not a token".into()) };
     text_kind(expected, parse, Clone::clone).with_pattern(TOKEN_PATTERN).with_length(1..=MAX_COOKIE_NAME)
 }
 
-/// The name of a field of requests.
+/// Name of a request field.
 pub(crate) fn field_name_kind() -> ValueKind<HeaderName> {
     let parse = |text: String| {
         let name = HeaderName::from_bytes(text.as_bytes())
             .ok()
             .filter(|_| is_http_token(&text))
             .ok_or("not a field's name")?;
-        // Over HTTP/2 and HTTP/3 it is `:authority`.
+        // Over HTTP/2 and HTTP/3 the host is in `:authority`.
         if name == http::header::HOST { Err("is not a field of every request".into()) } else { Ok(name) }
     };
     text_kind("a field's name, such as \"x-user\"", parse, ToString::to_string).with_pattern(TOKEN_PATTERN)
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether `text` is a token (RFC 9110 §5.6.2).
 fn is_http_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A protocol that a route lets pass (RFC 9110 §7.8): a token, perhaps with a version behind a slash. In lower case.
+/// A protocol that a route may upgrade to (RFC 9110 §7.8): a token, perhaps with a version after a slash, in lower
+/// case.
 pub(crate) fn upgrade_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let protocol = text.to_ascii_lowercase();
@@ -322,7 +322,7 @@ pub(crate) fn upgrade_kind() -> ValueKind<String> {
         let problem = if !is_http_token(name) || !version.is_none_or(is_http_token) {
             "not a token"
         } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
-            // Requests could pass through it without being checked.
+            // Requests inside such a connection would not be checked.
             "would change the protocol between litequic and its client"
         } else {
             return Ok(protocol);
@@ -380,13 +380,13 @@ mod tests {
         ] {
             assert_eq!(parse_network(text), parse_network(plain), "{text}");
         }
-        // Neither all of IPv4 nor IPv6 addresses that no client has.
+        // The prefix covers neither all IPv4 addresses nor any client's IPv6 address.
         for text in ["::ffff:0:0/95", "::ffff:0:0/90", "::ffff:192.0.2.0/24", "::ffff:0:0/0"] {
             let wrong = parse_network(text).unwrap_err();
             assert_eq!(wrong.problem, "has IPv4-mapped addresses, whose prefix is at least 96 bits", "{text}");
             assert_eq!(wrong.nearest.as_deref(), Some("\"0.0.0.0/0\""), "{text}");
         }
-        // These contain the prefix of mapped addresses, and are IPv6 all the same.
+        // The networks contain the prefix of mapped addresses, and are IPv6 networks.
         for text in ["::/0", "::/80", "::ffc0:0:0/90", "::/64", "64:ff9b::/96", "::192.0.2.0/120"] {
             assert!(parse_network(text).unwrap().address.is_ipv6(), "{text}");
         }

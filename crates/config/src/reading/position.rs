@@ -1,4 +1,4 @@
-//! Where a configuration's values stand: in the file, or on the command line.
+//! Locates a configuration's values in the file or on the command line.
 
 use super::fault::ConfigFault;
 use std::{
@@ -7,25 +7,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The positions of a configuration's values, by their keys.
+/// Positions of a configuration's values, by key.
 #[derive(Debug)]
 pub(crate) struct KeyPositions {
-    /// `None` for the command line.
+    /// Path of the file; `None` for the command line.
     file: Option<PathBuf>,
     pub(crate) by_key: BTreeMap<String, KeyPosition>,
 }
 
-/// The position of a value.
+/// Position of a value in the file.
 #[derive(Debug)]
 pub(crate) struct KeyPosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
-    /// The value as the file has it.
+    /// Value as written in the file.
     pub(crate) value: Option<String>,
 }
 
 impl KeyPositions {
-    /// Positions of the keys of `file`.
+    /// Creates positions in `file`.
     pub(crate) fn new(file: &Path, by_key: BTreeMap<String, KeyPosition>) -> Self {
         Self { file: Some(file.into()), by_key }
     }
@@ -38,7 +38,7 @@ impl KeyPositions {
         let position = self.by_key.get(key);
         let (file, key) = match (&self.file, key) {
             (Some(file), key) => (file.clone(), key.into()),
-            // The arguments of `run` that replace a file.
+            // These keys have arguments of `run` that replace a file.
             (None, "certificates[0].cert") => ("--cert".into(), String::new()),
             (None, "certificates[0].key") => ("--key".into(), String::new()),
             (None, key) => ("command line".into(), key.into()),

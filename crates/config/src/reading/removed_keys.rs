@@ -1,13 +1,13 @@
-//! Keys of earlier versions: what a file that still has one is told.
+//! Lists keys of earlier versions, with hints for files that still have them.
 
-/// The beginning of each hint.
+/// Beginning of each hint.
 pub(crate) const REMOVED_PREFIX: &str = "was removed in 0.1.0, now ";
 
-/// A key that is gone, and its heir.
+/// A removed key with a description of the replacement.
 struct RemovedKey {
     section: &'static str,
     name: &'static str,
-    /// What does its work now.
+    /// Description of the replacement.
     replacement: &'static str,
 }
 
@@ -15,7 +15,7 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
     RemovedKey { section, name, replacement: now }
 }
 
-/// In the order of the reference. `origin` stands for `origins.NAME` too.
+/// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("listen", "congestion", "litequic.congestion for every address"),
     removed_key("origin", "max_ejected", "always half of the servers"),
@@ -39,7 +39,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
 
-/// What a file is told that has the key `name` in the table at the path `section`; `None` if it was never one.
+/// Returns the hint for the key `name` of the table at the path `section`; `None` if there was no such key.
 pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",

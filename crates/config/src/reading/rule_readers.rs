@@ -1,4 +1,4 @@
-//! Readers of header rules and error pages, for the top level of the file and for routes.
+//! Reads header rules and error pages, for the top level of the file and for routes.
 
 use crate::reading::fault::nearest_word;
 use crate::reading::name_kinds::TOKEN_PATTERN;
@@ -11,12 +11,12 @@ use crate::rules::{
 use http::HeaderName;
 use std::path::PathBuf;
 
-/// One for each status there is would be 200.
+/// Number of error pages: one for each status would be 200.
 const MAX_PAGES: usize = 64;
-/// In a field's value.
+/// Variables that a field value may contain.
 const FIELD_VARIABLES: &[Variable] = &[Variable::Client, Variable::Host, Variable::RequestId];
 
-/// Whether a rule may set a field, and why not.
+/// Returns the reason why a rule may not set a field, if there is one.
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
 pub(crate) fn read_request_headers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderRules {
@@ -27,7 +27,7 @@ pub(crate) fn read_response_headers(section: &mut ConfigSection<'_>, key: &str, 
     section.read_subtable(key, about, |section| read_header_rules(section, "the client", response_field_fault))
 }
 
-/// Names alone: a value may be a secret.
+/// Formats the names of fields alone: values may be secrets.
 pub(crate) fn format_header_rules(rules: &HeaderRules) -> String {
     let HeaderRules { remove, set, add } = rules;
     let removed = remove.iter().map(|name| format!("remove {name}"));
@@ -41,7 +41,7 @@ fn join_or_none(all: impl Iterator<Item = String>) -> String {
     if all.is_empty() { "none".into() } else { all.join(", ") }
 }
 
-/// Reads the rules for the header that `who` gets.
+/// Reads the rules for the header that `who` receives.
 fn read_header_rules(section: &mut ConfigSection<'_>, who: &str, fault: FieldFault) -> HeaderRules {
     let named = move |name: &str| parse_rule_field(name, fault);
     let most = HeaderRules::MAX_FIELDS;
@@ -66,7 +66,7 @@ pub(crate) fn parse_rule_field(text: &str, fault: FieldFault) -> Result<HeaderNa
     if text.starts_with(':') {
         return Err("is a pseudo-header field".into());
     }
-    // A HeaderName may hold a quotation mark, which is not in a token (RFC 9110 §5.6.2).
+    // `HeaderName` permits a quotation mark, which a token does not (RFC 9110 §5.6.2).
     let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
     let name = name.ok_or("not a field's name")?;
     fault(&name).map_or(Ok(name), |fault| Err(fault.into()))
@@ -88,7 +88,7 @@ pub(crate) fn field_value_kind() -> ValueKind<Template> {
         parse_rule_template(&text, FIELD_VARIABLES)
     };
     let expected = format!("up to {} KiB of printable ASCII", HeaderRules::MAX_VALUE_BYTES / 1024);
-    // One character, or more with none at either end that is blank; or nothing.
+    // The pattern permits blanks only between other characters.
     text_kind(&expected, parse, ToString::to_string)
         .with_pattern("([!-~]([\t -~]*[!-~])?)?")
         .with_length(0..=HeaderRules::MAX_VALUE_BYTES)
@@ -105,14 +105,14 @@ pub(crate) fn parse_rule_template(text: &str, allowed: &[Variable]) -> Result<Te
     })
 }
 
-/// The names of `variables`, for people.
+/// Formats the names of `variables` for messages.
 fn list_variables(variables: &[Variable]) -> String {
     let known = Variable::NAMES.iter().filter(|(_, variable)| variables.contains(variable));
     let names: Vec<_> = known.map(|(name, _)| format!("{{{name}}}")).collect();
     names.join(", ")
 }
 
-/// The table `key` as `read` makes it, if it is set.
+/// Reads the table `key` by `read`, if it is set.
 pub(crate) fn read_optional_table<T>(
     section: &mut ConfigSection<'_>,
     key: &str,

@@ -17,7 +17,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// One table of the file; if the file does not have it, it reads as empty and has no faults.
+/// A table of the file; if the file lacks it, it reads as empty and has no faults.
 pub(crate) struct ConfigSection<'s> {
     source: &'s SourceText<'s>,
     table: Option<&'s DeTable<'s>>,
@@ -25,18 +25,18 @@ pub(crate) struct ConfigSection<'s> {
     path: String,
     properties: Map<String, Json>,
     required: Vec<String>,
-    /// Tables that the file may have and the schema does not.
+    /// Tables that the file may have and the schema lacks.
     beside_schema: Vec<&'static str>,
-    /// Keys that must be there and are not, with what is expected of each.
+    /// Required keys that are missing, with the expected value of each.
     missing: RefCell<Vec<(String, String)>>,
-    /// Keys whose value was rejected.
+    /// Keys with rejected values.
     wrong: Vec<String>,
-    /// Indexes of the values of an array that were not rejected, by key.
+    /// Indexes of the accepted values of each array, by key.
     valid: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'s> SourceText<'s> {
-    /// What `read` returns for the file, right or wrong, and the schema of such files.
+    /// Reads the whole file by `read`, and returns its result with the schema of such files. Faults are collected.
     pub(crate) fn read_root<T>(
         &'s self,
         table: &'s DeTable<'s>,
@@ -53,7 +53,7 @@ impl<'s> SourceText<'s> {
 }
 
 impl<'s> ConfigSection<'s> {
-    /// `table` under `path`, its head at `span`.
+    /// Creates a section for `table` under `path`, with its head at `span`.
     pub(crate) fn new(
         source: &'s SourceText<'s>,
         table: Option<&'s DeTable<'s>>,
@@ -74,7 +74,7 @@ impl<'s> ConfigSection<'s> {
         }
     }
 
-    /// The folder that relative paths are relative to.
+    /// Returns the folder to which paths are relative.
     pub(crate) fn base_directory(&self) -> &'s Path {
         self.source.file_directory()
     }
@@ -83,7 +83,7 @@ impl<'s> ConfigSection<'s> {
         self.table?.get(key)
     }
 
-    /// Notes `key` for the schema; `expected` is for people.
+    /// Adds `key` to the schema; `expected` is for people.
     fn describe_key(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
@@ -104,51 +104,51 @@ impl<'s> ConfigSection<'s> {
         value
     }
 
-    /// Whether this is a table of the file, and in it none of `keys` was rejected.
+    /// Whether the file has this table, and none of its values for `keys` was rejected.
     pub(crate) fn has_valid_keys(&self, keys: &[&str]) -> bool {
         self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
     }
 
-    /// The names of the tables within the table `key`.
+    /// Returns the names of the tables within the table `key`.
     pub(crate) fn table_names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
         let table = self.get_value(key).and_then(|value| value.get_ref().as_table());
         let tables = table.into_iter().flatten().filter(|(_, value)| value.get_ref().is_table());
         tables.map(|(name, _)| name.get_ref().as_ref())
     }
 
-    /// Whether the file has `key`, right or wrong.
+    /// Whether the file has `key`, valid or not.
     pub(crate) fn has_key(&self, key: &str) -> bool {
         self.get_value(key).is_some()
     }
 
-    /// Whether the file has an array without elements as `key`.
+    /// Whether the file has an empty array as `key`.
     pub(crate) fn is_empty_list(&self, key: &str) -> bool {
         self.get_value(key)
             .and_then(|value| value.get_ref().as_array())
             .is_some_and(|array| array.iter().next().is_none())
     }
 
-    /// Whether the file has a table with keys as `key`, right or wrong, or something else there.
+    /// Whether the file has a nonempty table as `key`, valid or not, or another value.
     pub(crate) fn has_entries(&self, key: &str) -> bool {
         self.get_value(key)
             .is_some_and(|value| value.get_ref().as_table().is_none_or(|table| table.iter().next().is_some()))
     }
 
-    /// The value of `key`, or `default`; also where the value is wrong.
+    /// Reads `key`, with `default` for a missing or rejected value.
     pub(crate) fn value_or_default<T>(&mut self, key: &str, kind: ValueKind<T>, default: T, about: &str) -> T {
         let value = self.read_value(key, &kind);
         self.describe_key(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
         value.unwrap_or(default)
     }
 
-    /// The value of `key`; `None` where it is missing or wrong.
+    /// Reads `key`; `None` if the value is missing or rejected.
     pub(crate) fn optional_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
         let value = self.read_value(key, &kind);
         self.describe_key(key, kind.schema, &kind.expected, None, about);
         value
     }
 
-    /// The value of `key`, which must be there; `None` where it is missing or wrong, and that is noted.
+    /// Reads the required `key`; `None` if the value is missing or rejected, which is a fault.
     pub(crate) fn required_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
         if !self.has_key(key) {
             self.note_missing(key, &kind.expected);
@@ -157,8 +157,8 @@ impl<'s> ConfigSection<'s> {
         self.optional_value(key, kind, about)
     }
 
-    /// The values of `key`: an array whose length is in `count`, or a single value without an array. `None` if the key
-    /// is missing; wrong values are left out.
+    /// Reads the array `key`, whose length is in `count`, or a single value. `None` if the key is missing; rejected
+    /// values are left out.
     pub(crate) fn list_values<T>(
         &mut self,
         key: &str,
@@ -178,8 +178,8 @@ impl<'s> ConfigSection<'s> {
         values
     }
 
-    /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
-    /// Wrong values are left out, and a missing key is noted.
+    /// Reads the required array `key`, whose length is in `count`, or a single value. Rejected values are left out, and
+    /// a missing key is a fault.
     pub(crate) fn required_list<T>(
         &mut self,
         key: &str,
@@ -194,7 +194,7 @@ impl<'s> ConfigSection<'s> {
         self.optional_list_values(key, kind, count, about).unwrap_or_default()
     }
 
-    /// The values of `key`, as [`Section::list`] reads them; `None` if the key is missing, and without a default.
+    /// Reads an array as [`ConfigSection::list_values`] does, without a default in the schema.
     pub(crate) fn optional_list_values<T>(
         &mut self,
         key: &str,
@@ -247,8 +247,8 @@ impl<'s> ConfigSection<'s> {
         values.unwrap_or_default()
     }
 
-    /// The result of `read` for each value of `key`, with its path: of an array whose length is in `count`, or of a
-    /// single value. `None` if the key is missing; wrong values are left out.
+    /// Calls `read` with path and value of each element of the array `key`, whose length is in `count`, or of a single
+    /// value. `None` if the key is missing; rejected values are left out.
     fn read_elements<T>(
         &mut self,
         key: &str,
@@ -280,13 +280,13 @@ impl<'s> ConfigSection<'s> {
         Some(values)
     }
 
-    /// Whether none of the values of the array `key`, or the single one, was rejected.
+    /// Whether all values of the array `key`, or the single value, were accepted.
     pub(crate) fn is_valid_list(&self, key: &str) -> bool {
         let count = self.get_value(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
         self.valid.get(key).is_some_and(|right| right.len() == count)
     }
 
-    /// The table `key`, as `read` makes it; an empty one where it is missing.
+    /// Reads the table `key` by `read`; a missing one is empty.
     pub(crate) fn read_subtable<T>(
         &mut self,
         key: &str,
@@ -301,7 +301,7 @@ impl<'s> ConfigSection<'s> {
         result
     }
 
-    /// The table `key`, which the schema does not have, as `read` makes it.
+    /// Reads the table `key` by `read`, and keeps it out of the schema.
     pub(crate) fn read_hidden_table<T>(
         &mut self,
         key: &'static str,
@@ -313,7 +313,7 @@ impl<'s> ConfigSection<'s> {
         result
     }
 
-    /// Each table of the array `key`, as `read` makes it.
+    /// Reads each table of the array `key` by `read`.
     pub(crate) fn read_table_array<T>(
         &mut self,
         key: &str,
@@ -332,7 +332,7 @@ impl<'s> ConfigSection<'s> {
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
             let mut section = self.open_inner(format!("{path}[{n}]"), Some(value));
-            // What is no table reads as an empty one: those behind it keep their places.
+            // An element that is not a table reads as an empty one, so that later elements keep their index.
             results.push(read(&mut section));
             section.finish_section();
         }
@@ -343,7 +343,7 @@ impl<'s> ConfigSection<'s> {
         results
     }
 
-    /// Each table within the table `key`, by name, as `read` makes it.
+    /// Reads each table within the table `key` by `read`, by name.
     pub(crate) fn read_named_tables<T>(
         &mut self,
         key: &str,
@@ -367,8 +367,8 @@ impl<'s> ConfigSection<'s> {
         results
     }
 
-    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`;
-    /// `most` values at most. Wrong values are left out.
+    /// Reads the table `key` as a map: keys match the pattern `names` and are converted by `name`, values are read by
+    /// `kind`; `most` entries at most. Rejected entries are left out.
     pub(crate) fn read_map<K, T>(
         &mut self,
         key: &str,
@@ -434,7 +434,7 @@ impl<'s> ConfigSection<'s> {
         self.source.record_fault(
             Some(value.span()),
             path.into(),
-            // The head of a table is no value.
+            // A table's head is not shown as a value.
             self.source.quote_value(value).filter(|_| !is_tables),
             problem,
             Some(expected.into()),
@@ -442,15 +442,14 @@ impl<'s> ConfigSection<'s> {
         );
     }
 
-    /// Notes that `key`, which this table needs, is not there.
+    /// Records that the required `key` is missing.
     pub(crate) fn note_missing(&self, key: &str, expected: &str) {
         if self.table.is_some() {
             self.missing.borrow_mut().push((key.into(), expected.into()));
         }
     }
 
-    /// Whether all that this table has are tables under unknown names: another table was meant, such as
-    /// `[origins.NAME]` by `[origin.NAME]`.
+    /// Whether the table has only tables under unknown names, as if `[origin.NAME]` was meant as `[origins.NAME]`.
     fn is_misnamed_table(&self) -> bool {
         let known = |name: &str| self.properties.contains_key(name);
         let mut entries = self.table.into_iter().flatten().peekable();
@@ -458,14 +457,14 @@ impl<'s> ConfigSection<'s> {
         !is_empty && entries.all(|(name, value)| value.get_ref().is_table() && !known(name.get_ref()))
     }
 
-    /// Notes a fault of a value that is right by itself.
+    /// Records a fault of a value that is valid by itself.
     pub(crate) fn note_fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
         if let Some(value) = self.get_value(key) {
             self.note_value_fault(join_path(&self.path, key), value, problem, expected, nearest);
         }
     }
 
-    /// Notes a fault of this table as a whole.
+    /// Records a fault of the table as a whole.
     pub(crate) fn note_table_fault(&self, problem: &str, expected: &str) {
         if self.table.is_some() {
             self.source.record_fault(
@@ -479,7 +478,7 @@ impl<'s> ConfigSection<'s> {
         }
     }
 
-    /// Notes a fault of the `n`th value that [`Section::list`] returned.
+    /// Records a fault of the `n`th value that [`ConfigSection::list_values`] returned.
     pub(crate) fn note_list_fault(&self, key: &str, n: usize, problem: &str) {
         let right = self.valid.get(key).and_then(|right| right.get(n));
         let (Some(value), Some(&n)) = (self.get_value(key), right) else { return };
@@ -509,7 +508,7 @@ impl<'s> ConfigSection<'s> {
         );
     }
 
-    /// Notes the keys that are missing, and the unknown ones. Returns the table's schema.
+    /// Records missing and unknown keys, and returns the table's schema.
     pub(crate) fn finish_section(self) -> Json {
         let is_another = !self.path.is_empty() && self.is_misnamed_table();
         for (key, expected) in self.missing.take().into_iter().filter(|_| !is_another) {

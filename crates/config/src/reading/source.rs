@@ -1,4 +1,4 @@
-//! The file as it is read: the positions of its keys, its strings, and every fault that was found.
+//! Holds the file while it is read: text, positions of keys, and the faults found so far.
 
 use super::fault::{ConfigFault, nearest_word, quote_line};
 use super::position::{KeyPosition, KeyPositions};
@@ -12,10 +12,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Environment variables by name.
+/// Looks up an environment variable by name.
 pub(crate) type VariableLookup<'s> = &'s dyn Fn(&str) -> Option<String>;
 
-/// Variables that something else than their user sets, and how that is made to.
+/// Variables that other programs set in the environment, with the conditions.
 const INJECTED_VARIABLES: [(&str, &str); 2] = [
     (
         "AWS_LBC_QUIC_SERVER_ID",
@@ -25,37 +25,37 @@ const INJECTED_VARIABLES: [(&str, &str); 2] = [
     ("POD_IP", "the charts set it with podIP: true"),
 ];
 
-/// Unknown keys that are listed at most: for each, all known ones are compared.
+/// Number of unknown keys in a message at most: each is compared with all known keys.
 const MAX_UNKNOWN_KEYS: usize = 100;
-/// Faults of syntax that are listed at most: one may cause others.
+/// Number of syntax faults in a message at most: one may cause others.
 const MAX_SYNTAX_FAULTS: usize = 20;
 
-/// The file that is read, and what was found wrong with it.
+/// Text of the configuration file, with the faults found so far.
 pub(crate) struct SourceText<'s> {
     file: &'s Path,
     text: &'s str,
     lines: LineIndex<'s>,
     environment: VariableLookup<'s>,
-    /// Positions of every value and table that was read, by key.
+    /// Positions of all values and tables that were read, by key.
     positions: RefCell<BTreeMap<String, KeyPosition>>,
     faults: RefCell<Vec<ConfigFault>>,
     pub(crate) unknown_keys: RefCell<Vec<UnknownKey>>,
 }
 
-/// An unknown key. It is reported once all keys are known.
+/// An unknown key, which is reported once all keys are known.
 pub(crate) struct UnknownKey {
     pub(crate) at: Range<usize>,
     pub(crate) section: String,
     pub(crate) name: String,
     pub(crate) value: Option<String>,
     pub(crate) is_table: bool,
-    /// A table with a `url`, as an origin has it.
+    /// Whether the value is a table with a `url`, like an origin.
     pub(crate) is_origin: bool,
     pub(crate) siblings: Vec<String>,
 }
 
 impl UnknownKey {
-    /// What to say of it, and the key that was meant, as far as either is known.
+    /// Returns a description of the fault, and the key that was probably meant, as far as known.
     fn suggest_key(&self, schema: &Json) -> (Option<String>, Option<String>) {
         if self.is_origin && self.section == "origin" {
             return (None, Some(format!("[{}]", join_path("origins", &self.name))));
@@ -89,7 +89,7 @@ impl UnknownKey {
 }
 
 impl<'s> SourceText<'s> {
-    /// `text` as the content of `file`.
+    /// Creates a source with `text` as the content of `file`.
     pub(crate) fn new(file: &'s Path, text: &'s str, environment: VariableLookup<'s>) -> Self {
         Self {
             file,
@@ -102,17 +102,17 @@ impl<'s> SourceText<'s> {
         }
     }
 
-    /// The folder of the file.
+    /// Returns the folder of the file.
     pub(crate) fn file_directory(&self) -> &'s Path {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// The position of each value that was read, and every fault.
+    /// Takes the positions of all values that were read, and every fault.
     pub(crate) fn take_results(&self) -> (KeyPositions, Vec<ConfigFault>) {
         (KeyPositions::new(self.file, self.positions.take()), self.faults.take())
     }
 
-    /// Leaves an unknown key to be reported at the end.
+    /// Stores an unknown key until all keys are known.
     pub(crate) fn add_unknown_key(&self, unknown: UnknownKey) {
         let mut unknown_keys = self.unknown_keys.borrow_mut();
         if unknown_keys.len() < MAX_UNKNOWN_KEYS {
@@ -139,7 +139,7 @@ impl<'s> SourceText<'s> {
         );
     }
 
-    /// Notes a fault.
+    /// Records a fault.
     pub(crate) fn record_fault(
         &self,
         at: Option<Range<usize>>,
@@ -154,25 +154,25 @@ impl<'s> SourceText<'s> {
         self.faults.borrow_mut().push(fault);
     }
 
-    /// `value` as it is written, unless it is a table.
+    /// Returns `value` as written; `None` for a table.
     pub(crate) fn quote_value(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;
         Some(quote_line(written))
     }
 
-    /// Notes where `value` stands.
+    /// Records the position of `value`.
     pub(crate) fn record_position(&self, key: &str, value: &Spanned<DeValue<'_>>) {
         let (line, column) = self.lines.line_and_column(value.span().start);
         self.positions.borrow_mut().insert(key.into(), KeyPosition { line, column, value: self.quote_value(value) });
     }
 
-    /// The result of `kind` for a value; `None` if it is rejected, and that is noted.
+    /// Reads a value by `kind`; `None` if it is rejected, which is recorded as a fault.
     pub(crate) fn parse_value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &ValueKind<T>) -> Option<T> {
         self.record_position(key, value);
         let given = match value.get_ref() {
             DeValue::String(text) => expand_variables(text, self.environment).map(RawValue::Text),
             DeValue::Integer(number) => {
-                // What does not fit is out of every range.
+                // A number beyond i128 is outside every range.
                 let number = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
                 Ok(RawValue::Integer(number))
             }
@@ -197,12 +197,13 @@ impl<'s> SourceText<'s> {
     }
 }
 
-/// The one fault of a file of TOML that is for another program as a whole; `None` if it is not.
+/// Returns the fault of a TOML file for another program; `None` if it is for litequic.
 pub(crate) fn find_foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<ConfigFault> {
     foreign::detect_by_keys(root).map(|(program, at)| foreign_format_fault(file, text, program, at))
 }
 
-/// The faults of a file that is not TOML. It is not read further: its keys are uncertain. `root` is what could be read.
+/// Returns the faults of a file that is not TOML, as far as `root` could be parsed. The values are not read, because
+/// their keys are uncertain.
 pub(crate) fn list_syntax_faults(
     file: &Path,
     text: &str,
@@ -241,7 +242,7 @@ fn foreign_format_fault(file: &Path, text: &str, program: foreign::ForeignFormat
     }
 }
 
-/// Where lines begin.
+/// Index of the beginnings of lines.
 struct LineIndex<'s> {
     text: &'s str,
     starts: Vec<usize>,
@@ -253,7 +254,7 @@ impl<'s> LineIndex<'s> {
         Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
     }
 
-    /// Line and column of a byte, from 1.
+    /// Returns line and column of a byte, from 1.
     fn line_and_column(&self, byte: usize) -> (usize, usize) {
         let line = self.starts.partition_point(|start| *start <= byte);
         let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
@@ -263,15 +264,13 @@ impl<'s> LineIndex<'s> {
 }
 
 impl LineIndex<'_> {
-    /// What is wrong with the second of two keys or tables at `at` alike, with the line of the first, if that is found
-    /// in `root`.
+    /// Describes the second of two equal keys or tables at `at`, with the line of the first if `root` has it.
     fn describe_duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
         let name = self.text.get(at.clone()).unwrap_or_default();
         let before = self.text.get(..at.start).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
         let header = |line: &str| line.trim_start().starts_with('[');
-        // The table's head, or that of the table that the key is in, is read as a file of its own: the path to one
-        // table.
+        // The head of the enclosing table is parsed as a file of its own, to get its path.
         let is_table = header(line);
         let path = if is_table {
             self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head_path)
@@ -283,7 +282,7 @@ impl LineIndex<'_> {
         let first = find_key_position(root, &path, key)
             .filter(|first| *first < at.start)
             .map(|first| self.line_and_column(first).0);
-        // Of two tables alike the last is in `root`.
+        // Of two equal tables, `root` has the last.
         let earlier = || before.lines().position(|line| header(line) && head_path(line) == path).map(|line| line + 1);
         let first = first.or_else(|| earlier().filter(|_| is_table));
         let first = first.map(|first| format!("; the first is in line {first}")).unwrap_or_default();
@@ -296,7 +295,7 @@ impl LineIndex<'_> {
     }
 }
 
-/// The path of a table's head, such as `[origins."a.b"]`.
+/// Returns the path of a table's head, such as `[origins."a.b"]`.
 fn head_path(line: &str) -> Vec<String> {
     let mut path = Vec::new();
     let (root, _) = DeTable::parse_recoverable(line);
@@ -308,13 +307,13 @@ fn head_path(line: &str) -> Vec<String> {
     path
 }
 
-/// A table, or the last of an array of tables.
+/// Returns a table, or the last table of an array.
 fn last_table<'t, 's>(value: &'t Spanned<DeValue<'s>>) -> Option<&'t DeTable<'s>> {
     let last = || value.get_ref().as_array()?.iter().last()?.get_ref().as_table();
     value.get_ref().as_table().or_else(last)
 }
 
-/// Where the key `name` of the table at `path` stands, or the table itself.
+/// Returns the position of the key `name` in the table at `path`, or of the table itself.
 fn find_key_position(root: &DeTable<'_>, path: &[String], name: Option<&str>) -> Option<usize> {
     let mut table = root;
     let mut at = None;
@@ -329,7 +328,7 @@ fn find_key_position(root: &DeTable<'_>, path: &[String], name: Option<&str>) ->
     }
 }
 
-/// `${NAME}` replaced by the environment variable; a `$` without a brace stays.
+/// Replaces each `${NAME}` by the environment variable; a `$` without a brace stays.
 fn expand_variables(text: &str, environment: VariableLookup<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -351,7 +350,7 @@ fn expand_variables(text: &str, environment: VariableLookup<'_>) -> Result<Strin
     Ok(expanded)
 }
 
-/// The other table that has this key.
+/// Returns the path of this key in another table.
 fn find_in_other_table(name: &str, schema: &Json) -> Option<String> {
     fn search(name: &str, path: &str, schema: &Json) -> Option<String> {
         let inner = schema.get("items").map(|items| (format!("{path}[]"), items));
@@ -373,7 +372,7 @@ fn find_in_other_table(name: &str, schema: &Json) -> Option<String> {
     search(name, "", schema)
 }
 
-/// The path of a key; one that TOML would quote is quoted.
+/// Joins the path of a table and a key, which is quoted where TOML requires it.
 pub(crate) fn join_path(section: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
     let key = if bare { quote_line(key) } else { format!("{:?}", quote_line(key)) };
@@ -401,7 +400,7 @@ mod tests {
         for (text, expanded) in [
             ("", Ok("")),
             ("$NAME_1 $ {} }", Ok("$NAME_1 $ {} }")),
-            // What a variable holds is not filled in again.
+            // The values of variables are not expanded again.
             ("a${NAME_1}b", Ok("a${NAME_1}b")),
             ("${NAME_1", Err("`${` without `}`")),
             ("${OTHER}", Err("environment variable OTHER is not set")),

@@ -22,35 +22,35 @@ use super::{changes::Changes, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
-/// A table of keys.
+/// A table of keys of the configuration.
 pub(crate) trait KeyTable: Sized {
     const KEYS: &'static [ConfigKey];
 
-    /// The table as `section` has it, with defaults for values that are missing or wrong.
+    /// Reads the table, with defaults for missing and rejected values.
     fn read_table(section: &mut ConfigSection<'_>) -> Self;
 
-    /// Notes what `next` changes of the keys of the table at `path`.
+    /// Records the differences to `next`; the table is at `path`.
     fn compare_keys(&self, next: &Self, path: &str, changes: &mut Changes);
 
-    /// `next`, but for the keys whose change waits for a restart.
+    /// Returns `next` with the current values of keys that need a restart.
     fn apply_without_restart(self, next: Self) -> Self;
 }
 
-/// What is known of a key besides its value.
+/// Properties of a key: name, restart, metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConfigKey {
     pub(crate) name: &'static str,
     pub(crate) needs_restart: bool,
-    /// Whether the file may have it: else it is a constant, or follows from other keys.
+    /// Whether the file may have the key. If not, its value is constant or follows from other keys.
     pub(crate) is_key: bool,
-    /// The metric that counts when the key's limit is reached.
+    /// Metric that counts when the key's limit is reached.
     metric: KeyMetric,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum KeyMetric {
     None,
-    /// The table's, which has a label with the key's name.
+    /// The table's metric, which has a label with the key's name.
     OfTable(&'static str),
     Own(&'static str),
 }
@@ -60,22 +60,22 @@ impl ConfigKey {
         Self { name, needs_restart: false, is_key: true, metric: KeyMetric::None }
     }
 
-    /// Marks a key whose change waits for a restart.
+    /// Marks a key whose change needs a restart.
     pub(crate) const fn with_restart(self) -> Self {
         Self { needs_restart: true, ..self }
     }
 
-    /// Marks a value that the file cannot have; [`fixed`] reads it.
+    /// Marks a value that the file cannot have; [`fixed_value`] reads it.
     pub(crate) const fn without_key(self) -> Self {
         Self { is_key: false, ..self }
     }
 
-    /// By the table's metric, whose `*` is the key's name.
+    /// Sets the table's metric, whose `*` stands for the key's name.
     pub(crate) const fn with_table_metric(self, metric: &'static str) -> Self {
         Self { metric: KeyMetric::OfTable(metric), ..self }
     }
 
-    /// By another metric.
+    /// Sets a metric of the key's own.
     pub(crate) const fn with_own_metric(self, metric: &'static str) -> Self {
         Self { metric: KeyMetric::Own(metric), ..self }
     }
@@ -89,15 +89,15 @@ impl ConfigKey {
     }
 }
 
-/// How the value of a key is read and shown.
+/// Reads and formats the value of a key.
 pub(crate) trait KeyReader<T> {
-    /// The value of `key`, or `default`; also where the value is wrong, and that is noted.
+    /// Reads `key`, with `default` for a missing or rejected value, which is a fault.
     fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T;
 
-    /// The value as the file would have it.
+    /// Formats the value as in the file.
     fn format_value(&self, value: &T) -> String;
 
-    /// Notes what changes.
+    /// Records a difference of the two values.
     fn compare_value(&self, changes: &mut Changes, key: &str, old: &T, new: &T)
     where
         T: PartialEq,
@@ -119,7 +119,7 @@ impl<T> KeyReader<T> for ValueKind<T> {
     }
 }
 
-/// A value that may be missing; `none` is how a list of changes shows that.
+/// Reads an optional value; a list of changes shows `none` for a missing one.
 pub(crate) fn optional_key<T>(kind: ValueKind<T>, none: &'static str) -> OptionalReader<T> {
     OptionalReader { kind, none }
 }
@@ -139,7 +139,7 @@ impl<T> KeyReader<Option<T>> for OptionalReader<T> {
     }
 }
 
-/// Reads an array whose length is in `count`, or one value without an array.
+/// Reads an array whose length is in `count`, or a single value.
 pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> ListReader<T> {
     ListReader { kind, count }
 }
@@ -160,8 +160,8 @@ impl<T> KeyReader<Vec<T>> for ListReader<T> {
     }
 }
 
-/// Reads an array whose length is in `count`, or one value without an array, which may be missing; `none` is how a list
-/// of changes shows that.
+/// Reads an optional array whose length is in `count`, or a single value; a list of changes shows `none` for a missing
+/// one.
 pub(crate) fn optional_list_key<T>(
     kind: ValueKind<T>,
     count: RangeInclusive<usize>,
@@ -191,7 +191,7 @@ impl<T> KeyReader<Option<Vec<T>>> for OptionalListReader<T> {
     }
 }
 
-/// A path that may be missing, relative to the folder of the configuration file.
+/// Reads an optional path, relative to the folder of the configuration file.
 pub(crate) fn file_key(kind: ValueKind<PathBuf>) -> FileReader {
     FileReader(optional_key(kind, "none"))
 }
@@ -215,7 +215,7 @@ impl KeyReader<Option<PathBuf>> for FileReader {
     }
 }
 
-/// A value that must be there; where it is missing or wrong, and that is noted, the default stands in.
+/// Reads a required value; the default replaces a missing or rejected one, which is a fault.
 pub(crate) fn required_key<T>(kind: ValueKind<T>) -> RequiredReader<T> {
     RequiredReader(kind)
 }
@@ -249,7 +249,7 @@ impl KeyReader<PathBuf> for RequiredFileReader {
     }
 }
 
-/// A value whose default goes by other keys: the schema has none.
+/// Reads a value whose default depends on other keys, so that the schema has none.
 pub(crate) fn derived_default<T>(kind: ValueKind<T>) -> DerivedDefault<T> {
     DerivedDefault(kind)
 }
@@ -266,7 +266,7 @@ impl<T> KeyReader<T> for DerivedDefault<T> {
     }
 }
 
-/// The result of `read` for a key, as it is more than a value: the section, the key, its description.
+/// Reads a key by the function `read`, with the section, the key and its description.
 pub(crate) fn custom_key<T>(
     read: fn(&mut ConfigSection<'_>, &str, &str) -> T,
     show: fn(&T) -> String,
@@ -289,8 +289,8 @@ impl<T> KeyReader<T> for SectionReader<T> {
     }
 }
 
-/// A value that the file cannot have: a constant, or one that a function after [`KeyTable::read`] derives from other
-/// keys. The row has `no_key` as well.
+/// Returns a constant, or a value that a function derives from other keys after [`KeyTable::read_table`]. The row has
+/// `no_key` as well.
 pub(crate) const fn fixed_value() -> FixedValue {
     FixedValue
 }
@@ -309,7 +309,7 @@ impl<T> KeyReader<T> for FixedValue {
     fn compare_value(&self, _: &mut Changes, _: &str, _: &T, _: &T) {}
 }
 
-/// A table within the table.
+/// Reads a table within the table.
 pub(crate) fn table_key<T: KeyTable>() -> TableReader<T> {
     TableReader(PhantomData)
 }
@@ -330,12 +330,12 @@ impl<T: KeyTable> KeyReader<T> for TableReader<T> {
     }
 }
 
-/// The lines of a comment as one.
+/// Joins the lines of a comment.
 pub(crate) fn join_doc_lines(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// See the module's documentation.
+/// Declares a table of keys; the module's documentation describes the rows.
 macro_rules! keys {
     ($(#[$meta:meta])* pub struct $Table:ident counted by $metric:literal { $($rows:tt)+ }) => {
         $crate::reading::table::keys!(@table $metric [$(#[$meta])*] $Table { $($rows)+ });

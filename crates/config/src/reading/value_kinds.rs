@@ -1,5 +1,5 @@
-//! Kinds of values: numbers, sizes, durations, words. Each kind has its parser, its description of what is expected,
-//! and its JSON schema.
+//! Defines kinds of values: numbers, sizes, durations, words. Each kind has a parser, a description for messages, and a
+//! JSON schema.
 
 use super::fault::nearest_word;
 use bytesize::ByteSize;
@@ -9,35 +9,35 @@ use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
 pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const GIB: u64 = 1024 * MIB;
-/// More than a worker can count and hold of anything; a typing error is usually beyond.
+/// Range of a count: more than a worker can hold of anything is a typing error.
 pub(crate) const COUNT_RANGE: RangeInclusive<u64> = 1..=MAX_COUNT;
-/// A count, or 0 where none at all is a valid number.
+/// Range of a count that may be 0.
 pub(crate) const COUNT_OR_ZERO_RANGE: RangeInclusive<u64> = 0..=MAX_COUNT;
 const MAX_COUNT: u64 = 10_000_000;
-/// A QUIC stream carries four times as much (RFC 9000 §4.5).
+/// Range of a body's length: a QUIC stream carries four times as much (RFC 9000 §4.5).
 pub(crate) const BODY_BYTES_RANGE: RangeInclusive<u64> = 0..=1 << 60;
-/// Zero would end what it limits at once; a day is "for ever" for an exchange.
+/// Range of a timeout: zero would end everything at once, and a day is unlimited for an exchange.
 pub(crate) const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
-/// Port 0 is none that a client could reach.
+/// Range of a port that clients can reach.
 const PORT_RANGE: RangeInclusive<u64> = 1..=u16::MAX as u64;
 
-/// A value as it stands in the file, its environment variables filled in.
+/// A value of the file, after the expansion of environment variables.
 #[derive(Debug)]
 pub(crate) enum RawValue {
     Text(String),
     Integer(i128),
     Boolean(bool),
     Float(f64),
-    /// None of them: its TOML type.
+    /// A value of another TOML type, by its name.
     Other(&'static str),
 }
 
-/// Why a value is rejected.
+/// Reason why a value is rejected.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ValueError {
     pub(crate) problem: String,
-    /// Instead of what the kind says.
+    /// Description of valid values, in place of that of the kind.
     pub(crate) expected: Option<String>,
     pub(crate) nearest: Option<String>,
 }
@@ -49,7 +49,7 @@ impl<S: Into<String>> From<S> for ValueError {
 }
 
 impl RawValue {
-    /// The fault of a value of another type than the one that is wanted.
+    /// Returns the error for a value of an unexpected type.
     pub(crate) fn wrong_type_error(&self) -> ValueError {
         let name = match self {
             Self::Text(_) => "string",
@@ -63,26 +63,26 @@ impl RawValue {
     }
 }
 
-/// A kind of value.
+/// A kind of value: parser, formatter and schema.
 pub(crate) struct ValueKind<T> {
-    /// Follows "expected".
+    /// Description of valid values, to follow "expected".
     pub(crate) expected: String,
     /// A JSON schema without description and default.
     pub(crate) schema: Json,
     pub(crate) read: Box<dyn Fn(RawValue) -> Result<T, ValueError>>,
-    /// The value as the file would have it: for the schema's `default`.
+    /// Formats the value as in the file, for the schema's `default`.
     pub(crate) show: Box<dyn Fn(&T) -> Json>,
 }
 
 impl<T> ValueKind<T> {
-    /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and
-    /// RE2 both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
+    /// Restricts strings in the schema to full matches of `of`, a regular expression without look-around (for ECMA 262
+    /// and RE2). The pattern must accept all that `read` accepts, and little more.
     pub(crate) fn with_pattern(mut self, of: &str) -> Self {
         self.extend_schema(json!({ "pattern": full_match_pattern(of) }));
         self
     }
 
-    /// Has the schema accept strings alone whose length in characters is in `range`.
+    /// Restricts strings in the schema to lengths in `range`, in characters.
     pub(crate) fn with_length(mut self, range: RangeInclusive<usize>) -> Self {
         self.extend_schema(json!({ "minLength": range.start(), "maxLength": range.end() }));
         self
@@ -95,17 +95,18 @@ impl<T> ValueKind<T> {
     }
 }
 
-/// A pattern for strings that are wholly `of`. One with an environment variable in it is judged where that is known.
+/// Returns a pattern for full matches of `of`. A string with an environment variable always matches, because its value
+/// is unknown.
 pub(crate) fn full_match_pattern(of: &str) -> String {
     format!(r"\$\{{|^({of})$")
 }
 
-/// What `bytesize` reads, but for a letter alone.
+/// Pattern of the sizes that `bytesize` parses, without single letters as units.
 const SIZE_PATTERN: &str =
     r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii][Bb]?|[Bb])))\s*";
-/// What `humantime` reads.
+/// Pattern of the durations that `humantime` parses.
 const DURATION_PATTERN: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
-/// A value without any digit but 0: as a size or a duration, it is zero.
+/// Pattern of strings without a digit but 0, which are zero as a size or a duration.
 const ZERO_PATTERN: &str = "^[^1-9$]*$";
 
 /// An integer within `range`.
@@ -122,7 +123,7 @@ pub(crate) fn number_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: R
     }
 }
 
-/// Bytes within `range`: an integer, or a string with a unit.
+/// A number of bytes within `range`: an integer, or a string with a unit.
 pub(crate) fn size_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (least, most) = (*range.start(), *range.end());
     let mut schema = json!({ "type": ["integer", "string"], "minimum": least, "maximum": most });
@@ -146,7 +147,8 @@ pub(crate) fn size_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: Ran
     kind.with_pattern(SIZE_PATTERN)
 }
 
-/// A size with a letter as its unit: nginx's `10g` are ten times 1024³ bytes, other programs' ten times 1000³.
+/// Returns an error for a size with a single letter as its unit: `10g` is 10 × 1024³ bytes in nginx, and 10 × 1000³ in
+/// other programs.
 fn ambiguous_size(text: &str) -> Option<ValueError> {
     let (number, letter) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let letter = letter.chars().next().filter(|letter| "kmgtpe".contains(letter.to_ascii_lowercase()))?;
@@ -165,7 +167,7 @@ fn check_range<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Re
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| "too large".into())
 }
 
-/// In the unit that leaves the shortest whole number; a binary one of two.
+/// Formats a size in the unit that gives the shortest whole number, preferring binary units.
 pub(crate) fn format_size(bytes: u64) -> String {
     const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const DECIMAL: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
@@ -220,12 +222,12 @@ pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
-/// A value of `kind`, or `"derived"`: a value that follows from the resources of the process.
+/// A value of `kind`, or `"derived"`, which follows from the resources of the process.
 pub(crate) fn or_derived<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("derived", kind)
 }
 
-/// A value of `kind`, or `word`, which is read as no value.
+/// A value of `kind`, or `word` for `None`.
 fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     ValueKind {
@@ -239,7 +241,7 @@ fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Opti
     }
 }
 
-/// A value of `kind`, or `"none"`, which is read as more than any other value.
+/// A value of `kind`, or `"none"`, which is read as `u64::MAX`.
 pub(crate) fn or_unlimited(kind: ValueKind<u64>) -> ValueKind<u64> {
     let ValueKind { expected, schema, read, show } = or_none(kind);
     ValueKind {
@@ -250,7 +252,7 @@ pub(crate) fn or_unlimited(kind: ValueKind<u64>) -> ValueKind<u64> {
     }
 }
 
-/// A port that a client can reach.
+/// A port that clients can reach.
 pub(crate) fn port_kind() -> ValueKind<NonZeroU16> {
     let ValueKind { expected, schema, read, show } = number_kind::<u16>(PORT_RANGE);
     ValueKind {
@@ -274,14 +276,14 @@ pub(crate) fn boolean_kind() -> ValueKind<bool> {
     }
 }
 
-/// One of a few words.
+/// One of the names in `words`.
 pub(crate) fn one_of<T: Copy + PartialEq + 'static>(words: NamedValues<T>) -> ValueKind<T> {
     one_of_with_hidden(words, &[])
 }
 
 type NamedValues<T> = &'static [(&'static str, T)];
 
-/// One of a few words, or of a few more that are in no schema and no message.
+/// One of the names in `words`, or in `more`, which neither schema nor messages mention.
 pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
     words: NamedValues<T>,
     more: NamedValues<T>,
@@ -305,7 +307,7 @@ pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
     }
 }
 
-/// A string that `parse` understands; `show` is its inverse.
+/// A string that `parse` converts; `show` is its inverse.
 pub(crate) fn text_kind<T: 'static>(
     expected: &str,
     parse: impl Fn(String) -> Result<T, ValueError> + 'static,

@@ -1,4 +1,4 @@
-//! Sessions in memory: rustls' own QUIC client on one side, a stand-in for s2n-quic's packet number spaces in between.
+//! Tests sessions in memory with rustls' QUIC client, and a stand-in for s2n-quic's packet number spaces.
 
 use super::*;
 use crate::{
@@ -56,13 +56,13 @@ fn tls(made: &SelfSigned) -> ServerTls {
     tls_with(made, 1)
 }
 
-/// With the ticket secret that other processes with the same `byte` have.
+/// Server with the ticket secret of `byte`, as other processes may have.
 fn tls_with(made: &SelfSigned, byte: u8) -> ServerTls {
     let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(byte)).unwrap())
 }
 
-/// With cryptography of the test's choice.
+/// Server with the cryptography of `provider`.
 fn tls_of(provider: CryptoProvider) -> ServerTls {
     let store = CertificateStore::new(made().to_loaded_certificate().unwrap(), []);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
@@ -79,7 +79,7 @@ fn made() -> &'static SelfSigned {
     &MADE
 }
 
-/// A client's configuration; it keeps tickets.
+/// Returns a client's configuration that stores tickets.
 fn client() -> Arc<ClientConfig> {
     Arc::new(client_config(&ServerTrust::Insecure, false).unwrap())
 }
@@ -96,13 +96,13 @@ struct Shaken {
     outcome: Result<(), transport::Error>,
 }
 
-/// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` bytes.
+/// Performs a handshake and receives the tickets; the server gets the client's data in pieces of `piece` bytes.
 fn shake(session: &mut QuicTlsSession, mut client: ClientConnection, piece: usize) -> Shaken {
     let mut spaces = Spaces::default();
     let mut level = EncryptionLevel::Initial;
     let mut client_keys = None;
     let mut outcome = Ok(());
-    // The client reads one level at a time, and is asked for its keys in between, or it writes at the wrong one.
+    // The client reads one level at a time, and its keys are taken in between; otherwise it writes at the wrong level.
     for _ in 0..8 {
         loop {
             let mut message = Vec::new();
@@ -153,7 +153,7 @@ fn a_handshake_tells_both_sides_what_was_agreed_on() {
 }
 
 #[test]
-fn one_rtt_keys_of_every_cipher_suite_fit_the_clients_through_key_updates() {
+fn one_rtt_keys_match_the_clients_through_key_updates() {
     let provider = aws_lc_rs::default_provider();
     let suites: Vec<_> = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_some()).collect();
     assert_eq!(suites.len(), 3);
@@ -179,7 +179,7 @@ fn fit_through_key_updates(shaken: Shaken) {
         packet.decrypt(generation, b"header", &mut sealed).unwrap();
         assert_eq!(sealed[..5], *b"hello");
 
-        // Whether stream data stands among the frames, or by reference behind them.
+        // Stream data stands among the frames, or by reference after them.
         for (frames, data) in [(&b"worldwide"[..], &b""[..]), (b"world", b"wide"), (b"", b"worldwide")] {
             let mut bytes = [0; 25];
             let mut buffer = s2n_codec::EncoderBuffer::new(&mut bytes);
@@ -194,7 +194,7 @@ fn fit_through_key_updates(shaken: Shaken) {
         packet = next_packet;
         rustls::quic::PacketKeySet { local, remote } = next.next_packet_keys();
     }
-    // RFC 9001 §5.4: the client applies its mask, the server finds the same.
+    // The client applies its header protection mask, and the server removes it (RFC 9001 §5.4).
     let (mut first, mut number) = (0x43, [0; 4]);
     client.local.header.encrypt_in_place(&[0xa5; 16], &mut first, &mut number).unwrap();
     let mask = header.opening_header_protection_mask(&[0xa5; 16]);
@@ -203,7 +203,7 @@ fn fit_through_key_updates(shaken: Shaken) {
 }
 
 #[test]
-fn a_ticket_of_one_worker_is_good_on_another_and_brings_new_ones() {
+fn a_ticket_of_one_worker_resumes_on_another_with_new_tickets() {
     let (mut one, config) = (tls(made()), client());
     let mut other = one.clone();
     let first = shake(&mut session(&mut one), connect(&config), usize::MAX);
@@ -220,7 +220,7 @@ fn a_ticket_of_one_worker_is_good_on_another_and_brings_new_ones() {
 }
 
 #[test]
-fn a_ticket_of_another_process_is_good_where_the_secret_is_the_same() {
+fn a_ticket_of_another_process_resumes_with_the_same_secret() {
     for (byte, kind) in [(1, HandshakeKind::Resumed), (2, HandshakeKind::Full)] {
         let config = client();
         shake(&mut session(&mut tls(made())), connect(&config), usize::MAX).outcome.unwrap();
@@ -231,7 +231,7 @@ fn a_ticket_of_another_process_is_good_where_the_secret_is_the_same() {
     }
 }
 
-/// The client's first flight, and its second.
+/// Returns the client's first and second flight.
 fn flights() -> (QuicTlsSession, Spaces, Vec<u8>) {
     let mut session = session(&mut tls(made()));
     let mut spaces = Spaces::default();
@@ -270,7 +270,7 @@ fn nothing_leaves_at_1_rtt_before_the_clients_finished() {
 }
 
 #[test]
-fn a_client_that_breaks_the_rules_is_told_how() {
+fn a_client_that_breaks_the_rules_gets_the_reason() {
     const KEY_UPDATE: &[u8] = &[24, 0, 0, 1, 0];
     type Change = fn(&[u8]) -> Vec<u8>;
     let changes: [(&str, Change, u64); 4] = [
@@ -289,7 +289,7 @@ fn a_client_that_breaks_the_rules_is_told_how() {
 }
 
 #[test]
-fn no_protocol_in_common_is_told_with_the_name_that_was_asked_for() {
+fn a_missing_common_protocol_is_reported_with_the_server_name() {
     let mut config = client_config(&ServerTrust::Insecure, false).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let shaken = shake(&mut session(&mut tls(made())), connect(&Arc::new(config)), usize::MAX);
@@ -298,7 +298,7 @@ fn no_protocol_in_common_is_told_with_the_name_that_was_asked_for() {
 }
 
 #[test]
-fn a_client_that_guessed_the_wrong_group_is_asked_again() {
+fn a_client_with_the_wrong_group_gets_a_hello_retry_request() {
     let provider = CryptoProvider { kx_groups: vec![kx_group::SECP384R1], ..aws_lc_rs::default_provider() };
     let shaken = shake(&mut session(&mut tls_of(provider)), connect(&client()), 100);
     shaken.outcome.unwrap();
@@ -332,14 +332,14 @@ fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
     assert_eq!(failure(&mut clients, &mut Spaces::default()), 0x150);
 }
 
-/// A valid ClientHello.
+/// Returns a valid ClientHello.
 fn hello() -> Vec<u8> {
     let mut hello = Vec::new();
     assert!(connect(&client()).write_hs(&mut hello).is_none());
     hello
 }
 
-/// Noise, behind a ClientHello that was changed in places or behind nothing.
+/// Generates noise after a ClientHello with changed bytes, or after nothing.
 fn hostile_hello() -> impl Strategy<Value = Vec<u8>> {
     let noise = prop::collection::vec(any::<u8>(), 0..400);
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);

@@ -1,4 +1,4 @@
-//! Tickets by themselves, and in handshakes of rustls' client with two servers.
+//! Tests tickets alone, and in handshakes of rustls' client with two servers.
 
 use super::*;
 use crate::{
@@ -27,7 +27,7 @@ fn of_format(format: &'static str) -> SessionTickets {
 }
 
 #[test]
-fn a_ticket_is_good_at_every_process_with_the_secret_and_for_its_protocol_and_format() {
+fn a_ticket_is_valid_for_one_secret_protocol_and_format() {
     let ticket = tickets(1, TicketProtocol::Quic).encrypt_in(NOW, VALUE).unwrap();
     let table = [
         ("another process", tickets(1, TicketProtocol::Quic), true),
@@ -51,7 +51,7 @@ fn a_ticket_is_good_in_its_epoch_and_in_its_neighbours() {
             assert_eq!(other.decrypt_in(now, &ticket).is_some(), good, "{later} after {epoch}");
         }
     }
-    // The system's clock.
+    // The epoch is that of the system's clock.
     assert_eq!(other.decrypt(&one.encrypt(VALUE).unwrap()).as_deref(), Some(VALUE));
 }
 
@@ -68,7 +68,7 @@ fn tickets_of_other_epochs_derive_no_keys() {
 }
 
 #[test]
-fn no_bit_of_a_ticket_can_be_changed_and_no_byte_is_missing() {
+fn a_changed_or_truncated_ticket_is_rejected() {
     let tickets = tickets(1, TicketProtocol::Quic);
     let ticket = tickets.encrypt_in(NOW, VALUE).unwrap();
     assert_eq!(ticket.len(), HEAD_LEN + VALUE.len() + TAG_LEN);
@@ -83,7 +83,7 @@ fn no_bit_of_a_ticket_can_be_changed_and_no_byte_is_missing() {
 }
 
 #[test]
-fn what_is_too_long_is_neither_encrypted_nor_decrypted() {
+fn a_value_that_is_too_long_is_neither_encrypted_nor_decrypted() {
     let tickets = tickets(1, TicketProtocol::Quic);
     assert!(tickets.encrypt_in(NOW, &[7; MAX_VALUE_LEN]).is_some());
     assert!(tickets.encrypt_in(NOW, &[7; MAX_VALUE_LEN + 1]).is_none());
@@ -98,7 +98,7 @@ fn the_same_value_never_makes_the_same_ticket() {
     assert_ne!(tickets.encrypt_in(NOW, VALUE), tickets.encrypt_in(NOW, VALUE));
 }
 
-/// A server whose tickets are `tickets`.
+/// Returns a server's configuration with `tickets`.
 fn server(tickets: Arc<dyn ProducesTickets>) -> Arc<ServerConfig> {
     let store = CertificateStore::new(make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap(), []);
     let mut config = ServerConfig::clone(&server_config(CertificateResolver::new(store), false, &secret(1)).unwrap());
@@ -110,7 +110,7 @@ fn client() -> ClientConfig {
     client_config(&ServerTrust::Insecure, false).unwrap()
 }
 
-/// A handshake in memory and the tickets after it.
+/// Performs a handshake in memory and returns its tickets.
 fn shake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> Result<HandshakeKind, rustls::Error> {
     shake_with(server, client, ServerName::try_from("localhost").unwrap())
 }
@@ -137,7 +137,7 @@ fn shake_with(
 }
 
 #[test]
-fn a_session_resumes_at_another_process_with_the_secret_and_at_no_other() {
+fn a_session_resumes_only_at_processes_with_the_same_secret() {
     for (byte, protocol, then) in [
         (1, TicketProtocol::Quic, HandshakeKind::Resumed),
         (2, TicketProtocol::Quic, HandshakeKind::Full),
@@ -170,7 +170,7 @@ fn tls_over_tcp_and_over_quic_have_keys_of_their_own() {
     assert_eq!(shake(&tcp(2), &client), Ok(HandshakeKind::Full), "with another secret");
 }
 
-/// Tickets of a rustls that encodes session values in another way: rustls of today can read them, and misreads the
+/// Tickets of a rustls version with another encoding of session values, which the current version reads with a wrong
 /// secret.
 #[derive(Debug)]
 struct OtherEncoding(SessionTickets);
@@ -197,7 +197,8 @@ impl ProducesTickets for OtherEncoding {
     }
 }
 
-/// A byte of the secret in a session value of `localhost`: after the name, version, suite and the secret's length.
+/// Offset of a byte of the secret in a session value of `localhost`: after name, version, suite and the secret's
+/// length.
 const SECRET_AT: usize = 1 + 1 + 9 + 2 + 2 + 1;
 
 #[test]
@@ -207,17 +208,17 @@ fn processes_with_another_format_make_full_handshakes_and_none_fails() {
     let of_tomorrow = server(Arc::new(OtherEncoding(of_format("rustls 0.24"))));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Full));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Resumed));
-    // A rolling upgrade, there and back.
+    // The sessions go to the other version and back, as in a rolling upgrade.
     assert_eq!(shake(&of_today, &client), Ok(HandshakeKind::Full));
     assert_eq!(shake(&of_today, &client), Ok(HandshakeKind::Resumed));
     assert_eq!(shake(&of_tomorrow, &client), Ok(HandshakeKind::Full));
-    // Without the format in the label, it fails.
+    // Without the format in the label, the handshake fails.
     let unnamed = server(Arc::new(OtherEncoding(of_format(SESSION_VALUE_FORMAT))));
     assert_eq!(shake(&unnamed, &client), Ok(HandshakeKind::Full));
     assert!(shake(&of_today, &client).is_err());
 }
 
-/// Keeps the last session value.
+/// Stores the last session value.
 #[derive(Debug, Default)]
 struct Values(Mutex<Vec<u8>>);
 
@@ -240,7 +241,7 @@ impl ProducesTickets for Values {
     }
 }
 
-/// If this fails after an update of rustls, the encoding has changed: change [`FORMAT`] and this test with it.
+/// If this fails after an update of rustls, the encoding has changed: change [`SESSION_VALUE_FORMAT`] and this test.
 #[test]
 fn session_values_have_the_format_that_the_label_names() {
     let values = Arc::new(Values::default());
@@ -250,7 +251,7 @@ fn session_values_have_the_format_that_the_label_names() {
     assert_eq!(name, b"\x01\x09localhost");
     assert_eq!(rest[..5], [0x03, 0x04, 0x13, 0x01, 32], "TLS 1.3, its suite, a secret of SHA-256");
     let rest = &rest[5 + 32..];
-    // No extended master secret (TLS 1.2), no certificate of the client's.
+    // The session has neither an extended master secret (TLS 1.2) nor a client's certificate.
     assert_eq!(rest[..2], [0, 0]);
     assert_eq!(rest[2..6], *b"\x01\x02h3");
     assert_eq!(rest[6..8], [0, 0], "no data of the application's");
@@ -267,7 +268,7 @@ fn the_longest_name_and_secret_fit_into_a_ticket() {
     let label = "a".repeat(63);
     let name = [&label[..], &label, &label, &label[..61]].join(".");
     assert_eq!(name.len(), 253);
-    // The longest secret is SHA-384's.
+    // SHA-384 has the longest secret.
     let cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384];
     let provider = CryptoProvider { cipher_suites, ..crate::suites::tls13_provider() };
     let store = CertificateStore::new(make_self_signed(["localhost"]).unwrap().to_loaded_certificate().unwrap(), []);
@@ -280,9 +281,9 @@ fn the_longest_name_and_secret_fit_into_a_ticket() {
     assert!((253 + 48..=MAX_VALUE_LEN).contains(&len), "{len}");
 }
 
-/// A server whose tickets are all `ticket`.
+/// Returns a server's configuration that issues `ticket` to every client.
 fn offering(ticket: Vec<u8>) -> Arc<ServerConfig> {
-    /// Issues one thing for a ticket, whatever the session is.
+    /// Issues the same bytes as every ticket.
     #[derive(Debug)]
     struct Always(Vec<u8>);
 
@@ -318,7 +319,7 @@ fn a_client_with_any_ticket_gets_a_full_handshake() {
         ("one byte", vec![0]),
         ("of an epoch that is over", old),
         ("of another key", SessionTickets::new(secret(2), TicketProtocol::Quic).encrypt(VALUE).unwrap()),
-        // What is left of a ClientHello of 64 KiB, which is as much as rustls reads.
+        // The rest of a ClientHello of 64 KiB, which is the most that rustls reads.
         ("as long as it can be", [&good[..], &vec![0; 60_000]].concat()),
     ];
     let litequic = server(Arc::new(tickets));
@@ -350,12 +351,12 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A handshake each, so fewer cases.
+    /// Each case is a handshake, so there are fewer.
     #[test]
     fn no_ticket_makes_a_handshake_fail(bytes in proptest::collection::vec(any::<u8>(), 1..400), at in 0..400_usize, real: bool) {
         let tickets = tickets(1, TicketProtocol::Quic);
         let ticket = if real {
-            // A real one, with one byte of it changed.
+            // A valid ticket with one changed byte.
             let mut ticket = tickets.encrypt(VALUE).unwrap();
             let at = at % ticket.len();
             ticket[at] ^= bytes[0] | 1;

@@ -30,7 +30,7 @@ fn health() -> HealthCheck {
     HealthCheck { path: "/health".into(), ..HealthCheck::default() }
 }
 
-/// The names of routes after a change from `was` to `is`, in the words of a reload.
+/// Returns the reload's changes when the names of routes change from `was` to `is`.
 fn routes_changed(was: &[&str], is: &[&str]) -> Vec<String> {
     let with = |hosts: &[&str]| {
         let route =
@@ -82,12 +82,12 @@ fn of_sticky_sessions_that_stay_their_keys_are_compared() {
 }
 
 #[test]
-fn nothing_is_said_of_what_is_the_same() {
+fn equal_values_are_not_listed() {
     assert_eq!(config().changes_to(&config()), []);
 }
 
 #[test]
-fn every_change_is_said_with_its_key() {
+fn every_change_is_listed_with_its_key() {
     type Edit = fn(&mut Config);
     let table: &[(Edit, &[&str])] = &[
         (
@@ -293,7 +293,7 @@ fn every_change_is_said_with_its_key() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_named_until_it_can() {
+fn a_change_that_needs_a_restart_is_listed_until_it_is_applied() {
     let mut new = config();
     new.listen.workers = WorkerCount::Count(2.try_into().unwrap());
     new.listen.proxy_protocol_from.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 });
@@ -327,7 +327,7 @@ fn the_version_is_that_of_the_keys_and_values() {
 }
 
 #[test]
-fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
+fn the_key_list_merges_general_header_rules_into_each_route() {
     let template = |text: &str| Template(vec![crate::TemplatePart::Text(text.into())]);
     let name = http::HeaderName::from_static;
     let mut config = config();

@@ -1,5 +1,5 @@
-//! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
-//! it rejects but for what a pattern cannot express, first of all a range.
+//! Tests that the schema's patterns agree with the parser: a pattern accepts every valid value, and rejects what the
+//! parser rejects except for what a pattern cannot express, such as ranges.
 
 use crate::access_log::access_target_kind;
 use crate::match_conditions::pattern_kind;
@@ -20,18 +20,18 @@ use regex::Regex;
 use serde_json::Value as Json;
 use std::time::Duration;
 
-/// Strings for each kind.
+/// Generated strings per kind.
 const STRINGS_PER_KIND: usize = 500;
 
-/// The parser's result for a text.
+/// Result of the parser for a string.
 type ParseResult = dyn Fn(&str) -> Result<(), String>;
 
-/// A kind as far as texts are concerned, whatever it makes of them.
+/// A kind of value, reduced to its strings.
 struct TextKind {
     name: &'static str,
     schema: Json,
     read: Box<ParseResult>,
-    /// What the parser says of values that match.
+    /// Errors of the parser that are permitted for strings that match the pattern.
     beyond: &'static [&'static str],
 }
 
@@ -100,8 +100,8 @@ fn all_text_kinds() -> Vec<TextKind> {
     ]
 }
 
-/// The verdict of `schema` on texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer
-/// than to match.
+/// Returns a predicate for strings by the subset of JSON Schema that kinds use. Patterns are compiled once, because
+/// compiling takes longer than matching.
 fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
     if let Some(any) = schema["anyOf"].as_array() {
         let any: Vec<_> = any.iter().map(acceptor).collect();
@@ -110,7 +110,7 @@ fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
     if let Some(constant) = schema.get("const").cloned() {
         return Box::new(move |text: &str| constant == text);
     }
-    // Without a pattern every text matches.
+    // Without a pattern every string matches.
     let pattern = |schema: &Json| schema["pattern"].as_str().map(|of| Regex::new(of).unwrap());
     let (wanted, unwanted) = (pattern(schema), schema.get("not").map(pattern));
     let (least, most) = (schema["minLength"].as_u64().unwrap_or(0), schema["maxLength"].as_u64().unwrap_or(u64::MAX));
@@ -121,7 +121,7 @@ fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
     })
 }
 
-/// Values that the examples and tests of each kind have, and what is nearly one.
+/// Strings from the examples and tests of all kinds, and near misses.
 const SAMPLE_TEXTS: &[&str] = &[
     "",
     " ",
@@ -288,14 +288,14 @@ fn a_pattern_accepts_whatever_the_parser_accepts() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Strings generated from the patterns, against the parser.
+/// Checks strings generated from the patterns with the parser.
 #[test]
 fn a_pattern_accepts_little_more_than_the_parser() {
     let mut runner = TestRunner::default();
     let mut wrong = Vec::new();
     for TextKind { name, schema, read, beyond } in all_text_kinds() {
         let Some(pattern) = schema["pattern"].as_str() else { continue };
-        // Without the alternative for environment variables.
+        // The alternative for environment variables is not generated.
         let own = pattern.strip_prefix(r"\$\{|^(").unwrap().strip_suffix(")$").unwrap();
         let (accepts, strategy) = (acceptor(&schema), string_regex(own).unwrap());
         for _ in 0..STRINGS_PER_KIND {

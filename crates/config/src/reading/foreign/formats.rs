@@ -1,9 +1,9 @@
-//! Recognizes a file that is written for another program as a whole.
+//! Recognizes configuration files of other programs.
 
 use std::fmt;
 use toml::de::DeTable;
 
-/// The program or the format that a file is written for.
+/// Program or format of a foreign file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForeignFormat {
     Apache,
@@ -16,7 +16,7 @@ pub(crate) enum ForeignFormat {
 }
 
 impl ForeignFormat {
-    /// The document for operators who come from there.
+    /// Returns the document for operators who migrate from this program.
     pub(crate) const fn migration_document(self) -> &'static str {
         match self {
             Self::Apache => "docs/migrating.md#how-to-migrate",
@@ -29,7 +29,7 @@ impl ForeignFormat {
     }
 }
 
-/// What the file is, after "is".
+/// Describes the file, to follow "is".
 impl fmt::Display for ForeignFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -44,7 +44,7 @@ impl fmt::Display for ForeignFormat {
     }
 }
 
-/// Keys that are at the top of Traefik's files alone, in lower case. Others, such as `log`, are litequic's as well.
+/// Top-level keys of Traefik, in lower case, that are not litequic's as well, such as `log`.
 const TRAEFIK_KEYS: [&str; 11] = [
     "accesslog",
     "api",
@@ -58,12 +58,12 @@ const TRAEFIK_KEYS: [&str; 11] = [
     "tcp",
     "tls",
 ];
-/// Keys of litequic that say what a server is: a file with one of them is meant for litequic, whatever else it has.
+/// Keys of litequic that define a server: a file with one of them is for litequic.
 const OWN_KEYS: [&str; 5] = ["certificates", "listen", "origin", "origins", "routes"];
-/// Sections of HAProxy (its configuration manual, 2 to 4, 12) that stand alone, or before a name.
+/// Sections of HAProxy (its configuration manual, 2 to 4, 12), alone or before a name.
 const HAPROXY_SECTIONS: [&str; 10] =
     ["global", "defaults", "frontend", "backend", "listen", "resolvers", "peers", "userlist", "traces", "program"];
-/// Directives of a Caddyfile that has no block: one site, named by its first line.
+/// Directives of a Caddyfile without blocks: one site, named by the first line.
 const CADDY_DIRECTIVES: [&str; 12] = [
     "encode",
     "file_server",
@@ -79,7 +79,7 @@ const CADDY_DIRECTIVES: [&str; 12] = [
     "vars",
 ];
 
-/// The program that a file of TOML is for, and the position of the key that shows it.
+/// Returns the foreign program of a TOML file, and the position of the key that shows it.
 pub(crate) fn detect_by_keys(root: &DeTable<'_>) -> Option<(ForeignFormat, usize)> {
     if OWN_KEYS.iter().any(|own| root.contains_key(*own)) {
         return None;
@@ -88,34 +88,34 @@ pub(crate) fn detect_by_keys(root: &DeTable<'_>) -> Option<(ForeignFormat, usize
     foreign.map(|key| key.span().start).min().map(|at| (ForeignFormat::Traefik, at))
 }
 
-/// The program that a file is for that is not TOML, and the position of its first line that has more than a comment;
-/// `None` if it is TOML with faults.
+/// Returns the foreign format of a file that is not TOML, and the position of its first line with content; `None` if it
+/// is TOML with faults.
 pub(crate) fn detect_by_lines(text: &str) -> Option<(ForeignFormat, usize)> {
     let lines = LineCounts::count_lines(text);
     Some((lines.guess_format(text)?, lines.first))
 }
 
-/// Lines without comments and blank ones, by their shapes.
+/// Number of lines by their syntax, without comments and blank lines.
 #[derive(Debug, Default)]
 struct LineCounts {
-    /// The position of the first in the file.
+    /// Position of the first line in the file.
     first: usize,
     all: usize,
-    /// `key = …`, `[table]`
+    /// Lines of TOML: `key = …`, `[table]`.
     toml: usize,
-    /// `… ;`, `… { … ; }`
+    /// Lines with semicolons: `… ;`, `… { … ; }`.
     semicolon: usize,
-    /// `… {`, `… {}`
+    /// Lines that open a block: `… {`, `… {}`.
     opening: usize,
-    /// `}` and what follows.
+    /// Lines that begin with `}`.
     closing: usize,
-    /// `key: …`, `- …`, `---`
+    /// Lines of YAML: `key: …`, `- …`, `---`.
     yaml: usize,
-    /// A section of HAProxy.
+    /// Sections of HAProxy.
     haproxy: usize,
-    /// `<Section …>`
+    /// Sections of Apache: `<Section …>`.
     apache: usize,
-    /// A directive of Caddy without a block.
+    /// Directives of Caddy without a block.
     caddy: usize,
 }
 
@@ -179,7 +179,7 @@ impl LineCounts {
     }
 }
 
-/// A line without a comment that begins it or follows a blank.
+/// Removes a comment at the beginning of the line, or after a blank.
 fn without_comment(line: &str) -> &str {
     let comment = line.match_indices('#').map(|(at, _)| at);
     let mut comment =
@@ -188,7 +188,7 @@ fn without_comment(line: &str) -> &str {
     line.trim_end()
 }
 
-/// `key = …`, `[table]`, `[[table]]`
+/// Whether the line is TOML: `key = …`, `[table]`, `[[table]]`.
 fn is_toml(line: &str) -> bool {
     if line.starts_with('[') {
         return line.ends_with(']') && !line.contains([',', '{']);
@@ -198,7 +198,7 @@ fn is_toml(line: &str) -> bool {
     !key.is_empty() && key.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '"' | '\''))
 }
 
-/// `key: …`, `- …`, `---`
+/// Whether the line is YAML: `key: …`, `- …`, `---`.
 fn is_yaml(line: &str) -> bool {
     if line == "-" || line == "---" || line.starts_with("- ") {
         return true;
@@ -214,7 +214,7 @@ fn is_haproxy(line: &str) -> bool {
     is_section && words.count() <= 3 && !line.contains(['=', '{', ';', '"'])
 }
 
-/// An object, or an array of objects: `{ "`, `{}`, `[{`.
+/// Whether the text begins like a JSON object, or an array of objects: `{ "`, `{}`, `[{`.
 fn is_json(text: &str) -> bool {
     let mut chars = text.chars().filter(|char| !char.is_whitespace());
     match chars.next() {

@@ -1,5 +1,5 @@
-//! Configurations of other programs: whole files, and their words in a file of TOML. An operator who comes from nginx,
-//! Caddy, HAProxy or Traefik gets one line with the key that does it here, or the reason why none does.
+//! Recognizes configurations of other programs: whole files, and their words in TOML. An operator who migrates from
+//! nginx, Caddy, HAProxy or Traefik gets a line with litequic's key, or with the reason why there is none.
 
 mod formats;
 mod variables;

@@ -1,6 +1,6 @@
-//! Variables of other programs in a value: litequic sends them as they are written.
+//! Recognizes variables of other programs in a value, which litequic would send unchanged.
 
-/// Variables of nginx by their beginnings.
+/// Beginnings of nginx's variables.
 const NGINX_VARIABLES: [&str; 20] = [
     "arg_",
     "args",
@@ -23,11 +23,11 @@ const NGINX_VARIABLES: [&str; 20] = [
     "upstream_",
     "uri",
 ];
-/// Placeholders of Caddy by their beginnings: those of one word are found by
-/// [`Template::parse`](super::super::Template::parse).
+/// Beginnings of Caddy's placeholders. [`Template::parse_variables`](super::super::Template::parse_variables) finds
+/// those of one word.
 const CADDY_PLACEHOLDERS: [&str; 4] = ["{http.", "{env.", "{tls_", "{$"];
 
-/// The first variable of nginx (`$remote_addr`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`) in `text`.
+/// Returns the first variable of nginx (`$remote_addr`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`) in `text`.
 pub fn find_foreign_variable(text: &str) -> Option<&str> {
     text.char_indices().find_map(|(at, char)| {
         let rest = text.get(at..)?;

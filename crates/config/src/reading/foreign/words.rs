@@ -1,20 +1,19 @@
-//! Words of other programs' configurations that an operator may use as keys, each with litequic's own key, or with one
-//! line and the document that says more.
+//! Lists words of other programs' configurations that operators may use as keys, each with litequic's key, or with a
+//! line and a document.
 
 use crate::reading::examples::generic_path;
 use ForeignHint::{Key, Line};
 
-/// What a message says of a word.
+/// Hint for a foreign word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForeignHint {
-    /// The path of litequic's key for it.
+    /// Path of litequic's key.
     Key(&'static str),
-    /// A line, and a document, with the anchor of a heading in it.
+    /// A line, and a document with the anchor of a heading.
     Line(&'static str, &'static str),
 }
 
-/// The hint for the unknown key `name` of the table `section`, in whatever case and with whatever separators it is
-/// written.
+/// Returns the hint for the unknown key `name` of the table `section`. Case and separators do not matter.
 pub(crate) fn foreign_hint(section: &str, name: &str) -> Option<ForeignHint> {
     let (section, name) = (generic_path(section), without_separators(name));
     let of_section = FOREIGN_WORDS.iter().filter(|(place, ..)| *place == section);
@@ -22,7 +21,7 @@ pub(crate) fn foreign_hint(section: &str, name: &str) -> Option<ForeignHint> {
     all.find(|(_, words, _)| words.contains(&name.as_str())).map(|(_, _, hint)| *hint)
 }
 
-/// A word without its separators: `certificatesResolvers` and `certificates_resolvers` are one.
+/// Returns a word in lower case without separators, so that `certificatesResolvers` equals `certificates_resolvers`.
 pub(crate) fn without_separators(name: &str) -> String {
     name.chars().filter(|char| !matches!(char, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
@@ -36,9 +35,9 @@ const TRAEFIK_GUIDE: &str = "docs/migrating.md#traefik";
 const MISSING_FEATURES: &str = "docs/migrating.md#missing-gzip-cache-static-files-lua";
 const OUT_OF_SCOPE: &str = "docs/limits.md#out-of-scope";
 
-/// The table that has the word, or [`ANYWHERE`]; words as [`plain`] makes them; what a message says.
+/// Table of the word, or [`ANYWHERE`]; words in the form of [`without_separators`]; hint.
 const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
-    // The whole file.
+    // nginx and Apache
     (ANYWHERE, &["server", "servers", "virtualhost"], Line("routes with host stand for nginx's server", NGINX_GUIDE)),
     (
         ANYWHERE,
@@ -190,7 +189,7 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         Line("the configuration is one file, reloaded when it changes", TRAEFIK_GUIDE),
     ),
     (ANYWHERE, &["http", "https"], Line("litequic has no such table", "docs/configuration.md#file-format")),
-    // What litequic does not do, or does by itself.
+    // Features that litequic lacks, or that need no key
     (
         ANYWHERE,
         &["tls", "ssl", "ssldefault"],
@@ -268,7 +267,7 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         Line("names are resolved by the system, each origin.dns_interval", "docs/limits.md#platform"),
     ),
     (ANYWHERE, &["watch"], Line("saved changes are applied at once", "docs/operating.md#reload")),
-    // Words that mean a key of the table that they stand in.
+    // Words that mean another key of their table
     ("listen", &["port", "host", "http", "https", "quic", "address", "addr", "bind", "server"], Key("listen.udp")),
     (
         "origin",
@@ -308,7 +307,7 @@ mod tests {
     use serde_json::Value as Json;
     use std::collections::BTreeSet;
 
-    /// The paths of all keys, with their tables as [`generic`] writes them.
+    /// Collects the paths of all keys, with tables as [`generic_path`] writes them.
     fn keys(schema: &Json, path: &str, all: &mut BTreeSet<(String, String)>) {
         for inner in ["items", "additionalProperties"].iter().filter_map(|key| schema.get(*key)) {
             let path = if schema.get("items").is_some() { format!("{path}[]") } else { "origin".into() };
@@ -334,7 +333,7 @@ mod tests {
     fn no_word_has_become_a_key() {
         let keys = all();
         for (place, words, _) in FOREIGN_WORDS {
-            // A word for the whole file must be no key of the top level, where it would come first.
+            // A word for the whole file must not be a top-level key, which has precedence.
             let place = if *place == ANYWHERE { "" } else { place };
             let taken: Vec<_> = keys
                 .iter()

@@ -1,4 +1,4 @@
-//! Sessions that request a certificate of their client.
+//! Tests sessions that request a client's certificate.
 
 use super::*;
 use crate::{CertificateRequester, ClientAuthorities, client_config_with_certificate};
@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The certificate request of `localhost`, to be changed.
+/// Certificate request for `localhost`, which a test may change.
 #[derive(Clone, Default)]
 struct Strict(Arc<AtomicBool>);
 
@@ -18,7 +18,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Trusts `made` alone, as an authority that is its own client.
+/// Requests certificates and trusts `made` alone, an authority that is also the client.
 fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static) -> ServerTls {
     let ca = file(&made.cert_pem);
     let files = ClientCertificates { ca: Some(ca.path().into()), ..ClientCertificates::default() };
@@ -29,7 +29,7 @@ fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest
     ServerTls::new(server_config(resolver, false, &tickets::secret(1)).unwrap()).with_certificate_requests(asking)
 }
 
-/// A client's configuration with `made`'s certificate; it keeps tickets.
+/// Returns a client's configuration with the certificate `made`, which stores tickets.
 fn client_as(made: &SelfSigned) -> Arc<ClientConfig> {
     let (cert, key) = (file(&made.cert_pem), file(&made.key_pem));
     let files = CertificateFiles { cert: cert.path().into(), key: key.path().into() };
@@ -37,7 +37,7 @@ fn client_as(made: &SelfSigned) -> Arc<ClientConfig> {
 }
 
 #[test]
-fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
+fn a_session_requests_certificates_by_name_and_reports_the_identity() {
     use CertificateRequest::{None as Nothing, Optional, Required};
     let leaf = ClientCertificate::new(&made().to_loaded_certificate().unwrap().certified_key().cert).unwrap();
     for piece in [1, 100, usize::MAX] {
@@ -60,7 +60,7 @@ fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
             let found = identity.map(|identity| identity.certificate.as_ref());
             assert_eq!(outcome.map(|()| found), expected, "{request:?} {shown} in pieces of {piece}");
             assert!(identity.is_none_or(|identity| identity.certificate_request == request));
-            // s2n-quic drops a session that has failed; this test polls on.
+            // s2n-quic drops a failed session; this test polls it again.
             let missing = tls.shared_metrics().client_certificates_missing.get() > 0;
             assert_eq!(missing, expected.is_err());
         }
@@ -68,8 +68,8 @@ fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
 }
 
 #[test]
-fn a_certificate_that_does_not_hold_is_counted_and_refused_whether_it_is_needed_or_not() {
-    // It has the authority's name.
+fn an_invalid_client_certificate_is_rejected_and_counted_even_if_optional() {
+    // The stranger's certificate has the authority's name.
     let stranger = make_self_signed(["stranger"]).unwrap();
     for request in [CertificateRequest::Optional, CertificateRequest::Required] {
         let mut tls = asking(made(), move |_| request);
@@ -81,7 +81,7 @@ fn a_certificate_that_does_not_hold_is_counted_and_refused_whether_it_is_needed_
 }
 
 #[test]
-fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
+fn a_client_with_a_certificate_request_neither_resumes_nor_gets_tickets() {
     for mandatory in [false, true] {
         let strict = Strict::default();
         let policy = strict.clone();
@@ -109,9 +109,9 @@ fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
 }
 
 #[test]
-fn a_ticket_of_another_replica_lets_no_client_in_that_is_asked_here() {
+fn a_ticket_of_another_replica_bypasses_no_certificate_request() {
     let config = client();
-    // Nothing is asked there, and the secret is the same.
+    // The other server requests no certificate, and has the same ticket secret.
     let mut there = tls(made());
     let kind = |tls: &mut ServerTls| {
         let shaken = shake(&mut session(tls), connect(&config), usize::MAX);
@@ -126,7 +126,8 @@ fn a_ticket_of_another_replica_lets_no_client_in_that_is_asked_here() {
     assert_eq!(kind(&mut there), (Ok(()), Some(HandshakeKind::Resumed)));
 }
 
-/// Both sides are polled in pieces; the second has to read the ClientHello first.
+/// Returns the errors of a session without and with a certificate request, which get data in pieces; the latter reads
+/// the ClientHello first.
 fn codes(bytes: &[u8], piece: usize) -> [Option<u64>; 2] {
     [tls(made()), asking(made(), |_| CertificateRequest::Optional)].map(|mut tls| {
         let (mut session, mut spaces) = (session(&mut tls), Spaces::default());
@@ -160,7 +161,7 @@ fn a_malformed_hello_gets_the_alert_that_it_gets_without_a_request() {
         [&sound[..4], &[9; 2], &sound[6..]].concat(),
         longer(1),
         longer(200),
-        // Not whole, and what has come would break a rule: a session ID, or all the extensions but one.
+        // The data is incomplete, and its beginning already breaks a rule: a session ID, or all extensions but one.
         [&[1, 0, 0xc0], &sound[3..38], &[1, 0], &sound[39..]].concat(),
         [&[1, 0, 0xc0], &sound[3..47], &[0, 4, 0, 23, 0, 0]].concat(),
     ] {
@@ -174,7 +175,7 @@ proptest::proptest! {
     fn no_client_hello_makes_a_session_panic_that_looks_at_it_first(bytes in hostile_hello(), piece in 1_usize..600) {
         let _ = codes(&bytes, piece);
         let [plain, looked_at] = codes(&bytes, usize::MAX);
-        // With another name the request differs, and nothing else.
+        // With another name only the request differs.
         proptest::prop_assert_eq!(plain, looked_at);
     }
 }

@@ -1,8 +1,8 @@
-//! A stand-in for s2n-quic's packet number spaces.
+//! Stands in for s2n-quic's packet number spaces.
 
 use super::*;
 
-/// What s2n-quic would hold, without packets around it.
+/// Data that s2n-quic would hold for a session, without packets.
 #[derive(Default)]
 pub(super) struct Spaces {
     pub(super) initial: Space,
@@ -151,7 +151,7 @@ impl Context<QuicTlsSession> for Spaces {
     }
 }
 
-/// Transport parameters, encoded already.
+/// Encoded transport parameters.
 pub(super) struct Encoded(pub(super) &'static [u8]);
 
 impl EncoderValue for Encoded {

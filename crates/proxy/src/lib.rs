@@ -7,18 +7,18 @@
 //! A module uses those below it: `handler` has the stages of a request, `routing` the compiled configuration and the
 //! choice of a route, `forward` a request's attempts and its response's body, `origin` the servers of an origin and the
 //! health checks that the control thread makes for all, `pool` the connections to one server, `tunnel` those that have
-//! switched protocols, `connection` one of them, `rules` what a route changes, `access` who may use it, `address` the
-//! addresses of a server, `message` the heads of requests and responses, `balance` the choice of a server, and `answer`
-//! what litequic answers by itself. `rules`, `message` and `balance` are pure, as are `routing::routes` and
-//! `forward::retry`; `forward`, `pool`, `connection` and `address` have the sockets and the timers.
+//! switched protocols, `connection` one of them, `rules` the changes of a route, `access` the clients that may use it,
+//! `address` the addresses of a server, `message` the heads of requests and responses, `balance` the choice of a
+//! server, and `answer` litequic's own responses. `rules`, `message` and `balance` are pure, as are `routing::routes`
+//! and `forward::retry`; `forward`, `pool`, `connection` and `address` have the sockets and the timers.
 //!
 //! Decisions: `TE: trailers` is forwarded; `Early-Data` is forwarded as it is (RFC 8470 §5.1); `Via` is not added (some
 //! origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a request; a 100
 //! (Continue) comes from the origin, or after a second from litequic.
 //!
-//! It uses `litequic-exchange`, `litequic-resources` and the crates below them. The program uses it as the front ends'
-//! [`Handler`](litequic_exchange::Handler).
-// It panics within a character.
+//! This crate uses `litequic-exchange`, `litequic-resources` and the crates below them. The program uses it as the
+//! front ends' [`Handler`](litequic_exchange::Handler).
+// Indexing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

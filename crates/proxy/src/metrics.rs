@@ -1,4 +1,4 @@
-//! A worker's metrics of requests to origins.
+//! Counts a worker's requests to origins.
 
 use crate::message::RemovedFields;
 use http::StatusCode;
@@ -10,7 +10,8 @@ use litequic_telemetry::{
 use std::sync::Arc;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// Metrics of one worker's requests to origins, which that worker alone writes. Aligned so that two workers never
+    /// share a cache line.
     #[repr(align(128))]
     pub struct ProxyMetrics {
         Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
@@ -182,29 +183,29 @@ metrics! {
             origin_duration,
         }
         + with {
-            /// Origins' servers.
+            /// Metrics of origins' servers.
             pub servers: CounterTable<ServerName, ServerMetrics>,
             /// Responses and bytes by route.
             pub routes: CounterTable<RouteName, RouteMetrics>,
         }
         + beside {
-            /// What the worker runs for.
+            /// Cause of the worker's wakes.
             pub wake: Arc<WakeTracker>,
         }
     }
 }
 
-/// An origin's name, and a server's address.
+/// Labels of a server in metrics: its origin's name, and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerName {
-    /// The name in the configuration.
+    /// Name of the origin in the configuration.
     pub origin: Arc<str>,
-    /// A URL.
+    /// URL of the server.
     pub server: Arc<str>,
 }
 
 impl ServerName {
-    /// `server` of `origin`.
+    /// Labels of `server` of `origin`.
     pub fn new(origin: &str, server: &str) -> Self {
         Self { origin: origin.into(), server: server.into() }
     }
@@ -221,7 +222,7 @@ impl CounterKey for ServerName {
 }
 
 metrics! {
-    /// One server as one worker sees it, which alone counts here.
+    /// Metrics of one server by one worker, which alone counts here.
     pub struct ServerMetrics {
         Counter(
             "origin_server_requests",
@@ -266,7 +267,7 @@ metrics! {
 }
 
 metrics! {
-    /// One server by its health checks; the control thread counts here.
+    /// Metrics of one server's health checks; the control thread counts here.
     pub struct CheckMetrics {
         Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") {
             up,
@@ -278,10 +279,10 @@ metrics! {
     }
 }
 
-/// The metrics of health checks, by server.
+/// Metrics of health checks, by server.
 pub type CheckMetricsTable = CounterTable<ServerName, CheckMetrics>;
 
-/// A route, by what it matches.
+/// Label of a route in metrics: what it matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteName(pub Arc<str>);
 
@@ -315,27 +316,27 @@ const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// HTTP versions, in the order of the counters.
 const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
 
-/// One route's responses and bytes on one worker, which alone counts here.
+/// Metrics of one route on one worker, which alone counts here.
 #[derive(Debug, Default)]
 pub struct RouteMetrics {
-    /// By protocol and class.
+    /// Responses by protocol and class.
     responses: [[Counter; CLASSES.len()]; PROTOCOLS.len()],
     /// Bytes from clients.
     received: ByteCounter,
     /// Bytes to clients.
     sent: ByteCounter,
-    /// Requests that its `rate_limit` rejected.
+    /// Requests that the route's `rate_limit` rejected.
     pub limited: Counter,
-    /// Requests that its `deny` or `allow` denied.
+    /// Requests that the route's `deny` or `allow` denied.
     pub denied_addresses: Counter,
     /// Requests without a right password.
     pub denied_passwords: Counter,
-    /// Requests that the server of its `auth` denied.
+    /// Requests that the server of the route's `auth` denied.
     pub denied_auth: Counter,
 }
 
 impl RouteMetrics {
-    /// A final response to a client of `protocol`.
+    /// Counts a final response with `status` to a client of `protocol`.
     pub fn count_status(&self, protocol: Protocol, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2);
         let [h3, h2, h1] = &self.responses;
@@ -350,12 +351,12 @@ impl RouteMetrics {
         }
     }
 
-    /// `body` of a request, whose bytes are counted as they are read.
+    /// Counts the bytes of a request's `body` as they are read.
     pub fn count_request_bytes(&self, body: Body) -> Body {
         body.with_byte_counter(&self.received)
     }
 
-    /// `response`, whose bytes are counted as they are sent; those of a tunnel both ways.
+    /// Counts the bytes of `response` as they are sent; those of a tunnel both ways.
     pub fn count_response_bytes(&self, response: Response) -> Response {
         let body = match response.body.into_tunnel() {
             Ok(tunnel) => Body::from_tunnel(tunnel.with_byte_counters(&self.received, &self.sent)),

@@ -1,4 +1,4 @@
-//! `routes[].deny` and `routes[].allow`: the addresses whose requests a route serves. Pure.
+//! Decides by `routes[].deny` and `routes[].allow` whether a route serves a client's address. Pure.
 
 use litequic_config::{self as config, Network};
 use std::net::IpAddr;
@@ -7,25 +7,25 @@ use std::net::IpAddr;
 #[derive(Debug)]
 pub(crate) struct AddressRules {
     deny: AddressSet,
-    /// `None` admits every address that is not denied.
+    /// If `None`, every address that is not denied is admitted.
     allow: Option<AddressSet>,
 }
 
 impl AddressRules {
-    /// The rules of `route`; `None` if it has none.
+    /// Compiles the rules of `route`; `None` if the route has neither `deny` nor `allow`.
     pub(crate) fn new(route: &config::RouteConfig) -> Option<Self> {
         let has_rules = !route.deny.is_empty() || route.allow.is_some();
         has_rules
             .then(|| Self { deny: AddressSet::new(&route.deny), allow: route.allow.as_deref().map(AddressSet::new) })
     }
 
-    /// Whether the route serves `client`: `deny` comes first, then `allow`.
+    /// Whether the route serves `client`: `deny` is checked first, then `allow`.
     pub(crate) fn admits_address(&self, client: IpAddr) -> bool {
         !self.deny.covers_address(client) && self.allow.as_ref().is_none_or(|allow| allow.covers_address(client))
     }
 }
 
-/// A set of addresses: the networks of each family as disjoint ranges in ascending order.
+/// Set of IP addresses: the networks of each family as disjoint ranges in ascending order.
 #[derive(Debug)]
 struct AddressSet {
     ipv4: Vec<(u32, u32)>,
@@ -59,7 +59,7 @@ fn range_of_ipv4(first: u32, prefix: u8) -> (u32, u32) {
     (first, first | u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// Returns `ranges` in ascending order, those that overlap as one.
+/// Sorts `ranges`, and merges the ranges that overlap.
 fn merge_ranges<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
@@ -108,10 +108,10 @@ mod tests {
             (&["192.0.2.7/32"], Some(&["192.0.2.0/24"]), "192.0.2.7", false),
             (&["192.0.2.7/32"], Some(&["192.0.2.0/24"]), "192.0.2.8", true),
             (&["192.0.2.0/24"], Some(&["192.0.2.7/32"]), "192.0.2.7", false),
-            // A client at an IPv4-mapped address is one of IPv4.
+            // A client at an IPv4-mapped address counts as IPv4.
             (&["192.0.2.7/32"], None, "::ffff:192.0.2.7", false),
             (&["0.0.0.0/0"], None, "::ffff:255.255.255.255", false),
-            // All of IPv6 is nothing of IPv4.
+            // The whole of IPv6 has no IPv4 address.
             (&["::/0"], None, "192.0.2.7", true),
             (&["0.0.0.0/0"], None, "2001:db8::1", true),
             (&[], Some(&["::/0"]), "::ffff:192.0.2.7", false),

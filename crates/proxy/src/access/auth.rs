@@ -1,5 +1,5 @@
-//! `routes[].auth`: another server decides about a request. Pure: the request to it, and the meaning of its answer;
-//! `Proxy::authenticate` sends the one and receives the other.
+//! Builds the request to the server of `routes[].auth`, which decides about a client's request, and reads the decision
+//! from its response. Pure: `Proxy::request_auth` sends the one and receives the other.
 
 use crate::message::spelling;
 use bytes::Bytes;
@@ -7,11 +7,11 @@ use http::{Method, StatusCode};
 use litequic_config as config;
 use litequic_exchange::{FieldName, FieldNameRef, Fields, Head, NameSet, Response, name};
 
-/// Bytes of the body of an answer that a client gets, and so in memory at once for a request.
+/// Largest body, in bytes, of an auth response that is forwarded to the client, and held in memory for the request.
 pub(crate) const MAX_AUTH_BODY: usize = 64 * 1024;
 
-/// Fields of the client's request that the server does not get. Its answer is about the request as a whole, so that
-/// neither a condition nor a range of the client's is for it, and the body is not sent.
+/// Fields of the client's request that the auth server does not get. The auth server decides about the request as a
+/// whole: conditions and ranges are for the origin, and the body is not sent.
 const WITHHELD_FIELDS: NameSet = NameSet::from_names(&[
     name::EXPECT,
     name::TE,
@@ -25,8 +25,8 @@ const WITHHELD_FIELDS: NameSet = NameSet::from_names(&[
     name::PROXY_CONNECTION,
 ]);
 
-/// Names by which servers that decide also read the requested URL and method, in every spelling: a client, or a proxy
-/// that passes them on, would choose what is decided about.
+/// Fields in which auth servers also read the requested URL and method, in every spelling. A client, or a proxy that
+/// forwards these fields, could choose with them what is decided about.
 const OVERRIDE_FIELDS: [&str; 8] = [
     "x-original-url",
     "x-original-uri",
@@ -38,7 +38,7 @@ const OVERRIDE_FIELDS: [&str; 8] = [
     "x-method-override",
 ];
 
-/// Fields of an answer that the client gets, beside its body and its status.
+/// Fields of an auth response that the client gets beside the body and the status.
 const FORWARDED_FIELDS: [FieldNameRef<'static>; 7] = [
     name::SET_COOKIE,
     name::LOCATION,
@@ -49,25 +49,25 @@ const FORWARDED_FIELDS: [FieldNameRef<'static>; 7] = [
     name::CACHE_CONTROL,
 ];
 
-/// A server that decides about the requests of a route.
+/// The auth server of a route: it decides about the route's requests.
 #[derive(Debug)]
 pub(crate) struct AuthRule {
-    /// The server's name among the origins.
+    /// Name of the auth server among the origins.
     pub(crate) origin: String,
     path: String,
     copy: Vec<FieldName>,
 }
 
-/// The meaning of an answer's head.
+/// Decision of an auth server, read from its response's head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthDecision {
-    /// The request is served; its origin gets these fields.
+    /// The request is served; the origin gets these fields.
     Admitted(Vec<(FieldName, Vec<u8>)>),
-    /// The client gets the answer.
+    /// The client gets the auth response.
     Denied,
-    /// The client gets the answer, which leads it elsewhere.
+    /// The client gets the auth response, a redirect.
     Redirected,
-    /// The answer means nothing that is safe to follow.
+    /// The auth response has no meaning that is safe to follow.
     Unusable,
 }
 
@@ -77,13 +77,13 @@ impl AuthRule {
         Self { origin: config.origin.clone(), path: config.path.clone(), copy }
     }
 
-    /// The fields that the answer alone may set.
+    /// Names of the fields that only an auth response may set.
     pub(crate) fn copied_names(&self) -> impl Iterator<Item = FieldNameRef<'_>> {
         self.copy.iter().map(FieldName::as_name_ref)
     }
 
-    /// The request to the server about the request with `head`, less what every request to an origin gets. Fields that
-    /// are `granted` by an answer alone are removed.
+    /// Builds the auth request about the request with `head`, without the fields that every request to an origin gets.
+    /// Fields that only an auth response sets, `granted`, are removed.
     pub(crate) fn build_auth_request(&self, head: &Head, granted: &[String]) -> Head {
         let mut asked = head.derive_head(Method::GET, &self.path, &head.fields);
         asked.fields.retain(|line| {
@@ -94,15 +94,16 @@ impl AuthRule {
         asked
     }
 
-    /// Names the request with `head` to the server, in the head for an origin.
+    /// Adds the method and the target of the request with `head` to the auth request `asked`, whose head is converted
+    /// for its origin already.
     pub(crate) fn describe_request(head: &Head, asked: &mut Head) {
         asked.fields.set_field(name::X_FORWARDED_METHOD, head.method.as_str().as_bytes());
         asked.fields.set_field(name::X_FORWARDED_URI, head.path_and_query().as_bytes());
-        // A route may have another `Host` for its own origin.
+        // A route may set another `Host` for its own origin.
         asked.set_to_authority(name::HOST);
     }
 
-    /// The meaning of an answer with `head`.
+    /// Reads the decision from the `status` and `fields` of an auth response.
     pub(crate) fn read_decision(&self, status: StatusCode, fields: &Fields) -> AuthDecision {
         match status {
             status if status.is_success() => {
@@ -122,7 +123,7 @@ impl AuthRule {
         }
     }
 
-    /// The fields of `copy` that `fields` have; `None` if one of them stands there twice, of which only one could be
+    /// The fields of `copy` that the auth response has; `None` if one of them occurs twice, because only one could be
     /// meant.
     fn copied_fields(&self, fields: &Fields) -> Option<Vec<(FieldName, Vec<u8>)>> {
         let mut granted = Vec::new();
@@ -138,7 +139,7 @@ impl AuthRule {
     }
 }
 
-/// The server's answer with `body` for the client of the request with `id`.
+/// The auth response for the client of the request with `id`, with `body`.
 pub(crate) fn build_auth_response(status: StatusCode, answered: &Fields, body: Bytes, id: &str) -> Response {
     let length = body.len() as u64;
     let mut response = Response::new(status, body);
@@ -147,7 +148,7 @@ pub(crate) fn build_auth_response(status: StatusCode, answered: &Fields, body: B
         answered.all_values(name).for_each(|value| fields.append(name, value));
     }
     if !fields.contains(name::CACHE_CONTROL) {
-        // It is about this client, and about now.
+        // The response is about this client at this moment: no cache may store it.
         fields.append(name::CACHE_CONTROL, b"no-store");
     }
     fields.set_number_field(name::CONTENT_LENGTH, length);
@@ -169,7 +170,7 @@ mod tests {
         lines.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
     }
 
-    /// Names and values, sorted.
+    /// Returns the lines of `fields`, sorted.
     fn sorted(fields: &Fields) -> Vec<String> {
         let text = |value| str::from_utf8(value).unwrap();
         let mut lines: Vec<_> =
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_asked_about_the_request_and_not_for_what_the_client_wants() {
+    fn an_auth_request_describes_the_request_without_conditions_and_forged_fields() {
         let rule = rule(&["Remote-User"]);
         let fields = lines(&[
             ("cookie", "session=1"),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_gets_what_it_needs_to_sign_in_and_nothing_else_of_an_answer() {
+    fn a_denied_client_gets_only_the_fields_for_signing_in() {
         let fields = [
             ("set-cookie", "a=1"),
             ("set-cookie", "b=2"),

@@ -1,5 +1,5 @@
-//! Who may use a route: rules for clients' addresses, users with passwords, another server's decision, and rate limits.
-//! Pure but for the threads that verify passwords. `handler::stages` has the order of the steps,
+//! Decides which clients may use a route: rules for addresses, users with passwords, the decision of an auth server,
+//! and rate limits. Pure but for the threads that verify passwords. `handler::stages` has the order of the steps,
 //! docs/adr/0047-who-may-come-in.md the reasons.
 
 mod address_rules;

@@ -1,5 +1,5 @@
-//! The rate limit of a route, over all workers: the generic cell rate algorithm (ITU-T I.371), whose whole state is one
-//! number, in a table of a fixed size without locks.
+//! Limits the rate of a route's requests over all workers by the generic cell rate algorithm (ITU-T I.371), whose whole
+//! state is one number, in a table of a fixed size without locks.
 
 use litequic_config::{RateLimit, RateLimitBy};
 use std::{
@@ -12,26 +12,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Addresses that a route's limit tracks at once: 1 MiB. Beyond, the entry that owes least is evicted.
+/// Addresses that a route's limit tracks at once: 1 MiB. If the table is full, the entry that owes least is evicted.
 const MAX_ADDRESSES: usize = 65_536;
 /// Entries that an address can have: two cache lines.
 const WAYS: usize = 8;
-/// Attempts to find an entry while other workers take them.
+/// Attempts to claim an entry while other workers claim entries.
 const MAX_CLAIM_ATTEMPTS: usize = 4;
 
-/// What came of asking.
+/// Whether a rate limit admits a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TakenPermit {
     /// The request may be served.
     Admitted {
-        /// For it an address was forgotten whose requests were still counted.
+        /// Whether an address was evicted for this request although its requests were still counted.
         evicted: bool,
     },
-    /// The request may not be served before this time has passed.
+    /// The request may be served after this time.
     Denied(Duration),
 }
 
-/// One route's limit, shared by the workers.
+/// Rate limit of one route, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     limit: RateLimit,
@@ -43,17 +43,17 @@ pub(crate) struct RateLimiter {
 #[derive(Debug)]
 enum RateCounters {
     Route(AtomicU64),
-    /// Sets of [`WAYS`] entries; which one an address has is decided by a hash that no client can foretell.
+    /// Sets of [`WAYS`] entries; a hash that no client can foretell chooses the set of an address.
     Addresses(Box<[[RateEntry; WAYS]]>, RandomState),
 }
 
-/// An address, and when its requests would all have been due. A worker that takes an entry while another counts in it
-/// may have that request counted for the wrong address: an error of one.
+/// An address, and the time at which its requests would all have been due. While a worker claims an entry, another one
+/// may count a request for the wrong address: an error of one request.
 #[derive(Debug, Default)]
 struct RateEntry {
-    /// Hash of the address; 0 if there is none.
+    /// Hash of the address; 0 in a free entry.
     tag: AtomicU64,
-    /// In nanoseconds since the limiter began.
+    /// Nanoseconds since the limiter began.
     due: AtomicU64,
 }
 
@@ -69,19 +69,18 @@ impl RateLimiter {
         Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
     }
 
-    /// What it was made for.
     pub(crate) fn configured_limit(&self) -> &RateLimit {
         &self.limit
     }
 
-    /// Takes a request of `client`'s.
+    /// Counts a request of `client`, if the limit admits the request.
     pub(crate) fn take_permit(&self, client: IpAddr, now: Instant) -> TakenPermit {
         let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         let (due, forgot) = match &self.counts {
             RateCounters::Route(due) => (due, false),
             RateCounters::Addresses(sets, hasher) => {
                 let hash = hasher.hash_one(client_key(client));
-                // Its low bit says that there is one; the others choose the set.
+                // The low bit marks a used entry; the other bits choose the set.
                 let index = usize::try_from(hash >> 1).unwrap_or_default() % sets.len().max(1);
                 let Some(set) = sets.get(index) else { return TakenPermit::Admitted { evicted: false } };
                 find_or_evict(set, hash | 1, now)
@@ -94,7 +93,7 @@ impl RateLimiter {
     }
 }
 
-/// Failures by a key, over all workers: a burst, and then one an interval. The table is bounded as that of a
+/// Limits failures by a key over all workers: a burst, and then one an interval. The table is bounded like that of a
 /// [`RateLimiter`].
 #[derive(Debug)]
 pub(crate) struct FailureLimiter {
@@ -111,24 +110,23 @@ impl FailureLimiter {
         Self { emission: EmissionInterval::new(&limit), began: now, sets, hasher: RandomState::new() }
     }
 
-    /// The key of a client's address.
+    /// Key of a client's address in the limiter.
     pub(crate) fn address_key(client: IpAddr) -> u128 {
         client_key(client)
     }
 
-    /// How long until another failure of `key` would be within the limit; `None` if it is.
+    /// Time until another failure of `key` is within the limit; `None` if one is now.
     pub(crate) fn remaining_wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
         let (set, tag) = self.find_set(key)?;
         let entry = set.iter().find(|entry| entry.tag.load(Acquire) == tag)?;
         self.emission.next_due(entry.due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
     }
 
-    /// Counts a failure of `key`.
     pub(crate) fn count_failure(&self, key: &impl Hash, now: Instant) {
         let Some((set, tag)) = self.find_set(key) else { return };
         let now = self.elapsed_nanoseconds(now);
         let (due, _) = find_or_evict(set, tag, now);
-        // Beyond the limit nothing is added: a wait has an end.
+        // Failures beyond the limit are not added, so that a wait ends.
         let _ = self.emission.advance_due(due, now);
     }
 
@@ -143,7 +141,8 @@ impl FailureLimiter {
     }
 }
 
-/// What counts as one client: an IPv4 address, or a /64, of which any machine has 2^64 addresses (RFC 7934 §6.1).
+/// The part of an address that counts as one client: an IPv4 address, or a /64, because one machine has all of its 2^64
+/// addresses (RFC 7934 §6.1).
 fn client_key(client: IpAddr) -> u128 {
     match client.to_canonical() {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -152,8 +151,8 @@ fn client_key(client: IpAddr) -> u128 {
     }
 }
 
-/// The entry of `tag` in its `set`; if it has none, the one that owes least is evicted; and whether that one still owed
-/// something.
+/// Finds the entry of `tag` in `set`, or evicts the entry that owes least. Also returns whether an evicted entry still
+/// owed requests.
 fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
     let [first, ..] = set;
     for _ in 0..MAX_CLAIM_ATTEMPTS {
@@ -169,7 +168,7 @@ fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bo
         }
         let (entry, held, due) = least;
         if entry.tag.compare_exchange(held, tag, Release, Relaxed).is_ok() {
-            // What has passed is as good as nothing.
+            // An entry whose time has passed owes nothing.
             let owed = due > now;
             if owed {
                 entry.due.store(now, Relaxed);
@@ -177,11 +176,11 @@ fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bo
             return (&entry.due, owed);
         }
     }
-    // Other workers take entries as fast as this one searches: it counts in another's.
+    // Other workers claim entries as fast as this one searches: count in another address' entry.
     (&first.due, false)
 }
 
-/// A request every `interval`, and as many at once as are worth `capacity`. In nanoseconds.
+/// Emission interval T of the algorithm: one request every `interval`, and bursts of up to `capacity`, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct EmissionInterval {
     interval: u64,
@@ -195,14 +194,14 @@ impl EmissionInterval {
         Self { interval, capacity: interval.saturating_mul(limit.burst.into()) }
     }
 
-    /// When all would be due with one more; or how long until it could be had.
+    /// The time at which all requests, and one more, would be due; or the wait until one more is admitted.
     fn next_due(self, due: u64, now: u64) -> Result<u64, u64> {
         let next = due.max(now).saturating_add(self.interval);
         let wait = next.saturating_sub(now).saturating_sub(self.capacity);
         if wait == 0 { Ok(next) } else { Err(wait) }
     }
 
-    /// Takes a request, with the state in memory.
+    /// Counts a request in `due`, or returns the wait until it is admitted.
     fn advance_due(self, due: &AtomicU64, now: u64) -> Result<(), u64> {
         let mut seen = due.load(Relaxed);
         loop {
@@ -246,17 +245,17 @@ mod tests {
             (0, ADMITTED),
             (0, ADMITTED),
             (0, TakenPermit::Denied(Duration::from_millis(100))),
-            // A rejected request owes nothing.
+            // A rejected request is not counted.
             (50, TakenPermit::Denied(Duration::from_millis(50))),
             (100, ADMITTED),
             (150, TakenPermit::Denied(Duration::from_millis(50))),
             (200, ADMITTED),
-            // A pause makes up for a burst and no more.
+            // A pause makes up for one burst and no more.
             (10_000, ADMITTED),
             (10_000, ADMITTED),
             (10_000, ADMITTED),
             (10_000, TakenPermit::Denied(Duration::from_millis(100))),
-            // A worker whose clock was read a little earlier.
+            // A worker may have read its clock a little earlier.
             (9_999, TakenPermit::Denied(Duration::from_millis(101))),
         ] {
             assert_eq!(limiter.take_permit(address(1), at(millis)), taken, "{millis}");
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(limiter.remaining_wait(&"alice", now + Duration::from_secs(6)), None);
     }
 
-    /// The table holds no more than its entries, and a client that comes while it is full is counted all the same.
+    /// The table keeps its size, and a client that comes while it is full is limited too.
     #[test]
     fn more_addresses_than_places_are_limited_too() {
         let (limiter, now) = second(1, 2, RateLimitBy::Address);
@@ -319,9 +318,9 @@ mod tests {
             }
             assert!(matches!(limiter.take_permit(address(n), now), TakenPermit::Denied(_)), "{n}");
         }
-        // Each of them but those that are in the table took another's place.
+        // Each address that is not in the table any more was evicted by another one.
         assert!(forgot >= 3 * u32::try_from(MAX_ADDRESSES).unwrap(), "{forgot}");
-        // Once no client owes anything, none is evicted.
+        // Once no client owes requests, none is evicted.
         let later = now + Duration::from_secs(60);
         assert!((0..1000).all(|n| limiter.take_permit(address(n), later) == ADMITTED));
     }
@@ -336,7 +335,7 @@ mod tests {
         assert!(forgot && std::ptr::eq(due, &set[7].due));
         assert_eq!((set[7].tag.load(Relaxed), set[7].due.load(Relaxed)), (101, 500));
         assert!(std::ptr::eq(find_or_evict(&set, 101, 500).0, &set[7].due));
-        // What was due is no loss.
+        // An entry that owes nothing any more is no loss.
         let (due, forgot) = find_or_evict(&set, 103, 999);
         assert!(!forgot && std::ptr::eq(due, &set[7].due));
     }
@@ -366,7 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the bucket that counts the same in another way.
+        /// The oracle is a token bucket, which counts the same in another way.
         #[test]
         fn it_admits_what_a_bucket_of_tokens_does(
             requests in 1_u32..1000,
@@ -383,7 +382,7 @@ mod tests {
             }
         }
 
-        /// In no span of time passes more than a burst and the rate.
+        /// No span of time admits more than a burst and the rate.
         #[test]
         fn no_more_passes_than_the_burst_and_the_rate(
             requests in 1_u32..1000,
@@ -396,7 +395,7 @@ mod tests {
                 now += Duration::from_micros(micros);
                 match limiter.take_permit(address(1), now) {
                     TakenPermit::Admitted { .. } => passed += 1,
-                    // And a client that waits for `Retry-After` is served.
+                    // A client that waits for `Retry-After` is served.
                     TakenPermit::Denied(wait) => {
                         now += wait;
                         prop_assert_eq!(limiter.take_permit(address(1), now), ADMITTED);

@@ -1,5 +1,5 @@
-//! The addresses of a name: in which order a connection tries them, and which of them have failed. Pure, but for the
-//! cell that all threads of the process share.
+//! Orders the addresses of a name for a connection, and remembers which have failed. Pure, but for the cell that all
+//! threads of the process share.
 
 use crate::balance::{Ejection, EjectionCause, EjectionRule};
 use arc_swap::ArcSwap;
@@ -11,14 +11,14 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Addresses that are remembered as failed, in the whole process. Beyond it, the one that would be forgotten first is.
+/// Most failed addresses that the process remembers. Beyond, the one that would be forgotten first is dropped.
 const MAX_FAILED: usize = 1024;
 
-/// The failures that all workers and health checks share.
+/// Failures that all workers and health checks share.
 static PROCESS_FAILURES: LazyLock<AddressFailures> = LazyLock::new(AddressFailures::default);
 
-/// The order in which to try `addresses`: starting with another one at each `turn`, those that have `failed` last, and
-/// families in turn (RFC 8305 §4). If all have failed, none has.
+/// Returns `addresses` in the order in which to try them: starting with another one at each `turn`, those that have
+/// `failed` last, and families in turn (RFC 8305 §4). If all have failed, the order is as if none had.
 pub(crate) fn order_addresses(
     addresses: &[SocketAddr],
     turn: usize,
@@ -28,7 +28,7 @@ pub(crate) fn order_addresses(
     [first, last].into_iter().flat_map(|list| alternate_families(list, turn)).collect()
 }
 
-/// The addresses of `list` from the `turn`th, of both families in turn as far as there are some.
+/// Rotates `list` by `turn`, and alternates the two families as far as both have addresses left.
 fn alternate_families(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<Item = SocketAddr> {
     let first = turn.checked_rem(list.len()).unwrap_or_default();
     list.rotate_left(first);
@@ -42,7 +42,8 @@ fn alternate_families(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<I
     pairs.flatten().flatten()
 }
 
-/// Addresses to which no connection could be opened, until when they are tried last. Read without a lock.
+/// Addresses to which no connection could be opened, each with the time until which it is tried last. Read without a
+/// lock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AddressFailures(Arc<ArcSwap<HashMap<SocketAddr, Instant>>>);
 
@@ -52,12 +53,12 @@ impl AddressFailures {
         PROCESS_FAILURES.clone()
     }
 
-    /// Whether `address` is tried last.
+    /// Whether `address` has failed and is tried last.
     pub(crate) fn is_failed(&self, address: SocketAddr, now: Instant) -> bool {
         self.0.load().get(&address).is_some_and(|until| now < *until)
     }
 
-    /// Has `address` tried last for the time `interval`. Returns false if it is already.
+    /// Marks `address` as failed for the time `interval`. Returns false if it was marked already.
     pub(crate) fn mark_failed(&self, address: SocketAddr, interval: Duration, now: Instant) -> bool {
         if self.is_failed(address, now) {
             return false;
@@ -89,12 +90,12 @@ impl AddressFailures {
     }
 }
 
-/// The party at fault for a broken connection.
+/// Party at fault for a broken connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
-    /// The address', as the name has another one; it is ejected from now on for the time, if there is one.
+    /// The address, because the name has another one; with the time of its ejection, if it is ejected now.
     Address(Option<Duration>),
-    /// The server's, as this is its only address, or the others have failed too.
+    /// The server, because the name has no other address, or the others have failed too.
     Server,
 }
 
@@ -108,13 +109,13 @@ impl AddressEjections {
         self.0.get(&address).is_some_and(|ejection| ejection.is_ejected(now.into_std()))
     }
 
-    /// A request over a connection to `address` succeeded.
+    /// Records that a request over a connection to `address` succeeded.
     pub(crate) fn record_address_success(&mut self, address: SocketAddr, now: Instant) {
         self.0.entry(address).or_default().on_request_succeeded(now.into_std());
     }
 
-    /// A request failed by `cause`, as its connection to `address` broke. Returns for how long the address is ejected
-    /// from now on, if it is.
+    /// Records that a request failed by `cause`, because its connection to `address` broke. Returns the time for which
+    /// the address is ejected from now on, if it is.
     pub(crate) fn record_address_failure(
         &mut self,
         address: SocketAddr,
@@ -125,7 +126,7 @@ impl AddressEjections {
         self.0.entry(address).or_default().on_request_failed(now.into_std(), rule, cause, true, false)
     }
 
-    /// Forgets all but `addresses`, which the name has now.
+    /// Forgets all addresses but `addresses`, which the name has now.
     pub(crate) fn retain_addresses(&mut self, addresses: &[SocketAddr]) {
         self.0.retain(|address, _| addresses.contains(address));
     }
@@ -218,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_order_has_every_address_once_and_none_that_failed_before_one_that_did_not(
+        fn an_order_has_every_address_once_failed_ones_last(
             addresses in prop::collection::hash_set((any::<bool>(), 1_u16..200), 0..40),
             turn in any::<usize>(),
             failed in any::<u64>(),
@@ -234,7 +235,7 @@ mod tests {
             let sorted = |mut list: Vec<SocketAddr>| { list.sort(); list };
             prop_assert_eq!(sorted(ordered.clone()), sorted(addresses));
             let (first, _) = ordered.split_at(ordered.partition_point(|address| !failed(*address)));
-            // Two of a family follow each other only where the other family has ended.
+            // Two addresses of a family follow each other only after the end of the other family.
             let repeats = first.windows(2).position(|two| two[0].is_ipv4() == two[1].is_ipv4());
             if let Some(at) = repeats {
                 prop_assert!(first[at..].iter().all(|address| address.is_ipv4() == first[at].is_ipv4()));

@@ -1,5 +1,6 @@
-//! Name lookups of the whole process: one at a time for a name, each on a thread of its own. getaddrinfo(3) can neither
-//! be cancelled nor limited in time, so a lookup that a caller no longer waits for is found again by the next caller.
+//! Looks up names for the whole process: one lookup at a time for a name, each on a thread of its own. getaddrinfo(3)
+//! can neither be cancelled nor limited in time, so the next caller joins a lookup that another caller no longer waits
+//! for.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -13,14 +14,14 @@ use tokio::{
     time::Instant,
 };
 
-/// Lookups that run at the same time: as many as tokio's pool for blocking calls has threads. Configurations rarely
-/// have as many names, and more are in use only if reloads replace names whose lookups hang.
+/// Most lookups at the same time: as many as tokio's pool for blocking calls has threads. Configurations rarely have as
+/// many names, and more are in use only if reloads replace names whose lookups hang.
 const MAX_LOOKUPS: usize = 512;
 
-/// The lookups that run, by name.
+/// Running lookups of the process.
 static PROCESS_LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(resolve_by_system));
 
-/// Blocks until the addresses of a name are known.
+/// A function that blocks until the addresses of a name are known.
 type ResolveFn = fn(&str) -> io::Result<Vec<IpAddr>>;
 
 /// Name lookups, at most one at a time for each name.
@@ -30,20 +31,20 @@ pub(crate) struct Lookups {
     resolve: ResolveFn,
 }
 
-/// Result of a lookup. Failures are shared by all callers, which `io::Error` cannot be.
+/// Result of a lookup. All callers share a failure, which `io::Error` does not allow.
 #[derive(Debug, Clone)]
 pub(super) struct LookupAnswer {
     pub(crate) addresses: Result<Vec<IpAddr>, Arc<io::Error>>,
-    /// When the lookup ended; a caller may take its result much later.
+    /// End of the lookup; a caller may read the result much later.
     pub(crate) ended_at: Instant,
 }
 
-/// A lookup that was started, by this caller or by another one.
+/// A lookup that this caller or another one has started.
 #[derive(Debug, Clone)]
 pub(super) struct Lookup(Receiver<Option<LookupAnswer>>);
 
 impl Lookup {
-    /// The result, once there is one.
+    /// Waits for the result.
     ///
     /// # Errors
     ///
@@ -51,7 +52,7 @@ impl Lookup {
     ///
     /// # Cancel safety
     ///
-    /// The lookup goes on, and each clone of it gets its result.
+    /// The lookup goes on, and each clone gets the result.
     pub(crate) async fn await_answer(&mut self) -> io::Result<LookupAnswer> {
         let gone = || io::Error::other("the lookup ended without a result");
         let answer = self.0.wait_for(Option::is_some).await.map_err(|_| gone())?;
@@ -60,7 +61,7 @@ impl Lookup {
 }
 
 impl Lookups {
-    /// No lookups so far. `resolve` may block for as long as it likes.
+    /// A table without lookups. `resolve` may block for any time.
     fn new(resolve: ResolveFn) -> Self {
         Self { running: Arc::default(), resolve }
     }
@@ -70,7 +71,7 @@ impl Lookups {
         PROCESS_LOOKUPS.clone()
     }
 
-    /// Joins the lookup of `name` that runs, or starts one.
+    /// Joins the running lookup of `name`, or starts one.
     ///
     /// # Errors
     ///
@@ -88,23 +89,24 @@ impl Lookups {
         let (result, receiver) = watch::channel(None);
         let (entry, resolve) =
             (RunningLookup { lookups: Arc::clone(&self.running), name: name.to_owned() }, self.resolve);
-        // A thread that was not started drops its entry, which locks the table.
+        // If the thread does not start, its entry is dropped, which locks the table.
         vacant.insert(receiver.clone());
         drop(running);
         thread::Builder::new().name("lookup".into()).spawn(move || {
             let addresses = resolve(&entry.name).map_err(Arc::new);
-            // Before the result is there: a caller that has it may start the next lookup.
+            // The entry is dropped before the result is published: a caller that has the result may start the next
+            // lookup.
             drop(entry);
             result.send_replace(Some(LookupAnswer { addresses, ended_at: Instant::now() }));
         })?;
         Ok(Lookup(receiver))
     }
 
-    /// The addresses of `host`, a name or an address without brackets, at `port`.
+    /// Resolves `host`, a name or an address without brackets, and adds `port`.
     ///
     /// # Errors
     ///
-    /// The lookup's.
+    /// The error of the lookup.
     ///
     /// # Cancel safety
     ///
@@ -118,7 +120,7 @@ impl Lookups {
     }
 }
 
-/// The entry of a lookup that runs; the lookup has ended when it is dropped, by a panic too.
+/// Table entry of a running lookup. Dropping this, also by a panic, ends the lookup.
 struct RunningLookup {
     lookups: Arc<Mutex<HashMap<String, Receiver<Option<LookupAnswer>>>>>,
     name: String,
@@ -130,7 +132,7 @@ impl Drop for RunningLookup {
     }
 }
 
-/// An error for one caller from one that several callers share.
+/// Copies an error that several callers share, for one of them.
 pub(crate) fn clone_shared_error(error: Arc<io::Error>) -> io::Error {
     io::Error::new(error.kind(), error)
 }
@@ -161,7 +163,7 @@ pub(crate) mod tests {
     /// Names that the process resolves without the system.
     static KNOWN: Mutex<Vec<(String, Vec<IpAddr>)>> = Mutex::new(Vec::new());
 
-    /// Has the process resolve `name` to `addresses`, in this order, from now on.
+    /// From now on the process resolves `name` to `addresses`, in this order.
     pub(crate) fn set_known_name(name: &str, addresses: &[IpAddr]) {
         let mut known = KNOWN.lock().unwrap();
         known.retain(|(other, _)| other != name);
@@ -173,7 +175,7 @@ pub(crate) mod tests {
         known.iter().find(|(other, _)| other == name).map(|(_, addresses)| addresses.clone())
     }
 
-    /// A name server that answers names of one test: those that begin with `hang` once they are released.
+    /// A name server for one test: names that begin with `hang` are answered after `release_names`.
     pub(crate) struct LookupNames {
         released: Mutex<bool>,
         wake: Condvar,
@@ -210,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_has_one_lookup_at_a_time_whether_a_caller_waits_or_not_and_other_names_go_on() {
+    async fn a_hanging_lookup_is_shared_and_does_not_block_other_names() {
         static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
         for _ in 0..20 {
@@ -248,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_and_a_panic_are_errors_of_every_caller_and_no_entry_is_left() {
+    async fn failed_and_panicking_lookups_are_errors_and_leave_no_entry() {
         let lookups = Lookups::with_resolve(|name| {
             if name == "absent" { LookupNames::new().resolve_name(name) } else { panic!("asked to") }
         });

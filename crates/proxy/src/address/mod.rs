@@ -1,5 +1,5 @@
-//! The addresses of an origin's server: lookup of its name, order of the addresses, those that failed, and attempts
-//! that overlap.
+//! Finds the addresses of an origin's server and connects to one: lookup of the name, order of the addresses, failed
+//! addresses, and attempts that overlap.
 
 mod address_order;
 mod lookup;

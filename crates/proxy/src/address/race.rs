@@ -1,5 +1,5 @@
-//! A connection to one of several addresses, by attempts that overlap (RFC 8305, Happy Eyeballs): an address that does
-//! not answer delays a connection by a quarter of a second rather than by a timeout. One task, one timer.
+//! Connects to one of several addresses by attempts that overlap (RFC 8305, Happy Eyeballs): an address that does not
+//! answer delays a connection by a quarter of a second rather than by a timeout. One task, one timer.
 
 use litequic_base::timers;
 use std::{
@@ -13,17 +13,15 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until};
 
-/// How long after an attempt the next one begins: RFC 8305 §5, "Connection Attempt Delay".
+/// Delay between two attempts: RFC 8305 §5, "Connection Attempt Delay".
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// The delay between two attempts at least, where there are more addresses than the time to connect would suffice
-/// for all: RFC 8305 §5.
+/// Shortest delay between two attempts (RFC 8305 §5), for more addresses than the time to connect suffices for.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
-/// Attempts that run at the same time at most, each with a file descriptor if one is free. A further one takes the
-/// place of the oldest. With up to as many addresses each attempt lives until the deadline. With 64 addresses, and
-/// descriptors for all attempts, each has a fifth of the time to connect: a second of five, enough for a SYN that is
-/// lost once.
+/// Most attempts at the same time, each with a file descriptor if one is free. A further one replaces the oldest. With
+/// up to as many addresses each attempt lives until the deadline. With 64 addresses, and descriptors for all attempts,
+/// each has a fifth of the time to connect: one second of five, enough for a SYN that is lost once.
 const CONCURRENT_ATTEMPTS: usize = 16;
-/// Addresses that one connection tries at most, so that an answer of a name server bounds no loop.
+/// Most addresses that one connection tries: the answer of a name server does not set the length of the loop.
 const MAX_ATTEMPTS: usize = 64;
 
 /// The attempt that succeeded.
@@ -31,24 +29,24 @@ const MAX_ATTEMPTS: usize = 64;
 pub(crate) struct RaceWinner<S, P> {
     pub(crate) stream: S,
     pub(crate) address: SocketAddr,
-    /// What the attempt needed, such as a descriptor's count.
+    /// Permit of the attempt, such as a descriptor's count.
     pub(crate) permit: P,
 }
 
-/// An attempt that runs.
+/// A running attempt.
 struct RunningAttempt<F, P> {
     address: SocketAddr,
     since: Instant,
-    /// Before the permit: its socket is closed first.
+    /// Dropped before the permit: the socket is closed first.
     future: Pin<Box<F>>,
     permit: P,
 }
 
-/// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a
+/// Connects to one of `addresses`, in this order, until `deadline`. The next `attempt` begins when one fails, or a
 /// delay after the last one began; the first that succeeds ends all others. An attempt may last until `deadline`,
-/// unless a later one needs its place: the first one has `permit`; one beside others has what `another` returns, or
-/// takes the place of the oldest. `failed` gets each address whose attempt failed, was overtaken by a later one, or
-/// lost its place.
+/// unless a later one replaces it: the first one has `permit`; one beside others gets a permit from `another`, or takes
+/// the permit of the oldest. `failed` is called for each address whose attempt failed, was overtaken by a later one, or
+/// was replaced.
 ///
 /// # Errors
 ///
@@ -81,7 +79,7 @@ pub(crate) async fn race_addresses<S, P, F: Future<Output = io::Result<S>>>(
                 let RunningAttempt { address, permit: its, .. } = ended;
                 match result {
                     Ok(stream) => {
-                        // Those that began earlier have had the delay, and more.
+                        // Attempts that began earlier have had the delay, and more.
                         running.iter().take(at).for_each(|slower| failed(slower.address, &overtaken_error()));
                         return Poll::Ready(Ok(RaceWinner { stream, address, permit: its }));
                     }
@@ -113,7 +111,7 @@ pub(crate) async fn race_addresses<S, P, F: Future<Output = io::Result<S>>>(
                 if running.is_empty() {
                     return Poll::Ready(Err(failure.take().unwrap_or_else(no_address_error)));
                 }
-                // Nothing else begins: the attempts that run have the rest of the time.
+                // No further attempt begins: the running ones have the rest of the time.
                 timer.as_mut().reset(deadline);
             }
             if timers::poll_sleep_elapsed(timer.as_mut(), cx).is_pending() {
@@ -131,7 +129,7 @@ pub(crate) async fn race_addresses<S, P, F: Future<Output = io::Result<S>>>(
     .await
 }
 
-/// The place of the first attempt that has a result, and the result.
+/// Polls the running attempts, and returns the index and the result of the first that is ready.
 fn poll_first_ready<S, P, F: Future<Output = io::Result<S>>>(
     running: &mut VecDeque<RunningAttempt<F, P>>,
     cx: &mut Context<'_>,
@@ -143,8 +141,8 @@ fn poll_first_ready<S, P, F: Future<Output = io::Result<S>>>(
 }
 
 /// The delay before the next attempt, where `others` more are to begin within the time `left`. The last one then has as
-/// much time as those before it, which lose their place [`CONCURRENT_ATTEMPTS`] delays after they began: of `n`
-/// addresses each has at least `16 / (n + 15)` of the time, unless the delay is at its minimum.
+/// much time as those before it, which are replaced [`CONCURRENT_ATTEMPTS`] delays after they began: of `n` addresses
+/// each has at least `16 / (n + 15)` of the time, unless the delay is at its minimum.
 fn attempt_delay(others: usize, left: Duration) -> Duration {
     let shares = u32::try_from(others.saturating_add(CONCURRENT_ATTEMPTS)).unwrap_or(u32::MAX);
     (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)
@@ -168,7 +166,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use tokio::time::sleep;
 
-    /// What an address does: after how many milliseconds, and whether it accepts.
+    /// The reaction of an address after some milliseconds.
     #[derive(Debug, Clone, Copy)]
     enum Reply {
         Accepts(u64),
@@ -177,7 +175,7 @@ mod tests {
     }
     use Reply::{Accepts, Never, Refuses};
 
-    /// Permits of which `free` are left besides the first.
+    /// A permit, counted in `free` when it is dropped.
     struct Permits<'a> {
         free: &'a Cell<usize>,
     }
@@ -188,7 +186,8 @@ mod tests {
         }
     }
 
-    /// Result of a race in milliseconds: who won, which attempts began when, and which addresses failed.
+    /// Result of a race, with times in milliseconds: the winner, the attempts that began, and the addresses that
+    /// failed.
     #[derive(Debug, PartialEq, Eq)]
     struct Report {
         won: Result<u16, io::ErrorKind>,
@@ -197,7 +196,7 @@ mod tests {
         failed: Vec<u16>,
     }
 
-    /// The race to `replies`, address by address, with `free` further permits.
+    /// Races to `replies`, one address each, with `free` further permits.
     async fn run(replies: &[Reply], limit: u64, free: usize) -> Report {
         let port = |n| u16::try_from(n).unwrap();
         let addresses: Vec<_> = (0..replies.len()).map(|n| SocketAddr::from(([192, 0, 2, 1], port(n)))).collect();
@@ -245,7 +244,7 @@ mod tests {
         Report { won: won.map_err(|error| error.kind()), after, began: began.into_inner(), failed: failed.into_inner() }
     }
 
-    /// Closes an attempt's socket.
+    /// Counts an attempt's socket as closed when dropped.
     struct Closed<'a>(&'a Cell<usize>);
 
     impl Drop for Closed<'_> {
@@ -255,16 +254,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_attempt_begins_after_the_delay_or_at_once_and_the_first_success_wins() {
+    async fn attempts_begin_after_delays_or_failures_and_the_first_success_wins() {
         use io::ErrorKind::{ConnectionRefused, TimedOut};
         type Case = (&'static [Reply], Result<u16, io::ErrorKind>, u128, &'static [(u16, u128)], &'static [u16]);
         let table: [Case; 11] = [
             (&[Accepts(40), Accepts(0)], Ok(0), 40, &[(0, 0)], &[]),
             (&[Refuses(40), Accepts(10)], Ok(1), 50, &[(0, 0), (1, 40)], &[0]),
             (&[Never, Accepts(20)], Ok(1), 270, &[(0, 0), (1, 250)], &[0]),
-            // Late, but before the next one: nothing has failed.
+            // The first success comes late, but before the next one: no address has failed.
             (&[Accepts(270), Accepts(100)], Ok(0), 270, &[(0, 0), (1, 250)], &[]),
-            // The failure of one starts the next although another one still runs.
+            // The failure of one attempt starts the next although another one still runs.
             (&[Never, Refuses(30), Accepts(5)], Ok(2), 285, &[(0, 0), (1, 250), (2, 280)], &[1, 0]),
             (&[Refuses(300), Never, Accepts(5)], Ok(2), 305, &[(0, 0), (1, 250), (2, 300)], &[0, 1]),
             (&[Never, Never, Accepts(5)], Ok(2), 505, &[(0, 0), (1, 250), (2, 500)], &[0, 1]),
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!((slow.won, slow.after), (Ok(1), 550), "the last one has the rest of the time");
     }
 
-    /// A handshake that takes a part of the time to connect succeeds at whichever of the addresses it is.
+    /// A handshake that takes a part of the time to connect succeeds at each of the addresses.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_lives_as_long_as_the_bound_says() {
         for (addresses, slow) in [(2, 4_700), (16, 2_500), (20, 2_200), (64, 1_000)] {
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_64_addresses_each_is_tried_within_the_time_and_of_more_no_further_one() {
+    async fn at_most_64_addresses_are_tried_within_the_time_to_connect() {
         let mut replies = vec![Never; 63];
         replies.push(Accepts(1));
         let report = run(&replies, 5_000, 9).await;

@@ -1,5 +1,5 @@
-//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A
-//! lookup that fails keeps the last answer.
+//! Keeps an origin's addresses: resolved again every `dns_interval`, all of them used in turn, failed ones last. A
+//! failed lookup keeps the last answer.
 
 use super::address_order::{AddressEjections, AddressFailures, Blame, order_addresses};
 use super::lookup::{Lookup, Lookups, clone_shared_error};
@@ -13,29 +13,28 @@ use std::{
 };
 use tokio::{sync::Mutex, time::Instant};
 
-/// After a failed lookup without an earlier answer there is no other for that long: a burst of requests must not become
-/// a burst of lookups.
+/// Delay between two lookups of a name without an answer: a burst of requests must not become a burst of lookups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a request waits for a lookup; below the time that connecting may take, so that the last answer, if there
-/// is one, can still be used. The lookup itself goes on, and the next request that needs it waits for the same one.
+/// Longest wait of a request for a lookup, below the time to connect, so that the last answer can still be used. The
+/// lookup itself goes on, and the next request that needs the name waits for the same one.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One origin's name and its addresses. Belongs to one worker.
+/// One worker's view of an origin's name and its addresses.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     host: String,
     port: u16,
-    /// The host is an address already.
+    /// Whether the host is an address already.
     literal: bool,
     interval: Duration,
     answer: RefCell<Resolution>,
-    /// Where the next connection starts in the list.
+    /// Number of connections so far: each starts with another address.
     turn: Cell<usize>,
     /// Locked by the request that waits for a lookup: one at a time.
     lookup: Mutex<()>,
     lookups: Lookups,
-    /// The lookup whose result was not taken yet, because the request that waited for it gave up.
+    /// The lookup whose result was not read yet, because the request that waited for it gave up.
     pending: RefCell<Option<Lookup>>,
     /// Addresses to which no connection could be opened, by any worker.
     failures: AddressFailures,
@@ -43,7 +42,7 @@ pub(crate) struct Resolver {
     ejections: RefCell<AddressEjections>,
 }
 
-/// The results of the last lookups. Pure.
+/// Result of the last lookups. Pure.
 #[derive(Debug, Default)]
 struct Resolution {
     addresses: Vec<SocketAddr>,
@@ -68,7 +67,7 @@ impl Resolution {
 }
 
 impl Resolver {
-    /// For `host`, a name or an IP address without brackets.
+    /// A resolver for `host`, a name or an IP address without brackets.
     pub(crate) fn new(host: &str, port: u16, interval: Duration) -> Self {
         let mut answer = Resolution::default();
         let literal = host.parse::<IpAddr>().ok();
@@ -88,7 +87,7 @@ impl Resolver {
         }
     }
 
-    /// Every address in the order in which to try them, starting with another one at each call.
+    /// Returns all addresses in the order in which to try them, starting with another one at each call.
     ///
     /// # Errors
     ///
@@ -96,7 +95,7 @@ impl Resolver {
     ///
     /// # Cancel safety
     ///
-    /// A lookup in progress goes on, and the next call has its result.
+    /// A lookup in progress goes on, and the next call gets its result.
     pub(crate) async fn ordered_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.refresh_addresses().await;
         let answer = self.answer.borrow();
@@ -122,7 +121,7 @@ impl Resolver {
         self.failures.is_failed(address, now) || self.ejections.borrow().is_address_ejected(address, now)
     }
 
-    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is
+    /// Notes that no connection to `address` could be opened, by `error`: the address is tried last until the name is
     /// resolved again.
     pub(crate) fn on_unreachable(&self, address: SocketAddr, error: &io::Error) {
         if self.failures.mark_failed(address, self.interval, Instant::now()) {
@@ -130,17 +129,18 @@ impl Resolver {
         }
     }
 
-    /// A connection to `address` was opened.
+    /// Notes that a connection to `address` was opened.
     pub(crate) fn on_reached(&self, address: SocketAddr) {
         self.failures.clear_failure(address);
     }
 
-    /// A request over a connection to `address` succeeded.
+    /// Notes that a request over a connection to `address` succeeded.
     pub(crate) fn on_address_success(&self, address: SocketAddr) {
         self.ejections.borrow_mut().record_address_success(address, Instant::now());
     }
 
-    /// A request failed by `cause`, as its connection to `address` broke. `rule` says when that ejects the address.
+    /// Notes that a request failed by `cause`, because its connection to `address` broke. `rule` decides whether that
+    /// ejects the address.
     pub(crate) fn on_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
         let now = Instant::now();
         let answer = self.answer.borrow();
@@ -151,7 +151,7 @@ impl Resolver {
         Blame::Address(self.ejections.borrow_mut().record_address_failure(address, now, rule, cause))
     }
 
-    /// Whether it is time for another lookup, and there is an answer to use meanwhile.
+    /// Whether a lookup is due while the last answer can be used.
     pub(crate) fn needs_lookup(&self) -> bool {
         if self.literal {
             return false;
@@ -160,11 +160,11 @@ impl Resolver {
         !answer.addresses.is_empty() && !answer.is_fresh(Instant::now()) && self.lookup.try_lock().is_ok()
     }
 
-    /// Resolves the name again, if it is time.
+    /// Resolves the name again, if a lookup is due.
     ///
     /// # Cancel safety
     ///
-    /// The lookup goes on, and the next call has its result.
+    /// The lookup goes on, and the next call gets its result.
     pub(crate) async fn refresh_addresses(&self) {
         if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
             self.run_lookup().await;
@@ -176,15 +176,16 @@ impl Resolver {
         self.literal || self.answer.borrow().addresses.contains(&address)
     }
 
-    /// One lookup at a time. With an earlier answer no request waits for another's, nor for a slow one.
+    /// Looks the name up, one lookup at a time. With an earlier answer no request waits for another request's lookup,
+    /// nor for a slow one.
     async fn run_lookup(&self) {
         let known = !self.answer.borrow().addresses.is_empty();
         let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
-        // The lock's last owner may have resolved it meanwhile.
+        // The lock's last owner may have resolved the name meanwhile.
         if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
             return;
         }
-        // Twice at most: the result of a lookup that was given up may be too old by now.
+        // A second lookup may be needed: the result of one that was given up may be too old by now.
         for _ in 0..2 {
             let given_up = self.pending.borrow().is_some();
             let result = timeout(LOOKUP_TIMEOUT, self.take_lookup_result()).await;
@@ -201,7 +202,7 @@ impl Resolver {
         }
     }
 
-    /// The addresses that a lookup finds, and when it ended: of the one that an earlier call gave up, or of a new one.
+    /// Returns the result and the end of the lookup that an earlier call gave up, or of a new one.
     async fn take_lookup_result(&self) -> (io::Result<Vec<SocketAddr>>, Instant) {
         let pending = self.pending.borrow().clone();
         let lookup = match pending.map_or_else(|| self.lookups.join_or_start(&self.host), Ok) {
@@ -229,17 +230,17 @@ fn lookup_timeout_error() -> io::Error {
 
 #[cfg(test)]
 impl Resolver {
-    /// The name `host`, looked up by `lookups`.
+    /// A resolver for `host` by `lookups`.
     fn with_lookups(lookups: &Lookups, host: &str, interval: Duration) -> Self {
         Self { lookups: lookups.clone(), ..Self::new(host, 80, interval) }
     }
 
-    /// The name has these `addresses` from now on.
+    /// From now on the name has these `addresses`.
     pub(crate) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
         self.answer.borrow_mut().record_lookup(Some(addresses), Instant::now(), self.interval);
     }
 
-    /// A name with these `addresses`.
+    /// A resolver of a name with these `addresses`.
     pub(crate) fn with_addresses(addresses: Vec<SocketAddr>) -> Self {
         let this =
             Self { failures: AddressFailures::default(), ..Self::new("origin.test", 80, Duration::from_secs(3600)) };
@@ -304,10 +305,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lookup_that_hangs_is_waited_for_again_and_its_late_result_counts() {
+    async fn the_late_result_of_a_hanging_lookup_is_used() {
         static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
-        // Two workers.
+        // These are the resolvers of two workers.
         let [one, other] = [(); 2].map(|()| Resolver::with_lookups(&lookups, "hang", Duration::from_secs(3600)));
         for _ in 0..2 {
             let began = Instant::now();
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_result_that_was_left_for_longer_than_the_interval_is_looked_up_again() {
+    async fn a_lookup_result_older_than_the_interval_is_looked_up_again() {
         static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::with_resolve(|name| NAMES.resolve_name(name));
         let resolver = Resolver::with_lookups(&lookups, "hang", Duration::from_millis(1));

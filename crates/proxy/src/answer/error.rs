@@ -1,17 +1,17 @@
-//! The answers of litequic in the origin's place: one table from error to status, `Proxy-Status` error type (RFC 9209
-//! §2.3) and message. None of it names an inner address.
+//! Makes litequic's own responses in place of the origin's: one table from error to status, `Proxy-Status` error type
+//! (RFC 9209 §2.3) and message. No response names an internal address.
 
 use super::pages::StaticPage;
 use http::StatusCode;
 use litequic_exchange::{Body, Response, name};
 
-/// A full pool empties within a response's time: soon, but not at once.
+/// `Retry-After` of an overload, in seconds: a full pool empties within a response's time, soon but not at once.
 const OVERLOAD_RETRY_AFTER: u32 = 1;
 
-/// Why a request gets litequic's answer instead of the origin's.
+/// Reason for litequic's own response in place of the origin's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    // The client's.
+    // Errors of the client.
     #[error("the request has no host")]
     NoAuthority,
     #[error("CONNECT is not supported")]
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     BodyTooLarge,
     #[error("timed out waiting for the request's body")]
     ClientTooSlow,
-    // The operator's, or the load's.
+    // Errors of the operator, or of the load.
     #[error("too many passwords are being verified")]
     PasswordQueue,
     #[error("the limit of open tunnels is reached")]
@@ -61,7 +61,7 @@ pub(crate) enum Error {
     Evicted,
     #[error("no file descriptor is free for a connection to the origin")]
     NoDescriptor,
-    // The origin's.
+    // Errors of the origin.
     #[error("cannot resolve the origin's name")]
     Resolve,
     #[error("the origin refused the connection")]
@@ -100,18 +100,18 @@ pub(crate) enum Error {
     ResponseTimeout,
     #[error("the request timed out")]
     RequestTimeout {
-        /// Whether most of the time was a server's.
+        /// Whether a server took most of the time.
         servers: bool,
     },
 }
 
 impl Error {
-    /// Whether the request had not begun to be sent: another server may have it.
+    /// Whether no part of the request was sent: another server may get the request.
     pub(crate) const fn is_before_sending(self) -> bool {
         self.is_connecting() || matches!(self, Self::QueueFull)
     }
 
-    /// Whether it is the server's fault, as opposed to the load's or the client's.
+    /// Whether the server is at fault, as opposed to the load or the client.
     pub(crate) const fn is_servers_fault(self) -> bool {
         self.is_connecting() || matches!(self, Self::ResponseTimeout | Self::RequestTimeout { servers: true })
     }
@@ -121,12 +121,11 @@ impl Error {
             || self.is_tls_failure()
     }
 
-    /// Whether TLS failed.
     pub(crate) const fn is_tls_failure(self) -> bool {
         matches!(self, Self::TlsCertificate | Self::TlsAlert | Self::TlsProtocol)
     }
 
-    /// Status and RFC 9209 error type.
+    /// Status, and error type of RFC 9209.
     pub(crate) const fn status_and_kind(self) -> (StatusCode, &'static str) {
         match self {
             Self::NoAuthority | Self::AmbiguousField | Self::AmbiguousPath => {
@@ -168,8 +167,8 @@ impl Error {
         }
     }
 
-    /// The answer: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`; or
-    /// `page` in place of the text.
+    /// The response: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`;
+    /// or `page` in place of the text.
     pub(crate) fn error_response(self, id: &str, page: Option<&StaticPage>) -> Response {
         let (status, kind) = self.status_and_kind();
         let mut response = Response::new(status, Body::empty());
@@ -193,7 +192,7 @@ impl Error {
         response
     }
 
-    /// The answer in words.
+    /// Sets a body of plain text.
     fn fill_error_text(self, id: &str, response: &mut Response) {
         let status = response.status;
         let reason = status.canonical_reason().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! litequic's own answers: the table of errors, and the pages that are their bodies. Pure but for [`Pages::load`],
-//! which the control thread calls, and [`discard`].
+//! Makes litequic's own responses: the table of errors, and the pages that are their bodies. Pure but for
+//! [`Pages::read_page_files`], which the control thread calls, and [`discard_body`].
 
 mod error;
 mod pages;

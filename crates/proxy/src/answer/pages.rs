@@ -1,4 +1,4 @@
-//! Error pages, and bodies of fixed answers: files, read when the configuration is.
+//! Reads error pages and bodies of fixed responses from files, together with the configuration.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -15,25 +15,25 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes of a page at most: it is held in memory, and sent with many answers at once.
+/// Largest page, in bytes: each is held in memory, and sent with many responses at once.
 const MAX_PAGE: u64 = 256 * 1024;
 /// Bytes of an origin's error that are read when a page replaces it, so that its connection can be used again. A longer
-/// one costs the connection.
+/// error costs the connection.
 const MAX_DISCARDED: usize = 64 * 1024;
-/// How long they may take: the client waits.
+/// Longest time of reading these bytes: the client waits.
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Why a page cannot be used.
+/// Error of a page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The system's reason.
+    /// The file cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
     Read {
         /// Error page or body file.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is larger than a page may be, probably by mistake.
@@ -41,13 +41,13 @@ pub enum PageError {
     TooLarge {
         /// Error page or body file.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl PageError {
-    /// The file.
+    /// Path of the file.
     pub fn page_path(&self) -> &Path {
         match self {
             Self::Read { path, .. } | Self::TooLarge { path, .. } => path,
@@ -55,14 +55,14 @@ impl PageError {
     }
 }
 
-/// A body, and its type.
+/// A body of a fixed response or an error, with its content type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StaticPage {
     content_type: &'static str,
     body: Bytes,
 }
 
-/// The contents of the files that a configuration names, by their paths.
+/// Pages of a configuration, by the paths of their files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pages(BTreeMap<PathBuf, StaticPage>);
 
@@ -71,7 +71,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// Each that cannot be used.
+    /// One error for each page that cannot be used.
     pub fn read_page_files(config: &Config) -> Result<Self, Vec<PageError>> {
         let (mut good, mut bad) = (BTreeMap::new(), Vec::new());
         for path in Self::page_files(config) {
@@ -83,7 +83,8 @@ impl Pages {
         if bad.is_empty() { Ok(Self(good)) } else { Err(bad) }
     }
 
-    /// The pages that `config` names: read anew if possible, else as they are in `self`. Blocks on the file system.
+    /// Reads the pages that `config` names again; a file that cannot be read keeps its page of `self`. Blocks on the
+    /// file system.
     #[must_use]
     pub fn reload_pages(&self, config: &Config) -> Self {
         let page = |path: PathBuf| {
@@ -93,7 +94,7 @@ impl Pages {
         Self(Self::page_files(config).filter_map(page).collect())
     }
 
-    /// The files that `config` names, each once.
+    /// Paths of the files that `config` names, each once.
     pub fn page_files(config: &Config) -> impl Iterator<Item = PathBuf> {
         let routes = config.routes.iter().flat_map(|route| route.error_pages.values());
         let bodies = config.routes.iter().filter_map(body_file);
@@ -101,23 +102,22 @@ impl Pages {
         files.into_iter()
     }
 
-    /// Whether `path` is the body of a fixed answer in `config`.
+    /// Whether `path` is the body of a fixed response in `config`.
     pub fn is_fixed_body(config: &Config, path: &Path) -> bool {
         config.routes.iter().filter_map(body_file).any(|file| file == path)
     }
 
-    /// The files that were read before as well, and have another content now.
+    /// Paths of the files that were read `before` too, and have another content now.
     pub fn changed_files<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
         let changed = |(path, page): &(&PathBuf, &StaticPage)| before.0.get(*path).is_some_and(|old| old != *page);
         self.0.iter().filter(changed).map(|(path, _)| path)
     }
 
-    /// The body of `route`'s fixed answer, if that is a file's.
+    /// The body of `route`'s fixed response, if a file has it.
     pub(crate) fn fixed_body(&self, route: &RouteConfig) -> Option<StaticPage> {
         self.0.get(body_file(route)?).cloned()
     }
 
-    /// Compiles `pages`.
     pub(crate) fn compile_pages(&self, pages: &ErrorPages) -> PageSet {
         let read = |(errors, path): (&ErrorStatuses, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
         PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
@@ -131,19 +131,19 @@ fn body_file(route: &RouteConfig) -> Option<&PathBuf> {
     }
 }
 
-/// The kind of `path` in `config`, in words.
+/// The kind of the file `path` in `config`, for messages.
 fn page_kind(config: &Config, path: &Path) -> &'static str {
     if Pages::is_fixed_body(config, path) { "body file" } else { "error page" }
 }
 
 fn read_page(path: &Path, what: &'static str) -> Result<StaticPage, PageError> {
     let mut body = Vec::new();
-    // One byte more, to know a file that is too large from one that just fits.
+    // One byte more tells a file that is too large from one that just fits.
     match File::open(path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut body)) {
         Err(source) => Err(PageError::Read { what, path: path.to_owned(), source }),
         Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge { what, path: path.to_owned() }),
         Ok(_) => {
-            // A checked configuration says the type of every other file.
+            // A checked configuration names the type of every other file.
             let content_type = body_media_type(path).unwrap_or("application/octet-stream");
             Ok(StaticPage { content_type, body: body.into() })
         }
@@ -151,27 +151,26 @@ fn read_page(path: &Path, what: &'static str) -> Result<StaticPage, PageError> {
 }
 
 impl StaticPage {
-    /// One of plain `text`.
     pub(crate) fn from_text(text: &str) -> Self {
         Self { content_type: "text/plain; charset=utf-8", body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
-    /// Replaces `response`'s body by this one.
+    /// Replaces the body of `response` by this page.
     pub(crate) fn set_page_body(&self, response: &mut Response) {
         response.body = self.body.clone().into();
         response.fields.set_field(name::CONTENT_TYPE, self.content_type.as_bytes());
         response.fields.set_number_field(name::CONTENT_LENGTH, self.body.len() as u64);
     }
 
-    /// Turns `response` into an error with this body.
+    /// Turns `response` into an error with this page as its body.
     pub(crate) fn fill_error_page(&self, response: &mut Response) {
         self.set_page_body(response);
         // The error may be temporary.
         response.fields.set_field(name::CACHE_CONTROL, b"no-store");
     }
 
-    /// This page in place of an origin's answer, whose fields are kept that a client needs to continue: what it has to
-    /// present, what it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
+    /// Returns this page in place of an origin's `response`, with the fields that a client needs to continue:
+    /// challenges, allowed methods and retry time (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
     pub(crate) fn replace_response(&self, response: &Response) -> Response {
         let mut page = Response::new(response.status, Body::empty());
         for name in [name::WWW_AUTHENTICATE, name::ALLOW, name::RETRY_AFTER] {
@@ -182,7 +181,7 @@ impl StaticPage {
     }
 }
 
-/// Reads what a page replaces to its end, if that is near, so that the origin's connection can be used again.
+/// Reads the body that a page replaces to its end, if that is near, so that the origin's connection can be used again.
 pub(crate) async fn discard_body(mut body: Body) {
     let mut left = MAX_DISCARDED;
     let read = async {
@@ -191,11 +190,11 @@ pub(crate) async fn discard_body(mut body: Body) {
             left = rest;
         }
     };
-    // Dropped before its end, it closes the connection.
+    // A body that is dropped before its end closes the connection.
     let _ = timeout(DISCARD_TIMEOUT, read).await;
 }
 
-/// A route's pages, and those for all.
+/// Error pages of a route, and the general ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageSet {
     own: Arc<BTreeMap<ErrorStatuses, StaticPage>>,
@@ -205,17 +204,18 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// The pages of `self`, then those of `general`; also for the origin's errors if they `intercept` them.
+    /// Adds the pages of `general` behind those of `self`; with `intercept` all of them also replace the origin's
+    /// errors.
     pub(crate) fn with_general(self, general: &Self, intercept: bool) -> Self {
         Self { own: self.own, general: Arc::clone(&general.own), intercept }
     }
 
-    /// What the client gets in place of the origin's answer with `status`.
+    /// The page that replaces the origin's response with `status`, if there is one.
     pub(crate) fn find_intercepting(&self, status: StatusCode) -> Option<&StaticPage> {
         if self.intercept { self.find_page(status) } else { None }
     }
 
-    /// The page for an answer with `status`: the route's before the general one, and each by its number before its
+    /// The page for a response with `status`: the route's before the general one, and each by its number before its
     /// class.
     pub(crate) fn find_page(&self, status: StatusCode) -> Option<&StaticPage> {
         let status = status.as_u16();

@@ -1,48 +1,47 @@
-//! Outlier ejection: a server that fails its requests gets none for a while, each time for longer; afterwards it first
-//! gets one request as a trial.
+//! Ejects servers that fail their requests (outlier ejection): such a server gets no requests for a while, each time
+//! for longer; afterwards it first gets one request as a trial.
 //!
-//! Many failures depend on the client, which chooses the URL: there may be one whose answer takes for ever, or kills
-//! its process. So a request's failure counts only if no other request succeeded meanwhile, or just before.
+//! Many failures depend on the client, which chooses the URL: one URL may take for ever, or crash the server's process.
+//! So the failure of a request counts only if no other request succeeded meanwhile, or just before.
 
 use std::time::{Duration, Instant};
 
-/// Doublings of the time at most.
+/// Most doublings of the ejection time.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// How recently a request must have succeeded for another one's failure not to count: a server that is down is ejected
-/// that much later, and one that serves a request a second for each worker is never ejected for the requests of one
-/// client.
+/// Time after a success in which the failure of another request does not count: a server that is down is ejected that
+/// much later, and one that serves a request a second for each worker is never ejected for the requests of one client.
 const RECENT_SUCCESS: Duration = Duration::from_secs(1);
 
-/// What failed.
+/// Cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EjectionCause {
-    /// There was no connection, which no client can cause by the URL it chooses.
+    /// No connection could be opened, which no client can cause by its URL.
     Connection,
-    /// A request that was sent, and when it was.
+    /// A request failed that was sent at this time.
     Request(Instant),
 }
 
-/// The threshold and the time of an ejection.
+/// Threshold and time of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EjectionRule {
-    /// Failures in a row; `None` is never.
+    /// Consecutive failures that eject a server; `None` for never.
     pub(crate) after: Option<u32>,
-    /// The first time.
+    /// Time of the first ejection.
     pub(crate) time: Duration,
 }
 
-/// The state of one server by one worker's requests.
+/// Ejection state of one server, by one worker's requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ejection {
-    /// Requests that failed since the last success.
+    /// Failed requests since the last success.
     failures: u32,
-    /// When that was.
+    /// Time of the last success.
     last_success: Option<Instant>,
     state: EjectionState,
-    /// How often in a row it was ejected without having been healthy for as long in between.
+    /// Consecutive ejections, between which the server was not healthy for as long as it had been ejected.
     times: u32,
-    /// Since when it is back, and how long it had been ejected.
+    /// Time of the last readmission, and length of the ejection before.
     readmitted: Option<(Instant, Duration)>,
 }
 
@@ -54,21 +53,20 @@ enum EjectionState {
         since: Instant,
         until: Instant,
     },
-    /// The trial: one request may be sent, and no other while that is `in_flight`.
+    /// On trial: one request may be sent, and no other while that is `in_flight`.
     Trial {
         in_flight: bool,
-        /// How long it had been ejected.
+        /// Length of the ejection before.
         was_out: Duration,
     },
 }
 
 impl Ejection {
-    /// Whether it is ejected.
     pub(crate) fn is_ejected(&self, now: Instant) -> bool {
         matches!(self.state, EjectionState::Ejected { until, .. } if now < until)
     }
 
-    /// Whether it may get a request.
+    /// Whether the server may get a request.
     pub(crate) fn accepts_requests(&self, now: Instant) -> bool {
         match self.state {
             EjectionState::Active => true,
@@ -77,13 +75,13 @@ impl Ejection {
         }
     }
 
-    /// How long it has been back; `None` for one that was never ejected, or is.
+    /// Time since the server was readmitted; `None` if it was never ejected, or is ejected.
     pub(crate) fn time_since_readmission(&self, now: Instant) -> Option<Duration> {
         let (since, _) = self.readmitted.filter(|_| self.state == EjectionState::Active)?;
         Some(now.saturating_duration_since(since))
     }
 
-    /// The server gets a request. Returns whether that is its trial.
+    /// Notes that the server gets a request. Returns whether that is the trial.
     pub(crate) fn on_chosen(&mut self, now: Instant) -> bool {
         let was_out = match self.state {
             EjectionState::Ejected { since, until } if now >= until => until.saturating_duration_since(since),
@@ -94,14 +92,14 @@ impl Ejection {
         true
     }
 
-    /// The trial ended without a result.
+    /// Notes that the trial ended without a result.
     pub(crate) fn on_undecided(&mut self) {
         if let EjectionState::Trial { was_out, .. } = self.state {
             self.state = EjectionState::Trial { in_flight: false, was_out };
         }
     }
 
-    /// The server has answered: a trial brings it back. Returns whether it was one.
+    /// Notes that the server has answered, which ends a trial. Returns whether it was on trial.
     pub(crate) fn on_answered(&mut self, now: Instant) -> bool {
         let EjectionState::Trial { was_out, .. } = self.state else { return false };
         self.state = EjectionState::Active;
@@ -110,21 +108,20 @@ impl Ejection {
         true
     }
 
-    /// A request succeeded.
     pub(crate) fn on_request_succeeded(&mut self, now: Instant) {
         self.failures = 0;
         self.last_success = Some(now);
     }
 
-    /// Whether a failure does not count now, as others are served.
+    /// Whether a failure does not count now, because other requests succeed.
     fn serves_others(&self, cause: EjectionCause, now: Instant) -> bool {
         let (EjectionCause::Request(began), Some(well)) = (cause, self.last_success) else { return false };
         well >= began || now.saturating_duration_since(well) < RECENT_SUCCESS
     }
 
-    /// A request failed by `cause`. Returns for how long the server is ejected from now on, if it is; `may` says
-    /// whether another one may be ejected, and `trial` whether the request was the trial: others that were sent before
-    /// the ejection decide nothing.
+    /// Notes that a request failed by `cause`. Returns the time for which the server is ejected from now on, if it is;
+    /// `may` says whether another server may be ejected, and `trial` whether the request was the trial: requests that
+    /// were sent before the ejection decide nothing.
     pub(crate) fn on_request_failed(
         &mut self,
         now: Instant,
@@ -157,7 +154,7 @@ impl Ejection {
         Some(time)
     }
 
-    /// The server's health checks succeed again: what its requests had shown is out of date.
+    /// Notes that the server's health checks succeed again: the results of earlier requests are out of date.
     pub(crate) fn on_revived(&mut self) {
         *self = Self { state: EjectionState::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
     }
@@ -199,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_while_others_are_served_says_nothing_unless_it_is_the_connection() {
+    fn failures_beside_successes_count_only_if_the_connection_failed() {
         let now = Instant::now();
         let milli = |millis| now + Duration::from_millis(millis);
         for (what, cause, well, failed, counts) in [
@@ -321,7 +318,7 @@ mod tests {
                 }
                 prop_assert!(!(ejection.is_ejected(now) && ejection.accepts_requests(now)));
             }
-            // However long it was ejected, and whatever is in flight.
+            // The length of the ejection and the requests in flight do not matter.
             ejection.on_undecided();
             prop_assert!(ejection.accepts_requests(now + 80 * SECOND));
         }

@@ -1,32 +1,31 @@
-//! The health of a server by its health checks: its state, which workers read, and the verdict, which takes several
-//! checks in a row to change, but for the very first.
+//! Keeps the health of a server by its health checks: the state, which workers read, and the streak, several checks in
+//! a row that change the state, except for the very first check.
 
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// The bit of [`HealthState::transitions`] that is set while the server is unhealthy.
+/// Bit of [`HealthState::transitions`] that is set while the server is unhealthy.
 const DOWN: u32 = 1;
-/// What a transition adds, above that bit.
+/// Value of one transition, above that bit.
 const ONE_TRANSITION: u32 = 2;
 
-/// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
+/// Health of a server by its checks. The control thread writes it; workers read it without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct HealthState {
-    /// How often the server went up or down, and in the lowest bit whether it is down: one word, which a worker reads
-    /// at once.
+    /// Number of transitions between healthy and unhealthy, with [`DOWN`] in the lowest bit: one word, which a worker
+    /// reads at once.
     transitions: AtomicU32,
     last_result: Mutex<CheckResult>,
 }
 
-/// The result of the last check, for the operator.
+/// Result of the last health check, for the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum CheckResult {
-    /// There was none yet.
+    /// No check was made yet.
     #[default]
     Pending,
-    /// The last check succeeded.
     Passed,
     /// The last check failed, for this reason.
     Failed(String),
@@ -42,12 +41,11 @@ impl HealthState {
         transitions & DOWN == 0
     }
 
-    /// The number of transitions, and [`DOWN`].
+    /// Number of transitions, and [`DOWN`].
     pub(crate) fn transitions(&self) -> u32 {
         self.transitions.load(Relaxed)
     }
 
-    /// Sets whether the server is `up`.
     pub(crate) fn set_up(&self, up: bool) {
         if up != self.is_up() {
             let count = (self.transitions() & !DOWN).wrapping_add(ONE_TRANSITION);
@@ -55,7 +53,6 @@ impl HealthState {
         }
     }
 
-    /// The last check's result.
     pub(crate) fn last_result(&self) -> CheckResult {
         self.last_result.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -65,13 +62,13 @@ impl HealthState {
     }
 }
 
-/// Checks of one server.
+/// Consecutive health checks of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthStreak {
     healthy: u32,
     unhealthy: u32,
     up: bool,
-    /// No result yet: the next check decides by itself.
+    /// Whether there is no result yet: the next check decides by itself.
     unknown: bool,
     /// Consecutive checks with another result than `up`.
     against: u32,
@@ -84,7 +81,7 @@ impl HealthStreak {
         Self { healthy, unhealthy, up, unknown, against: 0 }
     }
 
-    /// A check succeeded (`well`), or failed. Returns the new state if it has changed.
+    /// Records a check that succeeded (`well`), or failed. Returns the new state if it has changed.
     pub(crate) fn record_check(&mut self, well: bool) -> Option<bool> {
         let first = std::mem::replace(&mut self.unknown, false);
         if well == self.up {

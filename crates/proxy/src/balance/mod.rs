@@ -1,9 +1,9 @@
-//! Load balancing, health and outlier ejection of an origin's servers. Pure: uses no socket, clock or task.
+//! Balances load over an origin's servers, and keeps their health and ejections. Pure: uses no socket, clock or task.
 //!
 //! The state of a server comes from two sources: health checks, made in one place for all workers (`health`), and a
-//! worker's own requests (`ejection`). `choice` selects a healthy one: the one on which its client is to stay, by a
-//! `cookie` or a `hash`, or one by `rotation` and `weight`. `budget` bounds retries, so that failing servers do not
-//! cause a second load.
+//! worker's own requests (`ejection`). `server_choice` selects a healthy one: the one on which its client is to stay,
+//! by `sticky_cookie` or `rendezvous`, or one by `rotation` and `weight`. `retry_budget` bounds retries, so that
+//! failing servers do not cause a second load.
 
 mod ejection;
 mod health;

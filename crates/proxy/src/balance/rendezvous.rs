@@ -1,11 +1,11 @@
-//! The server of a client by a consistent hash: every worker and every process with the same servers selects the same
-//! one, and no state of clients is kept.
+//! Selects the server of a client by a consistent hash: every worker and every process with the same servers selects
+//! the same one, and no state of clients is kept.
 //!
 //! Rendezvous hashing (Thaler and Ravishankar, 1998), with weights (Schindelhauer and Schomaker, 2005): each server has
 //! a score for the client's key, and the highest wins. Removing a server changes the highest score of its own clients
 //! only.
 
-/// The identity of a client, or of a server.
+/// Hash of the identity of a client or a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HashKey(u64);
 
@@ -13,9 +13,9 @@ impl HashKey {
     #[cfg(test)]
     pub(super) const NONE: Self = Self(0);
 
-    /// FNV-1a, with MurmurHash3's last step, as neighbours among addresses differ in a bit or two. It never changes:
-    /// processes of different versions have to agree. It is no secret, and a client that chooses a key chooses a
-    /// server, as with many requests with one key.
+    /// Hashes `bytes` by FNV-1a, with MurmurHash3's last step, because neighbours among addresses differ in a bit or
+    /// two. The function never changes: processes of different versions have to agree. It is no secret, and a client
+    /// that chooses a key chooses a server, as with many requests with one key.
     pub(crate) fn from_identity(bytes: &[u8]) -> Self {
         const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0100_0000_01b3;
@@ -31,7 +31,7 @@ const fn mix_bits(mut hash: u64) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The one of `servers`, each with its number, key and weight, that `client` is assigned to.
+/// The number of the server that `client` is assigned to, of `servers`, each with its number, key and weight.
 pub(crate) fn rendezvous_server(
     client: HashKey,
     servers: impl Iterator<Item = (usize, HashKey, u32)>,
@@ -46,10 +46,10 @@ pub(crate) fn rendezvous_server(
     highest.map(|(number, _)| number)
 }
 
-/// With a number from 0 to 1, of which each server has its own for each client, the logarithm makes the chance of being
-/// the highest proportional to the weight.
+/// Score of `server` for `client`. Each pair has a number from 0 to 1, whose logarithm makes the chance of the highest
+/// score proportional to the weight.
 fn rendezvous_score(client: HashKey, server: HashKey, weight: u32) -> f64 {
-    /// Bits of the number: they leave room for a half, which keeps it from 0 and 1.
+    /// Bits of the number: one half is added, which keeps the number from 0 and 1.
     const BITS: u32 = 52;
     let hash = mix_bits(client.0 ^ server.0) >> (u64::BITS - BITS);
     #[expect(clippy::cast_precision_loss, reason = "both have 52 bits, which an f64 holds exactly")]
@@ -74,7 +74,7 @@ mod tests {
         HashKey::from_identity(&number.to_be_bytes())
     }
 
-    /// What another process, or another version, must compute too.
+    /// Another process, or another version, must compute the same.
     #[test]
     fn the_server_of_a_client_is_the_same_for_ever() {
         let servers = servers(&[1000, 1000, 3000]);
@@ -119,7 +119,7 @@ mod tests {
             }
         }
 
-        /// So a slow start brings a server's clients back, and moves no others.
+        /// A slow start so brings a server's clients back, and moves no others.
         #[test]
         fn a_server_whose_weight_grows_gets_clients_and_loses_none(
             weights in prop::collection::vec(1..=256_000_u32, 2..=OriginConfig::MAX_SERVERS),

@@ -1,36 +1,36 @@
-//! Retry budget: a share of the requests that are sent, and a few more each second.
+//! Bounds retries by a share of the requests that are sent, and a few more each second.
 
 use litequic_base::token_bucket::TokenBucket;
 use litequic_config::Fraction;
 use std::time::Instant;
 
-/// How much of the share may accumulate, in retries: a server's end is a burst, not a state.
+/// Most retries that the share may accumulate: the failure of a server is a burst, not a state.
 const MAX_SAVED: u64 = 100;
 
-/// One worker's budget for one origin.
+/// One worker's retry budget for one origin.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
-    /// Millionths of a request for each that is sent.
+    /// Share of a retry that each request earns, in millionths.
     share: u32,
-    /// Millionths of a request.
+    /// Retries that were earned and not spent, in millionths.
     saved: u64,
-    /// `None` if the minimum is nothing.
+    /// Retries per second without any share; `None` for 0.
     minimum: Option<TokenBucket>,
 }
 
 impl RetryBudget {
-    /// `share` of what is sent, and `minimum` a second.
+    /// A budget of `share` of the requests, and `minimum` retries a second.
     pub(crate) fn new(share: Option<Fraction>, minimum: u32) -> Self {
         let minimum = (minimum > 0).then(|| TokenBucket::new(minimum));
         Self { share: share.map_or(0, |share| share.0), saved: 0, minimum }
     }
 
-    /// Counts a request of a client.
+    /// Counts a request of a client, which earns its share of a retry.
     pub(crate) fn earn_share(&mut self) {
         self.saved = (self.saved + u64::from(self.share)).min(MAX_SAVED * u64::from(Fraction::ALL.0));
     }
 
-    /// Whether a retry is permitted now; then it is counted.
+    /// Whether a retry is permitted now; if so, the retry is counted.
     pub(crate) fn take_retry(&mut self, now: Instant) -> bool {
         if let Some(left) = self.saved.checked_sub(Fraction::ALL.0.into()) {
             self.saved = left;

@@ -1,4 +1,4 @@
-//! Round robin by weight: smooth weighted round robin.
+//! Chooses servers in turn by weight: smooth weighted round robin.
 //!
 //! After any number of picks each server has had its exact share of them, with less than one pick more or less. nginx's
 //! method of the same name, which always picks the server that is furthest behind, may be more than one pick off: with
@@ -8,22 +8,22 @@
 
 use super::ServerSet;
 
-/// A pick, in the unit of the servers' arrears.
+/// One pick, in the unit of the servers' arrears.
 const PICK: i64 = 1 << 32;
 
-/// One worker's state for one origin.
+/// One worker's rotation of the servers of one origin.
 #[derive(Debug)]
 pub(crate) struct Rotation {
-    /// How far each server is behind its share.
+    /// Arrears of each server: the share that it has not had.
     behind: Vec<i64>,
 }
 
 /// The deadline of a server's next pick.
 #[derive(Debug, Clone, Copy)]
 struct PickDeadline {
-    /// Whether the server has had its share.
+    /// Whether the server has had a whole share.
     early: bool,
-    /// What is left until it is a whole pick behind, and how fast that comes.
+    /// Share that is left until the server is a whole pick behind.
     left: i64,
     weight: u32,
 }
@@ -34,7 +34,7 @@ impl Rotation {
         Self { behind: vec![0; servers] }
     }
 
-    /// The next one of `from`; `weights` are by the servers' numbers, and none is 0.
+    /// Picks the next server of `from`; `weights` are by the servers' numbers, and none is 0.
     pub(crate) fn next_server(&mut self, from: ServerSet, weights: &[u32]) -> Option<usize> {
         let weight = |server: usize| weights.get(server).copied().unwrap_or(1);
         let total: i64 = from.server_numbers().map(|server| i64::from(weight(server))).sum();
@@ -51,7 +51,7 @@ impl Rotation {
             }
         }
         let (server, _) = first?;
-        // What the shares come to, so that no rounding adds up.
+        // The picked server pays the sum of the shares, so that no rounding adds up.
         let behind = self.behind.get_mut(server)?;
         *behind = behind.saturating_sub(given);
         Some(server)
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_ejected_takes_its_turn_again_and_makes_up_for_nothing() {
+    fn a_readmitted_server_takes_its_turn_without_making_up_for_lost_ones() {
         let (weights, mut rotation) = ([1, 1], Rotation::new(2));
         let one = ServerSet::default().with_server(0);
         assert!((0..100).all(|_| rotation.next_server(one, &weights) == Some(0)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle: a server's part of all weights, times the picks.
+        /// The oracle is a server's part of all weights, times the picks.
         #[test]
         fn every_server_has_its_share_within_one_pick_at_any_time(
             weights in prop::collection::vec(1..=256_000_u32, 1..=OriginConfig::MAX_SERVERS),
@@ -116,9 +116,9 @@ mod tests {
             for (n, server) in picked(&weights, picks).into_iter().enumerate() {
                 counts[server] += 1;
                 for (count, weight) in counts.iter().zip(&weights) {
-                    // In parts of a pick, times the total.
+                    // Picks times the total weight.
                     let exact = (n as u64 + 1) * u64::from(*weight);
-                    // And what so many roundings come to.
+                    // The slack allows for rounding at each pick.
                     let slack = total / 1_000_000 + 1;
                     prop_assert!((count * total).abs_diff(exact) <= total + slack, "{counts:?} of {weights:?}");
                 }
@@ -137,7 +137,7 @@ mod tests {
                 let next = rotation.next_server(from, &weights);
                 prop_assert_eq!(next.is_some(), from != ServerSet::default());
                 prop_assert!(next.is_none_or(|server| from.has_server(server)));
-                // A server that others kept from its turn makes up for a few picks at most.
+                // A server that lost its turn to others makes up for a few picks at most.
                 prop_assert!(rotation.behind.iter().all(|behind| behind.abs() < 8 * PICK), "{:?}", rotation.behind);
             }
         }

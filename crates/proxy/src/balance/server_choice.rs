@@ -1,32 +1,30 @@
 //! Selects the server of the next request.
 //!
-//! It comes from the first of these groups that is not empty, of servers that were not tried by this request: those
-//! that are healthy; backup servers that are; those that wait for the result of their first request after an ejection;
-//! all. The last is what Envoy calls panic: when no server is healthy, the health checks are more likely to be wrong
-//! than all the servers, and a request that is tried may succeed.
+//! The server comes from the first of these groups that is not empty, without servers that this request has tried:
+//! healthy servers; healthy backup servers; servers that wait for the result of their first request after an ejection;
+//! all servers. Envoy calls the last one panic: when no server is healthy, the health checks are more likely to be
+//! wrong than all the servers, and a request that is tried may succeed.
 
 use super::{HashKey, Rotation, rendezvous_server};
 use litequic_config::{Balance, OriginConfig};
 
-/// Some of an origin's servers, by their numbers.
+/// Set of servers of an origin, by their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ServerSet(u64);
 
 const _: () = assert!(OriginConfig::MAX_SERVERS <= u64::BITS as usize);
 
 impl ServerSet {
-    /// With `server` among them.
     pub(crate) const fn with_server(self, server: usize) -> Self {
         Self(self.0 | Self::server_bit(server))
     }
 
-    /// Whether `server` is among them.
     pub(crate) const fn has_server(self, server: usize) -> bool {
         self.0 & Self::server_bit(server) != 0
     }
 
     const fn server_bit(server: usize) -> u64 {
-        // No origin has more: a number beyond is in no set.
+        // No origin has more servers: a larger number is in no set.
         if server < u64::BITS as usize { 1 << server } else { 0 }
     }
 
@@ -34,7 +32,7 @@ impl ServerSet {
         self.0 == 0
     }
 
-    /// Members of the set, in order.
+    /// Numbers of the servers in the set, ascending.
     pub(super) fn server_numbers(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -45,7 +43,7 @@ impl ServerSet {
     }
 }
 
-/// The state of one server.
+/// State of one server, for the choice among servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerView {
     /// Whether the server's health checks succeed, or there are none.
@@ -56,27 +54,27 @@ pub(crate) struct ServerView {
     pub(crate) open: bool,
     /// Whether the server gets requests only while no other server is healthy.
     pub(crate) backup: bool,
-    /// This worker's requests that are in flight on it.
+    /// Requests of this worker that are in flight on the server.
     pub(crate) requests: u32,
-    /// Weight beside the others'; not 0.
+    /// Weight relative to the other servers; not 0.
     pub(crate) weight: u32,
     /// Identity of the server for consistent hashing.
     pub(crate) key: HashKey,
 }
 
-/// The server on which a client is to stay.
+/// Preference of a client for a server (session persistence).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Affinity {
-    /// Any.
+    /// No preference.
     Any,
-    /// The one with this number.
+    /// The server with this number.
     Server(usize),
-    /// The one that this key hashes to.
+    /// The server that this key hashes to.
     Hash(HashKey),
 }
 
 impl Affinity {
-    /// Whether `server`, which a request was sent to first, is that one.
+    /// Whether `server`, to which a request was sent first, is the preferred one.
     pub(crate) fn prefers_server(self, server: usize) -> bool {
         match self {
             Self::Any => false,
@@ -86,17 +84,16 @@ impl Affinity {
     }
 }
 
-/// A server for a request.
+/// Result of choosing a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerChoice {
-    /// Number of the server.
     pub(crate) server: usize,
-    /// No server was healthy.
+    /// Whether no server was healthy.
     pub(crate) panic: bool,
 }
 
-/// One of `servers` that is not in `tried`: the one that `wish` has, or the next by `balance`. `None` if all were
-/// tried.
+/// Chooses one of `servers` that is not in `tried`: the preferred one by `wish`, or the next by `balance`. `None` if
+/// all were tried.
 pub(crate) fn choose_server(
     rotation: &mut Rotation,
     balance: Balance,
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_well_come_before_backups_those_before_the_busy_and_those_before_all() {
+    fn healthy_servers_come_before_backups_trials_and_panic() {
         let turns = |servers: &[ServerView], tried: &[usize]| {
             let mut found: Vec<_> = chosen(Balance::RoundRobin, servers, tried, 8).into_iter().flatten().collect();
             found.sort_unstable();
@@ -237,7 +234,7 @@ mod tests {
             (vec![with(3, 1), with(1, 1), with(2, 1), with(1, 1), ServerView { requests: 0, ..DOWN }], [1, 3, 1, 3]),
             (vec![with(4, 4), with(2, 1)], [0, 0, 0, 0]),
             (vec![with(4, 4), with(0, 1)], [1, 1, 1, 1]),
-            // Of idle ones, and of those that are equally busy for their weight, by weight.
+            // Idle servers, and equally busy ones for their weight, take turns by weight.
             (vec![with(0, 3), with(0, 1)], [0, 0, 0, 1]),
             (vec![with(6, 3), with(2, 1)], [0, 0, 0, 1]),
         ] {

@@ -1,8 +1,8 @@
-//! The cookie of sticky sessions: which server a request's cookie names, and the cookie that a client gets.
+//! Creates and reads the cookies of sticky sessions, each of which names a server.
 //!
-//! Its value is a MAC of the origin's name and the server's address, so that only litequic can generate it, it does not
-//! reveal the address, and it names the same server whatever its place in the list. It is the same for all clients of a
-//! server: it is worthless to a thief. It is computed once for each server, and compared for a request.
+//! The value is a MAC of the origin's name and the server's address: only litequic can generate it, it does not reveal
+//! the address, and it names the same server at any place in the list. All clients of a server have the same value, so
+//! that a stolen one is worthless. It is computed once for each server, and compared for a request.
 
 use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
@@ -11,31 +11,31 @@ use aws_lc_rs::{
 use litequic_exchange::{Fields, name};
 use std::fmt;
 
-/// Bytes of the MAC: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
+/// Length of the MAC in bytes: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
 const MAC_BYTES: usize = 16;
-/// In hexadecimal digits.
+/// Length of the MAC in hexadecimal digits.
 const VALUE_DIGITS: usize = 2 * MAC_BYTES;
-/// Cookies of the name that are read: a browser sends one for each path and domain that has one.
+/// Most cookies of the name that are read: a browser sends one for each path and domain that has one.
 const MAX_COOKIES_READ: usize = 4;
 
-/// The key of the cookies.
+/// Key of the MACs in cookies of sticky sessions.
 #[derive(Clone)]
 pub struct CookieKey(hmac::Key);
 
 impl CookieKey {
-    /// Cookies are valid in every process that has the same `secret`.
+    /// A key by which cookies are valid in every process with the same `secret`.
     pub fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(HMAC_SHA256, secret))
     }
 
-    /// Cookies are valid in this process only.
+    /// A key by which cookies are valid in this process only.
     pub fn with_random_secret() -> Self {
         Self::new(&rand::random::<[u8; 32]>())
     }
 
     fn cookie_value(&self, origin: &str, server: &str) -> [u8; VALUE_DIGITS] {
         let mut context = hmac::Context::with_key(&self.0);
-        // With its length, so that no other pair has the same input.
+        // The length comes first, so that no other pair has the same input.
         for part in [(origin.len() as u64).to_be_bytes().as_slice(), origin.as_bytes(), server.as_bytes()] {
             context.update(part);
         }
@@ -55,29 +55,29 @@ impl fmt::Debug for CookieKey {
     }
 }
 
-/// The cookie of a request.
+/// Result of reading the cookie of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestCookie {
-    /// No cookie of that name.
+    /// The request has no cookie of the name.
     Nothing,
-    /// One of the server with this number.
+    /// The cookie names the server with this number.
     Server(usize),
-    /// One that names no server of the origin: forged, or of a server or key that is gone.
+    /// The cookie names no server of the origin: it is forged, or of a server or key that is gone.
     Unknown,
 }
 
-/// The cookies of one origin.
+/// Cookies of the servers of one origin.
 #[derive(Debug)]
 pub(crate) struct StickyCookies {
     name: String,
-    /// By the servers' numbers.
+    /// Values, by the servers' numbers.
     values: Vec<[u8; VALUE_DIGITS]>,
-    /// `Set-Cookie`, by the same.
+    /// Values of `Set-Cookie`, by the servers' numbers.
     fields: Vec<String>,
 }
 
 impl StickyCookies {
-    /// The cookies called `name` of `origin`, whose servers are at these addresses.
+    /// Creates the cookies called `name` for the `servers` of `origin`, which are given by their addresses.
     pub(crate) fn new(name: &str, key: &CookieKey, origin: &str, servers: impl Iterator<Item = String>) -> Self {
         let values: Vec<_> = servers.map(|server| key.cookie_value(origin, &server)).collect();
         let field = |value: &[u8; VALUE_DIGITS]| {
@@ -85,14 +85,15 @@ impl StickyCookies {
             for digit in value {
                 text.push(char::from(*digit));
             }
-            // A session's end is its cookie's: no `Max-Age`. `Path` has it sent for all of the host's routes.
+            // Without `Max-Age` the cookie ends with the browser's session. `Path` has it sent for all routes of the
+            // host.
             text.push_str("; Path=/; Secure; HttpOnly; SameSite=Lax");
             text
         };
         Self { name: name.to_owned(), fields: values.iter().map(field).collect(), values }
     }
 
-    /// The cookie of a request with `fields`.
+    /// Reads the cookie of a request with `fields`.
     pub(crate) fn read_cookie(&self, fields: &Fields) -> RequestCookie {
         let lines = fields.all_values(name::COOKIE);
         let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
@@ -107,7 +108,7 @@ impl StickyCookies {
         shown
     }
 
-    /// The `Set-Cookie` of a client of `server`.
+    /// The value of `Set-Cookie` for a client of `server`.
     pub(crate) fn set_cookie_value(&self, server: usize) -> Option<&str> {
         self.fields.get(server).map(String::as_str)
     }
@@ -129,7 +130,7 @@ mod tests {
         cookies_of(7, "origin", &SERVERS)
     }
 
-    /// Of a cookie as a client sends it back.
+    /// The cookie as a client sends it back.
     fn pair(cookies: &StickyCookies, server: usize) -> String {
         cookies.set_cookie_value(server).unwrap().split(';').next().unwrap().to_owned()
     }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_for_its_key_origin_and_server_wherever_that_stands_in_the_list() {
+    fn a_cookie_is_valid_for_key_origin_and_server_in_any_order() {
         let given = pair(&cookies(), 0);
         for (what, cookies, expected) in [
             ("another process with the key", cookies(), RequestCookie::Server(0)),

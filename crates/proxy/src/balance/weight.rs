@@ -1,14 +1,14 @@
-//! The effective weight of a server: less during its slow start.
+//! Computes the effective weight of a server: less during its slow start.
 
 use std::time::Duration;
 
-/// A weight of 1, in a unit that allows parts of it.
+/// A weight of 1, in thousandths.
 const WEIGHT_UNIT: u32 = 1000;
-/// The part of its weight with which a server begins its slow start: HAProxy's `slowstart` has a hundredth too.
+/// Divisor of the weight at the beginning of a slow start: HAProxy's `slowstart` has a hundredth too.
 const SLOW_START_DIVISOR: u32 = 100;
 
-/// The weight of a server that has been back for a time, or was never ejected, in thousandths. It grows linearly for
-/// `slow_start`, and is never 0.
+/// Effective weight, in thousandths, of a server that was readmitted `back_for` ago, or never ejected. The weight grows
+/// linearly for `slow_start`, and is never 0.
 pub(crate) fn effective_weight(configured: u16, slow_start: Option<Duration>, back_for: Option<Duration>) -> u32 {
     let full = u32::from(configured).max(1).saturating_mul(WEIGHT_UNIT);
     match (slow_start, back_for) {

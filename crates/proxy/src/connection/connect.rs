@@ -18,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-/// The address to connect to.
+/// Connects to the server at one address.
 #[derive(Debug)]
 pub(crate) enum Connector {
     Tcp(Box<Resolver>),
@@ -26,12 +26,12 @@ pub(crate) enum Connector {
     Unix(PathBuf),
 }
 
-/// Why there is no connection.
+/// Failure to open a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .reason.clone().unwrap_or_else(|| error.to_string()))]
 pub(crate) struct ConnectFailure {
     pub(crate) error: Error,
-    /// What TLS failed by, in words for the operator.
+    /// TLS failure, for the operator.
     pub(crate) reason: Option<String>,
 }
 
@@ -47,22 +47,21 @@ impl From<io::Error> for ConnectFailure {
     }
 }
 
-/// What opening a connection needs.
+/// Options and resources for opening a connection.
 pub(crate) struct ConnectOptions<'a, S> {
-    /// The time for all of it.
+    /// Longest time for lookup, connection and TLS together.
     pub(crate) limit: Duration,
-    /// The client to name in a PROXY protocol header.
+    /// Client to name in a PROXY protocol header.
     pub(crate) proxied: Option<ProxiedClient>,
-    /// The connection's descriptor.
     pub(crate) descriptor: Descriptor,
-    /// Another descriptor, if one is free, for an attempt beside another one.
+    /// Returns a descriptor for an attempt beside another one, if one is free.
     pub(crate) spare: S,
     pub(crate) counters: &'a ServerMetrics,
     pub(crate) metrics: &'a Arc<ProxyMetrics>,
 }
 
 impl Connector {
-    /// For `address`, whose name is resolved every `dns_interval`. Connections with https are as `tls` has them.
+    /// A connector to `address`, whose name is resolved every `dns_interval`. `tls` is used for https.
     pub(crate) fn new(address: &OriginAddress, dns_interval: Duration, tls: Option<&TlsToOrigin>) -> Self {
         let resolver = |host, port| Box::new(Resolver::new(host, port, dns_interval));
         match address {
@@ -72,7 +71,7 @@ impl Connector {
         }
     }
 
-    /// `None` of a Unix socket.
+    /// The resolver of the server's name; `None` for a Unix socket.
     fn resolver(&self) -> Option<&Resolver> {
         match self {
             Self::Tcp(resolver) | Self::Tls(resolver, _) => Some(resolver),
@@ -80,7 +79,7 @@ impl Connector {
         }
     }
 
-    /// Whether it is time to resolve the name again, while the last answer is used.
+    /// Whether the name has to be resolved again, while the last answer is used.
     pub(crate) fn needs_refresh(&self) -> bool {
         self.resolver().is_some_and(Resolver::needs_lookup)
     }
@@ -89,14 +88,14 @@ impl Connector {
     ///
     /// # Cancel safety
     ///
-    /// The lookup goes on, and the next call has its result.
+    /// The lookup goes on, and the next call gets its result.
     pub(crate) async fn refresh_resolver(&self) {
         if let Some(resolver) = self.resolver() {
             resolver.refresh_addresses().await;
         }
     }
 
-    /// Whether a connection to `address` would be opened now: false once the name has other addresses.
+    /// Whether a new connection could be to `address`: false once the name has other addresses.
     pub(crate) fn is_current_address(&self, address: Option<SocketAddr>) -> bool {
         match (self.resolver(), address) {
             (Some(resolver), Some(address)) => resolver.has_address(address),
@@ -104,19 +103,18 @@ impl Connector {
         }
     }
 
-    /// Whether the server has several addresses.
     pub(crate) fn has_several_addresses(&self) -> bool {
         self.resolver().is_some_and(Resolver::has_several)
     }
 
-    /// A request over a connection to `address`, one of several, succeeded.
+    /// Reports that a request over a connection to `address`, one of several, succeeded.
     pub(crate) fn report_success(&self, address: SocketAddr) {
         if let Some(resolver) = self.resolver() {
             resolver.on_address_success(address);
         }
     }
 
-    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke.
+    /// Reports that a request failed by `cause`, because its connection to `address`, one of several, broke.
     pub(crate) fn report_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
         self.resolver().map_or(Blame::Server, |resolver| resolver.on_address_broken(address, rule, cause))
     }
@@ -134,7 +132,7 @@ impl Connector {
         let deadline = Instant::now() + limit;
         let header = proxied.map(ProxiedClient::encode_proxied);
         let (secure, header) = match self {
-            // In plaintext, before the ClientHello.
+            // The header is sent in plaintext, before the ClientHello.
             Self::Tls(_, secure) => (Some((&**secure, header.as_deref())), None),
             Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
         };
@@ -148,7 +146,7 @@ impl Connector {
         Ok(OriginConnection::new(socket, address, descriptor, metrics))
     }
 
-    /// The connection itself, its address, and the descriptor that it has.
+    /// Opens the socket, and returns it with its address and its descriptor.
     async fn open_socket(
         &self,
         with: &ConnectAttempt<'_>,
@@ -186,14 +184,14 @@ impl Connector {
     }
 }
 
-/// TLS with the server at `host`: as `tls` has it, which a configuration with https always has.
+/// TLS configuration for `host`; a checked configuration with https always has `tls`.
 fn tls_for_host(host: &str, tls: Option<&TlsToOrigin>) -> OriginTlsConfig {
     tls.map_or_else(OriginTlsConfig::unusable, |tls| tls.for_host(host))
 }
 
-/// The one way from an address to a connection.
+/// Parameters of one attempt to connect to an address.
 struct ConnectAttempt<'a> {
-    /// With TLS, and what is sent before it.
+    /// TLS configuration, and the bytes that are sent before the handshake.
     secure: Option<(&'a OriginTlsConfig, Option<&'a [u8]>)>,
     deadline: Instant,
     metrics: Option<&'a ProxyMetrics>,
@@ -202,7 +200,7 @@ struct ConnectAttempt<'a> {
 impl ConnectAttempt<'_> {
     async fn connect_address(&self, address: SocketAddr) -> io::Result<OriginSocket> {
         let stream = TcpStream::connect(address).await?;
-        // A request's head and its body's last piece are sent at once.
+        // A request's head and the last piece of its body are sent at once.
         stream.set_nodelay(true)?;
         match self.secure {
             None => Ok(OriginSocket::Tcp(stream)),
@@ -215,27 +213,27 @@ impl ConnectAttempt<'_> {
     }
 }
 
-/// A server outside of any pool, for a health check or a probe.
+/// A server that a health check or a probe connects to, outside of any pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeTarget<'a> {
     pub(crate) address: &'a OriginAddress,
     pub(crate) tls: Option<&'a TlsToOrigin>,
-    /// Whether it gets a header of the PROXY protocol.
+    /// Whether the server gets a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
 }
 
-/// Connects to `target` once, with TLS if it has https, and closes the connection.
+/// Connects to `target` once, with TLS for https, and closes the connection.
 pub(crate) async fn probe_target(target: ProbeTarget<'_>, limit: Duration) -> Result<(), ConnectFailure> {
     let reached = timeout(limit, reach_server(target, limit, None)).await;
     reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(ConnectFailure::from)
 }
 
-/// Connects to `target`, with a PROXY protocol header and TLS if it has these. Addresses that failed are tried last;
-/// one that fails now is noted for the time `memory`, if there is one.
+/// Connects to `target`, with a PROXY protocol header and TLS if configured. Addresses that have failed are tried last;
+/// one that fails now is marked for the time `memory`, if given.
 ///
 /// # Errors
 ///
-/// The lookup's, or that of the last address.
+/// The error of the lookup, or of the last address.
 ///
 /// # Cancel safety
 ///
@@ -270,7 +268,7 @@ pub(crate) async fn reach_server(
                 failures.mark_failed(address, memory, Instant::now());
             }
         };
-        // Two attempts at a time: their descriptors are in the fixed part of the process.
+        // Two attempts run at a time: their descriptors are in the fixed part of the process.
         let second = Arc::new(());
         let another = || (Arc::strong_count(&second) == 1).then(|| Arc::clone(&second));
         let attempt = |address| with.connect_address(address);
@@ -284,7 +282,7 @@ pub(crate) async fn reach_server(
     Ok(socket)
 }
 
-/// Whether `error` of an attempt tells something about its address.
+/// Whether `error` of an attempt is a failure of the address.
 fn is_address_failure(error: &io::Error) -> bool {
     classify_connect_error(error) != Error::NoDescriptor
 }
@@ -352,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried_and_is_tried_last() {
+    async fn after_a_refusal_the_next_address_is_tried_and_the_refusing_last() {
         let (closed, counters) = (closed("127.0.0.1:0").await, ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connector = Connector::Tcp(Box::new(Resolver::with_addresses(vec![closed, open.local_addr().unwrap()])));
@@ -369,7 +367,7 @@ mod tests {
         for (closed_at, open_at) in [("[::1]:0", "127.0.0.1:0"), ("127.0.0.1:0", "[::1]:0")] {
             let Ok(open) = TcpListener::bind(open_at).await else { continue };
             let open = open.local_addr().map(|address| (address, open)).unwrap();
-            // Of one family three, and the other one's turn comes second.
+            // One family has three addresses, and the other family's turn comes second.
             let mut addresses = vec![closed(closed_at).await, closed(closed_at).await, closed(closed_at).await];
             addresses.push(open.0);
             let (connector, counters) =
@@ -381,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_black_hole_holds_a_second_descriptor_for_as_long_as_the_race_and_delays_one_connection() {
+    async fn a_black_hole_delays_one_connection_and_holds_a_descriptor_meanwhile() {
         let (deaf, counters) = (Deaf::new([127, 0, 0, 1]), ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connector =
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_to_an_address_that_the_name_lost_meanwhile_is_used_once() {
+    async fn a_connection_to_an_address_that_the_name_lost_is_not_reused() {
         let deaf = Deaf::new([127, 0, 0, 1]);
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = open.local_addr().unwrap();
@@ -426,7 +424,7 @@ mod tests {
         const NAME: &str = "reach.addresses.test";
         let (deaf, open) = loop {
             let deaf = Deaf::new([127, 0, 0, 2]);
-            // At the same port.
+            // Both listeners need the same port.
             if let Ok(open) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], deaf.address.port()))).await {
                 break (deaf, open);
             }

@@ -1,4 +1,4 @@
-//! A connection to an origin: opening it, TLS, its socket, and a request with its body and a response on it.
+//! Connects to an origin: opens the connection, with TLS, sends a request with its body, and reads the response.
 
 mod connect;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! hyper's client as the oracle of this one: both get the same bytes, cut at random places, and agree on the response;
-//! but for what is refused here alone ([`STRICTER`]).
+//! Compares litequic's HTTP/1.1 client with hyper's: both get the same bytes, cut at random places, and agree on the
+//! response, except for what litequic alone rejects ([`STRICTER`]).
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::origin_connection::{OriginConnection, ReceivedMessage};
@@ -28,14 +28,14 @@ const STRICTER: [&str; 5] = [
     "3\t\r\nabc\r\n",
     "3;\u{1}\r\nabc\r\n",
     "00000000000000003\r\nabc\r\n",
-    // Where an empty line follows; without one neither accepts it.
+    // With an empty line behind this part hyper accepts it; without one neither does.
     "0\r\n\n",
 ];
 
-/// Names and values.
+/// Names and values of fields.
 type FieldList = Vec<(String, Vec<u8>)>;
 
-/// What a client learns.
+/// Response as a client reads it.
 #[derive(Debug, PartialEq, Eq)]
 enum OracleOutcome {
     None,
@@ -48,7 +48,7 @@ fn sorted(fields: &HeaderMap) -> FieldList {
 
 fn sorted_lines(fields: &FieldLines) -> FieldList {
     let mut fields: Vec<_> = fields.iter().map(|line| (line.name_str().to_owned(), line.value.to_vec())).collect();
-    // Of equal names in their order.
+    // Fields of one name keep their order.
     fields.sort_by(|one, other| one.0.cmp(&other.0));
     fields
 }
@@ -58,7 +58,7 @@ fn hyper_parts(method: &Method) -> request::Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// Sends `pieces` once a request has come, and ends the connection.
+/// Serves as an origin: sends `pieces` once a request has come, and ends the connection.
 async fn serve_pieces(mut stream: UnixStream, pieces: Vec<Vec<u8>>) {
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {

@@ -1,5 +1,5 @@
-//! A connection to an origin as HTTP/1.1 uses it: its socket, what was read and not taken, and how far the request and
-//! the response on it have got. Who uses the connection polls it, it has no task
+//! Sends requests and reads responses by HTTP/1.1 on a connection to an origin: holds its socket, the unread bytes, and
+//! the progress of request and response. A connection is polled by its user, and has no task
 //! ([0050](../../../../docs/adr/0050-http1-client.md)); `http1` has the rules of the messages.
 
 use super::request_body::{Upload, UploadProgress};
@@ -32,66 +32,65 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-/// The most that is read at once. Large reads make few system calls and feed long GSO trains.
+/// Most bytes of one read. Large reads make few system calls and feed long GSO trains.
 const MAX_READ: usize = 256 * 1024;
-/// Interim responses to one request at most (RFC 9110 §15.2). Few of them are forwarded; an origin that sends no other
+/// Most interim responses to one request (RFC 9110 §15.2). Few of them are forwarded; an origin that sends no other
 /// response must come to an end.
 const MAX_INTERIM: u32 = 1_000;
-/// Pieces of a request's body that are written at once, each with the two parts of its chunk.
+/// Most pieces of a request's body in one write, each with the two parts of its chunk.
 const MAX_PIECES: usize = 16;
-/// Bytes of a request's body that are held at most until the socket has accepted them, and a piece more.
+/// Bytes of a request's body, and one piece more, that are held until the socket accepts them.
 const MAX_UNSENT: usize = 256 * 1024;
-/// Writes in one turn: then other tasks have theirs.
+/// Most writes in one poll, so that other tasks get their turn.
 const MAX_WRITES: usize = 16;
-/// Parts that one write has at most, a head among them.
+/// Most parts of one write, a head among them.
 const MAX_PARTS: usize = 3 * MAX_PIECES + 2;
 
-/// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
+/// Field lines that are added to a response's head for the client: a date, a cookie, the route's fields.
 const ADDED_FIELDS: usize = 4;
-/// Bytes of these.
+/// Bytes of the added field lines.
 const ADDED_TEXT: usize = 128;
 
 thread_local! {
-    /// What was read at last, which is copied out in its exact size: memory that stays in the processor's cache.
+    /// Scratch for reads, which are copied out in their exact size: memory that stays in the processor's cache.
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// The head that is written at present.
+    /// Scratch for the head that is being written.
     static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A connection to an origin. Dropped, it closes.
+/// A connection to an origin. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct OriginConnection {
     /// Borrowed for one call at a time.
     socket: RefCell<OriginSocket>,
-    /// The server's address, over TCP.
+    /// Address of the server, over TCP.
     pub(crate) address: Option<SocketAddr>,
-    /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
+    /// Most bytes of one read, so that a response is buffered only as far as its client reads it.
     pub(crate) read_capacity: BodyCapacity,
-    /// Bytes received, in all. Wraps.
+    /// Number of bytes received in all, modulo 2^64.
     pub(crate) received: Cell<u64>,
-    /// What TLS failed by after the handshake.
+    /// TLS failure after the handshake.
     failure: RefCell<Option<TlsFailure>>,
     write_failed: Cell<bool>,
     outgoing: RefCell<OutgoingRequest>,
     incoming: RefCell<IncomingResponse>,
-    /// The task that waits for the response while another one sends the request's body.
+    /// Task that reads the response while another one sends the request's body.
     reader: RefCell<Option<Waker>>,
     metrics: Arc<ProxyMetrics>,
-    /// After the socket, which it counts.
+    /// Dropped after the counted socket.
     _descriptor: Descriptor,
 }
 
 const _: () = assert!(size_of::<OriginConnection>() <= 600);
 
-/// The request.
+/// State of sending a request.
 #[derive(Debug, Default)]
 struct OutgoingRequest {
     state: RequestSendState,
-    /// The part that the socket has not accepted.
+    /// Bytes that the socket has not accepted.
     queue: VecDeque<Bytes>,
-    /// The body, as long as there may be more of it.
+    /// The request's body, as long as more of it may come.
     upload: Option<Rc<Upload>>,
-    /// The attempt's trace context.
     traceparent: Option<Traceparent>,
     is_chunked: bool,
     /// Names of trailers that the head has declared.
@@ -100,43 +99,42 @@ struct OutgoingRequest {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum RequestSendState {
-    /// Nothing was written.
+    /// No byte was written.
     #[default]
     Unsent,
     /// The head was written, or is in the queue.
     Begun,
-    /// The socket has accepted all of it.
+    /// The socket has accepted the whole request.
     Sent,
-    /// The body has failed.
+    /// The request's body has failed.
     Failed,
 }
 
-/// Bytes that were read and not taken.
+/// Bytes that were read and not parsed yet.
 #[derive(Debug)]
 enum UnreadBytes {
-    /// What one read has brought, which a whole body may be made of.
+    /// The bytes of one read, of which a whole body may be made.
     One(WholeBody),
     Shared(Bytes),
 }
 
-/// The response.
+/// State of reading a response.
 #[derive(Debug)]
 struct IncomingResponse {
-    /// Bytes that were read and not taken: the beginning of a head, or what stands behind one.
+    /// Bytes that were read and not parsed yet: the beginning of a head, or the bytes behind one.
     unread: UnreadBytes,
     /// Memory for large reads.
     buffer: BytesMut,
     decoder: BodyDecoder,
-    /// The head has come.
     has_head: bool,
-    /// Whether the connection may be used after it.
+    /// Whether the connection may be used after the response.
     is_persistent: bool,
     interims: u32,
-    /// Bytes of a head that were parsed, and are not all of it.
+    /// Bytes of an incomplete head that were parsed.
     parsed: usize,
-    /// How much is read at once: more while reads are full.
+    /// Size of the next read, which grows while reads are full.
     next: usize,
-    /// The last read was less than half of that.
+    /// Whether the last read was less than half of `next`.
     was_small: bool,
 }
 
@@ -156,16 +154,15 @@ impl Default for IncomingResponse {
     }
 }
 
-/// What the origin answers a request with.
+/// An interim or final response of the origin.
 #[derive(Debug)]
 pub(crate) enum ReceivedMessage {
-    /// An interim response: another one follows.
+    /// An interim response: another response follows.
     Interim(StatusCode, Fields),
     /// The head of the final response, or of a 101.
     Response(ReceivedHead),
 }
 
-/// The head of a response.
 #[derive(Debug)]
 pub(crate) struct ReceivedHead {
     pub(crate) status: StatusCode,
@@ -174,10 +171,10 @@ pub(crate) struct ReceivedHead {
     pub(crate) fields: Fields,
 }
 
-/// Why there is no response.
+/// Failure to get a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendFailure {
-    /// The origin closed the connection, or sent something unasked, before any byte of the request was written.
+    /// The origin closed the connection, or sent bytes without a request, before any byte of the request was written.
     #[error("the connection was not idle before the request")]
     Unsent,
     #[error("the origin closed the connection before its response")]
@@ -193,7 +190,6 @@ pub(crate) enum SendFailure {
 }
 
 impl OriginConnection {
-    /// A connection that has just been opened.
     pub(crate) fn new(
         mut socket: OriginSocket,
         address: Option<SocketAddr>,
@@ -201,7 +197,7 @@ impl OriginConnection {
         metrics: &Arc<ProxyMetrics>,
     ) -> Self {
         metrics.wake.note_cause(WakeCause::Origin);
-        // Those of the handshake.
+        // Count the system calls of the handshake.
         socket.count_syscalls(metrics);
         Self {
             socket: RefCell::new(socket),
@@ -218,7 +214,8 @@ impl OriginConnection {
         }
     }
 
-    /// A request with the body `upload` is to be sent by [`Self::poll_response`], with `traceparent` in its header.
+    /// Prepares a request with the body `upload`, to be sent by [`Self::poll_response`] with `traceparent` in its
+    /// header.
     pub(crate) fn prepare_request(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
         self.read_capacity.set(FIRST_READ);
         self.outgoing.replace(OutgoingRequest { upload, traceparent, ..OutgoingRequest::default() });
@@ -233,7 +230,7 @@ impl OriginConnection {
     ) -> Poll<Result<ReceivedMessage, SendFailure>> {
         let state = self.outgoing.borrow().state;
         if state == RequestSendState::Unsent {
-            // This registers the task for what comes, too.
+            // This also registers the task for bytes that come later.
             if !self.poll_quiet(cx) {
                 return Poll::Ready(Err(SendFailure::Unsent));
             }
@@ -242,7 +239,7 @@ impl OriginConnection {
                 _ => Poll::Pending,
             };
         }
-        // First: an origin may answer, and close, without reading all of the body.
+        // Reading comes first: an origin may answer, and close, without reading all of the body.
         let received = self.poll_receive(head.method == Method::HEAD, cx);
         if received.is_pending()
             && state != RequestSendState::Sent
@@ -267,14 +264,15 @@ impl OriginConnection {
         }
     }
 
-    /// The next piece of the response's body. The request's is sent meanwhile, if `sends`; otherwise another task does.
+    /// Reads the next piece of the response's body. With `sends` this also sends the request's body; otherwise another
+    /// task does.
     pub(crate) fn poll_frame(
         &self,
         sends: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if sends && !self.is_sent() {
-            // Its failure is in the state.
+            // A failure is noted in the state.
             let _ = self.poll_send(cx);
         }
         if self.outgoing.borrow().state == RequestSendState::Failed {
@@ -306,25 +304,24 @@ impl OriginConnection {
         }
     }
 
-    /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do
-    /// then.
+    /// The body of the response if all of it came with the head, and the request is sent: no more I/O is needed then.
     pub(crate) fn take_whole_body(&self) -> Option<WholeBody> {
         if self.is_sent() { self.incoming.borrow_mut().take_unread_body() } else { None }
     }
 
-    /// Whether the body of the response has nothing more.
+    /// Whether the response's body has no more bytes or trailers.
     pub(crate) fn is_end_stream(&self) -> bool {
         let incoming = self.incoming.borrow();
         incoming.decoder.is_body_done() && !incoming.decoder.has_trailers()
     }
 
-    /// Bytes of the response's body that are still to come.
+    /// Remaining size of the response's body.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.incoming.borrow().decoder.remaining_body_bytes().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Whether another request may use the connection, as far as is known without a system call: the last one is sent,
-    /// its response read and not the connection's last, and nothing else came.
+    /// Whether another request may use the connection, as far as is known without a system call: the last request is
+    /// sent, its response is read and not the last one of the connection, and no other bytes came.
     pub(crate) fn is_reusable(&self) -> bool {
         let incoming = self.incoming.borrow();
         incoming.is_persistent
@@ -344,13 +341,13 @@ impl OriginConnection {
         self.outgoing.borrow().state == RequestSendState::Sent
     }
 
-    /// Whether nothing has come on the idle connection, neither bytes nor its end. If so, the task is woken by either.
+    /// Whether the idle connection has received neither bytes nor its end. If so, the task is woken by either.
     pub(crate) fn poll_quiet(&self, cx: &mut Context<'_>) -> bool {
         with_read_scratch(|scratch| self.poll_read(cx, &mut ReadBuf::new(scratch))).is_pending()
     }
 
-    /// Sends what is left of the request. Ready once the socket has accepted all of it, or the body has failed; pending
-    /// for ever if the socket accepts no more.
+    /// Sends the rest of the request. Ready once the socket has accepted all of it, or the body has failed; pending for
+    /// ever if the socket accepts no more.
     fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let mut outgoing = self.outgoing.borrow_mut();
         for _ in 0..MAX_WRITES {
@@ -384,7 +381,7 @@ impl OriginConnection {
         Poll::Pending
     }
 
-    /// Writes the head, with what has come of the body.
+    /// Writes the head, with the part of the body that has come.
     fn poll_send_head(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let mut text = HEAD.take();
         text.clear();
@@ -411,8 +408,8 @@ impl OriginConnection {
         self.poll_send(cx)
     }
 
-    /// Sends what is left of the request while no task reads the response: a client may read nothing of that before it
-    /// has sent everything. Ready once there is nothing more to send.
+    /// Sends the rest of the request while no task reads the response: a client may read no response before it has sent
+    /// everything. Ready once everything is sent.
     pub(crate) fn poll_send_alone(&self, cx: &mut Context<'_>) -> Poll<()> {
         if ready!(self.poll_send(cx)).is_err() {
             // The origin must not wait for the rest, even if its response is not read.
@@ -424,13 +421,13 @@ impl OriginConnection {
         Poll::Ready(())
     }
 
-    /// Writes the beginning of `head` and `queue`, and returns how many bytes.
+    /// Writes the beginning of `head` and `queue`, and returns the number of bytes.
     ///
     /// An origin may answer and close without reading the whole request. Its response is read even so: a write never
-    /// fails, it waits, and reading returns the connection's outcome.
+    /// fails but waits, and reading returns the connection's outcome.
     fn poll_write_parts(&self, head: &[u8], queue: &VecDeque<Bytes>, cx: &mut Context<'_>) -> Poll<usize> {
         if queue.is_empty() {
-            // Most requests: the array below is not worth its memory.
+            // Most requests come here: the array below is not worth its memory.
             return self.accepted_bytes(ready!(self.poll_write(&[IoSlice::new(head)], cx)));
         }
         let mut parts = [IoSlice::new(&[]); MAX_PARTS];
@@ -443,7 +440,7 @@ impl OriginConnection {
         self.accepted_bytes(ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)))
     }
 
-    /// The outcome of a write that is not to fail.
+    /// Turns the failure of a write into a wait.
     fn accepted_bytes(&self, written: io::Result<usize>) -> Poll<usize> {
         match written {
             Ok(0) => self.record_write_failure(&io::ErrorKind::WriteZero.into()),
@@ -453,12 +450,12 @@ impl OriginConnection {
         Poll::Pending
     }
 
-    /// Waits until TLS holds nothing that the socket has not accepted.
+    /// Waits until TLS holds no bytes that the socket has not accepted.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut socket = self.socket.borrow_mut();
         let flushed = match &mut *socket {
             OriginSocket::Tls(stream) => stream.poll_flush(cx),
-            // Sockets buffer nothing here.
+            // Plain sockets buffer no bytes here.
             OriginSocket::Tcp(_) | OriginSocket::Unix(_) => return Poll::Ready(()),
         };
         socket.count_syscalls(&self.metrics);
@@ -478,7 +475,7 @@ impl OriginConnection {
     /// Reads more of the response.
     fn poll_fill(&self, incoming: &mut IncomingResponse, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let room = self.read_capacity.get().clamp(1, incoming.next);
-        // A byte more, so that what stands behind the response is seen with its end.
+        // One byte more shows bytes behind the response together with its end.
         let left = incoming.decoder.remaining_body_bytes().filter(|_| incoming.has_head);
         let needed = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
         let needed = self.socket.borrow().wire_bytes(needed);
@@ -499,7 +496,7 @@ impl OriginConnection {
             if read.is_ready() {
                 incoming.unread = UnreadBytes::Shared(buffer.split().freeze());
             }
-            // Records that filled it are fewer bytes without their headers.
+            // Records that filled the buffer are fewer bytes without their headers.
             let filled = if self.socket.borrow().has_filled_buffer() { most } else { 0 };
             read.map_ok(|read| (read, read.max(filled)))
         };
@@ -508,7 +505,7 @@ impl OriginConnection {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads into `buf`, and returns how many bytes.
+    /// Reads into `buf`, and returns the number of bytes.
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let (room, before) = (buf.remaining(), buf.filled().len());
         self.read_counted(room, |socket| {
@@ -560,7 +557,7 @@ impl OriginConnection {
         result
     }
 
-    /// Has the socket do `act`, one of those of a tunnel that have no bytes.
+    /// Calls `act`, an operation of a tunnel without bytes, with the socket.
     pub(crate) fn with_socket<T>(&self, act: impl FnOnce(Pin<&mut OriginSocket>) -> T) -> T {
         let mut socket = self.socket.borrow_mut();
         let result = act(Pin::new(&mut *socket));
@@ -568,28 +565,29 @@ impl OriginConnection {
         result
     }
 
-    /// The bytes behind the head of a 101, which is the last one. `None` if the request was not sent whole.
+    /// Leaves HTTP after a 101, the last head, and returns the bytes behind it. `None` if the request was not sent
+    /// completely.
     pub(crate) fn leave_http(&self) -> Option<Bytes> {
         self.is_sent().then(|| mem::take(&mut self.incoming.borrow_mut().unread).into_bytes())
     }
 
-    /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
+    /// Resets the connection when it is dropped (socket(7), SO_LINGER with no time); a Unix socket is only closed.
     pub(crate) fn reset_on_drop(&self) {
         let socket = self.socket.borrow();
         if !matches!(*socket, OriginSocket::Unix(_)) {
-            // An error means that it is gone already.
+            // An error means that the socket is gone already.
             let _ = socket.with_raw_socket(|socket| socket.set_linger(Some(Duration::ZERO)));
         }
     }
 
-    /// What TLS failed by after the handshake.
+    /// TLS failure after the handshake.
     pub(crate) fn tls_session_failure(&self) -> Option<TlsFailure> {
         self.failure.borrow().clone()
     }
 
-    /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
-    /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
-    /// not its answer. One system call.
+    /// Whether neither bytes nor the connection's end are ready to be read at this moment: the runtime polls for them
+    /// only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are not its
+    /// response. One system call.
     pub(crate) fn peek_quiet(&self) -> bool {
         let mut socket = self.socket.borrow_mut();
         if let OriginSocket::Tls(stream) = &mut *socket {
@@ -602,14 +600,14 @@ impl OriginConnection {
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// A read or write that succeeds may be what the worker waited for.
+    /// Notes a read or write that succeeds, which may be what the worker waited for.
     fn note_wake<T>(&self, result: &Poll<T>) {
         if result.is_ready() {
             self.metrics.wake.note_cause(WakeCause::Origin);
         }
     }
 
-    /// Notes that TLS failed by `error`, and counts it.
+    /// Notes the TLS failure in `error`, and counts it.
     fn record_tls_failure(&self, error: &io::Error) {
         if let Some(failure) = TlsFailure::in_error(error)
             && self.failure.borrow().is_none()
@@ -630,7 +628,6 @@ fn with_read_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 impl OutgoingRequest {
-    /// The request begins with `head`.
     fn begin_head(&mut self, head: &Head) {
         self.state = RequestSendState::Begun;
         let Some(upload) = &self.upload else { return };
@@ -644,7 +641,7 @@ impl OutgoingRequest {
         }
     }
 
-    /// Queues what there is of the body, up to the bounds.
+    /// Queues the part of the body that has come, up to the bounds.
     fn queue_body(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let (mut pieces, mut bytes) = (0, 0_usize);
         while pieces < MAX_PIECES
@@ -694,7 +691,7 @@ impl OutgoingRequest {
         Ok(())
     }
 
-    /// Whether the request's body has failed, perhaps while the socket accepts nothing.
+    /// Whether the request's body has failed, perhaps while the socket accepts no bytes.
     fn check_body_failed(&mut self) -> bool {
         if self.upload.as_ref().is_some_and(|upload| matches!(upload.progress(), UploadProgress::Failed(_))) {
             self.state = RequestSendState::Failed;
@@ -703,7 +700,7 @@ impl OutgoingRequest {
         self.state == RequestSendState::Failed
     }
 
-    /// The socket has accepted this number of bytes of the queue.
+    /// Removes the first `bytes` from the queue, which the socket has accepted.
     fn advance_queue(&mut self, mut bytes: usize) {
         while let Some(part) = self.queue.front_mut() {
             if part.len() > bytes {
@@ -716,7 +713,7 @@ impl OutgoingRequest {
     }
 }
 
-/// The end of a body in chunks without trailers.
+/// End of a chunked body without trailers.
 const CHUNKED_END: &[u8] = b"0\r\n\r\n";
 
 impl Default for UnreadBytes {
@@ -740,10 +737,10 @@ impl UnreadBytes {
         }
     }
 
-    /// Takes what was read.
+    /// Appends the bytes of a read.
     fn append_read(&mut self, bytes: &[u8]) {
         let unread = self.unparsed_bytes();
-        // What there is already is of a head that comes in parts.
+        // Unread bytes are the beginning of a head that comes in parts.
         *self = Self::One(if unread.is_empty() {
             WholeBody::from_received(bytes)
         } else {
@@ -751,7 +748,7 @@ impl UnreadBytes {
         });
     }
 
-    /// The first bytes are done with. Memory without any more is not kept.
+    /// Drops the first `bytes`, and the memory if none are left.
     fn skip_bytes(&mut self, bytes: usize) {
         match self {
             Self::One(unread) => unread.skip_front(bytes),
@@ -762,7 +759,7 @@ impl UnreadBytes {
         }
     }
 
-    /// Takes the first bytes.
+    /// Removes and returns the first `bytes`.
     fn split_to(&mut self, bytes: usize) -> Bytes {
         let mut unread = mem::take(self).into_bytes();
         let first = unread.split_to(bytes);
@@ -783,7 +780,7 @@ impl IncomingResponse {
         Some(mem::take(unread))
     }
 
-    /// Sets the room of the next read after one of `read` bytes: more, or less.
+    /// Adapts the size of the next read to one of `read` bytes.
     fn adapt_read_size(&mut self, read: usize) {
         let half = self.next / 2;
         if read >= self.next {
@@ -797,7 +794,7 @@ impl IncomingResponse {
         }
     }
 
-    /// The head that the bytes begin with, if it is complete, of an answer to HEAD if `is_head`.
+    /// Parses the head at the beginning of the unread bytes, if it is complete; `is_head` for a response to HEAD.
     fn take_head(&mut self, is_head: bool) -> Result<Option<ReceivedMessage>, SendFailure> {
         let unread = self.unread.unparsed_bytes();
         if unread.is_empty() || self.parsed > 0 && http1::is_head_incomplete(unread, self.parsed) {
@@ -811,7 +808,7 @@ impl IncomingResponse {
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
         let mut fields = Fields::with_capacity(head.parsed_fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
         for (name, value) in head.parsed_fields() {
-            // A value with a control character is no head.
+            // A head with control characters in a value is rejected by the parser.
             fields.append_any_case(name.as_bytes(), value);
         }
         let received = if head.is_interim() {
@@ -832,7 +829,7 @@ impl IncomingResponse {
         Ok(Some(received))
     }
 
-    /// The next piece of the body, or its trailers, of what was read.
+    /// The next piece of the body, or its trailers, of the unread bytes.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, BodyError> {
         let BodyPiece { skipped, data } =
             self.decoder.decode_piece(self.unread.unparsed_bytes()).ok_or(BodyError::Malformed)?;
@@ -853,7 +850,7 @@ impl IncomingResponse {
     }
 }
 
-/// The fields that `trailers` are; `None` if they are too many.
+/// The fields of `trailers`; `None` if they are too many, or a value is invalid.
 fn trailer_fields(trailers: &http1::ChunkedTrailers) -> Option<Fields> {
     let (mut fields, mut is_valid) = (Fields::new(), true);
     let is_whole = trailers.for_each_trailer(|name, value| {
@@ -876,7 +873,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
+    async fn a_reset_after_a_failed_write_is_not_an_orderly_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
@@ -887,7 +884,7 @@ mod tests {
         let descriptor = Arc::<Descriptors>::default().take_descriptor(ProxySide::Origins).unwrap();
         let connection = OriginConnection::new(OriginSocket::Tcp(socket), None, descriptor, &Arc::default());
         while !connection.write_failed.get() {
-            // Once the reset is here a write never ends, and says nothing of the failure either.
+            // Once the reset has come a write never ends, and does not report the failure either.
             let written = poll_fn(|cx| connection.poll_write_parts(b"more", &VecDeque::new(), cx));
             let _ = timeout(Duration::from_millis(1), written).await;
         }

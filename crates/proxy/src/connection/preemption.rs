@@ -1,50 +1,49 @@
-//! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on
-//! which nothing moves. Pure: the time is an argument.
+//! Decides which exchange gives its connection to an origin to a waiting request: that of a slow client, or one on
+//! whose body nothing moves. Pure: the time is an argument.
 
 use litequic_resources::fairness::SlotExcess;
 use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
 
-/// For how long a request waits before an exchange of a client that holds more ends for it: a few round trips, and many
-/// times what a small response takes.
+/// Wait of a request before it preempts an exchange of a client that holds more: a few round trips, and many times what
+/// a small response takes.
 pub(crate) const PREEMPTION_DELAY: Duration = Duration::from_millis(250);
-/// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
+/// Time of waiting for a client after which its rate counts: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
-/// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of
-/// its client: an event stream of a client that holds little is left alone for longer than one of a thousand.
+/// Time without bytes in either direction after which a body is silent, before the division by its client's
+/// [`SlotExcess::ratio`]: an event stream of a client that holds little is left alone for longer than one of a thousand.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// A body counts as silent after this time at the earliest: a few round trips, lost packets included.
+/// Shortest time after which a body is silent: a few round trips, lost packets included.
 const MIN_SILENCE: Duration = Duration::from_secs(1);
-/// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the
-/// slowest mobile network in use, transfers.
+/// Rate, in bytes a second, below which an exchange is preempted by other connections of its own source: half of what
+/// EDGE, the slowest mobile network in use, transfers.
 const MAX_SLOW_RATE: u64 = 16 * 1024;
 
-/// Why an exchange gives way; the larger of two gives way first.
+/// Reason to preempt an exchange; the larger of two goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PreemptionReason {
-    /// Nothing has moved on its body for this time.
+    /// No byte has moved on the exchange's body for this time.
     Silent(Duration),
-    /// The client is waited for; at its rate the rest takes this time.
+    /// litequic waits for the client, which at its rate needs this time for the rest of the body.
     Slow(Duration, BodyDirection),
 }
 
-/// The direction of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BodyDirection {
     Upload,
     Download,
 }
 
-/// The request for which an exchange may end.
+/// A waiting request, for which an exchange may be preempted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingRequest {
-    /// For how long it will go on waiting.
+    /// Longest time for which the request goes on waiting.
     pub(crate) wait_left: Duration,
-    /// Whether it is another connection of the source of the exchange's client.
+    /// Whether the request is of another connection of the same source as the exchange's client.
     pub(super) same_source: bool,
-    /// The time after which a body on which nothing moves is silent.
+    /// Time without bytes after which a body is silent.
     pub(super) silent_after: Duration,
-    /// The time since a moment, without that in which the process did not run.
+    /// Returns the time since a moment, without the time in which the process did not run.
     pub(crate) elapsed: fn(Instant) -> Duration,
 }
 
@@ -56,42 +55,41 @@ impl WaitingRequest {
         Self { wait_left: patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
     }
 
-    /// Whether a body on which nothing has moved for the time `silence` gives way.
+    /// The reason to preempt a body on which no byte has moved for the time `silence`, if there is one.
     pub(crate) fn silence_reason(self, silence: Duration) -> Option<PreemptionReason> {
         (silence >= self.silent_after).then_some(PreemptionReason::Silent(silence))
     }
 }
 
-/// What a client moved of a body while litequic waited for the client, and for how long that was.
+/// Bytes of a body that a client moved, and time for which litequic waited for the client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClientTime {
     bytes: u64,
     waited: Duration,
-    /// The start of the wait for the client, if there is one now.
+    /// Start of the present wait for the client, if there is one.
     since: Option<Instant>,
 }
 
 impl ClientTime {
-    /// The wait for the client begins, unless it has begun before.
+    /// Begins the wait for the client, unless it has begun before.
     pub(crate) fn begin_client_wait(&mut self, now: impl FnOnce() -> Instant) {
         self.since = Some(self.since.unwrap_or_else(now));
     }
 
-    /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was
-    /// a wait.
+    /// Ends the wait for the client. `elapsed` returns the time since a moment; the clock is read only if there was a
+    /// wait.
     pub(crate) fn end_client_wait(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
         if let Some(since) = self.since.take() {
             self.waited = self.waited.saturating_add(elapsed(since));
         }
     }
 
-    /// Counts `bytes` that the client moved.
     pub(crate) const fn count_moved(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known
-    /// (`later` than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be
+    /// The time that `rest` bytes take at the client's rate, if litequic waits for the client now, the rate is known
+    /// (`later` than usual), and `taker` may preempt the exchange. The rest of a body of unknown length is taken to be
     /// as long as what was moved.
     fn remaining_time(self, rest: Option<u64>, later: Duration, taker: WaitingRequest) -> Option<Duration> {
         let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
@@ -110,8 +108,8 @@ impl ClientTime {
         (remaining > taker.wait_left).then_some(remaining)
     }
 
-    /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its
-    /// rate counts.
+    /// The reason to preempt an upload with `rest` bytes to come for `taker`; `later` is added to the time after which
+    /// the rate counts.
     pub(crate) fn upload_reason(
         self,
         rest: Option<u64>,
@@ -122,14 +120,14 @@ impl ClientTime {
             .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Upload))
     }
 
-    /// Whether a download with `rest` bytes to come gives way to `taker`.
+    /// The reason to preempt a download with `rest` bytes to come for `taker`.
     pub(crate) fn download_reason(self, rest: Option<u64>, taker: WaitingRequest) -> Option<PreemptionReason> {
         self.remaining_time(rest, Duration::ZERO, taker)
             .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download))
     }
 }
 
-/// Updates a value in a cell.
+/// Changes the value in a cell.
 pub(crate) fn update_cell<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
     let mut value = cell.get();
     change(&mut value);
@@ -142,7 +140,7 @@ mod tests {
 
     const EVEN: SlotExcess = SlotExcess::between_sources(2);
 
-    /// What became of a client that moved `bytes` in `waited`, and is waited for now.
+    /// A client that moved `bytes` in `waited`, and for which litequic waits now.
     fn client(bytes: u64, waited: Duration) -> ClientTime {
         ClientTime { bytes, waited, since: Some(Instant::now()) }
     }
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_silent_the_sooner_the_more_its_client_holds_and_gives_way_after_slow_ones() {
+    fn silence_preempts_heavier_clients_sooner_and_slow_bodies_come_first() {
         let ms = Duration::from_millis;
         for (ratio, after) in [(0, ms(10_000)), (1, ms(10_000)), (2, ms(5_000)), (8, ms(1_250)), (512, ms(1_000))] {
             let taker = WaitingRequest::new(ms(1), &SlotExcess::between_sources(ratio), |_| Duration::ZERO);

@@ -1,10 +1,11 @@
-//! The header of the PROXY protocol, version 2, on a connection to an origin (HAProxy's proxy-protocol.txt). Pure.
+//! Encodes the header of the PROXY protocol, version 2, for a connection to an origin (HAProxy's proxy-protocol.txt).
+//! Pure.
 
 use litequic_exchange::{Client, to_canonical_address};
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 use std::net::{IpAddr, SocketAddr};
 
-/// A client, and the local address of its connection.
+/// A client, with the local address of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProxiedClient {
     client: SocketAddr,
@@ -12,31 +13,33 @@ pub(crate) struct ProxiedClient {
 }
 
 impl ProxiedClient {
-    /// For `client`.
+    /// Takes both addresses from `client`.
     pub(crate) fn from_client(client: &Client) -> Self {
         Self { client: client.address, local: client.local }
     }
 
-    /// The header. It names a stream for every HTTP version: receivers such as nginx accept no datagram's address over
-    /// a connection.
+    /// Encodes the header. It names a stream for every HTTP version: receivers such as nginx accept no datagram's
+    /// address over a connection.
     pub(crate) fn encode_proxied(self) -> Vec<u8> {
         let (client, local) = match (to_canonical_address(self.client), to_canonical_address(self.local)) {
             (client @ SocketAddr::V4(_), local @ SocketAddr::V4(_)) => (client, local),
-            // Both of one family: an IPv4 address among IPv6 ones is written as mapped (RFC 4291 §2.5.5.2).
+            // Both addresses must be of one family: an IPv4 address among IPv6 ones is written as mapped (RFC 4291
+            // §2.5.5.2).
             (client, local) => (map_to_ipv6(client), map_to_ipv6(local)),
         };
         build_header(Version::Two | Command::Proxy, Addresses::from((client, local)))
     }
 }
 
-/// For litequic itself, as for a health check: the receiver uses the connection's own addresses.
+/// The header of litequic's own connections, such as those of health checks: the receiver uses the connection's
+/// addresses.
 pub(super) fn local_header() -> Vec<u8> {
     build_header(Version::Two | Command::Local, Addresses::Unspecified)
 }
 
 fn build_header(version_command: u8, addresses: Addresses) -> Vec<u8> {
     let protocol = if addresses == Addresses::Unspecified { Protocol::Unspecified } else { Protocol::Stream };
-    // It fails only for headers of more than 64 KiB.
+    // This fails only for headers of more than 64 KiB.
     Builder::with_addresses(version_command, protocol, addresses).build().unwrap_or_default()
 }
 

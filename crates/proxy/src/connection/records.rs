@@ -1,8 +1,8 @@
-//! Records of TLS 1.3 after the handshake (RFC 8446 §5): decrypted where they lie, and encrypted from where the
-//! plaintext lies. rustls copies each record twice, both ways, and allocates memory for it.
+//! Reads and writes the records of TLS 1.3 after the handshake (RFC 8446 §5): decrypts them in place, and encrypts from
+//! where the plaintext lies. rustls copies each record twice, both ways, and allocates memory for it.
 //!
-//! rustls shakes hands, and hands over the keys (`rustls::kernel`, which is made for TLS in kernels). It still makes
-//! the keys of a key update, and keeps session tickets. The cipher is aws-lc's, and errors are rustls'.
+//! rustls performs the handshake, and then hands over the keys (`rustls::kernel`, which is made for TLS in kernels). It
+//! still makes the keys of a key update, and keeps session tickets. The cipher is aws-lc's, and errors are rustls'.
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{
@@ -11,37 +11,37 @@ use rustls::{
 };
 use std::{io::IoSlice, ops::Range};
 
-/// Type, version and length.
+/// Bytes of a record's header: type, version and length.
 const HEADER_BYTES: usize = 5;
-/// Plaintext of a record at most (RFC 8446 §5.1).
+/// Most bytes of plaintext in a record (RFC 8446 §5.1).
 pub(super) const MAX_FRAGMENT: usize = 16 * 1024;
-/// What encryption may add to it: the inner type, padding, the tag (RFC 8446 §5.2).
+/// Most bytes that encryption may add: the inner type, padding, the tag (RFC 8446 §5.2).
 const MAX_EXPANSION: usize = 256;
-/// A record with its header.
+/// Most bytes of a record with its header.
 pub(super) const MAX_RECORD: usize = HEADER_BYTES + MAX_FRAGMENT + MAX_EXPANSION;
-/// The tag of every cipher of TLS 1.3.
+/// Bytes of the tag of every cipher of TLS 1.3.
 const TAG_BYTES: usize = 16;
-/// What encryption adds here: the header, the inner type, the tag.
+/// Bytes that encryption adds here: the header, the inner type, the tag.
 pub(super) const RECORD_OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;
-/// A record with a KeyUpdate.
+/// Bytes of a record with a KeyUpdate.
 const UPDATE_RECORD: usize = RECORD_OVERHEAD + 5;
-/// A handshake message at most, as rustls has it.
+/// Most bytes of a handshake message, as in rustls.
 const MAX_HANDSHAKE: usize = 4 + 0xffff;
-/// Empty records one after the other, and requests for a key update without data between them, as rustls has them.
+/// Most consecutive empty records, and most requests for a key update without data in between, as in rustls.
 const MAX_FRUITLESS: u8 = 32;
 /// `legacy_record_version` (RFC 8446 §5.1).
 const LEGACY_VERSION: [u8; 2] = [3, 3];
-/// `KeyUpdateRequest`: no update of the other direction is asked for (RFC 8446 §4.6.3).
+/// `KeyUpdateRequest`: no update of the other direction is requested (RFC 8446 §4.6.3).
 const UPDATE_NOT_REQUESTED: u8 = 0;
-/// `KeyUpdateRequest`: an update of the other direction is asked for, too.
+/// `KeyUpdateRequest`: an update of the other direction is requested, too.
 const UPDATE_REQUESTED: u8 = 1;
 
-/// Bytes of records with `plain` bytes in them, of a server whose records are as large as they may be.
+/// Bytes of the records that carry `plain` bytes, of a server whose records have the largest size.
 pub(super) const fn record_bytes(plain: usize) -> usize {
     plain.saturating_add((plain / MAX_FRAGMENT + 1) * RECORD_OVERHEAD)
 }
 
-/// One direction's key.
+/// Key of one direction.
 struct TrafficKey {
     aead: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -62,7 +62,7 @@ impl TrafficKey {
         Ok(Self { aead: LessSafeKey::new(key), iv, sequence })
     }
 
-    /// The next nonce, which is no other record's (RFC 8446 §5.3).
+    /// Returns the next nonce, which no other record has (RFC 8446 §5.3).
     fn next_nonce(&mut self) -> Result<Nonce, Error> {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce.iter_mut().skip(NONCE_LEN - 8).zip(self.sequence.to_be_bytes()) {
@@ -73,7 +73,7 @@ impl TrafficKey {
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Decrypts `record` in place: what it is, and the length of its plaintext, which follows the header.
+    /// Decrypts `record` in place; returns its type, and the length of its plaintext, which follows the header.
     fn open_record(&mut self, record: &mut [u8]) -> Result<(ContentType, usize), Error> {
         let nonce = self.next_nonce()?;
         let (header, sealed) = record.split_first_chunk_mut::<HEADER_BYTES>().ok_or(Error::DecryptError)?;
@@ -96,8 +96,8 @@ impl TrafficKey {
         done.map(|()| plain.len() + RECORD_OVERHEAD).map_err(|_| Error::EncryptError)
     }
 
-    /// Encrypts the `length` bytes of plaintext that stand behind the header's place in `out`, in place; returns the
-    /// length of the record.
+    /// Encrypts in place the `length` bytes of plaintext that stand in `out` behind the space for the header; returns
+    /// the length of the record.
     fn seal_in_place(&mut self, kind: ContentType, length: usize, out: &mut [u8]) -> Result<usize, Error> {
         let (header, sealed) = Self::write_record_header(length, out)?;
         let (inner, tag_place) = sealed.split_at_mut_checked(length + 1).ok_or(Error::EncryptError)?;
@@ -110,7 +110,8 @@ impl TrafficKey {
         Ok(length + RECORD_OVERHEAD)
     }
 
-    /// Writes the header of a record with `length` bytes of plaintext; returns it, and the place of its ciphertext.
+    /// Writes the header of a record with `length` bytes of plaintext; returns the header, and the space for its
+    /// ciphertext.
     fn write_record_header(length: usize, out: &mut [u8]) -> Result<([u8; HEADER_BYTES], &mut [u8]), Error> {
         let sealed = length + 1 + TAG_BYTES;
         let [high, low] = u16::try_from(sealed).map_err(|_| Error::EncryptError)?.to_be_bytes();
@@ -121,38 +122,37 @@ impl TrafficKey {
     }
 }
 
-/// The keys of a connection's two directions, and what is kept between its records.
+/// Keys of a connection's two directions, and state between its records.
 pub(super) struct RecordLayer {
     kernel: KernelConnection<ClientConnectionData>,
     opening: TrafficKey,
     sealing: TrafficKey,
-    /// Records that are encrypted with one key at most (RFC 8446 §5.5).
+    /// Most records that are encrypted with one key (RFC 8446 §5.5).
     limit: u64,
-    /// The beginning of a handshake message, whose rest comes with the next record.
+    /// Beginning of a handshake message, whose rest comes with the next record.
     handshake: Vec<u8>,
-    /// The server has requested a key update, which is to precede what is sent next.
+    /// Whether the server has requested a key update, which must precede the next record.
     owes_update: bool,
-    /// Empty records, and alerts without a meaning, since data.
+    /// Empty records, and alerts without a meaning, since the last data.
     empty: u8,
-    /// Requests for a key update since data.
+    /// Requests for a key update since the last data.
     updates: u8,
 }
 
-/// What the first record is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordContent {
-    /// The record is not whole.
+    /// The record is incomplete.
     Nothing,
-    /// Plaintext, which stands in this part of the bytes.
+    /// Plaintext, in this range of the bytes.
     Data(Range<usize>),
-    /// A message of TLS, which was dealt with.
+    /// A message of TLS, which was handled.
     Other,
     /// close_notify.
     Closed,
 }
 
 impl RecordLayer {
-    /// Goes on where the handshake has ended.
+    /// Continues a connection whose handshake has ended.
     pub(crate) fn new(
         secrets: ExtractedSecrets,
         kernel: KernelConnection<ClientConnectionData>,
@@ -173,22 +173,22 @@ impl RecordLayer {
         })
     }
 
-    /// Whether no handshake message has begun.
+    /// Whether no handshake message is incomplete.
     pub(super) fn is_aligned(&self) -> bool {
         self.handshake.is_empty()
     }
 
-    /// Decrypts the first record of `bytes` in place, if it is whole; returns what it is, and its length.
+    /// Decrypts the first record of `bytes` in place, if it is complete; returns its length and its content.
     ///
     /// # Errors
     ///
-    /// What is wrong with it: nothing more can be read.
+    /// The fault of the record, after which no more can be read.
     pub(crate) fn take_record(&mut self, bytes: &mut [u8]) -> Result<(usize, RecordContent), Error> {
         let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok((0, RecordContent::Nothing));
         };
         if ContentType::from(kind) != ContentType::ApplicationData {
-            // Nothing is in plaintext any more; a change_cipher_spec is not valid here either (RFC 8446 §5).
+            // No record is in plaintext any more; a change_cipher_spec is not valid here either (RFC 8446 §5).
             return Err(inappropriate_record(kind.into()));
         }
         let sealed = usize::from(u16::from_be_bytes([high, low]));
@@ -225,7 +225,7 @@ impl RecordLayer {
         Ok((whole, taken))
     }
 
-    /// Counts a record that says nothing.
+    /// Counts a record without data or effect.
     fn count_fruitless(&mut self) -> Result<(), Error> {
         self.empty = self.empty.saturating_add(1);
         if self.empty > MAX_FRUITLESS {
@@ -234,7 +234,7 @@ impl RecordLayer {
         Ok(())
     }
 
-    /// Deals with the handshake messages of a record.
+    /// Handles the handshake messages of a record.
     fn handle_handshake(&mut self, plain: &[u8]) -> Result<(), Error> {
         if plain.is_empty() {
             return Err(InvalidMessage::InvalidEmptyPayload.into());
@@ -268,7 +268,7 @@ impl RecordLayer {
         Ok(())
     }
 
-    /// The server has a new key, from the next record on.
+    /// Takes a new key of the server, which is used from the next record on.
     fn update_opening_key(&mut self, payload: &[u8], is_last: bool) -> Result<(), Error> {
         if !is_last {
             return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
@@ -286,13 +286,13 @@ impl RecordLayer {
         Ok(())
     }
 
-    /// Encrypts the beginning of `bufs`, `most` bytes at most, into `out`; returns how many bytes of them, and the
-    /// length of the records. `out` has room for records of [`MAX_FRAGMENT`] bytes and [`OVERHEAD`], and one for a key
-    /// update.
+    /// Encrypts the beginning of `bufs`, `most` bytes at most, into `out`; returns the number of bytes taken, and the
+    /// length of the records. `out` must have space for records of [`MAX_FRAGMENT`] bytes and [`RECORD_OVERHEAD`], and
+    /// one for a key update.
     ///
     /// # Errors
     ///
-    /// rustls', of a key that cannot be made.
+    /// rustls' error, if a key cannot be made.
     pub(crate) fn seal_fragments(
         &mut self,
         bufs: &[IoSlice<'_>],
@@ -328,8 +328,8 @@ impl RecordLayer {
         Ok((taken, sealed))
     }
 
-    /// Has a new key if the server has requested it, or the present one has encrypted as much as it may; returns the
-    /// length of the record in `out` that says so.
+    /// Renews the key if the server has requested that, or the present key has encrypted as much as it may; returns the
+    /// length of the KeyUpdate record in `out`.
     fn renew_sealing_key(&mut self, out: &mut [u8]) -> Result<usize, Error> {
         if !self.owes_update && self.sealing.sequence < self.limit.saturating_sub(1) {
             return Ok(0);
@@ -359,7 +359,7 @@ impl RecordLayer {
     }
 }
 
-/// The alert for a server that has caused `error`; `None` for an alert of the server's.
+/// The alert for a server that has caused `error`; `None` if the server sent an alert itself.
 pub(super) fn alert_for(error: &Error) -> Option<AlertDescription> {
     match error {
         Error::AlertReceived(_) => None,
@@ -374,12 +374,12 @@ pub(super) fn alert_for(error: &Error) -> Option<AlertDescription> {
     }
 }
 
-/// The alert in a record (RFC 8446 §6).
+/// Reads the alert in a record (RFC 8446 §6).
 fn read_alert(plain: &[u8]) -> Result<RecordContent, Error> {
     let &[_, description] = plain else { return Err(InvalidMessage::MessageTooShort.into()) };
     match AlertDescription::from(description) {
         AlertDescription::CloseNotify => Ok(RecordContent::Closed),
-        // The one that is not an error (RFC 8446 §6.1); close_notify follows.
+        // user_canceled is not an error (RFC 8446 §6.1); close_notify follows.
         AlertDescription::UserCanceled => Ok(RecordContent::Other),
         description => Err(Error::AlertReceived(description)),
     }
@@ -400,7 +400,7 @@ mod tests {
     };
     use std::{io::Read as _, sync::Arc};
 
-    /// A server after its handshake, and its client's records. The server's tickets are in what it sends next.
+    /// A server after its handshake, and its client's records. The server sends its tickets next.
     fn pair() -> (RecordLayer, ServerConnection) {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let (server, mut client) = tls_configs(&["origin.test"], provider);
@@ -433,13 +433,13 @@ mod tests {
         (RecordLayer::new(secrets, kernel).unwrap(), server)
     }
 
-    /// What the server reads in `bytes`.
+    /// Returns the plaintext that the server reads in `bytes`.
     fn feed(server: &mut ServerConnection, mut bytes: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
         while !bytes.is_empty() {
             server.read_tls(&mut bytes).unwrap();
             server.process_new_packets().unwrap();
-            // Up to what has come.
+            // Reading fails at the end of the received bytes.
             let _ = server.reader().read_to_end(&mut plain);
         }
         plain
@@ -453,7 +453,7 @@ mod tests {
         out
     }
 
-    /// Every record of `bytes`: the plaintext, and the last thing that is not data.
+    /// Reads every record of `bytes`: the plaintext, and the last content that is not data.
     fn taken(records: &mut RecordLayer, mut bytes: Vec<u8>) -> Result<(Vec<u8>, RecordContent), Error> {
         let (mut plain, mut last, mut done) = (Vec::new(), RecordContent::Nothing, 0);
         loop {
@@ -476,7 +476,7 @@ mod tests {
         (taken, out)
     }
 
-    /// The server's own key, for records that no server of rustls' sends.
+    /// Encrypts with the server's own key records that no server of rustls' sends.
     fn forger(server: ServerConnection) -> impl FnMut(ContentType, &[u8]) -> Vec<u8> {
         let mut key = TrafficKey::new(server.dangerous_extract_secrets().unwrap().tx).unwrap();
         move |kind, plain| {
@@ -504,9 +504,9 @@ mod tests {
         assert_eq!((got, last), (plain, RecordContent::Other), "after its tickets");
     }
 
-    /// What comes of `bytes` if they come in two parts, however they are cut.
+    /// Reads `bytes` that come in two parts.
     fn taken_in_halves(records: &mut RecordLayer, bytes: &[u8]) -> (Vec<u8>, RecordContent) {
-        // A half record is not touched.
+        // A half record is not changed.
         let mut first = bytes[..HEADER_BYTES + 1].to_vec();
         assert_eq!(records.take_record(&mut first).unwrap(), (0, RecordContent::Nothing));
         assert_eq!(records.take_record(&mut first[..3]).unwrap(), (0, RecordContent::Nothing));

@@ -1,4 +1,4 @@
-//! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
+//! Sends a request's body to the origin: checks it on the way, and reports its progress to the exchange.
 
 use super::preemption::{ClientTime, PreemptionReason, WaitingRequest, update_cell};
 use crate::message::{
@@ -22,43 +22,42 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
+/// Longest wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
-/// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round
-/// trip.
+/// Time added before a client's rate counts if the client waits for 100 (Continue): until litequic sends it, and a
+/// round trip.
 const CONTINUE_DELAY: Duration = Duration::from_secs(2);
 
-/// A request's body and how far it has got; shared by the connection, which sends it, and the exchange, which watches
-/// it.
+/// A request's body and its progress; shared by the connection, which sends it, and the exchange, which watches it.
 #[derive(Debug)]
 pub(crate) struct Upload {
     body: RefCell<Option<Body>>,
     framing: BodyFraming,
-    /// Bytes that are missing by `Content-Length`.
+    /// Bytes of `Content-Length` that have not come.
     owed: Cell<u64>,
     /// Bytes that the route still allows.
     allowed: Cell<u64>,
-    /// The last piece of a body of known length: it is sent when the client's stream has ended where it should.
+    /// Last piece of a body of known length: it is sent when the client's stream has ended where it should.
     last_piece: RefCell<Option<Bytes>>,
     progress: Cell<UploadProgress>,
-    /// When something was last taken from it to be sent.
+    /// Time at which a frame was last received from the client.
     moved: Cell<Instant>,
-    /// At least one byte, or the trailers, were taken from it to be sent.
+    /// Whether a byte, or the trailers, were taken from the body to be sent.
     taken: Cell<bool>,
     ahead: RefCell<ReadAhead>,
     client: Cell<ClientTime>,
-    /// The client waits for 100 (Continue) before it sends anything: set once that was sent.
+    /// Flag that is set once 100 (Continue) was sent, if the client waits for that before it sends.
     continued: OnceCell<Rc<Cell<bool>>>,
-    /// The waker of the task that waits for the client.
+    /// Waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
 }
 
-/// The part of a request's body that was read before there was a connection for it.
+/// Part of a request's body that was read before there was a connection for it.
 #[derive(Debug, Default)]
 struct ReadAhead {
     first: Option<Bytes>,
-    /// What came after that, copied: pieces may be a byte each.
+    /// Bytes behind `first`, copied: pieces may have one byte each.
     rest: BytesMut,
     trailers: Option<Fields>,
 }
@@ -87,10 +86,9 @@ impl ReadAhead {
     }
 }
 
-/// How to treat a request's trailers.
+/// Rules for a request's trailers.
 #[derive(Debug)]
 pub(crate) struct TrailerRules {
-    /// The route's rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
@@ -106,22 +104,21 @@ impl TrailerRules {
     }
 }
 
-/// The side that is waited for.
+/// Progress of a request's body: the side that litequic waits for, or the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UploadProgress {
-    /// The origin: what was read is being sent to it.
+    /// litequic waits for the origin, which gets the bytes that were read.
     Origin,
-    /// The client.
+    /// litequic waits for the client.
     Client,
-    /// Neither: all was taken from it to be sent.
+    /// The whole body was taken to be sent.
     Done,
-    /// Neither: it failed.
     Failed(BodyError),
 }
 
 impl Upload {
-    /// `body` with `framing`, of at most `max_bytes`; trailers are treated as in `trailers`, and dropped without.
-    /// `None` if there is no body.
+    /// An upload of `body` with `framing`, of at most `max_bytes`; trailers are treated by `trailers`, and dropped
+    /// without. `None` if there is no body.
     pub(crate) fn new(
         body: Body,
         framing: BodyFraming,
@@ -139,7 +136,7 @@ impl Upload {
             owed: Cell::new(owed),
             allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
             last_piece: RefCell::new(None),
-            // A body of no bytes is never polled.
+            // A body without bytes is never polled.
             progress: Cell::new(if framing == BodyFraming::Length(0) {
                 UploadProgress::Done
             } else {
@@ -156,7 +153,6 @@ impl Upload {
         }))
     }
 
-    /// State of the upload.
     pub(crate) fn progress(&self) -> UploadProgress {
         match self.progress.get() {
             UploadProgress::Done if !self.ahead.borrow().is_empty() => UploadProgress::Origin,
@@ -165,15 +161,15 @@ impl Upload {
         }
     }
 
-    /// Whether the client waits for 100 (Continue), and so for the origin: it has sent nothing.
+    /// Whether the client waits for 100 (Continue), and so for the origin, and has sent no bytes.
     fn waits_for_continue(&self) -> bool {
         !self.taken.get() && self.continued.get().is_some_and(|continued| !continued.get())
     }
 
-    /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length
-    /// is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a
-    /// client which waits for its response first: the wait for it is at most [`FIRST_BYTES`], and none unless it is
-    /// `expected`.
+    /// Reads the beginning of the body, so that no connection is held while the client sends nothing yet: a whole body
+    /// whose length is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may
+    /// be that of a client which waits for its response first: the wait for it is at most [`FIRST_BYTES_TIMEOUT`], and
+    /// none unless it is `expected`.
     ///
     /// # Cancel safety
     ///
@@ -196,22 +192,22 @@ impl Upload {
             }
         });
         if self.framing == BodyFraming::Chunked {
-            // What comes later, comes later.
+            // After the timeout the request is sent without its body's beginning.
             let _ = timeout(if expected { FIRST_BYTES_TIMEOUT } else { Duration::ZERO }, read).await;
         } else {
             read.await;
         }
-        // From now on others wait for it.
+        // Other requests wait for this upload only from now on.
         self.client.set(ClientTime::default());
     }
 
-    /// The client waits for 100 (Continue) before it sends anything, until `continued` is set.
+    /// Notes that the client waits for 100 (Continue) before it sends anything, until `continued` is set.
     pub(crate) fn expect_continue(&self, continued: Rc<Cell<bool>>) {
-        // Once a request.
+        // A request calls this once.
         let _ = self.continued.set(continued);
     }
 
-    /// Whether it gives way to `taker`, because its client is waited for and slow.
+    /// The reason to preempt the upload for `taker`, if litequic waits for a slow client.
     pub(crate) fn upload_preemption(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
         if self.progress() != UploadProgress::Client {
             return None;
@@ -221,12 +217,12 @@ impl Upload {
         self.client.get().upload_reason(rest, later, taker)
     }
 
-    /// When a byte of it was last taken to be sent.
+    /// Time at which a byte was last received from the client.
     pub(crate) fn last_moved(&self) -> Instant {
         self.moved.get()
     }
 
-    /// Ends it for another client's request.
+    /// Ends the upload for another client's request.
     pub(crate) fn evict_upload(&self) {
         self.progress.set(UploadProgress::Failed(BodyError::Evicted));
         if let Some(waker) = self.waker.take() {
@@ -234,7 +230,7 @@ impl Upload {
         }
     }
 
-    /// Since when the server is waited for, of the time that `began` then: as long as `upload` waits for its client,
+    /// Start of the wait for the server, for a wait that began at `began`: as long as `upload` waits for its client,
     /// the server is not late.
     pub(crate) fn server_wait_start(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
         match upload.map(|upload| (upload.progress(), upload.moved.get())) {
@@ -244,14 +240,14 @@ impl Upload {
         }
     }
 
-    /// Whether a byte or trailers were taken from it to be sent: these cannot be sent again.
+    /// Whether a byte or trailers were taken from the upload to be sent: the request cannot be sent again.
     pub(crate) fn was_taken(&self) -> bool {
         self.taken.get()
     }
 
     /// Drops the client's stream.
     pub(crate) fn cancel_upload(&self) {
-        // Dropped after the borrow: the front end may do much then.
+        // Dropped after the borrow: dropping a stream may call this upload again.
         let body = self.body.borrow_mut().take();
         drop(body);
     }
@@ -275,12 +271,11 @@ impl Upload {
         self.framing == BodyFraming::Length(0)
     }
 
-    /// Whether the body is sent in chunks.
     pub(super) fn is_chunked(&self) -> bool {
         self.framing == BodyFraming::Chunked
     }
 
-    /// The next frame to be sent.
+    /// Reads the next frame to be sent.
     pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let ahead = self.ahead.borrow_mut().pop();
         let next = match ahead {
@@ -292,7 +287,7 @@ impl Upload {
         Poll::Ready(next)
     }
 
-    /// The next frame of the client.
+    /// Reads the next frame of the client.
     fn poll_client(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.progress.get() {
             UploadProgress::Done => return Poll::Ready(None),
@@ -302,7 +297,7 @@ impl Upload {
         loop {
             let (polled, ended) = match &mut *self.body.borrow_mut() {
                 Some(body) => (Pin::new(&mut *body).poll_frame(cx), body.is_end_stream()),
-                // Cancelled: never a clean end, of which the last chunk would be made.
+                // A cancelled body has no clean end, of which the last chunk would be made.
                 None => return self.fail_upload(BodyError::Cancelled),
             };
             let frame = match polled {
@@ -372,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
+    fn waits_for_the_client_and_pieces_restart_the_time_of_the_server() {
         let trailers = no_rules;
         let upload = Upload::new(Body::empty(), BodyFraming::Chunked, None, trailers).unwrap();
         let earlier = Instant::now();
@@ -392,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
+    fn waiting_for_100_counts_as_the_origins_time() {
         let trailers = no_rules;
         let upload = Upload::new(Body::empty(), BodyFraming::Length(5), None, trailers).unwrap();
         let continued = Rc::new(Cell::new(false));

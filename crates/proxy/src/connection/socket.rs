@@ -1,4 +1,4 @@
-//! The socket of a connection to an origin: TCP, TLS or a Unix socket.
+//! Wraps the socket of a connection to an origin: TCP, TLS or a Unix socket.
 
 use super::{records, tls::OriginTlsStream};
 use crate::metrics::ProxyMetrics;
@@ -14,11 +14,11 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-/// Bytes that are read at once before a response's body is requested: its header, and most bodies as a whole. It is as
-/// much as a stream may hold whatever the others do.
+/// Bytes of one read before a response's body is requested: its header, and most bodies as a whole. A stream may hold
+/// as much whatever the other streams do.
 pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 
-/// A connection, of any kind.
+/// Socket to an origin.
 #[derive(Debug)]
 pub(crate) enum OriginSocket {
     Tcp(TcpStream),
@@ -27,7 +27,7 @@ pub(crate) enum OriginSocket {
 }
 
 impl OriginSocket {
-    /// Counts the system calls of TLS; those of the others are one a call.
+    /// Counts the system calls of TLS; other sockets need one for each call.
     pub(crate) fn count_syscalls(&mut self, metrics: &ProxyMetrics) {
         if let Self::Tls(stream) = self {
             stream.count_tls_syscalls(metrics);
@@ -38,7 +38,7 @@ impl OriginSocket {
         matches!(self, Self::Tls(_))
     }
 
-    /// Bytes to receive for `plain` ones.
+    /// Bytes on the wire for `plain` bytes of plaintext.
     pub(super) const fn wire_bytes(&self, plain: usize) -> usize {
         match self {
             Self::Tls(_) => records::record_bytes(plain),
@@ -46,12 +46,12 @@ impl OriginSocket {
         }
     }
 
-    /// Whether the last read over TLS filled its buffer, though with records.
+    /// Whether the last read over TLS filled its buffer with records.
     pub(super) fn has_filled_buffer(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.was_filled())
     }
 
-    /// Has the kernel's socket, beneath TLS, do `act`.
+    /// Calls `act` with the kernel's socket, beneath TLS.
     pub(super) fn with_raw_socket<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
         act(match self {
             Self::Tcp(stream) => SockRef::from(stream),
@@ -99,7 +99,7 @@ impl AsyncWrite for OriginSocket {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Tls(stream) => stream.poll_flush(cx),
-            // Sockets buffer nothing here.
+            // Plain sockets buffer no bytes here.
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }
     }

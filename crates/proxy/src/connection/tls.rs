@@ -1,5 +1,5 @@
-//! TLS on a connection to an origin: rustls' unbuffered connection over a TCP stream, and for the records of TLS 1.3
-//! after the handshake [`RecordLayer`].
+//! Encrypts connections to origins with TLS: rustls' unbuffered connection over a TCP stream, and for the records of
+//! TLS 1.3 after the handshake [`RecordLayer`].
 //!
 //! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
 //! So ciphertext is received into the reader's buffer and decrypted there, if that is large; otherwise into one large
@@ -31,22 +31,22 @@ use tokio::{
     time::Instant,
 };
 
-/// Plaintext that one write encrypts at most: eight records.
+/// Most bytes of plaintext that one write encrypts: eight records.
 const MAX_WRITE_PLAINTEXT: usize = 8 * MAX_FRAGMENT;
-/// Room in the reader's buffer from which on records are decrypted there: two, so that one is whole.
+/// Smallest space in the reader's buffer for decrypting in place: two records, so that one is complete.
 const MIN_IN_PLACE: usize = 2 * MAX_RECORD;
-/// The most that is read at once (`connection.rs`), the record that it ends within, and the beginning of a handshake
-/// message, of which rustls accepts 64 KiB.
+/// Size of the scratch buffer: the largest read (`origin_connection`), the record that it ends within, and the
+/// beginning of a handshake message, of which rustls accepts 64 KiB.
 const SCRATCH_BYTES: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
-/// Bytes that are received at once in a handshake, and on an idle connection.
+/// Bytes of one read in a handshake, and on an idle connection.
 const SMALL_READ: usize = 64 * 1024;
-/// Reads on an idle connection until it counts as one on which the server does not stop sending.
+/// Reads on an idle connection after which the server counts as one that does not stop sending.
 const MAX_IDLE_READS: usize = 4;
 /// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
 const SESSIONS_PER_SERVER: usize = 8;
 
 thread_local! {
-    /// Ciphertext on its way, for one call at a time.
+    /// Scratch for ciphertext, for one call at a time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -59,7 +59,7 @@ fn with_record_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// TLS to the servers of one origin, as its files are at present. Equal ones have equal files.
+/// TLS to the servers of one origin, with the present content of its files. Two values are equal if their files are.
 #[derive(Clone)]
 pub struct TlsToOrigin {
     config: Arc<ClientConfig>,
@@ -69,7 +69,7 @@ pub struct TlsToOrigin {
 }
 
 impl TlsToOrigin {
-    /// By `config`, which has no store of sessions, and whose `digest` differs if any of its files does. Certificates
+    /// Uses `config`, which has no store of sessions, and whose `digest` differs if any of its files does. Certificates
     /// must have `name`, or the host of each URL. `refusal` returns the reason for the last refused certificate.
     pub fn new(
         config: Arc<ClientConfig>,
@@ -78,19 +78,19 @@ impl TlsToOrigin {
         refusal: fn() -> Option<String>,
     ) -> Self {
         let mut config = Arc::unwrap_or_clone(config);
-        // To `RecordLayer`.
+        // `RecordLayer` needs the secrets.
         config.enable_secret_extraction = true;
         Self { config: Arc::new(config), digest, name, refusal }
     }
 
-    /// For one worker, which resumes sessions with the origin's `servers`.
+    /// A copy for one worker, which resumes sessions with the origin's `servers`.
     pub(crate) fn with_resumption(&self, servers: usize) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS_PER_SERVER));
         Self { config: Arc::new(config), ..self.clone() }
     }
 
-    /// For the server at `host`.
+    /// TLS configuration for the server at `host`.
     pub(crate) fn for_host(&self, host: &str) -> OriginTlsConfig {
         let name = self.name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
         OriginTlsConfig { config: Some(Arc::clone(&self.config)), name, refusal: self.refusal }
@@ -111,34 +111,34 @@ impl fmt::Debug for TlsToOrigin {
     }
 }
 
-/// How connections to one server are secured.
+/// TLS configuration for connections to one server.
 #[derive(Clone)]
 pub(crate) struct OriginTlsConfig {
     /// `None` if the files could not be read.
     config: Option<Arc<ClientConfig>>,
-    /// `None` of a host that no certificate can have.
+    /// `None` for a host that no certificate can have.
     name: Option<ServerName<'static>>,
     refusal: fn() -> Option<String>,
 }
 
 impl fmt::Debug for OriginTlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secure").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("OriginTlsConfig").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl OriginTlsConfig {
-    /// Every handshake fails: a checked configuration has no such server.
+    /// A configuration by which every handshake fails: a checked configuration file has no such server.
     pub(crate) fn unusable() -> Self {
         Self { config: None, name: None, refusal: || None }
     }
 
-    /// Sends `header`, if there is one, and shakes hands, until `deadline`.
+    /// Sends `header`, if given, and performs the handshake, until `deadline`.
     ///
     /// # Errors
     ///
-    /// A [`TlsFailure`] in an [`io::Error`], or the socket's; [`io::ErrorKind::TimedOut`] at the deadline. Each is
-    /// counted in `metrics`, if there are any.
+    /// A [`TlsFailure`] in an [`io::Error`], or the socket's error; [`io::ErrorKind::TimedOut`] at the deadline. Each
+    /// is counted in `metrics`, if given.
     ///
     /// # Cancel safety
     ///
@@ -201,11 +201,11 @@ impl OriginTlsConfig {
     }
 }
 
-/// Why there is no TLS with an origin, or no more.
+/// Failure of TLS with an origin, in the handshake or later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFailure {
     pub(crate) error: Error,
-    /// In words for the operator.
+    /// Reason, for the operator.
     reason: String,
 }
 
@@ -240,7 +240,7 @@ impl TlsFailure {
         }
     }
 
-    /// The failure in `error`, if it is one of TLS.
+    /// The TLS failure in `error`, if there is one.
     pub(crate) fn in_error(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -268,7 +268,7 @@ impl From<TlsFailure> for io::Error {
     }
 }
 
-/// System calls since they were counted last.
+/// System calls since the last count.
 #[derive(Debug, Default)]
 struct SyscallCounts {
     reads: u64,
@@ -282,35 +282,34 @@ pub(crate) struct OriginTlsStream {
     session: Box<OriginTlsSession>,
 }
 
-/// What reads and writes records.
+/// Implementation that reads and writes records.
 enum TlsLayer {
-    /// The handshake, and all of TLS 1.2.
+    /// rustls: the handshake, and the whole of TLS 1.2.
     Rustls(Box<UnbufferedClientConnection>),
-    /// TLS 1.3 after the handshake.
+    /// litequic's records: TLS 1.3 after the handshake.
     Records(Box<RecordLayer>),
-    /// None: handing over failed.
+    /// No implementation, because handing over failed.
     None,
 }
 
-/// The session, and what is held for it.
+/// TLS session with buffers.
 struct OriginTlsSession {
     layer: TlsLayer,
-    /// Whether the handshake resumed a session.
     is_resumed: bool,
     /// Whether the last read filled the reader's buffer with records.
     was_filled: bool,
     refusal: fn() -> Option<String>,
-    /// Ciphertext that was received: the beginning of a record, or, if the reader's buffer was full, whole records.
+    /// Ciphertext that was received: the beginning of a record, or, if the reader's buffer was full, complete records.
     incoming: Vec<u8>,
-    /// Whether `incoming` may have whole records.
+    /// Whether `incoming` may have complete records.
     is_full: bool,
-    /// Decrypted, and not read: the rest of a record that did not fit into the reader's buffer.
+    /// Plaintext that was not read: the rest of a record that did not fit into the reader's buffer.
     plaintext: BytesMut,
-    /// Encrypted, and not accepted by the socket.
+    /// Ciphertext that the socket has not accepted.
     outgoing: BytesMut,
-    /// The server's close_notify has come: nothing follows (RFC 8446 §6.1).
+    /// Whether the server's close_notify has come, which no data may follow (RFC 8446 §6.1).
     peer_closed: bool,
-    /// close_notify was queued.
+    /// Whether close_notify was queued.
     closing: bool,
     failure: Option<TlsFailure>,
     calls: SyscallCounts,
@@ -318,11 +317,11 @@ struct OriginTlsSession {
 
 impl fmt::Debug for OriginTlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secured").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("OriginTlsStream").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
-/// Where plaintext goes: as much as there is room for to the reader's buffer.
+/// Target of plaintext: the reader's buffer, up to its free space.
 struct PlaintextSink<'a, 'b> {
     buf: Option<&'a mut ReadBuf<'b>>,
     room: usize,
@@ -330,17 +329,16 @@ struct PlaintextSink<'a, 'b> {
 }
 
 impl<'a, 'b> PlaintextSink<'a, 'b> {
-    /// To `buf`.
     fn new(buf: &'a mut ReadBuf<'b>) -> Self {
         Self { room: buf.remaining(), buf: Some(buf), taken: 0 }
     }
 
-    /// Without room.
+    /// A sink without space.
     fn without_room() -> Self {
         Self { buf: None, room: 0, taken: 0 }
     }
 
-    /// Takes the beginning of `bytes`, and returns the rest.
+    /// Copies the beginning of `bytes`, and returns the rest.
     fn put_plaintext<'p>(&mut self, bytes: &'p [u8]) -> &'p [u8] {
         let (taken, rest) = bytes.split_at_checked(self.room).unwrap_or((bytes, &[]));
         if let Some(buf) = &mut self.buf {
@@ -353,13 +351,12 @@ impl<'a, 'b> PlaintextSink<'a, 'b> {
 }
 
 impl OriginTlsSession {
-    /// Whether the handshake goes on.
     fn is_handshaking(&self) -> bool {
         matches!(&self.layer, TlsLayer::Rustls(connection) if connection.is_handshaking())
     }
 
-    /// Decrypts the records in `records`, from the first, until there is none whole or `sink` is full; returns how many
-    /// bytes are done with. What does not fit into `sink` is kept.
+    /// Decrypts the records in `records` until none is complete or `sink` is full; returns the number of bytes that are
+    /// done. Plaintext that does not fit into `sink` is kept.
     fn take_records(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         self.is_full = false;
         let done = self.take_by_rustls(records, sink);
@@ -367,7 +364,7 @@ impl OriginTlsSession {
         done.saturating_add(own).min(records.len())
     }
 
-    /// Decrypts as [`Self::take`] does, as long as rustls reads the records.
+    /// Decrypts like [`Self::take_records`], as long as rustls reads the records.
     fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         let mut done = 0;
         while self.failure.is_none()
@@ -375,7 +372,7 @@ impl OriginTlsSession {
         {
             let is_over =
                 !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-            // Records behind the handshake are not rustls' any more.
+            // Records behind the handshake are not for rustls any more.
             let rest = if is_over { &mut [] } else { records.get_mut(done..).unwrap_or_default() };
             let Self { plaintext, outgoing, peer_closed, .. } = self;
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
@@ -400,7 +397,7 @@ impl OriginTlsSession {
                     Ok(())
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // It is in `outgoing`, which is sent before anything else.
+                    // The data is in `outgoing`, which is sent before anything else.
                     data.done();
                     Ok(())
                 }
@@ -426,7 +423,7 @@ impl OriginTlsSession {
         done.min(records.len())
     }
 
-    /// Goes on without rustls: its handshake is over, and has nothing to be sent.
+    /// Continues without rustls: its handshake is over, and has no bytes to be sent.
     fn switch_to_records(&mut self) -> Result<(), rustls::Error> {
         if let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::None) {
             self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
@@ -436,7 +433,7 @@ impl OriginTlsSession {
         Ok(())
     }
 
-    /// Decrypts as [`Self::take`] does, once rustls has handed over.
+    /// Decrypts like [`Self::take_records`], once rustls has handed over.
     fn take_by_records(&mut self, bytes: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
         let mut done = 0_usize;
         while !self.peer_closed
@@ -467,8 +464,8 @@ impl OriginTlsSession {
         done
     }
 
-    /// Decrypts the whole records in `bytes`, which is the reader's memory, and moves their plaintext to its beginning.
-    /// Returns how long that is; the rest of a record is kept.
+    /// Decrypts the complete records in `bytes`, which is the reader's memory, and moves their plaintext to its
+    /// beginning. Returns the length of the plaintext; the rest of a record is kept.
     fn take_in_place(&mut self, bytes: &mut [u8]) -> usize {
         let (mut done, mut plain) = (0_usize, 0_usize);
         while !self.peer_closed
@@ -497,7 +494,7 @@ impl OriginTlsSession {
         plain
     }
 
-    /// Ends the session by `error`. There is an alert for the server, but for an alert of the server's.
+    /// Ends the session by `error`, with an alert for the server, unless the server has sent one.
     fn end_by_error(&mut self, error: &rustls::Error, records: &mut [u8]) {
         self.failure = Some(TlsFailure::new(error, self.refusal));
         let Self { layer, outgoing, .. } = self;
@@ -516,14 +513,14 @@ impl OriginTlsSession {
         }
     }
 
-    /// Decrypts what is kept.
+    /// Decrypts the ciphertext that was kept.
     fn take_kept(&mut self, sink: &mut PlaintextSink<'_, '_>) {
         let mut incoming = std::mem::take(&mut self.incoming);
         let done = self.take_records(&mut incoming, sink);
         self.keep_ciphertext(incoming.get(done..).unwrap_or_default());
     }
 
-    /// Keeps `rest`, without memory if there is none.
+    /// Keeps the ciphertext `rest`, without memory if there is none.
     fn keep_ciphertext(&mut self, rest: &[u8]) {
         if rest.is_empty() {
             self.incoming = Vec::new();
@@ -572,7 +569,7 @@ impl OriginTlsSession {
         })
     }
 
-    /// Whether nothing has come that was not read: no plaintext, no half record, no end.
+    /// Whether no unread bytes are left: no plaintext, no incomplete record, no end.
     fn is_fully_read(&mut self) -> bool {
         if self.is_full {
             self.take_kept(&mut PlaintextSink::without_room());
@@ -588,12 +585,12 @@ impl OriginTlsSession {
             && self.failure.is_none()
     }
 
-    /// Has `write` encrypt by rustls.
+    /// Calls `write` to encrypt by rustls.
     fn write_by_rustls<T>(
         &mut self,
         write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
     ) -> io::Result<T> {
-        // Records that were kept stand before: rustls returns to writing after them.
+        // Records that were kept come first: rustls writes again only after them.
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut done = 0;
         loop {
@@ -617,7 +614,8 @@ impl OriginTlsSession {
         written
     }
 
-    /// Encrypts the beginning of `bufs` into `scratch`; returns how many bytes of them, and the length of the records.
+    /// Encrypts the beginning of `bufs` into `scratch`; returns the number of bytes taken, and the length of the
+    /// records.
     fn encrypt_parts(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
         if let TlsLayer::Records(records) = &mut self.layer {
             if let Some(failure) = self.failure.clone() {
@@ -670,7 +668,7 @@ impl OriginTlsSession {
     }
 }
 
-/// Appends what `data` encodes, which rustls has the length of.
+/// Appends the bytes that `data` encodes, whose length rustls tells.
 fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let Err(EncodeError::InsufficientSize(needed)) = data(&mut []) else { return };
     let before = outgoing.len();
@@ -681,12 +679,12 @@ fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Re
 
 impl OriginTlsStream {
     fn poll_tls_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The ClientHello.
+        // This encodes the ClientHello.
         self.session.take_kept(&mut PlaintextSink::without_room());
         loop {
             let sent = self.poll_send(cx);
             if let Some(failure) = self.session.failure.clone() {
-                // The alert was sent as far as that goes without a wait.
+                // The alert was sent as far as that is possible without a wait.
                 return Poll::Ready(Err(failure.into()));
             }
             ready!(sent).map_err(handshake_end_error)?;
@@ -709,7 +707,7 @@ impl OriginTlsStream {
         }
     }
 
-    /// Has what is encrypted accepted by the socket.
+    /// Sends the ciphertext that the socket has not accepted.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream, session } = self;
         if session.outgoing.is_empty() {
@@ -731,7 +729,7 @@ impl OriginTlsStream {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which may be an attacker's doing.
+    /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which an attacker may have caused.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let session = &mut self.session;
         session.was_filled = false;
@@ -753,7 +751,8 @@ impl OriginTlsStream {
             if session.peer_closed {
                 break;
             }
-            // With the whole record that it ends within, the reader's buffer gets full: it then takes a larger one.
+            // With the complete record that a read ends within, the reader's buffer gets full: the reader then takes a
+            // larger one.
             let most = sink.room.saturating_add(MAX_RECORD);
             ready!(session.receive_records(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
             session.calls.reads += 1;
@@ -773,7 +772,7 @@ impl OriginTlsStream {
             if session.peer_closed {
                 return Poll::Ready(Ok(()));
             }
-            // What is kept is copied only if there may be more.
+            // Kept ciphertext is copied only if more may have come.
             ready!(stream.poll_read_ready(cx))?;
             buf.put_slice(&session.incoming);
             let kept = buf.filled().len();
@@ -794,13 +793,13 @@ impl OriginTlsStream {
         }
     }
 
-    /// Whether the last read filled the reader's buffer with records: there may be more.
+    /// Whether the last read filled the reader's buffer with records: more may be ready.
     pub(super) fn was_filled(&self) -> bool {
         self.session.was_filled
     }
 
-    /// Whether nothing that matters has come, at this moment: session tickets and key updates are taken. One system
-    /// call, or more if there are such.
+    /// Whether no data has come at this moment: session tickets and key updates are handled. One system call, or more
+    /// if such have come.
     pub(crate) fn drain_quiet(&mut self) -> bool {
         let Self { stream, session } = self;
         for _ in 0..MAX_IDLE_READS {
@@ -809,7 +808,7 @@ impl OriginTlsStream {
             }
             session.calls.looks += 1;
             let received = session.receive_records(SMALL_READ, &mut PlaintextSink::without_room(), |buf| {
-                // Not tokio's: it would look only if it had been told of something.
+                // tokio's read would make a system call only after an event.
                 match (&*SockRef::from(&*stream)).read(buf.initialize_unfilled()) {
                     Ok(read) => {
                         buf.advance(read);
@@ -833,7 +832,8 @@ impl OriginTlsStream {
         self.session.is_fully_read()
     }
 
-    /// Encrypts and sends the beginning of `bufs`. What the socket does not accept at once is held, one call's at most.
+    /// Encrypts and sends the beginning of `bufs`. Ciphertext that the socket does not accept at once is held, at most
+    /// that of one call.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(cx))?;
         if bufs.iter().all(|buf| buf.is_empty()) {
@@ -855,7 +855,7 @@ impl OriginTlsStream {
         })
     }
 
-    /// Sends what is held.
+    /// Sends the ciphertext that is held.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_send(cx)
     }
@@ -864,7 +864,7 @@ impl OriginTlsStream {
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.session.closing && self.session.failure.is_none() {
             self.session.closing = true;
-            // With a key update before it, if one waits.
+            // A key update that is owed precedes the alert.
             if let TlsLayer::Records(records) = &mut self.session.layer {
                 let alert = records.seal_alert(AlertDescription::CloseNotify);
                 self.session.outgoing.extend_from_slice(&alert);
@@ -879,12 +879,11 @@ impl OriginTlsStream {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    /// The stream beneath.
     pub(crate) fn tcp_stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Counts system calls since the last time.
+    /// Counts the system calls since the last count.
     pub(crate) fn count_tls_syscalls(&mut self, metrics: &ProxyMetrics) {
         let SyscallCounts { reads, writes, looks } = std::mem::take(&mut self.session.calls);
         metrics.syscalls_origin_read.increment_by(reads);
@@ -893,7 +892,7 @@ impl OriginTlsStream {
     }
 }
 
-/// The connection's end in the middle of a handshake.
+/// The error for a connection that ended in the middle of a handshake.
 fn handshake_end_error(error: io::Error) -> io::Error {
     match TlsFailure::in_error(&error) {
         Some(_) => error,

@@ -1,4 +1,4 @@
-//! One request to an origin: the state that its attempts share, and the outcome of each.
+//! Sends a request to an origin in one or several attempts: the state that the attempts share, and the outcome of each.
 
 use super::header_wait::{self, InterimForwarder, WaitOutcome};
 use super::open_exchange::{OpenExchange, finish_exchange};
@@ -26,36 +26,35 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The parts of sending one request.
+/// A request to be forwarded, with its context.
 pub(crate) struct ForwardedRequest<'a> {
     pub(crate) head: &'a Head,
     pub(crate) framing: BodyFraming,
     pub(crate) body: Body,
     pub(crate) max_body_bytes: Option<u64>,
     pub(crate) client: &'a Client,
-    /// The client by whose share of the pools it is served.
+    /// Client by whose share of the pools the request is served.
     pub(crate) source: ClientSource,
     pub(crate) interim: &'a InterimSender,
     pub(crate) record: &'a RequestRecord,
-    /// The record that gets a span for each attempt.
+    /// Record that gets a span for each attempt.
     pub(crate) traced: &'a RequestRecord,
     pub(crate) timeouts: &'a Timeouts,
-    /// The route's rules.
     pub(crate) rules: Option<&'a Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
-    /// The protocol to switch to.
+    /// Protocol switch that the request asks for.
     pub(crate) switch: Option<ProtocolSwitch>,
-    /// The server on which its client is to stay.
+    /// Server on which the client is to stay.
     pub(crate) affinity: Affinity,
 }
 
-/// Why there is no response from the origin.
+/// Failure to get a response from the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForwardFailure {
-    /// litequic answers.
+    /// litequic answers with this error.
     Answer(Error),
-    /// There is no answer.
+    /// The request is aborted without a response.
     Abort(Abort),
 }
 
@@ -69,7 +68,7 @@ impl From<Error> for ForwardFailure {
 ///
 /// # Errors
 ///
-/// [`Outcome`]
+/// [`ForwardFailure`]
 ///
 /// # Cancel safety
 ///
@@ -94,14 +93,14 @@ pub(crate) fn forward_request<'a>(
     }
 }
 
-/// The outcome of an attempt.
+/// Outcome of an attempt.
 enum AttemptResult {
     Answered(Response),
     /// The request is to be sent once more.
     Again,
 }
 
-/// A request's attempts so far.
+/// State of a request's attempts.
 struct Attempts<'a> {
     origin: &'a Rc<WorkerOrigin>,
     method: Method,
@@ -111,26 +110,24 @@ struct Attempts<'a> {
     source: ClientSource,
     record: &'a RequestRecord,
     traced: &'a RequestRecord,
-    /// The trace context of this attempt.
+    /// Trace context of this attempt.
     traceparent: Option<Traceparent>,
     timeouts: &'a Timeouts,
     deadline: Option<Deadline>,
     rules: Option<&'a Arc<RuleSet>>,
     switch: Option<ProtocolSwitch>,
-    /// The server on which its client is to stay.
+    /// Server on which the client is to stay.
     affinity: Affinity,
-    /// Servers that were tried.
     tried: ServerSet,
     /// Whether the next attempt is sent over a new connection.
     fresh: bool,
-    /// Whether a connection is looked at before it is used again.
+    /// Whether an idle connection is checked before it is used again.
     checks_idle: bool,
 }
 
 const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
 
 impl<'a> Attempts<'a> {
-    /// None yet.
     fn new(origin: &'a Rc<WorkerOrigin>, sending: ForwardedRequest<'a>) -> Self {
         let upload = Upload::new(sending.body, sending.framing, sending.max_body_bytes, || TrailerRules {
             rules: sending.rules.cloned(),
@@ -162,7 +159,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Preparation for the first one.
+    /// Prepares the request's body for the first attempt.
     async fn prepare_upload(&self) -> Result<(), ForwardFailure> {
         match (self.upload.as_deref(), self.interims.continue_flag()) {
             (Some(upload), Some(continued)) => upload.expect_continue(continued),
@@ -175,7 +172,7 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    /// Reads ahead of the request's body before there is a connection for it.
+    /// Reads the beginning of the request's body before there is a connection for it.
     async fn read_upload_ahead(&self, upload: &Upload) -> Result<(), ForwardFailure> {
         let read = upload.read_beginning(self.origin.config.request_buffer, !rarely_has_body(&self.method));
         match self.deadline {
@@ -190,7 +187,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// A connection to a server for attempt `number`; `None` if there is none, and the next attempt may find another.
+    /// Gets a connection to a server for attempt `number`; `None` if there is none, and the next attempt may find
+    /// another server.
     async fn connect_attempt(&mut self, number: u32) -> Result<Option<(Ticket, PooledConnection)>, ForwardFailure> {
         let ticket = self.origin.issue_ticket(self.tried, self.affinity).ok_or(Error::Connect)?;
         self.tried = self.tried.with_server(ticket.number);
@@ -210,8 +208,8 @@ impl<'a> Attempts<'a> {
         if error.is_servers_fault() {
             ticket.report_unreachable();
         }
-        // Nothing was sent, so that any request may go to another server. A full one is not at fault, so
-        // that only a healthy server is better, and costs nothing to try.
+        // No byte was sent, so that any request may go to another server. A full server is not at fault, so that only a
+        // healthy one is better, and costs no part of the retry budget.
         let full = error == Error::QueueFull;
         if error.is_before_sending()
             && number < retry::MAX_RETRIES
@@ -239,7 +237,7 @@ impl<'a> Attempts<'a> {
         outcome
     }
 
-    /// What follows from the `outcome` of attempt `number`.
+    /// Returns the response, decides on another attempt, or fails, by the `outcome` of attempt `number`.
     fn conclude_attempt(
         &mut self,
         number: u32,
@@ -271,7 +269,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Notes in the attempt's span how it ended.
+    /// Notes the outcome in the attempt's span.
     fn note_end(&self, outcome: &WaitOutcome, connection: &PooledConnection) {
         self.traced.end_attempt(match outcome {
             WaitOutcome::Response(response) => Ok(response.status),
@@ -284,8 +282,8 @@ impl<'a> Attempts<'a> {
         });
     }
 
-    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the request may be sent again,
-    /// or this is the response.
+    /// Handles a 408 of an origin that gave the idle connection up when the request came (RFC 9110 §15.5.9): the
+    /// request may be sent again, or this is the response.
     fn handle_idle_timeout(
         &mut self,
         number: u32,
@@ -305,9 +303,9 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The connection was stale: the next attempt is on another one, or on a new one, and at the same server if the
-    /// client is to stay there or no other is better. A server that is down refuses a new connection, so that it costs
-    /// nothing of the retry budget.
+    /// Prepares the attempt after one on a stale connection: on another connection, or on a new one, and at the same
+    /// server if the client is to stay there or no other is better. A server that is down refuses a new connection, so
+    /// that this costs nothing of the retry budget.
     fn retry_after_stale(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
         self.origin.metrics.origin_retries.increment();
         self.fresh = fresh;
@@ -318,7 +316,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The connection failed before there was a response, by `cause`: the request may be sent again, or fails.
+    /// Handles a connection that failed before there was a response, by `cause`: the request may be sent again, or
+    /// fails.
     fn handle_send_failure(
         &mut self,
         number: u32,
@@ -368,8 +367,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as
-    /// nothing of the response was sent.
+    /// Converts the response for the client. Its body is polled once, without a wait: one that has failed already gets
+    /// 502, as no byte of the response was sent.
     fn pass_response(
         &mut self,
         response: ReceivedHead,
@@ -408,7 +407,7 @@ impl<'a> Attempts<'a> {
         Ok(Response { status, fields, body })
     }
 
-    /// The body of the server's response has failed before anything of the response was passed on.
+    /// Handles a response's body that has failed before any part of the response was forwarded.
     fn fail_broken_body(&self, ticket: &Ticket, error: BodyError) -> ForwardFailure {
         // A request's body that fails ends the response, too.
         if let Some(UploadProgress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
@@ -424,7 +423,7 @@ impl<'a> Attempts<'a> {
         )
     }
 
-    /// The response to a request to switch protocols. A rejection is forwarded as it is.
+    /// Handles the response to a request to switch protocols. A rejection is forwarded as it is.
     fn accept_switch(
         &mut self,
         response: ReceivedHead,
@@ -433,13 +432,13 @@ impl<'a> Attempts<'a> {
         ticket: Ticket,
     ) -> Result<Response, ForwardFailure> {
         if switch.is_misleading(response.status) {
-            // The client's fault, which requests an unsupported protocol: not a failure of the server.
+            // The client requested an unsupported protocol: not a failure of the server.
             ticket.report_answered();
             ticket.report_completed();
             return Err(Error::SwitchFailed.into());
         }
         if response.status != StatusCode::SWITCHING_PROTOCOLS {
-            // Such a request has no body.
+            // A request with a protocol switch has no body.
             self.upload = None;
             return self.pass_response(response, connection, ticket);
         }
@@ -457,21 +456,21 @@ impl<'a> Attempts<'a> {
         Ok(Response { status, fields, body: Body::from_tunnel(tunnel) })
     }
 
-    /// The request's body failed before there was a response.
+    /// The failure for a request whose body failed before there was a response.
     fn upload_failure(&self, cause: BodyError) -> ForwardFailure {
         match cause {
             BodyError::TooLarge => {
                 self.origin.metrics.limit_body_bytes.increment();
                 Error::BodyTooLarge.into()
             }
-            // Counted by the front end, whose timeout it was.
+            // The front end has counted its timeout.
             BodyError::TimedOut => Error::ClientTooSlow.into(),
             BodyError::Evicted => Error::Evicted.into(),
             BodyError::Cancelled | BodyError::Malformed | BodyError::Truncated => ForwardFailure::Abort(Abort::Request),
         }
     }
 
-    /// The server's response is invalid.
+    /// The failure for an invalid response of the server.
     fn invalid_response(&self, ticket: &Ticket, error: Error) -> ForwardFailure {
         tracing::warn!(origin = %ticket.chosen_server().name, %error, "invalid response");
         ticket.report_failed();
@@ -497,7 +496,7 @@ fn classify_send_failure(failure: &SendFailure, connection: &PooledConnection) -
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
         SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,
         SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.has_answered() => Error::Incomplete,
-        // Closed, reset, or never idle.
+        // The connection was closed, reset, or never idle.
         SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
     }
 }

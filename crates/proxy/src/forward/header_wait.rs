@@ -1,4 +1,4 @@
-//! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
+//! Waits for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use crate::answer::Error;
 use crate::connection::{ReceivedHead, ReceivedMessage, SendFailure, Upload};
@@ -19,35 +19,35 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// A client that expects 100 (Continue) gets it from litequic if the origin has sent nothing for that long: many
-/// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
+/// Silence of the origin after which litequic itself sends an expected 100 (Continue): many origins never do, and
+/// clients wait about as long themselves (RFC 9110 §10.1.1).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
-/// The outcome of the wait.
+/// Outcome of waiting for a response's header.
 pub(super) enum WaitOutcome {
     Response(ReceivedHead),
     Failed(SendFailure),
     Timeout(Error),
 }
 
-/// Forwards interim responses to the client, as they come. 100 is sent once at most, and only to a client that waits
-/// for it.
+/// Forwards interim responses to the client as they come. 100 is sent once at most, and only to a client that waits for
+/// it.
 pub(crate) struct InterimForwarder<'a> {
     interim: &'a InterimSender,
-    /// Whether the client no longer waits for 100, if it did at first. The request's body looks at it, too.
+    /// Flag that is set once the client no longer waits for 100; `None` if it never did. The request's body reads the
+    /// flag too.
     continued: Option<Rc<Cell<bool>>>,
     metrics: &'a Arc<ProxyMetrics>,
 }
 
 impl<'a> InterimForwarder<'a> {
-    /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
+    /// A forwarder for the client that sent `head`, and a body if `has_body`: a client without a body waits for no 100.
     pub(crate) fn new(head: &Head, has_body: bool, interim: &'a InterimSender, metrics: &'a Arc<ProxyMetrics>) -> Self {
         let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
         let is_expected = has_body && head.fields.get(name::EXPECT).is_some_and(expects);
         Self { interim, continued: is_expected.then(Rc::default), metrics }
     }
 
-    /// Forwards an interim response of the origin.
     fn forward_interim(&self, status: StatusCode, mut fields: Fields) {
         if status == StatusCode::CONTINUE && !self.end_expectation() {
             return;
@@ -63,12 +63,12 @@ impl<'a> InterimForwarder<'a> {
         self.continued.as_ref().is_some_and(|continued| !continued.get())
     }
 
-    /// Whether it no longer does, if it did at first: set when 100 is sent.
+    /// The flag that is set once 100 is sent, if the client waits for it.
     pub(crate) fn continue_flag(&self) -> Option<Rc<Cell<bool>>> {
         self.continued.clone().filter(|_| self.awaits_continue())
     }
 
-    /// The client no longer waits for 100. Returns whether it did.
+    /// Notes that the client no longer waits for 100. Returns whether it did.
     fn end_expectation(&self) -> bool {
         self.continued.as_ref().is_some_and(|continued| !continued.replace(true))
     }
@@ -81,8 +81,8 @@ impl<'a> InterimForwarder<'a> {
     }
 }
 
-/// Waits for the response's header, which `poll_sent` polls, with one timer for every timeout: when it fires, the one
-/// that has passed is found, or it is set for the next.
+/// Waits for the response's header, which `poll_sent` polls, with one timer for all timeouts: when it fires, the
+/// timeout that has passed is found, or the timer is set for the next.
 ///
 /// # Cancel safety
 ///

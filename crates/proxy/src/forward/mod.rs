@@ -1,5 +1,5 @@
-//! A request on its way to an origin: its attempts, the wait for the response's header, and the response's body, which
-//! can be taken into memory when its connection is needed.
+//! Forwards a request to an origin: its attempts, the wait for the response's header, and the response's body, which
+//! can be spooled into memory when its connection is needed.
 
 mod attempt;
 mod header_wait;

@@ -1,4 +1,4 @@
-//! The origin's side of an exchange whose response is on its way: its connection, and its ticket at the server.
+//! Holds the origin's side of an exchange whose response has begun: its connection, and its ticket at the server.
 
 use crate::connection::{Upload, UploadProgress};
 use crate::origin::Ticket;
@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The origin's side of the exchange.
+/// Origin's side of an exchange whose response has begun.
 #[derive(Debug)]
 pub(crate) struct OpenExchange {
     pub(crate) connection: PooledConnection,
@@ -19,8 +19,8 @@ pub(crate) struct OpenExchange {
 }
 
 impl OpenExchange {
-    /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be
-    /// polled again.
+    /// Polls the response's body without a wait: no task is woken by later bytes, so that the body must be polled
+    /// again.
     pub(crate) fn poll_without_waker(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.connection.is_end_stream() {
             return Poll::Ready(None);
@@ -29,20 +29,20 @@ impl OpenExchange {
     }
 }
 
-/// What the reader of a body gets from its source.
+/// Result of reading a response's body.
 pub(crate) enum BodyRead {
     Frame(Frame<Bytes>),
     /// The body is complete.
     End,
-    /// The origin has sent nothing more yet.
+    /// The origin has sent no more bytes yet.
     Wait,
     /// The connection has ended before the body, or the body is invalid.
     Broken(BodyError),
     Failed(BodyError),
 }
 
-/// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the
-/// client's stream.
+/// Returns the connection of a complete response to its pool, unless the request's body is still being sent, and drops
+/// the client's stream.
 pub(crate) fn finish_exchange(OpenExchange { connection, ticket, .. }: OpenExchange, upload: Option<&Rc<Upload>>) {
     ticket.report_completed();
     if upload.is_none_or(|upload| upload.progress() == UploadProgress::Done) {

@@ -1,4 +1,4 @@
-//! A response's body: its trailers, its timeouts, and what becomes of the connection at its end.
+//! Passes a response's body to the client: trailers, timeouts, and the return of the connection at the end.
 
 use super::open_exchange::{BodyRead, OpenExchange, finish_exchange};
 use super::transfer::Transfer;
@@ -21,26 +21,25 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What the reader of a body learns.
+/// Result of polling a response's body.
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-/// A response's body. Its end gives the connection back; anything else closes it.
+/// A response's body. Its end returns the connection to the pool; any other end closes it.
 pub(super) struct ResponseBody {
     transfer: Rc<Transfer>,
-    /// The route's, for trailers.
+    /// Rules of the route, for trailers.
     rules: Option<Arc<RuleSet>>,
-    /// Time between two reads.
+    /// Longest time between two reads.
     idle: Duration,
-    /// Deadline of the whole exchange.
     deadline: Option<Deadline>,
-    /// One timer a body, made at the first wait and set again only when it fires too early.
+    /// Timer of the body, made at the first wait and set again only when it fires too early.
     timer: Option<Pin<Box<Sleep>>>,
     metrics: Arc<ProxyMetrics>,
 }
 
 impl ResponseBody {
-    /// The body of a response that came over `open`'s connection, which is given back at once if the body is complete.
-    /// `ahead` is what was polled of it.
+    /// Wraps the body of a response that comes over `open`'s connection, which is returned at once if the body is
+    /// complete. `ahead` is the part that was polled.
     #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(crate) fn wrap_body(
         mut open: OpenExchange,
@@ -76,21 +75,21 @@ impl ResponseBody {
         Body::from_bounded_stream(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
     }
 
-    /// The response is complete: another request may use the connection, unless this one's body is still being sent.
+    /// Returns the connection of a complete response, unless the request's body is still being sent.
     fn finish_body(&self) {
         if let Some(open) = self.transfer.close_source() {
             finish_exchange(open, self.transfer.request_upload());
         }
     }
 
-    /// Closes the connection. The client's stream is dropped with this: the front end must have set by then the code
-    /// with which it is stopped.
+    /// Closes the connection. The client's stream is dropped with this body: before that the front end must have set
+    /// the error code of the stream.
     fn fail_body(&self, error: BodyError) -> PolledFrame {
         drop(self.transfer.close_source());
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The server has failed the exchange, as `count` notes at its ticket.
+    /// Fails the exchange, as `count` reports at the server's ticket.
     fn fail_by_server(&self, error: BodyError, count: impl FnOnce(&Ticket)) -> PolledFrame {
         if let Some(open) = self.transfer.close_source() {
             count(&open.ticket);
@@ -98,7 +97,7 @@ impl ResponseBody {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The origin has sent nothing more yet.
+    /// Waits for the origin until a timeout.
     fn wait_for_origin(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let waiting = self.transfer.origin_wait_start();
         // An origin that answered early may want the rest of the request before it continues.
@@ -110,7 +109,7 @@ impl ResponseBody {
         }
     }
 
-    /// The connection ended before the response, or the response is invalid.
+    /// Fails a body whose connection ended early, or that is invalid.
     fn on_response_broken(&self, error: BodyError) -> PolledFrame {
         // A request's body that fails ends the response, too.
         if let Some(UploadProgress::Failed(cause)) = self.transfer.request_upload().map(|upload| upload.progress()) {
@@ -121,7 +120,7 @@ impl ResponseBody {
         self.fail_by_server(error, Ticket::report_connection_broken)
     }
 
-    /// A piece of the body, or its trailers.
+    /// Passes a piece of the body, or its trailers.
     fn pass_frame(&self, frame: Frame<Bytes>) -> PolledFrame {
         let counting = self.deadline.filter(|_| timers::grace_deadline().is_none());
         if counting.is_some_and(|deadline| deadline.check_passed(Instant::now(), &self.metrics).is_some()) {
@@ -146,7 +145,7 @@ impl ResponseBody {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// Ready once a deadline has passed, which is counted: whether it is the server's fault.
+    /// Ready once a deadline has passed, which is counted; true if the server is at fault.
     fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<bool> {
         let idle = since + self.idle;
         let next = self.deadline.map_or(idle, |deadline| deadline.ends_at().min(idle));
@@ -200,7 +199,7 @@ impl HttpBody for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // Closes the connection, if it is still leased, and drops the client's stream.
+        // This closes the connection, if it is still leased, and drops the client's stream.
         drop(self.transfer.close_source());
         if let Some(upload) = self.transfer.request_upload() {
             upload.cancel_upload();

@@ -1,4 +1,4 @@
-//! Retry decision for a request that failed before its response. Pure.
+//! Decides on the retry of a request that failed before its response. Pure.
 //!
 //! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
 //! before a response byte, the method is idempotent and no body byte was taken to be sent (RFC 9110 §9.2.2,
@@ -6,42 +6,41 @@
 
 use http::Method;
 
-/// Retries of one request at most: one for a stale connection, one more on a connection made for it, which no origin
-/// has had time to close.
+/// Most retries of one request: one for a stale connection, one more on a connection made for it, which no origin has
+/// had time to close.
 pub(super) const MAX_RETRIES: u32 = 2;
 
-/// How sending failed.
+/// Facts about a failed attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttemptFailure {
-    /// No byte of the request was written.
+    /// Whether no byte of the request was written.
     pub(super) handed_back: bool,
-    /// The connection had served a request before.
+    /// Whether the connection had served a request before.
     pub(crate) reused: bool,
-    /// The connection closed or failed, rather than returned something invalid.
+    /// Whether the connection closed or failed, rather than returned an invalid response.
     pub(crate) closed: bool,
-    /// At least one byte came since the request was sent.
+    /// Whether a byte has come since the request was sent.
     pub(crate) answered: bool,
-    /// At least one byte of the body was taken to be sent.
+    /// Whether a byte of the body was taken to be sent.
     pub(super) body_read: bool,
 }
 
 impl AttemptFailure {
-    /// An idle connection's end that crossed the request: not a failure of the server.
+    /// Whether the request met the end of an idle connection: not a failure of the server.
     pub(crate) const fn is_stale_connection(self) -> bool {
         self.reused && self.closed && !self.answered
     }
 }
 
-/// What to do after a [`AttemptFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryDecision {
-    /// Retry; `fresh` requires a connection made for it.
+    /// Retry; `fresh` requires a connection made for the request.
     Again { fresh: bool },
     /// Answer 502.
     Fail,
 }
 
-/// Decides after `retries` earlier ones.
+/// Decides whether to retry after `failure` and `retries` earlier retries.
 pub(crate) fn decide_retry(retries: u32, method: &Method, failure: AttemptFailure) -> RetryDecision {
     let unseen = failure.is_stale_connection() && !failure.body_read;
     if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
@@ -51,7 +50,7 @@ pub(crate) fn decide_retry(retries: u32, method: &Method, failure: AttemptFailur
     }
 }
 
-/// RFC 9110 §9.2.2. An unknown method is not.
+/// Whether `method` is idempotent (RFC 9110 §9.2.2). An unknown method is not.
 pub(super) fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
 }

@@ -1,5 +1,4 @@
-//! The rest of a response that is taken from its origin into memory, so that a slow client does not keep the
-//! connection.
+//! Spools the rest of a response from its origin into memory, so that a slow client does not keep the connection.
 
 use super::open_exchange::{BodyRead, OpenExchange};
 use crate::{metrics::ProxyMetrics, pool::SpoolReservation};
@@ -15,10 +14,10 @@ use std::{
 };
 use tokio::task::{AbortHandle, spawn_local};
 
-/// The time within which the origin has to send a rest, which is small; otherwise its exchange ends after all.
+/// Time within which the origin has to send a rest, which is small; otherwise the exchange ends after all.
 const SPOOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The rest of a body. Dropped, it stops what is being taken.
+/// The rest of a body in memory. Dropping it stops the spooling.
 #[derive(Debug)]
 pub(super) struct SpooledBody {
     state: SpoolState,
@@ -29,11 +28,11 @@ pub(super) struct SpooledBody {
 
 #[derive(Debug)]
 enum SpoolState {
-    /// The origin sends it.
+    /// The origin is sending the rest.
     Receiving,
     Received(Bytes),
     Failed(BodyError),
-    /// The reader has all of it.
+    /// The reader has the whole rest.
     Read,
 }
 
@@ -43,7 +42,7 @@ impl SpooledBody {
         Self { state: SpoolState::Receiving, reserved, task: None, reader: None }
     }
 
-    /// Takes it from the origin, and then calls `took`. The connection is then free for another request.
+    /// Spools the rest from the origin, and then calls `took`. The connection is then free for another request.
     pub(crate) fn begin_spooling(&mut self, open: OpenExchange, took: impl FnOnce(Result<Bytes, BodyError>) + 'static) {
         let length = usize::try_from(self.reserved.bytes).unwrap_or(usize::MAX);
         let metrics = Arc::clone(&self.reserved.budget.metrics);
@@ -57,7 +56,7 @@ impl SpooledBody {
         self.task = Some(task.abort_handle());
     }
 
-    /// The origin has sent the rest, or failed.
+    /// Stores the rest that the origin has sent, or its failure.
     pub(crate) fn on_spooled(&mut self, taken: Result<Bytes, BodyError>) {
         self.state = taken.map_or_else(SpoolState::Failed, SpoolState::Received);
         if let Some(reader) = self.reader.take() {
@@ -65,7 +64,7 @@ impl SpooledBody {
         }
     }
 
-    /// All of it at once.
+    /// Reads the whole rest at once.
     pub(crate) fn poll_spooled(&mut self, cx: &Context<'_>) -> BodyRead {
         match std::mem::replace(&mut self.state, SpoolState::Read) {
             SpoolState::Receiving => {
@@ -80,7 +79,6 @@ impl SpooledBody {
         }
     }
 
-    /// Whether the reader has all of it.
     pub(crate) const fn is_end_stream(&self) -> bool {
         matches!(self.state, SpoolState::Read)
     }
@@ -102,8 +100,8 @@ impl Drop for SpooledBody {
     }
 }
 
-/// The `length` bytes that are left of a body, copied: a piece as it was read keeps a buffer of up to 256 KiB.
-/// Gives the connection back at its end.
+/// Reads the `length` bytes that are left of a body, and returns the connection. The bytes are copied: a piece of a
+/// read keeps a buffer of up to 256 KiB.
 async fn read_rest(open: OpenExchange, length: usize, metrics: &ProxyMetrics) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::with_capacity(length);
     open.connection.response_capacity().set(length.max(1));

@@ -1,5 +1,5 @@
-//! The transfer of a response's body from an origin's connection to its client. Its pool can end it, or take the rest
-//! from the origin into memory, while the client's task is parked and polls nothing.
+//! Transfers a response's body from an origin's connection to its client. Its pool can end it, or spool the rest from
+//! the origin into memory, while the client's task is parked and polls nothing.
 
 use super::open_exchange::{BodyRead, OpenExchange};
 use super::spool::SpooledBody;
@@ -16,36 +16,36 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// One response's body on its way. The reader of the body owns it; the pool knows it weakly.
+/// A response's body between origin and client. The reader of the body owns it; the pool has a weak reference.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     source: RefCell<BodySource>,
-    /// A piece, or the trailers, that came before the response was passed on: what its source has comes after it.
+    /// A piece, or the trailers, that came before the response was forwarded, ahead of `source`.
     ahead: RefCell<Option<Frame<Bytes>>>,
     upload: Option<Rc<Upload>>,
     record: RequestRecord,
     client: Cell<ClientTime>,
-    /// Since when the origin is waited for.
+    /// Start of the present wait for the origin.
     waiting: Cell<Option<Instant>>,
-    /// The reader has asked for a piece.
+    /// Whether the reader has requested a piece.
     requested: Cell<bool>,
-    /// The task that waits for the origin.
+    /// Task that waits for the origin.
     reader: RefCell<Option<Waker>>,
 }
 
-/// Where the rest of the body comes from.
+/// Source of the rest of a body.
 #[derive(Debug)]
 enum BodySource {
     Connection(OpenExchange),
-    /// Memory: the rest was taken from the origin.
+    /// The rest was spooled into memory.
     Memory(SpooledBody),
-    /// Nowhere: the pool has ended the exchange.
+    /// The pool has ended the exchange.
     Evicted,
-    /// Nowhere: the body is complete, or has failed.
+    /// The body is complete, or has failed.
     Done,
 }
 
-/// The size of a body of which `ahead` bytes stand before `rest`.
+/// Size of a body of which `ahead` bytes stand before `rest`.
 fn add_to_hint(ahead: u64, rest: &SizeHint) -> SizeHint {
     let mut all = SizeHint::new();
     all.set_lower(rest.lower().saturating_add(ahead));
@@ -56,8 +56,8 @@ fn add_to_hint(ahead: u64, rest: &SizeHint) -> SizeHint {
 }
 
 impl Transfer {
-    /// The body that comes over the connection of `open` after the frame `ahead`, of an exchange with this `record`.
-    /// The request's body, `upload`, may still be on its way.
+    /// A transfer of the body that comes over the connection of `open` after the frame `ahead`, of an exchange with
+    /// this `record`. The request's body, `upload`, may still be in flight.
     pub(crate) fn new(
         open: OpenExchange,
         ahead: Option<Frame<Bytes>>,
@@ -79,7 +79,7 @@ impl Transfer {
         })
     }
 
-    /// The next piece. Between a piece that is taken and the next call the client is waited for.
+    /// Reads the next piece. Between a piece and the next call litequic waits for the client.
     pub(crate) fn poll_source(&self, cx: &mut Context<'_>) -> BodyRead {
         self.requested.set(true);
         update_cell(&self.client, |client| client.end_client_wait(timers::elapsed_since_resume));
@@ -102,7 +102,7 @@ impl Transfer {
         }
     }
 
-    /// A piece of `bytes` was given to the client's side, and more is to come.
+    /// Notes that a piece of `bytes` went to the client's side, and more is to come.
     pub(crate) fn on_delivered(&self, bytes: usize) {
         self.waiting.set(None);
         update_cell(&self.client, |client| {
@@ -111,14 +111,14 @@ impl Transfer {
         });
     }
 
-    /// Since when the origin is waited for, from now on if it was not.
+    /// Start of the wait for the origin, from now on if there was none.
     pub(crate) fn origin_wait_start(&self) -> Instant {
         let waiting = self.waiting.get().unwrap_or_else(Instant::now);
         self.waiting.set(Some(waiting));
         waiting
     }
 
-    /// The origin's side, if it is still open: from now on there is nothing to read.
+    /// Takes the origin's side, if it is still open: no more can be read from now on.
     pub(crate) fn close_source(&self) -> Option<OpenExchange> {
         match self.source.replace(BodySource::Done) {
             BodySource::Connection(open) => Some(open),
@@ -126,12 +126,10 @@ impl Transfer {
         }
     }
 
-    /// The request's body.
     pub(crate) fn request_upload(&self) -> Option<&Rc<Upload>> {
         self.upload.as_ref()
     }
 
-    /// Whether the body has nothing more.
     pub(crate) fn is_end_stream(&self) -> bool {
         if self.ahead.borrow().is_some() {
             return false;
@@ -139,13 +137,12 @@ impl Transfer {
         match &*self.source.borrow() {
             BodySource::Connection(open) => open.connection.is_end_stream(),
             BodySource::Memory(rest) => rest.is_end_stream(),
-            // The reader learns of it by its next call.
+            // The reader gets the error by its next call.
             BodySource::Evicted => false,
             BodySource::Done => true,
         }
     }
 
-    /// The bytes that are still to come.
     pub(crate) fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.borrow().as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
         match &*self.source.borrow() {
@@ -155,7 +152,7 @@ impl Transfer {
         }
     }
 
-    /// What was taken from the origin into memory: the rest of the body, or why it is not complete.
+    /// Stores the rest that was spooled into memory, or the failure of spooling.
     pub(crate) fn on_rest_taken(&self, taken: Result<Bytes, BodyError>) {
         if taken == Err(BodyError::Evicted) {
             self.record.record_eviction();
@@ -173,8 +170,8 @@ impl PooledResponse for Transfer {
             _ => return None,
         };
         if !self.requested.get() {
-            // The reader has not asked for the first piece: the client has no room for it. The wait for it counts from
-            // this call.
+            // The reader has not requested the first piece, because the client has no room. The wait for the client
+            // counts from this call.
             update_cell(&self.client, |client| client.begin_client_wait(Instant::now));
         }
         let upload = self.upload.as_deref().filter(|upload| upload.progress() != UploadProgress::Done);
@@ -197,7 +194,7 @@ impl PooledResponse for Transfer {
             None => BodySource::Evicted,
         };
         let BodySource::Connection(open) = std::mem::replace(&mut *source, next) else { return None };
-        // The connection's drop gives the slot to the next request, and may end others.
+        // Dropping the connection gives the slot to the next request, and may end other exchanges.
         drop(source);
         let mut source = self.source.try_borrow_mut().ok()?;
         let BodySource::Memory(rest) = &mut *source else {
@@ -208,7 +205,7 @@ impl PooledResponse for Transfer {
                 upload.evict_upload();
             }
             drop(open);
-            // Its task may wait for the origin, whose connection is gone.
+            // The reader's task may wait for the origin, whose connection is gone.
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }

@@ -1,4 +1,4 @@
-//! What the error log has of requests that litequic answers in place of their origins.
+//! Writes the error log of requests that litequic answers in place of their origins.
 
 use crate::answer::Error;
 use http::Method;
@@ -6,23 +6,23 @@ use litequic_exchange::Head;
 use std::{net::IpAddr, str::EscapeDebug};
 use tracing::{debug, field::display, info};
 
-/// Bytes of a host in the log at most: the longest name in DNS.
+/// Most bytes of a host in the log: the longest name in DNS.
 const MAX_LOGGED_HOST: usize = 255;
-/// Bytes of a path in the log at most.
+/// Most bytes of a path in the log.
 const MAX_LOGGED_PATH: usize = 512;
 
-/// Logs `error`, by which the request of this ID and `head` is answered. What a client may cause at any rate is for
-/// level debug: it must not fill the log.
+/// Logs `error`, the response to the request with this ID and `head`. Errors that a client may cause at any rate have
+/// level debug: they must not fill the log.
 pub(crate) fn log_error(error: Error, request: &str, head: &Head, route: Option<&str>, client: Option<IpAddr>) {
     let client = client.map(display);
     match error {
         Error::TooManyRequests { .. } => debug!(request, "rate limit exceeded"),
-        // A browser that has no password yet, or one that guesses.
+        // The browser has no password yet, or a client guesses.
         Error::NoPassword => debug!(request, client, route, "no right password"),
         Error::AddressDenied => debug!(request, client, route, "address denied"),
-        // The operator has switched it, which was logged.
+        // The operator's switch was logged.
         Error::Maintenance { .. } => debug!(request, "its route is in maintenance"),
-        // Logged with the other route.
+        // `log_ambiguous_path` logs this with the other route.
         Error::AmbiguousPath => {}
         _ => {
             let (method, host, path) = loggable_target(head);

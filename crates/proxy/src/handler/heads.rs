@@ -1,4 +1,4 @@
-//! The conversion of heads alone, for measurements and tests.
+//! Converts heads without sending anything, for measurements and tests.
 
 use crate::answer::Error;
 use crate::message::{BodyFraming, FieldPolicy, forwarded, request, response};
@@ -6,12 +6,12 @@ use crate::routing::Routing;
 use http::StatusCode;
 use litequic_exchange::{Client, Fields, Head};
 
-/// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`](crate::Proxy) does: for
-/// measurements of that alone.
+/// Converts the head of `client`'s request, which has no body, for its origin, as a [`Proxy`](crate::Proxy) does: for
+/// measurements of the conversion alone.
 ///
 /// # Errors
 ///
-/// There is no route for it, or it is a request that is never forwarded.
+/// The request has no route, or is never forwarded.
 pub fn convert_request_head(
     routing: &Routing,
     head: &mut Head,
@@ -32,8 +32,8 @@ pub fn convert_request_head(
     }
 }
 
-/// Converts the fields of an origin's response to a `method` request for the client, as [`request_head`] does with its
-/// request's head. `length` is the body's, if it is known.
+/// Converts the fields of an origin's response to a `method` request for the client, as [`convert_request_head`] does
+/// with its request's head. `length` is the body's, if it is known.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A request from its head to its response's: the stages that it passes, in order.
+//! Takes a request from its head to its response's: the stages that it passes, in order.
 
 mod error_log;
 mod heads;

@@ -1,4 +1,4 @@
-//! One worker's proxy, and the routing that it follows.
+//! Holds one worker's proxy, and the routing that it follows.
 
 use crate::metrics::{ProxyMetrics, RouteMetrics, RouteName};
 use crate::origin::{RoutedOrigin, WorkerOrigin};
@@ -10,10 +10,10 @@ use litequic_resources::memory::MemoryPressure;
 use litequic_telemetry::clients::DenyList;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 
-/// One worker's proxy.
+/// Proxy of one worker, between the front ends and the origins.
 #[derive(Debug)]
 pub struct Proxy {
-    /// A look at the routing in force costs a comparison.
+    /// Routing in force for all workers; reading it costs a comparison.
     shared: RefCell<Cache<Arc<ArcSwap<Routing>>, Arc<Routing>>>,
     pub(super) metrics: Arc<ProxyMetrics>,
     resources: Rc<PoolResources>,
@@ -22,18 +22,18 @@ pub struct Proxy {
     pub(super) denied: Arc<DenyList>,
 }
 
-/// The routing in force in this worker, and its pools.
+/// Routing in force in this worker, with its pools.
 #[derive(Debug)]
 pub(super) struct WorkerRouting {
     pub(super) routing: Arc<Routing>,
     pub(super) origins: BTreeMap<String, Rc<WorkerOrigin>>,
-    /// By the routes' numbers.
+    /// Counters of the routes, by the routes' numbers.
     pub(super) routes: Vec<Arc<RouteMetrics>>,
 }
 
 impl Proxy {
-    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into
-    /// memory to free a connection while `pressure` says that memory is short.
+    /// The proxy of the worker with these `metrics`. It follows the routing in `shared`. No response is spooled into
+    /// memory while `pressure` says that memory is short.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<ProxyMetrics>, pressure: MemoryPressure) -> Self {
         let routing = shared.load_full();
         let resources = PoolResources::new(routing.shared_capacity(), &metrics, pressure);

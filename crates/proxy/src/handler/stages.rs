@@ -1,6 +1,7 @@
-//! The stages of a request, in their order. `handle` has those of every request: find a route, serve, answer an error,
-//! finish the response. [`Proxy::serve`] has those of a request that has a route. The first stage that fails decides
-//! the answer. A stage has the name of its configuration key or metric: search for it in documents and logs.
+//! Runs the stages of a request, in their order. `handle` has those of every request: find a route, serve, answer an
+//! error, finish the response. [`Proxy::serve_routed`] has those of a request that has a route. The first stage that
+//! fails decides the response. A stage has the name of its configuration key or metric: search for it in documents and
+//! logs.
 
 use super::error_log;
 use super::proxy::{Proxy, WorkerRouting};
@@ -41,7 +42,7 @@ impl Handler for Proxy {
                     facts.proxied_client = Some(local.routing.forwarded_client(client.address.ip(), &head.fields));
                 }
             });
-            // The request's ID is known, which a new trace has as its own.
+            // The request's ID, which a new trace has as its own, must be known before.
             record.decide_propagation();
             let chosen = local.routing.find_route(&head);
             let route = chosen.ok().flatten();
@@ -94,7 +95,7 @@ impl Handler for Proxy {
     }
 
     fn complete_rejection(&self, client: &Client, response: &mut Response) {
-        // It sends the client to another connection, which has the fields (RFC 9110 §15.5.20).
+        // A 421 sends the client to another connection, which has the fields (RFC 9110 §15.5.20).
         if response.status == StatusCode::MISDIRECTED_REQUEST {
             return;
         }
@@ -112,28 +113,27 @@ struct RoutedRequest<'a> {
     client: &'a Client,
     interim: &'a InterimSender,
     id: &'a str,
-    /// Whether its client is a trusted proxy.
+    /// Whether the client is a trusted proxy.
     trusted: bool,
     record: &'a RequestRecord,
     rules: Option<RouteRules<'a>>,
 }
 
-/// A route's rules, and the request's values for them.
+/// Rules of a route, and the request's values for them.
 type RouteRules<'a> = (&'a RuleSet, &'a Variables<'a>);
 
 impl RoutedRequest<'_> {
-    /// The client's address, as a trusted proxy names it in `fields`.
+    /// Address of the client, which a trusted proxy names in `fields`.
     fn client_address(&self, fields: &Fields) -> IpAddr {
         self.local.routing.forwarded_client(self.client.address.ip(), fields)
     }
 
-    /// The client by whose share of pools, queues and tunnels the request is served.
+    /// Source by whose share of pools, queues and tunnels the request is served.
     fn request_source(&self, fields: &Fields) -> ClientSource {
         let network = self.local.routing.forwarded_source(self.client.address.ip(), fields);
         ClientSource::new(network.map(|network| (network.address, network.prefix)), self.client.connection)
     }
 
-    /// The counters of the route.
     fn route_counters(&self) -> Option<&Arc<RouteMetrics>> {
         self.local.routes.get(self.route.number)
     }
@@ -170,7 +170,7 @@ impl Proxy {
         self.limit_rate(routed)?;
         check_client_certificate(routed)?;
         let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
-            // Boxed as well.
+            // Boxed for the same reason.
             Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
                 (CheckedAuth::Admitted(more), took) => {
                     granted.extend(more);
@@ -265,7 +265,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// There is none, it is wrong, or it cannot be checked now.
+    /// The password is missing or wrong, or cannot be checked now.
     async fn check_users(
         &self,
         routed: &RoutedRequest<'_>,
@@ -326,12 +326,12 @@ impl Proxy {
         }
     }
 
-    /// Has the server of `auth` decide about the request with `head`; counted in `auth_requests`. The body is not read
-    /// meanwhile, and nothing is remembered. Returns how long that took as well.
+    /// Lets the server of `auth` decide about the request with `head`; counted in `auth_requests`. The body is not read
+    /// meanwhile, and no decision is cached. Also returns the time that the decision took.
     ///
     /// # Errors
     ///
-    /// There is no answer, or none that can be followed: the request is not served.
+    /// The response is missing, or cannot be followed: the request is not served.
     async fn check_auth(
         &self,
         routed: &RoutedRequest<'_>,
@@ -380,8 +380,8 @@ impl Proxy {
         }
     }
 
-    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
-    /// for the client, which is empty if it is not one.
+    /// Sends the auth request about the request with `head` to the server of `auth`; returns its decision, and the
+    /// response for the client, which is empty unless the client gets one.
     async fn request_auth(
         &self,
         routed: &RoutedRequest<'_>,
@@ -389,12 +389,12 @@ impl Proxy {
         head: &Head,
     ) -> Result<(AuthDecision, Response), ForwardFailure> {
         let &RoutedRequest { local, route, client, id, trusted, rules: ruled, record, .. } = routed;
-        // A checked configuration has it.
+        // A checked configuration has this origin.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
         let granted = ruled.map(|(rules, _)| rules.granted_names()).unwrap_or_default();
         let mut to_it = auth.build_auth_request(head, granted);
-        // What is removed is counted when the request itself is sent.
+        // Removed fields are counted when the request itself is sent.
         request::translate_request(
             &mut to_it,
             BodyFraming::None,
@@ -446,7 +446,7 @@ impl Proxy {
     }
 
     /// Fails if the length of a request's body is larger than `max_body_bytes`; counted in `limit_reached`. A body of
-    /// unknown length is cut off there.
+    /// unknown length is cut off at that limit.
     fn limit_body_bytes(&self, framing: BodyFraming, max_body_bytes: Option<u64>) -> Result<(), Error> {
         match (framing, max_body_bytes) {
             (BodyFraming::Length(length), Some(allowed)) if length > allowed => {
@@ -505,11 +505,11 @@ impl Proxy {
     }
 }
 
-/// A request after the server that decides about it has answered.
+/// Result of asking the auth server.
 enum CheckedAuth {
     /// The request is served; its origin gets these fields.
     Admitted(Vec<(FieldName, Vec<u8>)>),
-    /// The client gets this answer.
+    /// The client gets this response.
     Answered(Response),
 }
 
@@ -531,13 +531,13 @@ fn check_client_certificate(routed: &RoutedRequest<'_>) -> Result<(), Error> {
     if is_required && routed.client.identity.certificate.is_none() { Err(Error::NoCertificate) } else { Ok(()) }
 }
 
-/// `wait` for `Retry-After`: rounded up, and at least one.
+/// Value of `Retry-After` for `wait`, in seconds: rounded up, and at least one.
 fn retry_after_seconds(wait: Duration) -> u32 {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// The response of the route itself, if it has `redirect` or `respond`.
+/// The route's own response, if it has `redirect` or `respond`.
 fn local_response(routed: &RoutedRequest<'_>, head: &Head) -> Result<Option<Response>, Error> {
     let &RoutedRequest { client, id, rules: ruled, .. } = routed;
     let Some((rules, variables)) = ruled else { return Ok(None) };
@@ -554,7 +554,7 @@ fn local_response(routed: &RoutedRequest<'_>, head: &Head) -> Result<Option<Resp
     Ok(None)
 }
 
-/// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
+/// The response to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
 fn options_response(id: &str) -> Response {
     let mut response = Response::new(StatusCode::NO_CONTENT, Body::empty());
     response.fields.append(name::X_REQUEST_ID, id.as_bytes());
@@ -567,8 +567,7 @@ fn remaining_timeouts(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeou
     Some(Box::new(Timeouts { request: Some(request), ..*timeouts }))
 }
 
-/// The answer for the client to a request that failed by `error`, which the logs get: with the page that the route has
-/// in `error_pages`.
+/// Logs `error`, and builds the response to the failed request, with the page that the route has in `error_pages`.
 fn answer_error(
     error: Error,
     local: &WorkerRouting,

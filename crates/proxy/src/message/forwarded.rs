@@ -1,7 +1,7 @@
-//! The fields that identify the client to the origin: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's ID.
-//! Pure.
+//! Sets the fields that identify the client to the origin: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's
+//! ID. Pure.
 //!
-//! Those that a client sent are removed, in every spelling that origins confuse ([`spelling`]). Those of a peer in
+//! Such fields of a client are removed, in every spelling that origins confuse ([`spelling`]). Fields of a peer in
 //! `trusted_proxies` are appended to instead.
 
 use super::spelling;
@@ -12,13 +12,13 @@ use litequic_exchange::{
 };
 use std::net::{IpAddr, SocketAddr};
 
-/// Every `X-Forwarded-` field is reserved, whether litequic sets it or not: an origin that trusts one trusts
-/// litequic's.
+/// Prefix of fields that identify the client. All are removed, whether litequic sets them or not: an origin that trusts
+/// one trusts litequic's.
 const X_FORWARDED: &str = "x-forwarded-";
-/// The others that litequic sets, or that an origin behind a proxy trusts.
+/// Other fields that litequic sets, or that an origin behind a proxy trusts.
 const IDENTITY_FIELDS: [&str; 5] = ["forwarded", "x-real-ip", "client-cert", "client-cert-chain", "x-request-id"];
 
-/// A trusted peer's ID longer than that is replaced: it is used in logs and a response field.
+/// Longest ID of a trusted peer that is not replaced: logs and a response field have it.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// Whether the peer at `address` is a trusted proxy.
@@ -35,7 +35,7 @@ pub(crate) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) 
     let mut client = peer;
     let lines = fields.all_values(name::X_FORWARDED_FOR).rev();
     for item in lines.flat_map(|line| line.rsplit(|&byte| byte == b',')) {
-        // Some write a port behind it.
+        // Some proxies write a port behind the address.
         let item = std::str::from_utf8(item).unwrap_or_default().trim();
         let bare = item.strip_prefix('[').and_then(|item| item.strip_suffix(']')).unwrap_or(item);
         let address = bare.parse::<IpAddr>().or_else(|_| item.parse::<SocketAddr>().map(|address| address.ip()));
@@ -48,7 +48,7 @@ pub(crate) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) 
     client
 }
 
-/// Whether a client may not set `name` itself, in whatever spelling.
+/// Whether a field identifies the client, so that a client may not set it in any spelling.
 pub(crate) fn is_identity_field(name: &str) -> bool {
     if !name.starts_with(['x', 'f', 'c']) {
         return false; // all reserved names begin so
@@ -57,7 +57,7 @@ pub(crate) fn is_identity_field(name: &str) -> bool {
     plain.starts_with(X_FORWARDED) || IDENTITY_FIELDS.contains(&&*plain)
 }
 
-/// The names of the table for which [`is_ours`] is true.
+/// Names of the table for which [`is_identity_field`] is true.
 const KNOWN_IDENTITY_FIELDS: NameSet = NameSet::from_names(&[
     name::FORWARDED,
     name::X_REAL_IP,
@@ -72,17 +72,17 @@ const KNOWN_IDENTITY_FIELDS: NameSet = NameSet::from_names(&[
     name::X_FORWARDED_URI,
 ]);
 
-/// The ID of a request.
+/// ID of a request.
 #[derive(Debug)]
 pub(crate) enum RequestId {
-    /// A trusted peer's.
+    /// ID that a trusted peer sent.
     Given(String),
     /// 128 random bits, in hexadecimal digits.
     Random([u8; 32]),
 }
 
 impl RequestId {
-    /// The ID of the request's own trace, if it has one.
+    /// Uses the ID of the request's own trace, if there is one.
     fn from_trace_or_random(trace_id: Option<TraceId>) -> Self {
         Self::from_bits(trace_id.map_or_else(|| rand::random::<u128>().to_be_bytes(), |id| *id.bytes()))
     }
@@ -102,7 +102,7 @@ impl RequestId {
     }
 }
 
-/// The ID of this request: a trusted peer's, if it is one, else that of its own trace, else a fresh one.
+/// Chooses the ID of a request: a trusted peer's, if there is one, else that of its own trace, else a random one.
 pub(crate) fn choose_request_id(fields: &Fields, trusted: bool, trace_id: Option<TraceId>) -> RequestId {
     let sane = |id: &&[u8]| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
@@ -113,7 +113,7 @@ pub(crate) fn choose_request_id(fields: &Fields, trusted: bool, trace_id: Option
     given.map_or_else(|| RequestId::from_trace_or_random(trace_id), |id| RequestId::Given(id.to_owned()))
 }
 
-/// Removes what the peer may not set, and adds the client's address.
+/// Removes the fields that the peer may not set, and adds the client's address.
 pub(crate) fn set_forwarded(head: &mut Head, client: &Client, id: &str, trusted: bool) {
     remove_forged(&mut head.fields, trusted);
     let proto = client.protocol.scheme();
@@ -121,13 +121,13 @@ pub(crate) fn set_forwarded(head: &mut Head, client: &Client, id: &str, trusted:
         forwarded_element(client.address, head.authority(), proto)
     });
     let fields = &mut head.fields;
-    // Of an untrusted peer nothing is left to append to.
+    // An untrusted peer's fields are removed, so that no list is left to append to.
     let say = if trusted { append_to_list } else { Fields::append };
     client.forwarded.read_values(|ForwardedValues { element, address, .. }| {
         say(fields, name::X_FORWARDED_FOR, address.as_bytes());
         say(fields, name::FORWARDED, element.as_bytes());
     });
-    // A trusted peer is the one that knows the client's protocol and host.
+    // A trusted peer knows the client's protocol and host.
     if !trusted || !fields.contains(name::X_FORWARDED_PROTO) {
         fields.set_field(name::X_FORWARDED_PROTO, proto.as_bytes());
     }
@@ -137,7 +137,7 @@ pub(crate) fn set_forwarded(head: &mut Head, client: &Client, id: &str, trusted:
     head.fields.set_field(name::X_REQUEST_ID, id.as_bytes());
 }
 
-/// Removes what a peer may not set: if it is `trusted`, in another spelling alone.
+/// Removes the fields that a peer may not set: those of a `trusted` one only in another spelling.
 fn remove_forged(fields: &mut Fields, trusted: bool) {
     let suspects = if trusted { NameSet::AMBIGUOUS } else { KNOWN_IDENTITY_FIELDS.union(NameSet::OTHER) };
     if fields.name_set().intersects(suspects) {
@@ -155,8 +155,8 @@ pub(super) fn set_certificate(fields: &mut Fields, certificate: &ClientCertifica
     }
 }
 
-/// One `forwarded-element` (RFC 7239 §4), and the values in it. An IPv6 address is bracketed and
-/// therefore quoted; a host with a port too.
+/// Builds a `forwarded-element` (RFC 7239 §4), and the values in it. An IPv6 address is bracketed and therefore quoted;
+/// a host with a port too.
 fn forwarded_element(client: SocketAddr, authority: &str, proto: &str) -> ForwardedValues {
     let mut text = String::with_capacity(96 + authority.len());
     let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
@@ -225,7 +225,7 @@ mod tests {
             .collect()
     }
 
-    /// The fields that the origin of `client` gets.
+    /// Sets the fields that the origin of `client` gets.
     fn set(fields: &mut Fields, client: &Client, authority: &str, id: &str, trusted: bool) {
         let mut head = Head::new(Method::GET, Authority::new(authority), "/", fields.clone());
         set_forwarded(&mut head, client, id, trusted);
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_trusted_peer_said_our_element_stands_last_and_ends_the_field(
+        fn litequics_element_ends_forwarded_after_any_trusted_peers(
             lines in proptest::collection::vec(("forwarded|x-forwarded-for|x_forwarded_for|x-request-id", any::<Vec<u8>>()), 0..6),
             authority in "[!-~]{0,40}",
             trusted: bool,
@@ -270,7 +270,7 @@ mod tests {
             ("192.0.2.7:2", "a.test", "", false, ["192.0.2.7", "for=192.0.2.7;host=a.test;proto=https", "a.test"]),
             ("192.0.2.7:1", "A.test", "", false, ["192.0.2.7", "for=192.0.2.7;host=A.test;proto=https", "A.test"]),
             ("192.0.2.8:1", "A.test", "", false, ["192.0.2.8", "for=192.0.2.8;host=A.test;proto=https", "A.test"]),
-            // A reload: the same peer is trusted, and then no more.
+            // A reload makes the same peer trusted, and then untrusted again.
             (
                 "192.0.2.8:1",
                 "A.test",

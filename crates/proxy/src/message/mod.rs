@@ -1,4 +1,4 @@
-//! The heads of requests and responses, as they are converted between a client and an origin. Pure.
+//! Converts the heads of requests and responses between a client and an origin. Pure.
 
 pub(crate) mod forwarded;
 pub(crate) mod request;

@@ -11,10 +11,10 @@ use litequic_exchange::{
     CertificateRequest, Client, Fields, Head, NameSet, Propagation, field_syntax::may_be_trailer, name,
 };
 
-/// How a body is delimited on the connection to the origin (RFC 9112 §6).
+/// Framing of a body on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
-    /// The request ended with its header.
+    /// The request has no body.
     None,
     /// `Content-Length`
     Length(u64),
@@ -23,7 +23,6 @@ pub(crate) enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// The framing for `body`.
     pub(crate) fn from_body(body: &impl HttpBody) -> Self {
         match body.size_hint().exact() {
             _ if body.is_end_stream() => Self::None,
@@ -33,7 +32,7 @@ impl BodyFraming {
     }
 }
 
-/// The fields of a request that an origin does not get.
+/// Fields of a request that an origin does not get.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldPolicy {
     ambiguous: AmbiguousFields,
@@ -53,7 +52,6 @@ impl FieldPolicy {
         Self { suspicious: NameSet::from_predicate(|name| reserved.may_contain(name)), ambiguous, reserved }
     }
 
-    /// The policy of the origin `config`.
     pub(crate) fn from_origin(config: &config::OriginConfig) -> Self {
         Self::new(config.ambiguous_fields, config.reserved_fields.clone())
     }
@@ -67,12 +65,12 @@ impl FieldPolicy {
     }
 }
 
-/// What a route has for the heads of its requests.
+/// Settings of a route for the heads of its requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouteHead {
-    /// The value of `Host` for the origin, instead of `:authority`.
+    /// Value of `Host` for the origin, instead of `:authority`.
     pub(crate) rewrite_host: Option<String>,
-    /// The certificate that clients have to present; 403 without.
+    /// Certificate that clients have to present; 403 without.
     pub(crate) certificate: CertificateRequest,
     /// Whether the origin gets the certificates that came with the client's.
     pub(crate) certificate_chain: bool,
@@ -84,13 +82,13 @@ pub(crate) struct RouteHead {
 /// Fields that were removed from a request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemovedFields {
-    /// With an ambiguous name.
+    /// Fields with an ambiguous name.
     pub(crate) ambiguous: u64,
     /// Fields that only a trusted proxy may send.
     pub(crate) reserved: u64,
 }
 
-/// Converts the head of a client's request for the origin, and returns the fields that it had to remove.
+/// Converts the head of a client's request for the origin, and returns the numbers of fields that were removed.
 ///
 /// # Errors
 ///
@@ -112,7 +110,7 @@ pub(crate) fn translate_request(
         return Err(Error::NoAuthority);
     }
     let fields = &mut head.fields;
-    // Most requests have none of these.
+    // Most requests have none of these fields.
     let special = fields.name_set().intersects(SPECIAL_FIELDS);
     let mut removed = RemovedFields::default();
     if special {
@@ -123,7 +121,7 @@ pub(crate) fn translate_request(
     if is_folded || !trusted && policy.may_have_reserved(fields) {
         removed.reserved = spelling::remove_names(fields, |name| {
             let plain = !is_folded || spelling::is_plain_name(name);
-            // Of a trusted proxy those in another spelling are its client's.
+            // A trusted proxy's fields in another spelling are its client's.
             (!plain || !trusted && policy.reserved.may_contain(name))
                 && policy.reserved.reserves_field(&spelling::plain_name(name), route.methods_matter)
         });
@@ -147,7 +145,7 @@ pub(crate) fn translate_request(
     Ok(removed)
 }
 
-/// The names that [`remove_special`] does anything about, or [`spelling::settle`].
+/// Names that [`remove_special`] removes or changes, or [`spelling::handle_ambiguous`].
 const SPECIAL_FIELDS: NameSet = NameSet::from_names(&[
     name::PROXY,
     name::CONNECTION,
@@ -163,7 +161,7 @@ const SPECIAL_FIELDS: NameSet = NameSet::from_names(&[
 
 /// Removes the fields that a client may not send to the origin, and those that frame the body.
 fn remove_special(fields: &mut Fields, framing: BodyFraming) {
-    // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
+    // A CGI origin takes such fields for its own `http_proxy` (CVE-2016-5385), and for a second framing.
     fields.remove_field(name::PROXY);
     remove_framing_twins(fields);
 
@@ -192,8 +190,8 @@ fn remove_framing_twins(fields: &mut Fields) {
     });
 }
 
-/// The effect of `Max-Forwards` on an OPTIONS request (RFC 9110 §7.6.2): false if it must not be forwarded. Other
-/// methods ignore it, and a value that is not a number is ignored.
+/// Counts down `Max-Forwards` of an OPTIONS request (RFC 9110 §7.6.2), and returns false if it must not be forwarded.
+/// Other methods ignore the field, and a value that is not a number is ignored.
 pub(crate) fn count_down_max_forwards(method: &Method, fields: &mut Fields) -> bool {
     if *method != Method::OPTIONS {
         return true;
@@ -208,7 +206,7 @@ pub(crate) fn count_down_max_forwards(method: &Method, fields: &mut Fields) -> b
     true
 }
 
-/// Adds the framing, if no other field has it any more.
+/// Sets the framing fields, after all others were removed.
 fn set_framing(fields: &mut Fields, method: &Method, framing: BodyFraming) {
     match framing {
         // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
@@ -222,17 +220,17 @@ fn set_framing(fields: &mut Fields, method: &Method, framing: BodyFraming) {
 }
 
 /// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
-/// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no
-/// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether
-/// a rule names a field, by its plain spelling. Returns how many of the last two there were. Those that the request's
-/// `Trailer` declared are forwarded.
+/// any spelling; those that a rule of the route names; those that only a trusted proxy may send, which has no reason to
+/// send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether a rule
+/// names a field, by its plain spelling. Returns the numbers of the last two. Trailers that the request's `Trailer`
+/// declared are forwarded.
 pub(crate) fn filter_request_trailers(
     fields: &mut Fields,
     is_ruled: impl Fn(&str) -> bool,
     methods_matter: bool,
     policy: &FieldPolicy,
 ) -> RemovedFields {
-    // It is too late for a 400.
+    // A 400 is no longer possible here.
     let ambiguous = match policy.ambiguous {
         AmbiguousFields::Pass => 0,
         AmbiguousFields::Drop | AmbiguousFields::Reject => {
@@ -289,9 +287,9 @@ mod tests {
         );
     }
 
-    /// A name of the table, and one that is not.
+    /// One name is in the table, the other is not.
     #[test]
-    fn a_reserved_field_is_removed_whether_its_name_has_a_number_or_not() {
+    fn reserved_fields_are_removed_in_and_outside_the_table() {
         let reserved = ["x-requested-with", "x-other"].map(|name| config::ReservedField::Name(name.into()));
         let policy = FieldPolicy::new(AmbiguousFields::Drop, ReservedFields::new(reserved.to_vec()));
         for name in ["x-requested-with", "x-other"] {
@@ -365,7 +363,7 @@ mod tests {
             ("POST", BodyFraming::Chunked, None, Some("chunked")),
         ] {
             let request = http::Request::builder().method(method).uri("https://a.test/");
-            // Whatever the client declared.
+            // The client's own declarations have no effect.
             let request = request.header("content-length", "7").header("transfer-encoding", "gzip");
             let parts = translated(request, framing, None);
             assert_eq!(field(&parts, "content-length"), length, "{method} {framing:?}");
@@ -428,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_origin_could_take_for_its_environment_or_for_framing_never_passes() {
+    fn fields_that_imitate_framing_or_the_environment_are_removed() {
         let mut request = http::Request::get("https://a.test/").header("x_other", "1");
         let names =
             ["proxy", "content_length", "content.length", "transfer_encoding", "keep_alive", "proxy_connection"];

@@ -53,7 +53,7 @@ pub(crate) fn translate_response(
     }
 
     remove_hop_by_hop(fields);
-    // It names the origin's own ports.
+    // `Alt-Svc` names the origin's own ports.
     fields.remove_field(name::ALT_SVC);
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(crate) fn translate_interim(fields: &mut Fields) {
     }
 }
 
-/// The length that a response without a body declares.
+/// Length that a response without a body declares.
 fn declared_length(fields: &Fields) -> Result<Option<u64>, Error> {
     let mut length = None;
     for item in fields.list_members(name::CONTENT_LENGTH) {
@@ -81,7 +81,7 @@ fn declared_length(fields: &Fields) -> Result<Option<u64>, Error> {
     Ok(length)
 }
 
-/// Whether there is one `Content-Length` with one number.
+/// Whether `fields` have one `Content-Length` with one number.
 fn is_single_length(fields: &Fields) -> bool {
     let mut lines = fields.all_values(name::CONTENT_LENGTH);
     lines.next().is_some_and(|line| line.iter().all(u8::is_ascii_digit)) && lines.next().is_none()
@@ -91,14 +91,13 @@ fn is_single_length(fields: &Fields) -> bool {
 const HOP_BY_HOP: [FieldNameRef<'static>; 6] =
     [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::TRANSFER_ENCODING, name::UPGRADE, name::TE];
 
-/// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
-/// always are such.
+/// Removes the fields of one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and [`HOP_BY_HOP`].
 fn remove_hop_by_hop(fields: &mut Fields) {
     const PRESENT: NameSet = NameSet::from_names(&HOP_BY_HOP);
     if !fields.name_set().intersects(PRESENT) {
         return;
     }
-    // Most origins send one of these, or no Connection at all.
+    // Most origins send one of these values, or no `Connection` at all.
     let is_usual = |value: &[u8]| matches!(value, b"keep-alive" | b"close");
     if !fields.all_values(name::CONNECTION).all(is_usual) {
         let named = fields.list_members(name::CONNECTION).filter_map(|token| str::from_utf8(token).ok());
@@ -111,7 +110,7 @@ fn remove_hop_by_hop(fields: &mut Fields) {
 }
 
 /// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1), and those that a rule of the
-/// route `replaces`: that it removes from the header, or sets there.
+/// route `replaces` by removing or setting them in the header.
 pub(crate) fn filter_response_trailers(fields: &mut Fields, replaces: impl Fn(FieldNameRef<'_>) -> bool) {
     fields.retain(|line| may_be_trailer(line.name_str()) && !replaces(line.name_ref()));
 }

@@ -1,4 +1,4 @@
-//! Spellings of a field's name that an origin may confuse. Pure.
+//! Handles spellings of a field's name that an origin may confuse. Pure.
 //!
 //! CGI (RFC 3875 §4.1.18) and its successors (FastCGI, WSGI, Rack, PHP) make a variable of a field's name: in capitals,
 //! with `_` for `-`. `x-user` and `x_user` are both `HTTP_X_USER` then, and the last one wins. PHP folds `.` as well,
@@ -16,12 +16,12 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
     field_syntax::is_alphanumeric_name(name.as_bytes())
 }
 
-/// The plain name as which an origin may read `name`, in lower case.
+/// Plain name as which an origin may read `name`, which is in lower case.
 pub(crate) fn plain_name(name: &str) -> Cow<'_, str> {
     if is_plain_name(name) { name.into() } else { name.replace(|char: char| !char.is_ascii_alphanumeric(), "-").into() }
 }
 
-/// Handles the fields whose names are not plain, and returns how many there were.
+/// Handles the fields whose names are not plain, by `policy`, and returns how many there were.
 ///
 /// # Errors
 ///
@@ -35,9 +35,9 @@ pub(crate) fn handle_ambiguous(fields: &mut Fields, policy: AmbiguousFields) -> 
     }
 }
 
-/// Removes the fields whose names are `doomed`, and returns how many names there were.
+/// Removes the fields whose names are `doomed`, and returns the number of names.
 pub(crate) fn remove_names(fields: &mut Fields, doomed: impl Fn(&str) -> bool) -> u64 {
-    // Collecting nothing allocates nothing.
+    // Collecting no names allocates no memory.
     let mut names: Vec<&str> = fields.iter().map(|line| line.name_str()).filter(|name| doomed(name)).collect();
     names.sort_unstable();
     names.dedup();
@@ -54,7 +54,7 @@ mod tests {
     use litequic_exchange::{FieldNameRef, name};
     use proptest::prelude::*;
 
-    /// The variable that origins make of a field's name, by their sources. `None`: they drop the field.
+    /// Variables that origins make of a field's name, by their sources. `None`: they drop the field.
     fn variables(name: &str) -> Vec<Option<String>> {
         let folded = |folds: &dyn Fn(char) -> bool| {
             let fold = |char: char| if folds(char) { '_' } else { char.to_ascii_uppercase() };

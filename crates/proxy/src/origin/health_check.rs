@@ -1,5 +1,5 @@
-//! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
-//! number of workers does not multiply them; and the state of a server for the operator.
+//! Makes health checks: a periodic request to each server of an origin, by the control thread for all workers, so that
+//! the number of workers does not multiply them; and reports the state of servers to the operator.
 
 use crate::balance::{CheckResult, HealthState, HealthStreak};
 use crate::connection::{self, ProbeTarget, TlsFailure, TlsToOrigin, reach_server};
@@ -15,12 +15,12 @@ use tokio::{
     time::sleep,
 };
 
-/// The random part of an interval, in both directions: checks of many litequic do not coincide for long.
+/// Random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
-/// Bytes of an answer at most until its status is known, interim responses among them.
+/// Most bytes of a response until its status is known, interim responses among them.
 const MAX_RESPONSE: usize = 8192;
 
-/// A server to be checked, and how.
+/// A server to be checked, with the settings of its checks.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckTarget {
     pub(crate) origin: Arc<str>,
@@ -45,26 +45,26 @@ impl CheckTarget {
     }
 }
 
-/// A server of an origin, for the operator.
+/// State of a server of an origin, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerState {
-    /// The origin's name.
+    /// Name of the origin.
     pub origin: String,
-    /// The server's address.
+    /// Address of the server.
     pub address: OriginAddress,
     /// TLS to the server, if it has https.
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
     pub(crate) proxy_protocol: bool,
-    /// The result of its health checks, if there are any.
+    /// Result of the server's health checks, if there are any.
     pub check: Option<CheckSummary>,
 }
 
-/// The result of a server's health checks.
+/// Result of a server's health checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckSummary {
-    /// Whether it is healthy.
+    /// Whether the server is healthy.
     pub up: bool,
-    /// The problem that the last one found.
+    /// Problem that the last check found.
     pub problem: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct CheckSummary {
 ///
 /// # Errors
 ///
-/// Why it does not, in words for the operator.
+/// The reason for the failure, for the operator.
 ///
 /// # Cancel safety
 ///
@@ -86,7 +86,7 @@ pub async fn probe_origin_server(
     connection::probe_target(target, timeout).await
 }
 
-/// Checks every server of `wanted`, as it stands now and after each of `reloads`.
+/// Checks every server of `wanted`, now and after each of `reloads`.
 ///
 /// # Cancel safety
 ///
@@ -162,11 +162,11 @@ fn jittered_interval(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
 
-/// Checks the server at `address` once, over a connection of its own.
+/// Checks the server once, over a connection of its own.
 ///
 /// # Errors
 ///
-/// The problem, in words for the operator.
+/// The problem, for the operator.
 async fn request_health(checked: &CheckTarget) -> Result<(), String> {
     let CheckTarget { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
     let target = ProbeTarget { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
@@ -196,7 +196,7 @@ async fn request_health(checked: &CheckTarget) -> Result<(), String> {
         stream.write_all(&request).await?;
         stream.flush().await
     };
-    // The answer may have come with the connection's end.
+    // The response may have come with the connection's end.
     let written = written.await;
     let status = match (read_status(&mut stream).await, written) {
         (Ok(status), _) => status,
@@ -209,7 +209,7 @@ async fn request_health(checked: &CheckTarget) -> Result<(), String> {
     if health.accepts_status(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }
 
-/// Why a health check has no answer.
+/// Failure of a health check to get a response.
 #[derive(Debug, thiserror::Error)]
 enum NoHealthAnswer {
     #[error("the server closed the connection before its response")]
@@ -220,7 +220,7 @@ enum NoHealthAnswer {
     Head(#[from] HeadError),
 }
 
-/// The status of the final response that `stream` begins with.
+/// Reads the status of the final response that `stream` begins with.
 async fn read_status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, NoHealthAnswer> {
     let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
     loop {

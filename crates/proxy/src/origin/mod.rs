@@ -1,4 +1,4 @@
-//! An origin and its servers: the choice of one for each request, their health by checks and by requests.
+//! Holds an origin and its servers: the choice of one for each request, their health by checks and by requests.
 
 mod health_check;
 mod ticket;

@@ -1,30 +1,31 @@
-//! The choice of a server for a request, and the report of the request's outcome to that server.
+//! Chooses a server for a request, and reports the request's outcome to that server.
 
 use super::worker_origin::WorkerOrigin;
 use super::worker_server::{WorkerServer, tokio_now};
 use crate::balance::{self, Affinity, EjectionCause, EjectionRule, ServerSet};
 use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
 
-/// A request's place on a server: it reports the outcome of the request once. Dropped without a report, as when the
-/// client goes away, it does not affect the server's state.
+/// A request on a server: it reports the outcome of the request once. Dropped without a report, as when the client goes
+/// away, it does not affect the server's state.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     origin: Rc<WorkerOrigin>,
     pub(crate) number: usize,
     server: Rc<WorkerServer>,
-    /// Since when it exists, unless the server is the only one, which is never ejected, with one address.
+    /// Time at which the request began, unless the server is the only one, which is never ejected, with one address.
     began: Cell<Option<Instant>>,
-    /// The address to which the request goes, if the server has several.
+    /// Address to which the request goes, if the server has several.
     address: Cell<Option<SocketAddr>>,
-    /// This request is the server's trial.
+    /// Whether this request is the server's trial.
     trial: Cell<bool>,
     settled: Cell<bool>,
 }
 
 impl WorkerOrigin {
-    /// A server for a request that was tried at `tried`, with a preference for `wish`: another one, if there is one.
+    /// Chooses a server for a request that was tried at `tried`, with a preference for `wish`: another server, if there
+    /// is one.
     pub(crate) fn issue_ticket(self: &Rc<Self>, tried: ServerSet, wish: Affinity) -> Option<Ticket> {
-        // A single one gets everything, whatever its state.
+        // A single server gets every request in any state.
         if let [server] = &*self.servers {
             return Some(Ticket::new(self, 0, server, None, false));
         }
@@ -43,8 +44,8 @@ impl WorkerOrigin {
 }
 
 impl Ticket {
-    /// For a request that `origin` sends to the `number`th of its servers: `began` now, unless that is the only one;
-    /// `trial` if it is the server's trial.
+    /// A ticket for a request that `origin` sends to the `number`th of its servers: `began` now, unless that is the
+    /// only one; `trial` if it is the server's trial.
     fn new(
         origin: &Rc<WorkerOrigin>,
         number: usize,
@@ -68,7 +69,7 @@ impl Ticket {
         &self.server
     }
 
-    /// The request goes over a connection to `address`.
+    /// Notes that the request goes over a connection to `address`.
     pub(crate) fn set_address(&self, address: Option<SocketAddr>) {
         if address.is_some() && self.server.pool.has_several_addresses() {
             self.address.set(address);
@@ -76,14 +77,14 @@ impl Ticket {
         }
     }
 
-    /// The response's header came.
+    /// Reports that the response's header has come.
     pub(crate) fn report_answered(&self) {
         if self.trial.take() && self.server.ejection.borrow_mut().on_answered(tokio_now()) {
             tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is no longer ejected");
         }
     }
 
-    /// The response came to its end.
+    /// Reports that the response is complete.
     pub(crate) fn report_completed(&self) {
         if self.settled.replace(true) || self.began.get().is_none() {
             return;
@@ -94,17 +95,17 @@ impl Ticket {
         }
     }
 
-    /// Connecting to the server failed.
+    /// Reports that connecting to the server failed.
     pub(crate) fn report_unreachable(&self) {
         self.settle_failed(EjectionCause::Connection);
     }
 
-    /// The server failed the request that was sent to it.
+    /// Reports that the server failed the request that was sent to it.
     pub(crate) fn report_failed(&self) {
         self.settle_failed(self.began.get().map_or(EjectionCause::Connection, EjectionCause::Request));
     }
 
-    /// The connection broke over which the request was sent. That is its address' fault, if the server has another one.
+    /// Reports that the request's connection broke: the fault of its address, if the server has another one.
     pub(crate) fn report_connection_broken(&self) {
         let (Some(address), Some(began)) = (self.address.get(), self.began.get()) else { return self.report_failed() };
         if self.settled.get() {
@@ -118,7 +119,6 @@ impl Ticket {
         }
     }
 
-    /// The rule for ejections.
     fn ejection_rule(&self) -> EjectionRule {
         let config = &self.origin.config;
         EjectionRule { after: config.eject_after, time: config.eject_time }

@@ -1,4 +1,4 @@
-//! One worker's state of one origin: its servers, which of them a client is to stay on, and how often to try again.
+//! Holds one worker's state of one origin: its servers, the server on which a client is to stay, and the retry budget.
 
 use super::worker_server::{self, WorkerServer};
 use crate::balance::{
@@ -19,13 +19,13 @@ use std::{
     time::Instant,
 };
 
-/// An origin, with what all workers share of it.
+/// An origin of the configuration, with the state that all workers share.
 #[derive(Debug)]
 pub(crate) struct RoutedOrigin {
     pub(crate) config: config::OriginConfig,
-    /// The servers', in the order of the configuration.
+    /// Health of the servers, in the order of the configuration.
     pub(crate) health_states: Vec<Arc<HealthState>>,
-    /// TLS to its servers, if they have https.
+    /// TLS to the servers, if they have https.
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
 }
 
@@ -34,24 +34,24 @@ pub(crate) struct RoutedOrigin {
 pub(crate) struct WorkerOrigin {
     pub(crate) name: Arc<str>,
     pub(crate) config: config::OriginConfig,
-    /// TLS to its servers, if they have https.
+    /// TLS to the servers, if they have https.
     tls: Option<Arc<TlsToOrigin>>,
     /// Fields of requests that the origin does not get.
     policy: FieldPolicy,
-    /// In the order of the configuration.
+    /// Servers in the order of the configuration.
     pub(super) servers: Vec<Rc<WorkerServer>>,
     pub(super) rotation: RefCell<Rotation>,
     stickiness: Stickiness,
     pub(crate) budget: RefCell<RetryBudget>,
-    /// A reload has replaced it: its last requests eject no server.
+    /// Whether a reload has replaced this state: its last requests eject no server.
     replaced: Cell<bool>,
     pub(crate) metrics: Arc<ProxyMetrics>,
 }
 
-/// Session persistence: the server of a client.
+/// Session persistence: the rule for a client's server.
 #[derive(Debug)]
 enum Stickiness {
-    /// Nothing, or there is one server alone.
+    /// No persistence, or a single server.
     None,
     Cookies(StickyCookies),
     Address,
@@ -73,8 +73,8 @@ impl Stickiness {
 }
 
 impl WorkerOrigin {
-    /// The origin `routed` with the name `name`, whose cookies are made with `key`. Servers that it shares with the one
-    /// `before` stay, with their connections and their state. New ones' connections use `resources`.
+    /// The state of the origin `routed` with the name `name`, whose cookies are made with `key`. Servers that it shares
+    /// with the one `before` stay, with their connections and their state. Connections of new ones use `resources`.
     pub(crate) fn new(
         name: &str,
         routed: &RoutedOrigin,
@@ -84,7 +84,7 @@ impl WorkerOrigin {
         resources: &Rc<PoolResources>,
     ) -> Self {
         let RoutedOrigin { config, health_states, tls } = routed;
-        // One configuration of rustls for all of them, so that sessions are this worker's and this origin's.
+        // All servers share one configuration of rustls, so that sessions are this worker's and this origin's.
         let resuming = tls.as_deref().map(|tls| tls.with_resumption(config.servers.len()));
         let server = |(OriginServer { address, .. }, health_state): (&OriginServer, &Arc<HealthState>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
@@ -103,7 +103,7 @@ impl WorkerOrigin {
         let weights: Vec<_> =
             config.servers.iter().map(|server| balance::effective_weight(server.weight, None, None)).collect();
         let all = (0..servers.len()).fold(ServerSet::default(), ServerSet::with_server);
-        // Not all workers begin with the same server.
+        // Workers begin with different servers.
         for _ in 0..rand::random_range(0..servers.len().max(1)) {
             rotation.next_server(all, &weights);
         }
@@ -121,7 +121,7 @@ impl WorkerOrigin {
         }
     }
 
-    /// Whether it is what `routed` has.
+    /// Whether configuration and TLS are those of `routed`.
     pub(crate) fn matches_routed(&self, routed: &RoutedOrigin) -> bool {
         self.config == routed.config && self.tls == routed.tls
     }
@@ -131,12 +131,12 @@ impl WorkerOrigin {
         &self.policy
     }
 
-    /// The health of the origin's servers is in `health_states` from now on.
+    /// Follows `health_states`, which have the health of the servers from now on.
     pub(crate) fn follow_server_health(&self, health_states: &[Arc<HealthState>]) {
         self.servers.iter().zip(health_states).for_each(|(server, health_state)| server.follow_health(health_state));
     }
 
-    /// Is replaced by `next`: closes idle connections, now and later, to the servers that `next` does not have.
+    /// Closes idle connections, now and later, to the servers that `next`, which replaces this state, does not have.
     pub(crate) fn close_replaced(&self, next: Option<&Self>) {
         self.replaced.set(!next.is_some_and(|next| std::ptr::eq(self, next)));
         let stays = |server: &Rc<WorkerServer>| {
@@ -171,8 +171,8 @@ impl WorkerOrigin {
         }
     }
 
-    /// Sets the cookie of the `number`th server, which answered, for a client that came with `wish`, unless it has
-    /// that.
+    /// Sets the cookie of the `number`th server, which answered, for a client that came with `wish`, unless the client
+    /// has that cookie.
     pub(crate) fn set_sticky_cookie(&self, wish: Affinity, number: usize, fields: &mut Fields) {
         if let Stickiness::Cookies(cookies) = &self.stickiness
             && wish != Affinity::Server(number)
@@ -185,25 +185,24 @@ impl WorkerOrigin {
         }
     }
 
-    /// The states of the servers.
     pub(super) fn server_views(&self, now: Instant) -> impl Iterator<Item = ServerView> + Clone {
         let servers = self.servers.iter().zip(&self.config.servers);
         servers.map(move |(server, it)| server.server_view(now, it, self.config.slow_start))
     }
 
-    /// Whether there is a server that is not in `tried`.
+    /// Whether a server is not in `tried`.
     pub(crate) fn has_untried(&self, tried: ServerSet) -> bool {
         (0..self.servers.len()).any(|server| !tried.has_server(server))
     }
 
-    /// Whether one of those is healthy.
+    /// Whether a healthy server is not in `tried`.
     pub(crate) fn has_healthy_untried(&self, tried: ServerSet) -> bool {
         self.server_views(worker_server::tokio_now())
             .enumerate()
             .any(|(number, view)| !tried.has_server(number) && view.up && view.not_ejected)
     }
 
-    /// Whether a retry is permitted; then it is counted.
+    /// Whether a retry is permitted; if so, it is counted.
     pub(crate) fn may_retry(&self) -> bool {
         let may = self.budget.borrow_mut().take_retry(worker_server::tokio_now());
         let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
@@ -212,7 +211,7 @@ impl WorkerOrigin {
     }
 
     /// Whether the `number`th server may be ejected: another healthy one is left, and not too many are ejected. For a
-    /// backup server all others may be: that is its purpose.
+    /// backup server all others may be ejected: that is its purpose.
     pub(super) fn may_eject(&self, number: usize, now: Instant) -> bool {
         let is_backup = self.config.servers.get(number).is_some_and(|server| server.backup);
         let (mut left, mut replaced, mut out) = (false, false, 0_u64);

@@ -1,4 +1,4 @@
-//! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
+//! Holds one server of an origin for a worker: its connections, and its state by health checks and by requests.
 
 use crate::balance::{Ejection, HashKey, HealthState, ServerView, effective_weight};
 use crate::connection::TlsToOrigin;
@@ -16,22 +16,22 @@ use std::{
 /// One worker's state of one server.
 #[derive(Debug)]
 pub(crate) struct WorkerServer {
-    /// The address in the configuration.
+    /// Address of the server in the configuration.
     pub(crate) name: Arc<str>,
     pub(crate) pool: Rc<ServerPool>,
     /// Identity of the server for consistent hashing.
     key: HashKey,
     health_state: RefCell<Arc<HealthState>>,
-    /// How often that had changed when it was last read.
+    /// Number of health transitions at the last read.
     seen: Cell<u32>,
     pub(super) ejection: RefCell<Ejection>,
-    /// Set while it is ejected, for the metrics.
+    /// Counts the ejected server in the metrics.
     ejected: RefCell<Option<GaugeGuard<ServerMetrics>>>,
     pub(super) counters: Arc<ServerMetrics>,
 }
 
 impl WorkerServer {
-    /// The state for the server at an address, by TLS if it has https, without a connection yet.
+    /// The state of the server at `address`, by TLS if it has https, without a connection yet.
     pub(crate) fn new(
         origin_name: &str,
         origin: &config::OriginConfig,
@@ -55,7 +55,7 @@ impl WorkerServer {
         }
     }
 
-    /// The results of the health checks are in `health_state` from now on.
+    /// Follows `health_state`, which has the results of the health checks from now on.
     pub(crate) fn follow_health(&self, health_state: &Arc<HealthState>) {
         if !Arc::ptr_eq(&self.health_state.borrow(), health_state) {
             self.seen.set(health_state.transitions());
@@ -63,7 +63,7 @@ impl WorkerServer {
         }
     }
 
-    /// State of the server, with `it` of the configuration. `slow_start` is the origin's.
+    /// State of the server for the choice; `it` is its configuration, `slow_start` the origin's.
     pub(crate) fn server_view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> ServerView {
         let transitions = self.health_state.borrow().transitions();
         let up = HealthState::is_up_after(transitions);
@@ -91,13 +91,14 @@ impl WorkerServer {
         }
     }
 
-    /// A reload leaves no server beside it, or takes it away: what its requests showed is of no use any more.
+    /// Ends an ejection, because a reload leaves no server beside this one, or removes it: earlier requests tell
+    /// nothing any more.
     pub(super) fn clear_ejection(&self) {
         self.ejection.take();
         self.show_ejected(false);
     }
 
-    /// The server was picked for a request. Returns whether that is its trial.
+    /// Notes that the server was chosen for a request. Returns whether that is its trial.
     pub(crate) fn claim_trial(&self, now: Instant) -> bool {
         self.ejection.borrow_mut().on_chosen(now)
     }
@@ -110,7 +111,7 @@ impl Drop for WorkerServer {
     }
 }
 
-/// By tokio's clock, which tests control.
+/// Time of tokio's clock, which tests control.
 pub(crate) fn tokio_now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,6 +1,6 @@
-//! What connections to origins may use: the descriptors of the process, and the defaults of `origin.max_connections`
-//! and `origin.max_queue`, which follow from descriptors, workers and memory. Pure apart from the cell that a reload
-//! updates.
+//! Computes the resources of connections to origins: the descriptors of the process, and the defaults of
+//! `origin.max_connections` and `origin.max_queue`, which follow from descriptors, workers and memory. Pure apart from
+//! the cell that a reload updates.
 
 use litequic_resources::descriptors::{DescriptorDivision, Descriptors, ProxySide};
 use std::sync::{
@@ -8,32 +8,32 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// The derived `origin.max_connections` at most: nginx' default of `worker_connections`, which most servers accept.
+/// Largest derived `origin.max_connections`: nginx' default of `worker_connections`, which most servers accept.
 const MAX_DERIVED_CONNECTIONS: u32 = 512;
-/// The derived `origin.max_connections` at least: with fewer, requests of one page wait for each other.
+/// Smallest derived `origin.max_connections`: with fewer, requests of one page wait for each other.
 const MIN_DERIVED_CONNECTIONS: u32 = 16;
-/// The derived `origin.max_queue` at most: several times what a load test or a busy minute has in flight. More would be
+/// Largest derived `origin.max_queue`: several times what a load test or a busy minute has in flight. More would be
 /// answered after `timeouts.queue` only by origins that serve 500 requests a second.
 const MAX_DERIVED_QUEUE: u32 = 32_768;
-/// The derived `origin.max_queue` at least.
+/// Smallest derived `origin.max_queue`.
 const MIN_DERIVED_QUEUE: u32 = 256;
-/// The part of the memory that connections to origins in use may take in normal operation: an eighth.
+/// Divisor of the memory for connections to origins in use, in normal operation: an eighth.
 const CONNECTIONS_MEMORY_DIVISOR: u64 = 8;
-/// The part of the memory that requests in queues may take: a quarter. They are requests that streams hold in any case.
+/// Divisor of the memory for requests in queues, which streams hold in any case: a quarter.
 const QUEUE_MEMORY_DIVISOR: u64 = 4;
-/// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, buffers and state,
-/// and what of a response waits for a slow client (docs/architecture.md).
+/// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, buffers and state, and the
+/// part of a response that waits for a slow client (docs/architecture.md).
 const CONNECTION_BYTES: u64 = 72 * 1024;
-/// Bytes of a request that waits: its head, its stream, its tasks, and what of a short upload was read ahead. With the
-/// header of a browser it takes some 21 KiB in a development build (docs/architecture.md).
+/// Bytes of a request that waits: its head, its stream, its tasks, and the part of a short upload that was read ahead.
+/// With the header of a browser it takes some 21 KiB in a development build (docs/architecture.md).
 const QUEUED_REQUEST_BYTES: u64 = 32 * 1024;
 
-/// The defaults of an origin's bounds, for one worker and one server.
+/// Defaults of an origin's bounds, for one worker and one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DerivedLimits {
-    /// The default of `origin.max_connections`.
+    /// Default of `origin.max_connections`.
     pub max_connections: u32,
-    /// The default of `origin.max_queue`.
+    /// Default of `origin.max_queue`.
     pub max_queue: u32,
 }
 
@@ -64,12 +64,12 @@ impl DerivedLimits {
     }
 }
 
-/// What all workers' connections to origins may use. A reload changes the numbers, and no pool.
+/// Resources of all workers' connections to origins. A reload changes the numbers, and no pool.
 #[derive(Debug)]
 pub struct Capacity {
-    /// The descriptors of the process.
+    /// Descriptors of the process.
     pub descriptors: Arc<Descriptors>,
-    /// Workers that share them.
+    /// Number of workers that share the descriptors.
     pub workers: u32,
     max_connections: AtomicU32,
     max_queue: AtomicU32,
@@ -96,7 +96,7 @@ impl Capacity {
         self.max_queue.store(derived.max_queue, Relaxed);
     }
 
-    /// The defaults in force.
+    /// Defaults in force.
     pub fn derived_limits(&self) -> DerivedLimits {
         DerivedLimits { max_connections: self.max_connections.load(Relaxed), max_queue: self.max_queue.load(Relaxed) }
     }
@@ -112,15 +112,15 @@ mod tests {
     #[test]
     fn defaults_follow_from_descriptors_workers_servers_and_memory() {
         for (limit, memory, workers, servers, max_connections, max_queue) in [
-            // A machine of 24 GiB.
+            // A machine has 24 GiB.
             (1_048_576, 24 * GIB, 2, 1, 512, 32_768),
             (20_000, 24 * GIB, 2, 1, 512, 32_768),
             (1_048_576, 24 * GIB, 64, 1, 512, 3_072),
             (1_048_576, 24 * GIB, 2, 64, 341, 1_536),
-            // A container, and a sidecar.
+            // A container and a sidecar have less.
             (1_048_576, GIB, 2, 1, 512, 4_096),
             (1_048_576, 64 * MIB, 1, 1, 113, 512),
-            // A shell's limit of descriptors.
+            // A shell limits descriptors to 1024.
             (1_024, 24 * GIB, 2, 1, 206, 32_768),
             (1_024, 24 * GIB, 2, 64, 16, 1_536),
             (0, 0, 0, 0, 16, 256),

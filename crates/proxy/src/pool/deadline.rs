@@ -1,15 +1,15 @@
-//! The time limit of a request as a whole (`timeouts.request`), and who exceeded it. It is 504 until the response has
-//! begun, and a reset afterwards. `forward::attempt` sets it, for all attempts together, and bounds the read of a
-//! body's beginning; `forward::wait` bounds the wait for the response's header, `pool` the wait for a connection and
-//! the connection attempt, and `forward::response_body` the body. [`Deadline`] counts `timeout_request` when it finds
-//! that it has passed.
+//! Limits the time of a request as a whole (`timeouts.request`), and tells which side exceeded it. The error is 504
+//! until the response has begun, and a reset afterwards. `forward::attempt` sets the deadline, for all attempts
+//! together, and bounds the read of a body's beginning; `forward::header_wait` bounds the wait for the response's
+//! header, `pool` the wait for a connection and the connection attempt, and `forward::response_body` the body.
+//! [`Deadline`] counts `timeout_request` when it finds that it has passed.
 
 use crate::{answer::Error, metrics::ProxyMetrics};
 use litequic_base::timers;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// When a request has to be over.
+/// Deadline of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -26,17 +26,17 @@ impl Deadline {
         self.at
     }
 
-    /// What is left until then, of `patience` for something else.
+    /// Shortens `patience`, a limit of something else, to the time that is left until the deadline.
     pub(super) fn cap_to_deadline(self, patience: Duration, now: Instant) -> Duration {
         self.at.saturating_duration_since(now).min(patience)
     }
 
-    /// What the request fails with, if the deadline has passed at `now`, which is counted.
+    /// Whether the deadline has passed at `now`, which is counted.
     pub(crate) fn check_passed(self, now: Instant, metrics: &ProxyMetrics) -> Option<PassedDeadline> {
         (self.at <= now).then(|| self.count_passed(now, metrics))
     }
 
-    /// The output of `work`, which may take until the deadline.
+    /// Runs `work` until the deadline at most.
     ///
     /// # Errors
     ///
@@ -67,14 +67,14 @@ pub(crate) struct PassedDeadline {
 }
 
 impl PassedDeadline {
-    /// The error for the client where no server was waited for.
+    /// Error for the client if the time was not spent on a server.
     pub(crate) fn error_without_server(self) -> Error {
         Error::RequestTimeout { servers: false }
     }
 
-    /// The error for the client after a wait for a server since `since`. That server has failed if it took half of the
-    /// time or more. If it took less, most of the time was spent elsewhere: a client that sends its last byte in the
-    /// last moment must not get a healthy server ejected.
+    /// Error for the client after a wait for a server since `since`. That server has failed if it took half of the time
+    /// or more. If it took less, most of the time was spent elsewhere: a client that sends its last byte in the last
+    /// moment must not get a healthy server ejected.
     pub(crate) fn error_after_wait(self, since: Instant) -> Error {
         Error::RequestTimeout { servers: self.now.saturating_duration_since(since) >= self.limit / 2 }
     }

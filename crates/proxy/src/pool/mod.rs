@@ -1,5 +1,5 @@
-//! Pools of connections to the servers of origins: one a worker and server, with a queue, exchanges that give way to
-//! requests that wait, and what all pools of a worker share.
+//! Pools connections to the servers of origins: one pool for each worker and server, with a queue, exchanges that are
+//! preempted for waiting requests, and resources that all pools of a worker share.
 
 mod capacity;
 mod deadline;

@@ -1,5 +1,5 @@
-//! One worker's view of the descriptors for connections to origins: who takes one, and which idle connection is closed
-//! for another server's request; and their memory for rests of responses.
+//! Shares one worker's descriptors for connections to origins among its pools, decides which idle connection is closed
+//! for another server's request, and holds the memory for spooled responses.
 
 use super::capacity::{Capacity, DerivedLimits};
 use crate::metrics::ProxyMetrics;
@@ -15,33 +15,33 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Bytes of one response's rest that are taken into memory at most.
+/// Most bytes of one response that are spooled into memory.
 const MAX_SPOOLED_BODY: u64 = 256 * 1024;
-/// Bytes of all rests of a worker.
+/// Most bytes of all spooled responses of a worker.
 const MAX_SPOOLED: u64 = 16 * 1024 * 1024;
 
-/// What the pools of one worker share.
+/// Resources that the pools of one worker share.
 #[derive(Debug)]
 pub(crate) struct PoolResources {
     capacity: Arc<Capacity>,
-    /// Idle connections of all pools.
+    /// Number of idle connections of all pools.
     idle: Cell<u32>,
     pools: RefCell<Vec<Weak<dyn IdleConnections>>>,
-    /// Memory for rests of responses whose connection is needed.
+    /// Memory for spooled responses, whose connection is needed.
     pub(super) spool_budget: Rc<SpoolBudget>,
     metrics: Arc<ProxyMetrics>,
 }
 
-/// The idle connections of a pool.
+/// Idle connections of a pool.
 pub(super) trait IdleConnections: fmt::Debug {
-    /// Since when the connection is idle that has been so for the longest time; `None` without one.
+    /// Time since which the longest idle connection is idle; `None` without one.
     fn longest_idle_since(&self) -> Option<Instant>;
 
     /// Closes the connection that has been idle for the longest time; returns whether there was one.
     fn close_oldest_idle(&self) -> bool;
 }
 
-/// An idle connection, counted until this is dropped.
+/// Counts an idle connection until this is dropped.
 #[derive(Debug)]
 pub(super) struct IdleCount(Rc<PoolResources>);
 
@@ -52,8 +52,8 @@ impl Drop for IdleCount {
 }
 
 impl PoolResources {
-    /// A worker's part of `capacity`, without a pool yet. Nothing is taken into memory to free a connection while
-    /// `pressure` says that memory is short.
+    /// A worker's part of `capacity`, without a pool yet. No response is spooled into memory while `pressure` says that
+    /// memory is short.
     pub(crate) fn new(capacity: &Arc<Capacity>, metrics: &Arc<ProxyMetrics>, pressure: MemoryPressure) -> Rc<Self> {
         Rc::new(Self {
             capacity: Arc::clone(capacity),
@@ -64,20 +64,20 @@ impl PoolResources {
         })
     }
 
-    /// The defaults of `origin.max_connections` and `origin.max_queue` in force.
+    /// Defaults of `origin.max_connections` and `origin.max_queue` in force.
     pub(super) fn current_limits(&self) -> DerivedLimits {
         self.capacity.derived_limits()
     }
 
-    /// Idle connections of `pool` may be closed for other pools from now on.
+    /// Registers `pool`, whose idle connections may be closed for other pools from now on.
     pub(super) fn register_pool(&self, pool: Weak<dyn IdleConnections>) {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
     }
 
-    /// A descriptor for a connection to an origin. If none is free, the connection of this worker that has been idle
-    /// for the longest time is closed; if none is idle, the future waits.
+    /// Takes a descriptor for a connection to an origin. If none is free, the connection of this worker that has been
+    /// idle for the longest time is closed; if none is idle, the future waits.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +96,7 @@ impl PoolResources {
         descriptors.wait_for_origin_descriptor().await
     }
 
-    /// Another descriptor for a connection that is being opened, if one is free that no request waits for.
+    /// Takes another descriptor for a connection that is being opened, if one is free that no request waits for.
     pub(super) fn spare_descriptor(&self) -> Option<Descriptor> {
         let descriptors = &self.capacity.descriptors;
         if descriptors.has_waiting_origin() { None } else { descriptors.take_descriptor(ProxySide::Origins) }
@@ -110,8 +110,8 @@ impl PoolResources {
         longest.is_some_and(|(_, pool)| pool.close_oldest_idle())
     }
 
-    /// The count of another idle connection; `None`, and counted, if it is to be closed: because idle connections have
-    /// their part of the descriptors, or because a request waits for one.
+    /// Counts another idle connection; `None`, and counted, if it is to be closed: because idle connections have their
+    /// part of the descriptors, or because a request waits for one.
     pub(super) fn count_idle(self: &Rc<Self>) -> Option<IdleCount> {
         let Capacity { descriptors, workers, .. } = &*self.capacity;
         let idle = self.idle.get();
@@ -124,7 +124,7 @@ impl PoolResources {
     }
 }
 
-/// A worker's memory for rests of responses.
+/// A worker's memory for spooled responses.
 #[derive(Debug)]
 pub(crate) struct SpoolBudget {
     reserved: Cell<u64>,
@@ -132,7 +132,7 @@ pub(crate) struct SpoolBudget {
     pub(crate) metrics: Arc<ProxyMetrics>,
 }
 
-/// Memory for one rest. Given back when dropped.
+/// Memory for one spooled response, released when dropped.
 #[derive(Debug)]
 pub(crate) struct SpoolReservation {
     pub(crate) budget: Rc<SpoolBudget>,
@@ -140,12 +140,12 @@ pub(crate) struct SpoolReservation {
 }
 
 impl SpoolBudget {
-    /// A budget of which nothing is reserved. Nothing is taken into memory while `pressure` says that buffers shrink.
+    /// A budget without reservations. No response is spooled while `pressure` says that buffers shrink.
     pub(crate) fn new(pressure: MemoryPressure, metrics: &Arc<ProxyMetrics>) -> Rc<Self> {
         Rc::new(Self { reserved: Cell::new(0), pressure, metrics: Arc::clone(metrics) })
     }
 
-    /// Memory for a rest of `bytes`; `None` if that is too much, or memory is short.
+    /// Reserves memory for a rest of `bytes`; `None` if that is too much, or memory is short.
     pub(crate) fn reserve_spool(self: &Rc<Self>, bytes: u64) -> Option<SpoolReservation> {
         let held = self.reserved.get().saturating_add(bytes);
         let fits =

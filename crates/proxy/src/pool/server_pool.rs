@@ -1,5 +1,5 @@
-//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a
-//! bounded queue for requests that find none. A source may use all connections while no other waits; otherwise what
+//! Pools one worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and
+//! a bounded queue for requests that find none. A source may use all connections while no other waits; otherwise what
 //! becomes free goes to the source that uses fewest, and slow clients of the source that uses most give theirs up
 //! ([0034](../../../../docs/adr/0034-fair-pools.md)). If the server gets the client's address (PROXY protocol), a
 //! connection is used for that client only.
@@ -40,10 +40,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// Exchanges that give way in one look at most: it costs a walk over all of them for each, and the next look comes
+/// Most exchanges that are preempted in one review: each costs a walk over all exchanges, and the next review comes
 /// soon.
 const MAX_PREEMPTED: usize = 64;
-/// Waiting requests, each the next one of its network, for which a look searches a giver at most.
+/// Most waiting requests, each the next one of its network, for which a review searches an exchange.
 const MAX_WAITING_SCANNED: usize = 16;
 
 /// Connections of one worker to one server.
@@ -62,52 +62,50 @@ pub(crate) struct ServerPool {
 
 #[derive(Debug)]
 struct ServerPoolState {
-    /// The newest is last.
+    /// Idle connections, the newest last.
     idle: Vec<IdleConnection>,
-    /// The connections that are opened or used, by their clients, and the queue for them.
+    /// Connections in use or being opened, by their clients, and the queue for slots.
     fair: FairPool<SlotRequest>,
-    /// What may give its connection up, by slot.
+    /// Use of each slot.
     exchanges: Vec<SlotUse>,
-    /// The task that has exchanges give way, while requests wait.
+    /// Task that preempts exchanges while requests wait.
     preemption_task: Option<AbortHandle>,
-    /// Set while something is idle.
+    /// Task that closes idle connections, while there are any.
     reaper: Option<IdleReaper>,
     closed: bool,
 }
 
-/// A response whose body comes over a connection of a pool, which can have it give the connection up.
+/// A response whose body comes over a connection of a pool, which can preempt it.
 pub(crate) trait PooledResponse: fmt::Debug {
-    /// Whether the exchange gives its connection up for `taker`.
+    /// The reason to preempt the exchange for `taker`, if there is one.
     fn preemption_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason>;
 
-    /// Has the exchange give its connection up. If what is left of the body is known and small, it is taken from the
-    /// origin into memory, within `budget`, and the connection is kept. Otherwise the connection is closed, and the
-    /// slot is free at once; the reader gets [`BodyError::Evicted`]. Returns whether the exchange has ended; `None` if
-    /// it is over already.
+    /// Takes the connection from the exchange. If the rest of the body is known and small, it is spooled into memory,
+    /// within `budget`, and the connection is kept. Otherwise the connection is closed, and the slot is free at once;
+    /// the reader gets [`BodyError::Evicted`]. Returns whether the exchange has ended; `None` if it is over already.
     fn preempt(self: Rc<Self>, budget: Option<&Rc<SpoolBudget>>) -> Option<bool>;
 }
 
-/// What a slot is used for, as far as it can give way.
+/// Use of a slot, as far as it can be preempted.
 #[derive(Debug, Clone, Default)]
 enum SlotUse {
-    /// A connection that is opened, or a request whose response's head is awaited.
+    /// A connection that is being opened, or a request whose response's head is awaited.
     #[default]
     Request,
     /// An upload without a response so far.
     Upload(Weak<Upload>),
-    /// A response's body.
     Response(Weak<dyn PooledResponse>),
-    /// One that gives way: its connection is free soon.
+    /// A preempted exchange, whose connection is free soon.
     Leaving,
 }
 
-/// An exchange that is to give way.
+/// An exchange that is to be preempted.
 #[derive(Debug)]
 struct PreemptedExchange {
     slot: PoolSlot,
     exchange: SlotUse,
     reason: PreemptionReason,
-    /// The client of the request that waits.
+    /// Source of the waiting request.
     waiting_source: ClientSource,
 }
 
@@ -118,35 +116,35 @@ struct IdleConnection {
     _counted: IdleCount,
 }
 
-/// The task that closes what has been idle for too long, and what its origin closed or sent something on.
+/// Task that closes connections that have been idle for too long, or that their origin closed or sent something on.
 #[derive(Debug)]
 struct IdleReaper {
     task: AbortHandle,
-    /// Wakes it, once it has run.
+    /// Waker of the task, once it has run.
     waker: Option<Waker>,
 }
 
-/// A queued request.
+/// A queued request for a slot.
 #[derive(Debug)]
 struct SlotRequest {
     turn: oneshot::Sender<GrantedSlot>,
-    /// The request waits no longer than until then.
+    /// Time until which the request waits.
     until: Instant,
 }
 
-/// What a request needs of its connection.
+/// Requirements of a request for a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionNeeds {
-    /// The connection has served no request yet.
+    /// Whether the connection must have served no request yet.
     pub(crate) fresh: bool,
-    /// The origin has neither closed the connection nor sent something unasked at this moment, for a system call.
-    /// Otherwise a connection may be stale, and the request is sent again.
+    /// Whether a system call must check that the origin has neither closed the connection nor sent bytes without a
+    /// request. Otherwise a connection may be stale, and the request is sent again.
     pub(crate) quiet: bool,
-    /// The connection is one for this client.
+    /// Client to which the connection must belong.
     pub(crate) proxied: Option<ProxiedClient>,
 }
 
-/// A slot of the pool: one connection, opened or in use. Given back when dropped, and then to the next request.
+/// A slot of the pool: one connection, opened or in use. Dropping it gives it to the next request.
 #[derive(Debug)]
 struct SlotGuard {
     pool: Rc<ServerPool>,
@@ -154,45 +152,45 @@ struct SlotGuard {
     released: bool,
 }
 
-/// What a queued request gets: a slot, and a connection if one became free.
+/// Slot for a queued request, and a connection if one became free.
 #[derive(Debug)]
 struct GrantedSlot {
     connection: Option<ServerConnection>,
     in_use: SlotGuard,
 }
 
-/// A request's place in the queue. Dropped, it leaves the queue.
+/// A request's place in the queue. Dropping it leaves the queue.
 struct QueueGuard<'a> {
     pool: &'a Rc<ServerPool>,
     place: QueuePlace,
 }
 
-/// A connection without a request.
+/// A connection to the server, in use or idle.
 #[derive(Debug)]
 struct ServerConnection {
     http: Rc<OriginConnection>,
-    /// The client's address, if it was sent to the server.
+    /// Client whose address was sent to the server, if any.
     proxied: Option<ProxiedClient>,
     born: Instant,
-    /// How often it was leased.
+    /// Number of requests on the connection so far.
     requests: u64,
     _open: GaugeGuard<ProxyMetrics>,
     _counted: GaugeGuard<ServerMetrics>,
 }
 
-/// A connection in use by one request. Dropped, it is closed.
+/// A connection in use by one request. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
-    /// Sends the rest of the request's body, if the response has come before.
+    /// Task that sends the rest of the request's body, if the response has come before.
     sending: Option<SendingTask>,
-    /// Before the slot: the connection closes first, then the next one may open.
+    /// Dropped before the slot: the connection closes first, then the next one may open.
     connection: ServerConnection,
     in_use: SlotGuard,
     reused: bool,
     received_before: u64,
 }
 
-/// The task that sends the rest of a request's body. Dropped, it stops.
+/// Task that sends the rest of a request's body. Dropping it stops the task.
 #[derive(Debug)]
 struct SendingTask(AbortHandle);
 
@@ -236,17 +234,17 @@ impl ServerPool {
         pool
     }
 
-    /// The configured maximum of connections, or the derived one.
+    /// Configured maximum of connections, or the derived one.
     fn max_connections(&self) -> u32 {
         self.origin.max_connections.unwrap_or_else(|| self.resources.current_limits().max_connections)
     }
 
-    /// The configured maximum of requests in the queue, or the derived one.
+    /// Configured maximum of requests in the queue, or the derived one.
     fn max_queue(&self) -> u32 {
         self.origin.max_queue.unwrap_or_else(|| self.resources.current_limits().max_queue)
     }
 
-    /// Whether it is equal to one for `address`, by `tls` as its files are now, with the bounds of `origin`.
+    /// Whether the pool is one for `address`, by `tls` as its files are now, with the bounds of `origin`.
     pub(crate) fn matches_config(
         &self,
         origin: &config::OriginConfig,
@@ -268,14 +266,14 @@ impl ServerPool {
         self.address == *address && self.tls.as_ref() == tls && bounds(&self.origin) == bounds(origin)
     }
 
-    /// Requests on a connection or in the queue.
+    /// Number of requests on a connection or in the queue.
     pub(crate) fn active_requests(&self) -> u32 {
         let state = self.state.borrow();
         state.fair.used_slot_count().saturating_add(state.fair.waiting_requests())
     }
 
-    /// A connection: the newest idle one, else a new one, else the first that becomes free, each within its time of
-    /// `timeouts` and `deadline`. `source` is the client by whose share of the connections the request is served.
+    /// Gets a connection: the newest idle one, else a new one, else the first that becomes free, each within its time
+    /// of `timeouts` and `deadline`. `source` is the client by whose share of the connections the request is served.
     ///
     /// # Errors
     ///
@@ -293,7 +291,7 @@ impl ServerPool {
     ) -> Result<PooledConnection, Error> {
         if self.connector.needs_refresh() {
             let pool = Rc::clone(self);
-            // Not joined: it ends within a lookup's time.
+            // Not joined, because the task ends within a lookup's time.
             spawn_local(async move {
                 pool.connector.refresh_resolver().await;
                 pool.close_stale_addresses();
@@ -301,7 +299,7 @@ impl ServerPool {
         }
         let slot = {
             let fair = &mut self.state.borrow_mut().fair;
-            // The number follows a reload, if it is a derived one.
+            // A derived number of slots follows a reload.
             fair.set_slot_limit(self.max_connections());
             fair.take_slot(source)
         };
@@ -353,7 +351,7 @@ impl ServerPool {
         )
     }
 
-    /// A place in the queue for a request of `source`, which waits until `until`.
+    /// Queues a request of `source`, which waits until `until`.
     fn enter_queue(
         self: &Rc<Self>,
         source: ClientSource,
@@ -381,11 +379,11 @@ impl ServerPool {
         }
     }
 
-    /// The connection that came with `turn`, or an idle one.
+    /// Reuses the connection that came with `turn`, or an idle one.
     ///
     /// # Errors
     ///
-    /// The slot for a new one, if there is none.
+    /// The slot for a new connection, if there is none.
     fn reuse_connection(
         self: &Rc<Self>,
         turn: GrantedSlot,
@@ -421,7 +419,7 @@ impl ServerPool {
     /// Gives free slots to the requests that wait for them.
     fn grant_slots(self: &Rc<Self>) {
         while let Some((waiting, slot)) = self.next_granted() {
-            // Should it come back, its drop passes the slot on.
+            // A slot that comes back is passed on when it is dropped.
             let _ = waiting.turn.send(GrantedSlot { connection: None, in_use: SlotGuard::new(self, slot) });
         }
     }
@@ -430,10 +428,10 @@ impl ServerPool {
         self.state.borrow_mut().fair.grant_slot()
     }
 
-    /// Has exchanges of the sources that use most connections give way to requests that have waited for long.
+    /// Preempts exchanges of the sources that use most connections for requests that have waited for long.
     fn preempt_exchanges(&self) {
         if timers::grace_deadline().is_some() {
-            // What clients sent while the process did not run has not been read yet.
+            // Bytes that clients sent while the process did not run have not been read yet.
             return;
         }
         let now = Instant::now();
@@ -443,8 +441,8 @@ impl ServerPool {
         }
     }
 
-    /// The exchange that gives way to the request that is next in the queue, or next of its network, if that has waited
-    /// for long: of the source that uses most connections, the slowest.
+    /// Finds the exchange to preempt for the request that is next in the queue, or next of its network, if that has
+    /// waited for long: of the source that uses most connections, the slowest.
     fn find_preempted(&self, now: Instant) -> Option<PreemptedExchange> {
         let state = self.state.borrow();
         let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, SlotUse::Leaving)).count();
@@ -476,7 +474,6 @@ impl ServerPool {
         })
     }
 
-    /// Has an exchange give way.
     fn preempt_exchange(
         &self,
         &PreemptedExchange { slot, ref exchange, reason, waiting_source: taker }: &PreemptedExchange,
@@ -486,8 +483,8 @@ impl ServerPool {
             if let Some(noted) = state.exchanges.get_mut(slot.slot_index()) {
                 *noted = SlotUse::Leaving;
             }
-            // An upload's task has to run, and a rest to come, before the slot is free: it counts for its next client
-            // already.
+            // An upload's task has to run, or a rest has to come, before the slot is free: it counts for its next
+            // client already.
             state.fair.change_slot_source(slot, taker);
         }
         let is_kept = match exchange {
@@ -515,7 +512,6 @@ impl ServerPool {
         tracing::debug!(origin = %self.address, reason, "an exchange gives its connection up for a request that waits");
     }
 
-    /// The slot is used for `exchange` from now on.
     fn set_slot_use(&self, slot: PoolSlot, exchange: SlotUse) {
         let exchanges = &mut self.state.borrow_mut().exchanges;
         if exchanges.len() <= slot.slot_index() {
@@ -526,7 +522,7 @@ impl ServerPool {
         }
     }
 
-    /// Closes what is idle, now and later. Requests in flight end normally.
+    /// Closes idle connections, now and later. Requests in flight end normally.
     pub(crate) fn close_idle(&self) {
         let (idle, reaper) = {
             let mut state = self.state.borrow_mut();
@@ -560,7 +556,8 @@ impl ServerPool {
         };
         let connected = self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
             if error == Error::NoDescriptor {
-                // The kernel had none although the process' count had: the next request finds the idle one's.
+                // The kernel had no descriptor although the process' count had: the next request finds the idle
+                // connection's.
                 self.metrics.limit_origin_descriptors.increment();
                 self.resources.close_longest_idle();
                 tracing::warn!(origin = %self.address, "the kernel has no file descriptor for a connection to the origin");
@@ -585,7 +582,7 @@ impl ServerPool {
         Ok(PooledConnection::new(connection, in_use, false))
     }
 
-    /// A descriptor for a new connection, within the time of a request in the queue.
+    /// Takes a descriptor for a new connection, within the time of a request in the queue.
     async fn wait_for_descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
         let now = Instant::now();
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
@@ -593,14 +590,14 @@ impl ServerPool {
         descriptor.map_err(|_| self.queue_timeout_error(deadline))
     }
 
-    /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
+    /// Removes the newest idle connection for `proxied`: the last one, if the server does not get the client's address.
     fn pop_idle(&self, proxied: Option<ProxiedClient>) -> Option<ServerConnection> {
         let idle = &mut self.state.borrow_mut().idle;
         let at = idle.iter().rposition(|idle| idle.connection.proxied == proxied)?;
         Some(idle.remove(at).connection)
     }
 
-    /// The oldest idle connection, if those in use and the idle ones are more than the maximum.
+    /// Removes the oldest idle connection, if connections in use and idle ones are more than the maximum.
     fn take_excess_idle(&self) -> Option<ServerConnection> {
         let mut state = self.state.borrow_mut();
         let open = state.idle.len().saturating_add(state.fair.used_slot_count() as usize);
@@ -608,17 +605,16 @@ impl ServerPool {
         excessive.then(|| state.idle.remove(0).connection)
     }
 
-    /// Whether the server has several addresses.
     pub(crate) fn has_several_addresses(&self) -> bool {
         self.connector.has_several_addresses()
     }
 
-    /// A request over a connection to `address`, one of several, succeeded.
+    /// Reports that a request over a connection to `address`, one of several, succeeded.
     pub(crate) fn report_address_success(&self, address: SocketAddr) {
         self.connector.report_success(address);
     }
 
-    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns
+    /// Reports that a request failed by `cause`, because its connection to `address`, one of several, broke. Returns
     /// whether that is the server's fault rather than the address'.
     pub(crate) fn report_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> bool {
         match self.connector.report_broken(address, rule, cause) {
@@ -654,7 +650,7 @@ impl ServerPool {
             is_kept = false;
         }
         if !is_kept {
-            // In this order: the next connection opens once this one is closed.
+            // The order matters: the next connection opens once this one is closed.
             drop(connection);
             drop(in_use);
             return;
@@ -666,7 +662,7 @@ impl ServerPool {
             let Err(GrantedSlot { connection: Some(back), in_use }) = waiting.turn.send(turn) else {
                 return self.grant_slots();
             };
-            // That request has gone: the next one.
+            // The request has gone: the next one is tried.
             in_use.free_without_grant();
             connection = back;
         }
@@ -686,8 +682,8 @@ impl ServerPool {
             && self.connector.is_current_address(connection.http.address)
     }
 
-    /// Closes what is to be kept no longer; returns when to run again. `cx` is the reaper's, and woken earlier if
-    /// something happens on a connection.
+    /// Closes idle connections that have ended or idled out; returns the time of the next run. `cx` is the reaper's,
+    /// and woken earlier if something happens on a connection.
     fn reap_expired(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
         let mut state = self.state.borrow_mut();
         if let Some(reaper) = &mut state.reaper {
@@ -695,12 +691,12 @@ impl ServerPool {
         }
         let ended: Vec<_> = {
             let ends = |idle: &mut IdleConnection| {
-                // Each registers the reaper, which learns of what happens on any of them.
+                // Each connection registers the reaper, which so learns of events on any of them.
                 now >= idle.since + self.origin.idle_timeout || !idle.connection.http.poll_quiet(cx)
             };
             state.idle.extract_if(.., ends).collect()
         };
-        // Pushed at the end, so the longest idle stands first.
+        // Connections are pushed at the end, so that the longest idle one is first.
         let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
         if next.is_none() {
             state.reaper = None;
@@ -710,8 +706,8 @@ impl ServerPool {
         next
     }
 
-    /// Whether nothing has come on a connection that becomes idle, as far as the runtime knows. If there is a reaper,
-    /// that is woken by what comes later.
+    /// Whether a connection that becomes idle has received no bytes, as far as the runtime knows. If there is a reaper,
+    /// that is woken by later bytes.
     fn is_still_quiet(&self, http: &OriginConnection) -> bool {
         let waker = self.state.borrow().reaper.as_ref().and_then(|reaper| reaper.waker.clone());
         http.poll_quiet(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())))
@@ -749,7 +745,7 @@ async fn reap_idle(pool: Weak<ServerPool>) {
     .await;
 }
 
-/// Looks for exchanges that give way, for as long as requests wait.
+/// Preempts exchanges from time to time, for as long as requests wait.
 async fn run_preemption(pool: Weak<ServerPool>) {
     loop {
         sleep(PREEMPTION_DELAY).await;
@@ -806,7 +802,7 @@ impl PooledConnection {
         Self { sending: None, connection, in_use, reused, received_before }
     }
 
-    /// A request with the body `upload` is to be sent, by [`Self::poll_sent`], with `traceparent` in its header.
+    /// Prepares a request with the body `upload`, to be sent by [`Self::poll_sent`] with `traceparent` in its header.
     pub(crate) fn start_request(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
         if let Some(upload) = upload.filter(|upload| upload.progress() != UploadProgress::Done) {
             self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Upload(Rc::downgrade(upload)));
@@ -819,7 +815,7 @@ impl PooledConnection {
         self.connection.http.poll_response(head, cx)
     }
 
-    /// Sends the rest of the request's body even if the response's is not read: a client may read nothing before the
+    /// Sends the rest of the request's body even if no task reads the response: a client may read nothing before the
     /// origin has everything.
     pub(crate) fn keep_sending(&mut self) {
         if self.connection.http.is_sent() {
@@ -830,32 +826,30 @@ impl PooledConnection {
         self.sending = Some(SendingTask(spawn_local(rest).abort_handle()));
     }
 
-    /// The next piece of the response's body.
+    /// Reads the next piece of the response's body.
     pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.connection.http.poll_frame(self.sending.is_none(), cx)
     }
 
-    /// The response's body if it has come whole with the head, and the request is sent.
+    /// The response's body if all of it came with the head, and the request is sent.
     pub(crate) fn take_response_body(&self) -> Option<WholeBody> {
         self.connection.http.take_whole_body()
     }
 
-    /// Whether the response's body has nothing more.
     pub(crate) fn is_end_stream(&self) -> bool {
         self.connection.http.is_end_stream()
     }
 
-    /// Bytes of the response's body that are still to come.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.connection.http.size_hint()
     }
 
-    /// Bytes that may be read at once of the response.
+    /// Most bytes of the response in one read.
     pub(crate) fn response_capacity(&self) -> BodyCapacity {
         Rc::clone(&self.connection.http.read_capacity)
     }
 
-    /// The address to which the connection is, over TCP.
+    /// Address of the server, over TCP.
     pub(crate) fn server_address(&self) -> Option<SocketAddr> {
         self.connection.http.address
     }
@@ -870,7 +864,7 @@ impl PooledConnection {
         self.connection.http.received.get() != self.received_before
     }
 
-    /// What TLS failed by since the handshake.
+    /// TLS failure since the handshake.
     pub(crate) fn tls_failure(&self) -> Option<TlsFailure> {
         self.connection.http.tls_session_failure()
     }
@@ -882,12 +876,12 @@ impl PooledConnection {
         Some((Rc::clone(&self.connection.http), ahead))
     }
 
-    /// The connection is used for the body of `response` from now on.
+    /// Notes that the connection is used for the body of `response` from now on.
     pub(crate) fn carry_response(&self, response: Weak<dyn PooledResponse>) {
         self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Response(response));
     }
 
-    /// Gives the connection back if it may serve another request; closes it otherwise.
+    /// Returns the connection to the pool if it may serve another request; closes it otherwise.
     pub(crate) fn return_to_pool(self) {
         let Self { sending, connection, in_use, .. } = self;
         drop(sending);

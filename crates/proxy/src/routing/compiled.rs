@@ -1,4 +1,4 @@
-//! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
+//! Compiles the configuration of requests for all workers, and answers queries of the operator and of handshakes.
 
 use super::maintenance::{ActiveMaintenance, Maintenance};
 use super::routes::{self, Routes};
@@ -17,14 +17,14 @@ use litequic_exchange::{CertificateRequest, Client, Fields, Head};
 use std::{collections::BTreeMap, convert::Infallible, net::IpAddr, path::PathBuf, sync::Arc};
 use tokio::sync::Notify;
 
-/// What a configuration has in files, for requests.
+/// Content of a configuration's files, for requests.
 #[derive(Debug, Clone, Default)]
 pub struct RoutingFiles {
-    /// Error pages, and bodies of fixed answers.
+    /// Error pages, and bodies of fixed responses.
     pub pages: Pages,
     /// TLS to the origins that have https, by their names.
     pub tls: BTreeMap<String, Arc<TlsToOrigin>>,
-    /// Users of routes, by their files.
+    /// Users of routes, by the paths of their files.
     pub users: BTreeMap<PathBuf, Arc<Users>>,
 }
 
@@ -34,15 +34,15 @@ impl From<Pages> for RoutingFiles {
     }
 }
 
-/// The routes, their rules and the origins. Replaced as a whole by a reload.
+/// Routes, their rules, and origins. Replaced as a whole by a reload.
 #[derive(Debug)]
 pub struct Routing {
     routes: Routes,
-    /// The routes', in the order of the configuration.
+    /// Names of the routes, in the order of the configuration.
     pub(crate) names: Vec<String>,
-    /// The routes', in the same order.
+    /// Rate limiters of the routes, in the same order.
     limiters: Vec<Option<Arc<RateLimiter>>>,
-    /// What all files hold.
+    /// Content of all files.
     files: RoutingFiles,
     /// The routes in maintenance.
     maintenance: Maintenance,
@@ -52,33 +52,32 @@ pub struct Routing {
     pub(crate) general_rules: Option<RuleSet>,
     pub(crate) origins: BTreeMap<String, RoutedOrigin>,
     pub(crate) timeouts: Timeouts,
-    /// A worker's copy.
+    /// Most tunnels of a worker.
     pub(crate) max_tunnels: u32,
     pub(crate) trusted: Vec<Network>,
     sources: Sources,
-    /// The key of sticky sessions' cookies.
+    /// Key of the cookies of sticky sessions.
     pub(crate) cookie_key: CookieKey,
-    /// What connections to origins may use.
+    /// Resources of connections to origins.
     capacity: Arc<Capacity>,
-    /// Verifies passwords, for all workers.
+    /// Checks passwords, for all workers.
     pub(crate) passwords: Arc<PasswordChecker>,
 }
 
 impl Routing {
-    /// Compiles `config`, without what it has in files: error pages, and TLS to origins.
+    /// Compiles `config`, without the content of its files: error pages, users, and TLS to origins.
     pub fn new(config: &Config) -> Self {
         Self::compile_after(config, RoutingFiles::default(), None)
     }
 
-    /// Compiles `config` with its `files`, with the state of what was `before`: of a server that stays, and is still
-    /// checked, its health; of a rate limit that did not change, its counts; cookies stay valid, and maintenance stays
-    /// in force.
+    /// Compiles `config` with its `files`, and keeps state of the routing `before`: the health of a server that stays,
+    /// and is still checked; the counts of an unchanged rate limit; the key of cookies; and maintenance.
     pub fn compile_after(config: &Config, files: impl Into<RoutingFiles>, before: Option<&Self>) -> Self {
         let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
         Self::compile_routing(config, files.into(), before, maintenance)
     }
 
-    /// Returns the routing with another `maintenance`. `config` is what it was compiled from.
+    /// Returns the routing with another `maintenance`. `config` is the configuration of this routing.
     #[must_use]
     pub fn with_maintenance(&self, config: &Config, maintenance: Maintenance) -> Self {
         Self::compile_routing(config, self.files.clone(), Some(self), maintenance)
@@ -146,13 +145,12 @@ impl Routing {
         Self { cookie_key: key, ..self }
     }
 
-    /// Lets connections to origins use `capacity`, instead of one without bounds. Those of workers that run do not
-    /// follow.
+    /// Lets connections to origins use `capacity`, instead of one without bounds. Running workers keep theirs.
     pub fn with_shared_capacity(self, capacity: Arc<Capacity>) -> Self {
         Self { capacity, ..self }
     }
 
-    /// What connections to origins may use.
+    /// Resources of connections to origins.
     pub fn shared_capacity(&self) -> &Arc<Capacity> {
         &self.capacity
     }
@@ -167,7 +165,7 @@ impl Routing {
         self.sources.source_of_address(self.forwarded_client(peer, fields), &self.trusted)
     }
 
-    /// The error pages that it was compiled with.
+    /// Error pages, and bodies of fixed responses.
     pub fn compiled_pages(&self) -> &Pages {
         &self.files.pages
     }
@@ -177,7 +175,7 @@ impl Routing {
         &self.files.tls
     }
 
-    /// Users of routes, by their files.
+    /// Users of routes, by the paths of their files.
     pub fn route_users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
         &self.files.users
     }
@@ -187,12 +185,12 @@ impl Routing {
         &self.maintenance
     }
 
-    /// The orders of maintenance and their routes; `config` is what it was compiled from.
+    /// The orders of maintenance and their routes; `config` is the configuration of this routing.
     pub fn maintenance_orders(&self, config: &Config) -> Vec<ActiveMaintenance> {
         self.maintenance.list_orders(&config.routes, &self.names)
     }
 
-    /// The names of its routes, in the order of the configuration.
+    /// Names of the routes, in the order of the configuration.
     pub fn route_names(&self) -> &[String] {
         &self.names
     }
@@ -206,12 +204,12 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// [`Routes::choose`]'s.
+    /// The error of [`Routes::choose_route`].
     pub(crate) fn find_route(&self, head: &Head) -> Result<Option<&routes::CompiledRoute>, &routes::CompiledRoute> {
         self.routes.choose_route(head.host(), head.path_without_query(), head)
     }
 
-    /// The servers that are to be checked.
+    /// Servers that are to be checked.
     pub(crate) fn check_targets(&self) -> Vec<CheckTarget> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
             let RoutedOrigin { config: origin, health_states, tls } = routed;
@@ -234,7 +232,7 @@ impl Routing {
         self.origins.iter().flat_map(of_origin).collect()
     }
 
-    /// Every server of every origin, in the order of their names and of the configuration.
+    /// State of every server of every origin, in the order of their names and of the configuration.
     pub fn server_states(&self) -> Vec<ServerState> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
             let RoutedOrigin { config: origin, health_states, tls } = routed;
@@ -255,7 +253,7 @@ impl Routing {
         self.origins.iter().flat_map(of_origin).collect()
     }
 
-    /// Their labels in metrics.
+    /// Labels of all servers in metrics.
     pub(crate) fn server_names(&self) -> Vec<ServerName> {
         let name = |server: ServerState| ServerName::new(&server.origin, &server.address.to_string());
         self.server_states().into_iter().map(name).collect()
@@ -266,8 +264,8 @@ impl Routing {
         self.routes.certificate_request(server_name)
     }
 
-    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
-    /// (RFC 9110 §15.5.20).
+    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise (RFC
+    /// 9110 §15.5.20).
     ///
     /// It may if its handshake had the certificate request of this host. A reload may have changed that since: then the
     /// connection still serves the host that it was opened for, unless another handshake would request more.
@@ -290,7 +288,7 @@ impl Routing {
 }
 
 /// Checks the health of origins' servers for all workers that follow `routing`, if the configuration has health checks,
-/// as it stands now and after each of `reloads`. To run once a process.
+/// now and after each of `reloads`. To run once a process.
 ///
 /// # Cancel safety
 ///

@@ -1,4 +1,4 @@
-//! The routes that the operator has switched to maintenance. Pure.
+//! Keeps the operator's orders of maintenance. Pure.
 //!
 //! An order stays as it was given, for a route or for all, and is applied to the routes of each configuration anew: a
 //! reload does not end it.
@@ -6,46 +6,46 @@
 use litequic_config::RouteConfig;
 use std::collections::BTreeMap;
 
-/// The orders in force.
+/// Orders of maintenance that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Maintenance(BTreeMap<MaintenanceTarget, u32>);
 
-/// The target of an order.
+/// Target of an order of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MaintenanceTarget {
     /// Every route that has an origin.
     All,
-    /// The route of that name, whatever its target; without one the routes of that host that have an origin.
+    /// The route of that name, with any target; without one the routes of that host that have an origin.
     Route(String),
 }
 
-/// Why an order has no effect.
+/// Error of an order of maintenance without effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MaintenanceError {
-    /// A name that is misspelt, or of a reload that is still to come.
+    /// The name is misspelt, or comes with a later reload.
     #[error("no route has the name or the host {0:?}")]
     Unknown(String),
     /// A route that was switched with others cannot be switched back by itself.
     #[error("{0:?} was not switched to maintenance by that name")]
     NotIn(String),
-    /// More orders than any operator gives.
+    /// The operator has given more orders than are allowed.
     #[error("{0} routes and hosts are in maintenance already: switch some back, or switch all routes")]
     Full(usize),
 }
 
-/// One order, and its effect now.
+/// One order of maintenance, and its effect now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveMaintenance {
-    /// The target of the order.
+    /// Target of the order.
     pub target: MaintenanceTarget,
-    /// Seconds.
+    /// Value of `Retry-After` in seconds.
     pub retry_after: u32,
-    /// The names of the routes that match now.
+    /// Names of the routes that match now.
     pub routes: Vec<String>,
 }
 
 impl ActiveMaintenance {
-    /// The route's name or the host, or `all`.
+    /// Name of the route or the host, or `all`.
     pub fn target_text(&self) -> &str {
         match &self.target {
             MaintenanceTarget::All => "all",
@@ -55,7 +55,7 @@ impl ActiveMaintenance {
 }
 
 impl Maintenance {
-    /// Orders at a time: each is compared with each route when a configuration is compiled.
+    /// Most orders at a time: each is compared with each route when a configuration is compiled.
     pub const MAX_ORDERS: usize = 256;
 
     /// Switches `target` to maintenance: its requests are answered 503 with `Retry-After`, in seconds.
@@ -86,7 +86,7 @@ impl Maintenance {
     ///
     /// # Errors
     ///
-    /// It was not switched by that name.
+    /// The target was not switched by that name.
     pub fn switch_off(&mut self, target: MaintenanceTarget) -> Result<(), MaintenanceError> {
         match target {
             MaintenanceTarget::All => self.0.clear(),
@@ -99,7 +99,7 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Whether nothing is in maintenance.
+    /// Whether no target is in maintenance.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -121,7 +121,7 @@ impl Maintenance {
         found.into_iter().map(|(_, seconds)| seconds).collect()
     }
 
-    /// Each order, with the `routes` that match.
+    /// Lists each order with the `routes` that match.
     pub fn list_orders(&self, routes: &[RouteConfig], names: &[String]) -> Vec<ActiveMaintenance> {
         let one = |(target, retry_after): (&MaintenanceTarget, &u32)| {
             let places = matching_routes(target, routes, names).into_iter();
@@ -131,7 +131,7 @@ impl Maintenance {
         self.0.iter().map(one).collect()
     }
 
-    /// The orders alone, for a process that takes over; `None` stands for all routes.
+    /// The orders alone, for the successor process; `None` stands for all routes.
     pub fn export_orders(&self) -> Vec<(Option<String>, u32)> {
         let word = |(target, retry_after): (&MaintenanceTarget, &u32)| match target {
             MaintenanceTarget::All => (None, *retry_after),
@@ -141,7 +141,7 @@ impl Maintenance {
     }
 }
 
-/// The orders of another process, at most [`Maintenance::MAX`] of them.
+/// Takes the orders of another process, at most [`Maintenance::MAX_ORDERS`].
 impl FromIterator<(Option<String>, u32)> for Maintenance {
     fn from_iter<I: IntoIterator<Item = (Option<String>, u32)>>(words: I) -> Self {
         let word = |(what, seconds): (Option<String>, u32)| {
@@ -151,7 +151,7 @@ impl FromIterator<(Option<String>, u32)> for Maintenance {
     }
 }
 
-/// The places of the routes that match `target`.
+/// Indices of the routes that match `target`.
 fn matching_routes(target: &MaintenanceTarget, routes: &[RouteConfig], names: &[String]) -> Vec<usize> {
     let with_origin = |of: &dyn Fn(&RouteConfig) -> bool| {
         let places = routes.iter().enumerate().filter(|(_, route)| route.target_origin().is_some() && of(route));

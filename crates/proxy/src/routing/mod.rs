@@ -1,4 +1,4 @@
-//! The configuration of requests, compiled once for all workers: routes and the choice of one, and maintenance.
+//! Routes requests: the configuration, compiled once for all workers, the choice of a route, and maintenance.
 
 mod compiled;
 mod maintenance;

@@ -1,11 +1,11 @@
-//! Route selection: host first, then path, then conditions. Pure; compiled once a configuration.
+//! Selects routes: by host first, then path, then conditions. Pure; compiled once a configuration.
 //!
 //! Among the routes that match, the most specific host wins (exact, then the longest `*.`, then any host); within one
 //! host an exact path, then the longest path prefix; of those with the same path the one with the most conditions
-//! ([`Weight`]), and at last the file's first. The path is compared byte by byte, and a request is rejected whose
+//! ([`Specificity`]), and at last the file's first. The path is compared byte by byte, and a request is rejected whose
 //! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
 //!
-//! [`Weight`]: config::Weight
+//! [`Specificity`]: config::Specificity
 
 use crate::{answer::PageSet, message::RouteHead, rules::RuleSet};
 use http::Method;
@@ -19,58 +19,57 @@ use std::{
     sync::Arc,
 };
 
-/// Every route, compiled.
+/// All routes, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     exact: HashMap<String, HostRoutes>,
-    /// By what follows `*.`.
+    /// Hosts with a wildcard, by the part behind `*.`.
     wildcard: HashMap<String, HostRoutes>,
     any: HostRoutes,
-    /// The certificate requests of the routes of all IP addresses.
+    /// Certificate request of the routes of all IP addresses.
     addresses: CertificateRequest,
-    /// The certificate request of every host, if they do not differ.
+    /// Certificate request of every host, if they do not differ.
     everywhere: Option<CertificateRequest>,
 }
 
-/// A host, or all of a kind.
+/// Routes of a host, or of all hosts of a kind.
 #[derive(Debug, Default)]
 struct HostRoutes {
-    /// The most specific first.
+    /// Routes, the most specific first.
     routes: Vec<CompiledRoute>,
-    /// The certificate requests of the routes that could serve such a host, those of less specific hosts too.
+    /// Certificate request of the routes that could serve such a host, those of less specific hosts too.
     certificate_request: CertificateRequest,
 }
 
-/// How a matching request is handled.
+/// A compiled route: its match, and the handling of matching requests.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledRoute {
-    /// The name for logs and metrics: as in [`config::Route::names`].
+    /// Name for logs and metrics: as in [`config::RouteConfig::unique_route_names`].
     pub(crate) name: Arc<str>,
-    /// The path for spans: as configured, with `/*` behind a prefix.
+    /// Path for spans: as configured, with `/*` behind a prefix.
     pub(crate) http_route: Arc<str>,
-    /// The route's place in the configuration.
+    /// Index of the route in the configuration.
     pub(crate) number: usize,
-    /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty. Of an exact path all of it.
+    /// Path prefix without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty. An exact path is
+    /// whole.
     prefix: String,
-    /// Nothing may follow the prefix.
+    /// Whether the path must be equal to the prefix.
     is_exact: bool,
-    /// The conditions.
     conditions: Option<Box<RouteConditions>>,
-    /// The prefix after the furthest decoding, without the trailing slash either.
+    /// Prefix after the furthest decoding, without the trailing slash either.
     read_prefix: Vec<u8>,
     /// Whether a path without readings of its own may be read as below the prefix: one with capitals, or with escapes.
     has_readings: bool,
-    /// How its origin may decode paths.
+    /// Decoding of paths by the origin.
     reading: PathReading,
-    /// The origin's name; `None` if the route answers by itself.
+    /// Name of the origin; `None` if the route answers by itself.
     pub(crate) origin: Option<String>,
-    /// The route's rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
-    /// The bodies of its errors.
+    /// Bodies of the route's errors.
     pub(crate) pages: PageSet,
-    /// What the route has for the heads of its requests.
+    /// Settings for the heads of the route's requests.
     pub(crate) head: RouteHead,
-    /// Bytes of a request's body: 413 beyond.
+    /// Most bytes of a request's body: 413 beyond.
     pub(crate) max_body_bytes: Option<u64>,
     /// Protocols to which a client may switch, in lower case.
     pub(crate) upgrade: Vec<String>,
@@ -79,7 +78,7 @@ pub(crate) struct CompiledRoute {
 /// Host and path of a route, for a comparison with others.
 struct RouteScope<'a> {
     host: Option<Cow<'a, str>>,
-    /// After the furthest decoding, in lower case.
+    /// Path after the furthest decoding, in lower case.
     path: Vec<u8>,
 }
 
@@ -90,7 +89,7 @@ impl<'a> RouteScope<'a> {
         Self { host: route.host.as_deref().map(normalize_host), path }
     }
 
-    /// Whether a request can be for both, in some reading of its path; also true of a few where none can.
+    /// Whether a request can be for both routes, in some reading of its path; also true of a few pairs where none can.
     fn may_overlap(&self, other: &Self) -> bool {
         let covers = |wide: &str, host: &str| wide.strip_prefix('*').is_some_and(|end| host.ends_with(end));
         let hosts = match (&self.host, &other.host) {
@@ -154,8 +153,8 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        // Stable: of two equal ones the file's first wins. Of two prefixes that match one path the longer is also read
-        // as the longer, or as equal.
+        // The sort is stable: of two equal routes the file's first wins. Of two prefixes that match one path the longer
+        // is also read as the longer, or as equal.
         this.hosts_mut().for_each(|host| {
             host.routes.sort_by_key(|route| {
                 let weight = route.conditions.as_ref().map(|conditions| conditions.weight);
@@ -177,7 +176,7 @@ impl Routes {
         self.exact.values_mut().chain(self.wildcard.values_mut()).chain([&mut self.any])
     }
 
-    /// Notes for each host the certificate requests of its routes; `otherwise` if none could serve it.
+    /// Sets for each host the certificate request of its routes; `otherwise` if none could serve it.
     fn set_certificate_requests(&mut self, otherwise: CertificateRequest) {
         let asks = |host: &str| common_request(reachable_requests(self.matching_hosts(host))).unwrap_or(otherwise);
         let exact: Vec<_> = self.exact.keys().map(|host| (host.clone(), asks(host))).collect();
@@ -197,16 +196,16 @@ impl Routes {
         self.everywhere = (!differs).then_some(addresses);
     }
 
-    /// The hosts that match `host`, as it is normalized, the most specific first.
+    /// Hosts that match `host`, which is normalized, the most specific first.
     fn matching_hosts<'a>(&'a self, host: &str) -> impl Iterator<Item = &'a HostRoutes> {
         let exact = self.exact.get(host);
-        // Without one no dot is searched.
+        // Without a wildcard no dot is searched.
         let below = if self.wildcard.is_empty() { "" } else { host };
         let wildcards = below.match_indices('.').filter_map(move |(dot, _)| self.wildcard.get(host.get(dot + 1..)?));
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `host` (without a port), `path` (without a query) and the rest of `head`, if there is one.
+    /// Chooses the route for `host` (without a port), `path` (without a query) and the rest of `head`, if there is one.
     ///
     /// # Errors
     ///
@@ -217,7 +216,7 @@ impl Routes {
         path: &str,
         head: &Head,
     ) -> Result<Option<&CompiledRoute>, &CompiledRoute> {
-        // Without hosts in the configuration it does not matter.
+        // Without hosts in the configuration the host does not matter.
         let is_any = self.exact.is_empty() && self.wildcard.is_empty();
         let host = if is_any { Cow::Borrowed("") } else { normalize_host(host) };
         let routes = || self.matching_hosts(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
@@ -236,7 +235,7 @@ impl Routes {
             let before = |host: &HostRoutes, route: &CompiledRoute| match chosen {
                 None => true,
                 Some((of, _)) if !std::ptr::eq(host, of) => true,
-                // Two of one host that are read alike are one to such an origin.
+                // Two routes of one host that are read alike are one to such an origin.
                 Some((_, chosen)) => route.read_prefix.len() > chosen.read_prefix.len(),
             };
             let is_chosen = |route: &CompiledRoute| chosen.is_some_and(|(_, chosen)| std::ptr::eq(route, chosen));
@@ -256,8 +255,8 @@ impl Routes {
     /// The certificate request of a handshake for `host`: that of all of its routes, or [`Optional`] if they differ,
     /// for the handshake cannot know which path will be requested.
     ///
-    /// No name, and an IP address, which no client can request by SNI (RFC 6066 §3), are one host: that of the routes
-    /// for addresses and for any host.
+    /// A handshake without a name, and an IP address, which no client can request by SNI (RFC 6066 §3), are one host:
+    /// that of the routes for addresses and for any host.
     ///
     /// [`Optional`]: CertificateRequest::Optional
     pub(super) fn certificate_request(&self, host: Option<&str>) -> CertificateRequest {
@@ -269,8 +268,8 @@ impl Routes {
     }
 }
 
-/// The routes of `hosts` that a path can select: those behind a prefix of their own prefix, which matches every such
-/// path, never get one.
+/// Certificate requests of the routes of `hosts` that a path can select: a route behind a prefix of its own prefix,
+/// which matches every such path, never gets one.
 fn reachable_requests<'a>(hosts: impl Iterator<Item = &'a HostRoutes>) -> impl Iterator<Item = CertificateRequest> {
     let mut before: Vec<&CompiledRoute> = Vec::new();
     for route in hosts.flat_map(|host| &host.routes) {
@@ -308,17 +307,17 @@ impl CompiledRoute {
             || (self.prefix.is_empty() && path == "*")
     }
 
-    /// Whether a request with the right path meets its conditions.
+    /// Whether a request with a matching path meets the route's conditions.
     fn accepts_head(&self, head: &Head) -> bool {
         self.conditions.as_ref().is_none_or(|conditions| conditions.are_met_by(head))
     }
 
-    /// Whether it matches, being before it, all that `other` could.
+    /// Whether the route, if it comes before `other`, matches all requests that `other` could.
     fn hides_route(&self, other: &Self) -> bool {
         self.conditions.is_none() && (!self.is_exact || other.is_exact) && self.matches_path(&other.prefix)
     }
 
-    /// Whether one of a path's readings matches.
+    /// Whether `reading`, one of a path's readings, matches.
     fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
         let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
         let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
@@ -326,7 +325,7 @@ impl CompiledRoute {
     }
 }
 
-/// The conditions of a route, with the names looked up.
+/// Conditions of a route, with the names looked up.
 #[derive(Debug, Clone)]
 struct RouteConditions {
     methods: Vec<Method>,
@@ -362,8 +361,8 @@ impl RouteConditions {
     }
 }
 
-/// Lower case and without the root's dot, an IPv6 address as in RFC 5952, and an IPv4-mapped one as IPv4; copies only a
-/// host that needs it.
+/// Normalizes `host`: lower case and without the root's dot, an IPv6 address as in RFC 5952, and an IPv4-mapped one as
+/// IPv4; copies only a host that needs it.
 fn normalize_host(host: &str) -> Cow<'_, str> {
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()) {
         return Cow::Owned(match address.to_ipv4_mapped() {
@@ -371,7 +370,7 @@ fn normalize_host(host: &str) -> Cow<'_, str> {
             None => format!("[{address}]"),
         });
     }
-    // `exchange::authority` accepts one.
+    // `exchange::check_authority` accepts the root's dot.
     let host = if host.ends_with('.') { host.trim_end_matches('.') } else { host };
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())

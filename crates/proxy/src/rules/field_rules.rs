@@ -1,4 +1,4 @@
-//! Fields that a route removes, sets and adds.
+//! Removes, sets and adds fields by a route's rules.
 
 use crate::message::{forwarded, spelling};
 use http::HeaderName;
@@ -6,7 +6,7 @@ use litequic_config::{HeaderRules, Network, Template, TemplatePart, Variable};
 use litequic_exchange::{Client, FieldName, FieldNameRef, Fields, Head, NameSet, field_syntax::is_field_value};
 use std::{fmt::Write, net::IpAddr};
 
-/// The values of a request that are needed.
+/// Values of a request that templates need.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UsedVariables {
     pub(super) client: bool,
@@ -22,24 +22,24 @@ impl UsedVariables {
         Self { client: has(Variable::Client), host: has(Variable::Host) }
     }
 
-    /// What this or `other` needs.
+    /// The values that this or `other` needs.
     pub(super) fn union_with(self, other: Self) -> Self {
         Self { client: self.client || other.client, host: self.host || other.host }
     }
 }
 
-/// The values of a request for templates.
+/// Values of a request for templates.
 #[derive(Debug)]
 pub(crate) struct Variables<'a> {
-    /// The client; behind a trusted proxy, the one that it names. The peer, unless it is needed.
+    /// Address of the client, which a trusted proxy may name; the peer's, unless it is needed.
     pub(crate) client: IpAddr,
-    /// `None` unless it is needed.
+    /// Host of the request; `None` unless it is needed.
     pub(super) host: Option<String>,
     id: &'a str,
 }
 
 impl<'a> Variables<'a> {
-    /// The values of the request with `head` and `id`, as far as it `uses` them.
+    /// The values of the request with `head` and `id`, as far as `uses` says that they are needed.
     pub(super) fn from_request(
         head: &Head,
         client: &Client,
@@ -58,7 +58,7 @@ impl<'a> Variables<'a> {
         Self { client: client.address.ip(), host: None, id }
     }
 
-    /// `template` with everything filled in; `path` stands for `{path}`.
+    /// Fills in `template`; `path` stands for `{path}`.
     pub(super) fn fill_template(&self, template: &Template, path: &str) -> String {
         let mut text = String::new();
         for part in &template.0 {
@@ -75,15 +75,15 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// Changes to a header.
+/// Changes of a route to a header.
 #[derive(Debug)]
 pub(crate) struct FieldRules {
     remove: Vec<FieldName>,
     set: Vec<(FieldName, RuleValue)>,
     add: Vec<(FieldName, RuleValue)>,
-    /// Names of all three, in their plain spelling.
+    /// Names of all fields of the rules, in their plain spelling.
     plain: Vec<String>,
-    /// All three name them so.
+    /// Whether the rules use the plain spelling only.
     are_plain: bool,
 }
 
@@ -113,7 +113,7 @@ impl FieldRules {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
-    /// The values that its templates need.
+    /// The values that the templates need.
     pub(super) fn used_variables(&self) -> UsedVariables {
         let values = self.set.iter().chain(&self.add).map(|(_, value)| match value {
             RuleValue::Fixed(_) => UsedVariables::default(),
@@ -122,29 +122,29 @@ impl FieldRules {
         values.fold(UsedVariables::default(), UsedVariables::union_with)
     }
 
-    /// Whether a field that an origin may read as `plain` is named.
+    /// Whether a rule names a field that an origin may read as `plain`.
     pub(super) fn names_field(&self, plain: &str) -> bool {
         self.plain.iter().any(|name| name == plain)
     }
 
-    /// Whether nothing is left of a field of that very `name` as it came.
+    /// Whether the rules remove or replace a field of exactly this `name`.
     pub(crate) fn replaces(&self, name: FieldNameRef<'_>) -> bool {
         self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced.as_name_ref() == name)
     }
 
-    /// Removes the other spellings of the fields that are named here: an origin that confuses them would not see
-    /// the difference.
+    /// Removes other spellings of the fields that the rules name: an origin that confuses them would not see the
+    /// difference.
     pub(super) fn remove_other_spellings(&self, fields: &mut Fields) {
         // Plain names have no other plain spelling.
         if self.plain.is_empty() || self.are_plain && !fields.name_set().intersects(NameSet::AMBIGUOUS) {
             return;
         }
-        // What is added stands beside what there is of its own name.
+        // An added field stands beside fields of its own name.
         let added = |name: &str| self.add.iter().any(|(added, _)| added.as_name_ref().as_str() == name);
         spelling::remove_names(fields, |name| !added(name) && self.names_field(&spelling::plain_name(name)));
     }
 
-    /// Removes, then sets, then adds.
+    /// Removes fields, then sets, then adds.
     pub(crate) fn change_fields(&self, fields: &mut Fields, variables: &Variables<'_>) {
         for name in &self.remove {
             fields.remove_field(name.as_name_ref());
@@ -315,7 +315,7 @@ pub(super) mod tests {
                 "{name}"
             );
         }
-        // litequic removes a client's and sets none: a rule may.
+        // litequic removes this field of a client and sets none, so that a rule may set it.
         let name = HeaderName::from_static("x-real-ip");
         assert!(forwarded::is_identity_field(name.as_str()) && litequic_config::request_field_fault(&name).is_none());
     }

@@ -1,6 +1,6 @@
-//! A route's rules, compiled: fields, paths, redirects, fixed answers, timeouts, and who may use the route. Pure. A
-//! route without any of it has no [`Rules`]; error pages are separate, because those for all routes cost a successful
-//! request nothing.
+//! Compiles and applies a route's rules: fields, paths, redirects, fixed responses, timeouts, and access. Pure. A route
+//! without rules has no [`RuleSet`]; error pages are separate, because those for all routes cost a successful request
+//! nothing.
 
 mod field_rules;
 mod redirect;

@@ -1,11 +1,11 @@
-//! Redirects (RFC 9110 §15.4).
+//! Answers with redirects (RFC 9110 §15.4).
 
 use super::field_rules::{UsedVariables, Variables};
 use http::StatusCode;
 use litequic_config::{self as config, Template};
 use litequic_exchange::{Body, Response, field_syntax::is_field_value, name};
 
-/// Where to, and how.
+/// Redirect of a route: target and status.
 #[derive(Debug)]
 pub(crate) struct RedirectRule {
     to: Template,
@@ -17,19 +17,19 @@ impl RedirectRule {
         Self { to: redirect.to.clone(), status: redirect.status }
     }
 
-    /// The values that its `Location` needs.
+    /// The values that `Location` needs.
     pub(super) fn location_variables(&self) -> UsedVariables {
         UsedVariables::in_template(&self.to)
     }
 
-    /// The answer to a request for `path`. Its target is the configuration's: that has a slash, or a whole authority,
+    /// The response to a request for `path`. Its target is the configuration's: that has a slash, or a whole authority,
     /// before anything that the client chose.
     pub(crate) fn redirect_response(&self, path: &str, id: &str, variables: &Variables<'_>) -> Response {
         // `*` is the server as a whole.
         let path = if path == "*" { "" } else { path };
         let mut response = Response::new(self.status, Body::empty());
         let location = variables.fill_template(&self.to, path);
-        // Authority and path are visible ASCII: it is always a valid value.
+        // Authority and path are visible ASCII: the value is always valid.
         if is_field_value(location.as_bytes()) {
             response.fields.append(name::LOCATION, location.as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Routes whose answer is fixed.
+//! Answers with fixed responses.
 
 use super::field_rules::{FieldRules, UsedVariables, Variables};
 use crate::answer::StaticPage;
@@ -6,7 +6,7 @@ use http::StatusCode;
 use litequic_config::{self as config, FixedBody, HeaderRules};
 use litequic_exchange::{Body, Response, name};
 
-/// A fixed answer.
+/// Fixed response of a route.
 #[derive(Debug)]
 pub(crate) struct RespondRule {
     status: StatusCode,
@@ -15,7 +15,7 @@ pub(crate) struct RespondRule {
 }
 
 impl RespondRule {
-    /// The answer of `respond`; `file` is the content of its file.
+    /// The response of `respond`; `file` is the content of its file.
     pub(super) fn new(respond: &config::FixedResponse, file: Option<StaticPage>) -> Self {
         let page = match &respond.body {
             FixedBody::None => None,
@@ -26,7 +26,7 @@ impl RespondRule {
         Self { status: respond.status, page, fields: FieldRules::new(&HeaderRules { set, ..HeaderRules::default() }) }
     }
 
-    /// The values that its fields need.
+    /// The values that the response's fields need.
     pub(super) fn answer_variables(&self) -> UsedVariables {
         self.fields.used_variables()
     }
@@ -36,8 +36,8 @@ impl RespondRule {
         self.status.is_success()
     }
 
-    /// The answer. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC 9110
-    /// §8.6).
+    /// The response. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC
+    /// 9110 §8.6).
     pub(crate) fn fixed_response(&self, id: &str, variables: &Variables<'_>) -> Response {
         let mut response = Response::new(self.status, Body::empty());
         match &self.page {

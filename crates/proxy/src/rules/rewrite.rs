@@ -1,14 +1,14 @@
-//! Another prefix in a path.
+//! Replaces the prefix of a path.
 
 use crate::answer::Error;
 use http::Method;
 use litequic_exchange as exchange;
 use std::borrow::Cow;
 
-/// The replacement of a route's prefix.
+/// Replacement of a route's prefix.
 #[derive(Debug)]
 pub(super) struct PrefixRewrite {
-    /// The prefix that is replaced, without the trailing slash, as `to` is.
+    /// Prefix that is replaced, without the trailing slash, like `to`.
     from: String,
     to: String,
 }
@@ -19,7 +19,7 @@ impl PrefixRewrite {
         Self { from: trimmed(from), to: trimmed(to) }
     }
 
-    /// `path` with the other prefix; what follows it stays byte for byte. `*`, which has none, is left.
+    /// Replaces the prefix of `path`; the rest stays byte for byte. `*`, which has none, is left.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// What follows the prefix is the client's bytes, and the result is a path that the front end would accept.
+        /// The rest behind the prefix is the client's bytes, and the result is a path that the front end would accept.
         #[test]
         fn every_path_that_passes_still_passes(
             from in "(/[a-z]{0,2}){0,2}",

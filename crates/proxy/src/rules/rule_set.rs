@@ -1,4 +1,4 @@
-//! The rules of one route, and what they do to a request.
+//! Compiles the rules of one route, and applies them to a request.
 
 use super::field_rules::{FieldRules, UsedVariables, Variables};
 use super::redirect::RedirectRule;
@@ -11,7 +11,7 @@ use litequic_config::{self as config, Config, Network, RateLimitBy, RouteTarget,
 use litequic_exchange::{Client, FieldName, Fields, Head, name};
 use std::{borrow::Cow, sync::Arc};
 
-/// The rules of one route.
+/// Compiled rules of one route.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
     request: FieldRules,
@@ -19,37 +19,37 @@ pub(crate) struct RuleSet {
     rewrite: Option<rewrite::PrefixRewrite>,
     pub(crate) redirect: Option<RedirectRule>,
     pub(crate) respond: Option<RespondRule>,
-    /// The route is in maintenance: `Retry-After`, in seconds.
+    /// `Retry-After`, in seconds, if the route is in maintenance.
     pub(crate) maintenance: Option<u32>,
-    /// The addresses that it serves, if not all.
+    /// Addresses that the route serves, if not all.
     pub(crate) addresses: Option<AddressRules>,
-    /// The users of the route and their passwords.
+    /// Users of the route, and their passwords.
     pub(crate) users: Option<UsersRule>,
-    /// The server that decides about its requests.
+    /// Server that decides about the route's requests.
     pub(crate) auth: Option<AuthRule>,
     /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
     granted: Vec<String>,
-    /// All of them, where one differs from `[timeouts]`.
+    /// All timeouts, if one differs from `[timeouts]`.
     pub(crate) timeouts: Option<Timeouts>,
     pub(crate) limiter: Option<Arc<RateLimiter>>,
     uses: UsedVariables,
 }
 
-/// The context of rules besides their route.
+/// State of a route that rules use.
 #[derive(Debug, Default)]
 pub(crate) struct RouteState {
-    /// Counts the route's requests.
+    /// Rate limiter of the route.
     pub(crate) limiter: Option<Arc<RateLimiter>>,
-    /// The content of the file of its fixed answer.
+    /// Content of the file of the route's fixed response.
     pub(crate) file: Option<StaticPage>,
-    /// The route is in maintenance: `Retry-After`, in seconds.
+    /// `Retry-After`, in seconds, if the route is in maintenance.
     pub(crate) maintenance: Option<u32>,
-    /// The content of its file of users.
+    /// Content of the route's file of users.
     pub(crate) users: Option<Arc<Users>>,
 }
 
 impl RuleSet {
-    /// The rules of `route` and the general ones of `config`; `None` if there are none.
+    /// Compiles the rules of `route` and the general ones of `config`; `None` if there are none.
     pub(crate) fn new(route: &config::RouteConfig, config: &Config, own: RouteState) -> Option<Self> {
         let RouteState { limiter, file, maintenance, users } = own;
         let timeouts = &config.timeouts;
@@ -102,7 +102,7 @@ impl RuleSet {
         (!rules.is_empty()).then_some(rules)
     }
 
-    /// The general rules of `config` for answers to requests that match no route; `None` if there are none.
+    /// Compiles the general rules of `config` for responses to requests that match no route; `None` if there are none.
     pub(crate) fn without_route(config: &Config) -> Option<Self> {
         let response = FieldRules::new(&config.response_headers);
         let rules = Self {
@@ -132,7 +132,7 @@ impl RuleSet {
         fields && ways && access && timeouts.is_none()
     }
 
-    /// The values of the request with `head` and `id` for them, as far as they are needed.
+    /// The values of the request with `head` and `id` for the rules, as far as they are needed.
     pub(crate) fn read_variables<'a>(
         &self,
         head: &Head,
@@ -190,7 +190,7 @@ impl RuleSet {
         self.granted.iter().any(|granted| *granted == plain)
     }
 
-    /// The path with its query that the origin gets, or of a redirect.
+    /// The path with its query for the origin, or for a redirect.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! A server whose name has several addresses: of which connections are opened, and which of them are left alone.
+//! Tests a server whose name has several addresses: which connections are opened, and which addresses are avoided.
 
 use super::*;
 use crate::{ServerMetrics, ServerName, address::resolve_for_tests};
 use litequic_config::StatusRange;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Listeners at two addresses and the same port.
+/// Opens listeners at two addresses and the same port.
 async fn pair() -> [TcpListener; 2] {
     loop {
         let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -16,8 +16,7 @@ async fn pair() -> [TcpListener; 2] {
     }
 }
 
-/// litequic before the server `name`, at the port of `listener`, which has the addresses 127.0.0.2 and 127.0.0.1, in
-/// this order.
+/// A proxy for the server `name`, at the port of `listener`, with the addresses 127.0.0.2 and 127.0.0.1, in this order.
 fn before(name: &str, listener: &TcpListener, change: impl FnOnce(&mut Config)) -> (Setup, Arc<ServerMetrics>) {
     resolve_for_tests(name, &[Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into()]);
     let address = OriginAddress::Tcp { host: name.into(), port: listener.local_addr().unwrap().port() };
@@ -113,7 +112,7 @@ fn a_status_ejects_the_server_with_all_its_addresses() {
 }
 
 #[test]
-fn a_black_hole_delays_one_connection_and_the_proxy_header_goes_to_the_address_that_works() {
+fn the_proxy_header_goes_to_the_address_beside_a_black_hole() {
     on_a_worker(async {
         let (_deaf, listener) = loop {
             let deaf = Deaf::at([127, 0, 0, 2]);

@@ -1,4 +1,4 @@
-//! Responses: complete, invalid, cut off, interim, early.
+//! Tests responses: complete, invalid, cut off, interim, early.
 
 use super::{
     Script, Setup, answer, config, data, fed, get, on_a_worker, proxy_status, request, reset_with_bytes_unread, settle,
@@ -50,7 +50,7 @@ fn a_bad_answer_is_a_502_that_names_its_fault() {
             let origin = Script::new().await;
             let setup = origin.proxy(|_| {});
             let (sent, mut peer) = origin.asked_by(&setup).await;
-            // The proxy may close before it has read all of it.
+            // The proxy may close before it has read the whole response.
             let _ = peer.stream.write_all(answer.as_bytes()).await;
             let _ = peer.stream.shutdown().await;
             let response = sent.await.unwrap().unwrap();
@@ -134,7 +134,7 @@ fn what_came_of_a_body_with_its_header_is_kept_whole() {
             let whole = response.into_body().collect().await.unwrap();
             assert_eq!(whole.trailers().is_some(), answer.contains("Trailer:"), "{answer}");
             assert_eq!(whole.to_bytes(), expected, "{answer}");
-            // Over the same connection.
+            // The next request uses the same connection.
             sent = setup.get();
             peer.head().await;
         }
@@ -142,7 +142,7 @@ fn what_came_of_a_body_with_its_header_is_kept_whole() {
 }
 
 #[test]
-fn a_body_that_lasts_until_the_close_is_whole_only_after_an_orderly_one() {
+fn a_body_without_length_is_complete_only_after_an_orderly_close() {
     on_a_worker(async {
         for (reset, expected) in [(false, Ok("hello".to_owned())), (true, Err(BodyError::Truncated))] {
             let origin = Script::new().await;
@@ -288,7 +288,7 @@ fn an_early_answer_passes_and_its_connection_is_not_used_again() {
 }
 
 #[test]
-fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
+fn an_early_response_survives_a_close_during_the_upload() {
     on_a_worker(async {
         let origin = Script::new().await;
         let setup = origin.proxy(|_| {});
@@ -305,7 +305,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
     });
 }
 
-/// A route with rules gets the values that they need out of each request.
+/// A route's rules read the values that they need from each request.
 #[test]
 fn pages_for_all_routes_are_no_rules_of_any() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Origins of several servers: which one gets a request, which is ejected, and which requests are retried.
+//! Tests origins of several servers: which one gets a request, which is ejected, and which requests are retried.
 
 use super::{Response, Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{Pages, Routing, ServerName};
@@ -19,7 +19,7 @@ use tokio::{
 
 pub(super) const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
-/// A server that answers by itself.
+/// A server with a fixed answer.
 pub(super) struct Answering {
     pub(super) address: OriginAddress,
     pub(super) port: u16,
@@ -77,7 +77,7 @@ impl Answering {
         let _ = listener.await;
     }
 
-    /// The same, and closes existing ones.
+    /// Accepts no connection any more, and closes existing ones.
     pub(super) async fn cut(&mut self) {
         self.close().await;
         let connections = self.connections.take();
@@ -132,7 +132,7 @@ fn the_server_with_the_fewest_open_requests_is_asked() {
     on_a_worker(async {
         let (hanging, quick) = (Script::new().await, Answering::new(DONE).await);
         let setup = setup(&[&hanging.address(), &quick.address], |origin| origin.balance = Balance::LeastRequests);
-        // One of the first two hangs, and from then on has one open.
+        // One of the first two requests hangs, and from then on its server has one in flight.
         let (first, second) = (setup.get(), setup.get());
         settle().await;
         assert_eq!(ask(&setup, 10).await, [204; 10]);
@@ -183,7 +183,8 @@ fn a_used_connection_that_closes_sends_its_request_to_another_server() {
         first.head().await;
         drop((first, one));
         for _ in 0..2 {
-            // The other server's own, and what the first one lost, over a second connection or one after the other.
+            // The other server gets its own requests, and those that the first one lost, over a second connection or
+            // one after the other.
             tokio::select! {
                 _ = second.head() => second.say(DONE).await,
                 mut third = other.accept() => { third.head().await; third.say(DONE).await; }
@@ -219,7 +220,7 @@ fn a_server_that_fails_is_ejected_and_comes_back_by_one_request() {
 }
 
 #[test]
-fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
+fn truncated_responses_and_configured_statuses_eject_a_server() {
     on_a_worker(async {
         let counted = vec![StatusRange { first: 502, last: 504 }];
         for (answer, statuses, ejected) in [
@@ -244,9 +245,9 @@ fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
     });
 }
 
-/// A client that chooses such a URL, as often as it likes, between the requests of others.
+/// A client requests such a URL as often as it likes, between the requests of others.
 #[test]
-fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_others() {
+fn failures_of_one_url_eject_no_server_that_serves_others() {
     on_a_worker(async {
         for by_design in [
             "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
@@ -283,7 +284,7 @@ fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_other
 }
 
 #[test]
-fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
+fn ejections_spare_the_last_server_and_keep_the_configured_share() {
     on_a_worker(async {
         const BAD: &str = "nonsense\r\n\r\n";
         for (count, share, expected) in
@@ -383,7 +384,7 @@ fn a_reload_keeps_connections_and_findings_of_servers_that_stay() {
 }
 
 #[test]
-fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_other() {
+fn the_proxy_protocol_binds_a_connection_to_one_client() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = setup(&[&script.address()], |origin| {

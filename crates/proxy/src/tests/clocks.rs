@@ -1,4 +1,4 @@
-//! Every timeout, each by itself, with a clock that jumps.
+//! Tests every timeout by itself, with a clock that jumps.
 
 use super::{Deaf, Script, data, fed, get, proxy_status, request, setup_at, text, with_a_jumping_clock};
 use http::Method;
@@ -39,7 +39,7 @@ fn the_origin_owes_no_answer_while_the_client_still_sends() {
             feed.send(data("abc")).unwrap();
             peer.until("abc\r\n").await;
         }
-        // Longer than the origin may take, but the wait is for the client.
+        // The wait is longer than the origin may take, but it is for the client.
         sleep(30 * SECOND).await;
         let ended = Instant::now();
         drop(feed);
@@ -77,7 +77,7 @@ fn a_body_that_waits_for_the_client_is_not_too_slow() {
         let sent = setup.send(request(Method::POST, body));
         let mut peer = script.accept().await;
         peer.head().await;
-        // A header at once and a body once all is read, as an origin that hashes an upload may do.
+        // The header comes at once and the body once all is read, as from an origin that hashes an upload.
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n").await;
         let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
         for _ in 0..5 {
@@ -164,7 +164,7 @@ fn an_origin_that_does_not_accept_is_a_502() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_in_time_and_an_old_one_not_used_again() {
+fn idle_connections_close_in_time_and_old_ones_are_not_reused() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {

@@ -1,4 +1,4 @@
-//! Connections to origins where file descriptors are few: idle ones that are closed, requests that wait.
+//! Tests connections to origins with few file descriptors: idle connections that are closed, requests that wait.
 
 use super::{Abort, Response, Script, Setup, config, get, on_a_worker, proxy_status, settle, with_a_jumping_clock};
 use crate::{Capacity, DerivedLimits, Proxy, ProxyMetrics, Routing};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
-/// A proxy whose process has so many descriptors, with an origin at `address`.
+/// A proxy whose process has `limit` descriptors, with an origin at `address`.
 fn setup(address: OriginAddress, limit: u32, change: impl FnOnce(&mut Config)) -> (Setup, Arc<Capacity>) {
     let config = config(address, change);
     let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit, fixed: 0 }));
@@ -48,7 +48,7 @@ fn idle_connections_beyond_a_fifth_of_the_descriptors_are_closed() {
         }
         assert_eq!(capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins), 4, "a fifth of 20");
         assert_eq!(setup.metrics.limit_idle_descriptors.get(), 6);
-        // Those that are idle are used again.
+        // Idle connections are used again.
         let sent = setup.get();
         settle().await;
         assert_eq!(capacity.descriptors.taken_descriptors().taken_by(ProxySide::Origins), 4);
@@ -59,14 +59,14 @@ fn idle_connections_beyond_a_fifth_of_the_descriptors_are_closed() {
 }
 
 #[test]
-fn another_servers_oldest_idle_connection_is_closed_for_a_request_that_finds_no_descriptor() {
+fn a_lack_of_descriptors_closes_another_servers_oldest_idle_connection() {
     on_a_worker(async {
         let (busy, other) = (Script::new().await, Script::new().await);
         let (setup, capacity) = setup(busy.address(), 40, |config| {
             config.origins.insert("other".into(), OriginConfig::new(other.address()));
             config.routes.insert(0, RouteConfig { host: Some("b.test".into()), ..RouteConfig::catch_all("other") });
         });
-        // Clients have all but what is the origins' alone.
+        // Clients have all descriptors but those of the origins alone.
         let _clients: Vec<_> =
             std::iter::from_fn(|| capacity.descriptors.take_descriptor(ProxySide::Clients)).collect();
         let (first, mut peer) = busy.asked_by(&setup).await;
@@ -88,7 +88,7 @@ fn another_servers_oldest_idle_connection_is_closed_for_a_request_that_finds_no_
 }
 
 #[test]
-fn a_request_waits_for_a_descriptor_and_gets_the_first_that_is_given_back() {
+fn a_waiting_request_gets_the_first_descriptor_that_becomes_free() {
     on_a_worker(async {
         let script = Script::new().await;
         let (setup, capacity) = setup(script.address(), 16, |_| {});
@@ -112,7 +112,7 @@ fn a_request_waits_for_a_descriptor_and_gets_the_first_that_is_given_back() {
 }
 
 #[test]
-fn a_request_that_gets_no_descriptor_in_time_is_answered_503_and_no_server_is_at_fault() {
+fn a_request_without_a_descriptor_gets_503_without_blame_for_servers() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let (setup, _capacity) = setup(script.address(), 16, |config| {

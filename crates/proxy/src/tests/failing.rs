@@ -1,4 +1,4 @@
-//! Which failures count against a server, which do not, and its gauges when a reload comes in between.
+//! Tests which failures count against a server, and its gauges across a reload.
 
 use super::{
     Deaf, Script, Setup,
@@ -18,20 +18,20 @@ fn counters(setup: &Setup, server: &OriginAddress) -> Arc<ServerMetrics> {
     setup.metrics.servers.counters_for(&ServerName::new("o", &server.to_string()))
 }
 
-/// What the next request depends on.
+/// Reloads a changed configuration, for the next request.
 fn reload(setup: &Setup, change: impl FnOnce(&mut Config)) {
     let mut next = setup.config.clone();
     change(&mut next);
     setup.shared.store(Arc::new(Routing::compile_after(&next, Pages::default(), Some(&setup.shared.load()))));
 }
 
-/// A script's proxy whose requests may take so long as a whole.
+/// A proxy for a script, with this time limit for a whole request.
 fn limited(script: &Script, limit: Duration) -> Setup {
     script.proxy(|config| config.timeouts.request = Some(limit))
 }
 
 #[test]
-fn a_request_that_ends_before_a_dead_servers_own_clocks_counts_against_it() {
+fn a_request_timeout_counts_against_a_dead_server() {
     with_a_jumping_clock(async {
         let (deaf, silent, well) = (Deaf::new(), Script::new().await, Answering::new(DONE).await);
         for dead in [deaf.address(), silent.address()] {
@@ -50,7 +50,7 @@ fn a_request_that_ends_before_a_dead_servers_own_clocks_counts_against_it() {
 }
 
 #[test]
-fn a_response_that_stops_until_its_request_is_over_counts_against_its_server() {
+fn a_response_that_stops_before_the_request_timeout_counts_as_failure() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = limited(&script, 5 * SECOND);
@@ -62,7 +62,7 @@ fn a_response_that_stops_until_its_request_is_over_counts_against_its_server() {
 }
 
 #[test]
-fn a_response_that_comes_for_longer_than_its_request_may_take_does_not() {
+fn a_slow_response_beyond_the_request_timeout_is_no_failure() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = limited(&script, 5 * SECOND);
@@ -81,7 +81,7 @@ fn a_response_that_comes_for_longer_than_its_request_may_take_does_not() {
 #[test]
 fn time_that_the_client_took_does_not_count_against_the_server() {
     with_a_jumping_clock(async {
-        // What the client sends last leaves the server next to no time, or it never sends that.
+        // The last bytes of the client leave the server next to no time, or never come.
         for ends in [true, false] {
             let script = Script::new().await;
             let setup = limited(&script, 5 * SECOND);
@@ -163,11 +163,11 @@ fn who_has_left_the_queue_waits_no_more() {
 }
 
 #[test]
-fn a_server_that_a_reload_makes_the_only_one_is_no_longer_ejected() {
+fn a_reload_to_a_single_server_ends_its_ejection() {
     on_a_worker(async {
         const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
         let (bad, well) = (Answering::new(BAD).await, Answering::new(DONE).await);
-        // The server's own connections stay, or others are made.
+        // The server's connections stay, or new ones are made.
         for max_connections in [8, 9] {
             let setup = setup(&[&bad.address, &well.address], |origin| {
                 origin.eject_after = Some(1);
@@ -213,7 +213,7 @@ fn a_request_of_before_a_reload_ejects_no_server_after_it() {
 }
 
 #[test]
-fn a_body_that_has_failed_at_once_is_the_servers_failure_and_no_trial_passes_with_it() {
+fn a_body_that_fails_at_once_fails_the_trial() {
     with_a_jumping_clock(async {
         const BAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n";
         let (bad, well) = (Answering::new(BAD).await, Answering::new(DONE).await);

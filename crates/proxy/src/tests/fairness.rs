@@ -1,4 +1,5 @@
-//! The connections to an origin, shared by several clients: who waits, who is served, and which exchanges give way.
+//! Tests fairness among clients that share an origin's connections: which requests wait, and which exchanges are
+//! preempted.
 
 use super::{
     Feed, Peer, Response, Script, Setup, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at,
@@ -16,7 +17,7 @@ use tokio::{
 
 type Sent = JoinHandle<Result<Response, Abort>>;
 
-/// A client with most connections, and one that comes later.
+/// Address of a client with most connections, and of one that comes later.
 const GREEDY: u8 = 1;
 const OTHER: u8 = 2;
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
@@ -37,7 +38,7 @@ async fn status(sent: Sent) -> u16 {
     status
 }
 
-/// The next connection serves every request on it.
+/// Serves every request on the next connection.
 async fn serve_next(script: &Script) {
     let mut peer = script.accept().await;
     tokio::task::spawn_local(async move {
@@ -48,7 +49,7 @@ async fn serve_next(script: &Script) {
     });
 }
 
-/// Uploads of the greedy client that have connections, and of which a byte has come each.
+/// Uploads of the greedy client that have connections, each with one byte sent.
 async fn uploads(setup: &Setup, script: &Script, count: usize, connection: u64) -> Vec<(Feed, Sent)> {
     let mut uploads = Vec::new();
     for _ in 0..count {
@@ -57,7 +58,7 @@ async fn uploads(setup: &Setup, script: &Script, count: usize, connection: u64) 
         let sent = setup.send_as(GREEDY, connection, request(Method::POST, body));
         let mut peer = script.accept().await;
         peer.until("1\r\na\r\n").await;
-        // It keeps the connection for as long as the proxy does.
+        // The origin keeps the connection for as long as the proxy does.
         tokio::task::spawn_local(async move { peer.rest().await });
         uploads.push((feed, sent));
     }
@@ -78,7 +79,7 @@ async fn downloads(setup: &Setup, script: &Script, count: u64, length: usize, se
 }
 
 #[test]
-fn one_client_uses_every_connection_and_its_further_requests_wait_and_are_served() {
+fn one_client_may_use_all_connections_and_queue_more_requests() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -120,7 +121,7 @@ fn a_connection_that_becomes_free_goes_to_the_client_that_uses_fewest() {
 }
 
 #[test]
-fn a_full_queue_loses_the_newest_request_of_the_client_that_has_most_in_it() {
+fn a_full_queue_drops_the_largest_clients_newest_request() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
@@ -151,7 +152,7 @@ fn a_full_queue_loses_the_newest_request_of_the_client_that_has_most_in_it() {
 }
 
 #[test]
-fn a_slot_that_goes_to_a_request_that_is_gone_goes_to_the_next() {
+fn a_slot_for_a_cancelled_request_goes_to_the_next() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| origin(config).max_connections = Some(1));
@@ -173,7 +174,7 @@ fn a_slot_that_goes_to_a_request_that_is_gone_goes_to_the_next() {
 }
 
 #[test]
-fn slow_uploads_of_the_client_that_uses_most_give_way_until_both_use_as_many() {
+fn slow_uploads_of_the_largest_client_are_preempted_until_shares_are_equal() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -201,7 +202,7 @@ fn slow_uploads_of_the_client_that_uses_most_give_way_until_both_use_as_many() {
 }
 
 #[test]
-fn a_client_ends_nothing_of_its_own_and_another_connection_of_it_only_what_is_slow() {
+fn within_a_source_only_slow_exchanges_of_other_connections_are_preempted() {
     with_a_jumping_clock(async {
         for (connection, evicted, status) in [(1, 0, 503), (2, 1, 204)] {
             let script = Script::new().await;
@@ -218,7 +219,7 @@ fn a_client_ends_nothing_of_its_own_and_another_connection_of_it_only_what_is_sl
 }
 
 #[test]
-fn uploads_whose_origin_is_waited_for_and_requests_without_a_response_do_not_give_way() {
+fn exchanges_that_wait_for_the_origin_are_not_preempted() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -236,7 +237,7 @@ fn uploads_whose_origin_is_waited_for_and_requests_without_a_response_do_not_giv
 }
 
 #[test]
-fn a_download_that_is_not_read_gives_way_at_once_and_its_reader_learns_of_it() {
+fn an_unread_download_is_preempted_at_once_and_its_reader_fails() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -261,7 +262,7 @@ fn a_download_that_is_not_read_gives_way_at_once_and_its_reader_learns_of_it() {
 }
 
 #[test]
-fn a_small_rest_is_taken_into_memory_and_the_connection_serves_the_request_that_waits() {
+fn a_small_rest_is_spooled_and_its_connection_reused() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -291,7 +292,7 @@ fn a_rest_that_is_cut_off_is_no_whole_body() {
         while setup.metrics.origin_rests_taken.get() == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // All origins end, one of them in the midst of a rest.
+        // All origins end, one of them while a rest is spooled.
         let responses: Vec<Response> = downloads.drain(..).map(|(response, _)| response).collect();
         serve_next(&script).await;
         assert_eq!(status(sent).await, 204);
@@ -337,7 +338,7 @@ fn a_silent_body_gives_way_the_sooner_the_more_its_client_holds() {
 }
 
 #[test]
-fn a_reader_that_waits_for_the_origin_learns_at_once_that_its_slow_upload_gave_way() {
+fn preempting_an_upload_wakes_the_reader_of_its_response() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
@@ -371,7 +372,7 @@ fn networks_share_and_clients_share_within_them() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = four(&script).await;
-        // Sixteen clients, eight requests each.
+        // Sixteen clients send eight requests each.
         let mut sent = BTreeMap::<u8, Vec<Sent>>::new();
         for client in 0..16_u8 {
             let requests = (0..8).map(|_| setup.send_as(client, client.into(), get())).collect();
@@ -400,7 +401,7 @@ fn without_sources_a_connection_is_a_source_of_its_own() {
         settle().await;
         let other = setup.send_as(GREEDY, 2, get());
         settle().await;
-        // Both connections use none then, and the one that has waited for longer is next.
+        // Neither client uses a connection then, and the one that has waited for longer is next.
         for _ in 0..3 {
             peer.say(DONE).await;
             peer.head().await;
@@ -411,9 +412,9 @@ fn without_sources_a_connection_is_a_source_of_its_own() {
     });
 }
 
-/// A body that is never asked for is dropped with its response.
+/// A body that is never polled is dropped with its response.
 #[test]
-fn a_response_that_is_dropped_while_its_rest_is_taken_gives_everything_back() {
+fn dropping_a_response_during_spooling_releases_connection_and_memory() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;

@@ -1,4 +1,4 @@
-//! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
+//! Tests the proxy against scripted origins: bytes on the wire, and the client's response.
 
 mod addresses;
 mod answers;
@@ -56,10 +56,10 @@ type Request = http::Request<Body>;
 /// A response as the tests read it.
 type Response = http::Response<Body>;
 
-/// Longer than anything here takes.
+/// Time limit of every wait, longer than any of them takes.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A server's and a client's side of TLS 1.3: the server has a new certificate of its own for `names`, which the client
+/// TLS 1.3 configurations of a server and a client: the server has a new certificate for `names`, which the client
 /// trusts.
 pub(super) fn tls_configs(names: &[&str], provider: CryptoProvider) -> (ServerConfig, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
@@ -88,8 +88,8 @@ fn on_a_worker(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, async { timeout(DEADLINE, test).await.expect("the test hangs") });
 }
 
-/// The same with a clock that jumps towards the next timer whenever nothing else can happen: a tenth of a second at
-/// most, and not before the kernel had some milliseconds to deliver what is on its way.
+/// Runs a test as a worker runs, with a clock that jumps towards the next timer whenever nothing else can happen: by a
+/// tenth of a second at most, and not before the kernel had some milliseconds to deliver bytes.
 fn with_a_jumping_clock(test: impl Future<Output = ()>) {
     const JUMP: Duration = Duration::from_millis(100);
     const DELIVERY: Duration = Duration::from_millis(5);
@@ -140,7 +140,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
     config
 }
 
-/// The configuration of the one origin.
+/// Configuration of the only origin.
 fn origin(config: &mut Config) -> &mut OriginConfig {
     config.origins.get_mut("o").unwrap()
 }
@@ -175,7 +175,7 @@ impl Script {
         Peer { stream: self.listener.accept().await.unwrap().0, seen: Vec::new() }
     }
 
-    /// A GET on its way, and the origin's end of it with its head read.
+    /// Sends a GET; returns it with the origin's connection, on which the head was read.
     async fn asked_by(&self, setup: &Setup) -> (tokio::task::JoinHandle<Result<Response, Abort>>, Peer) {
         let sent = setup.get();
         let mut peer = self.accept().await;
@@ -184,7 +184,7 @@ impl Script {
     }
 }
 
-/// An origin that accepts no connection, and refuses none: its backlog is full, and drops SYNs.
+/// An origin that neither accepts nor refuses connections: its backlog is full, and drops SYNs.
 struct Deaf {
     socket: socket2::Socket,
     _fills_it: std::net::TcpStream,
@@ -209,14 +209,14 @@ impl Deaf {
     }
 }
 
-/// The origin's end of a connection.
+/// Origin's end of a connection.
 struct Peer {
     stream: TcpStream,
     seen: Vec<u8>,
 }
 
 impl Peer {
-    /// Reads on until what was read ends with `end`, and returns it all.
+    /// Reads until the received bytes end with `end`, and returns all of them.
     async fn until(&mut self, end: &str) -> String {
         while !self.seen.ends_with(end.as_bytes()) {
             let read = self.stream.read_buf(&mut self.seen).await.unwrap();
@@ -233,7 +233,7 @@ impl Peer {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Everything until the proxy closes.
+    /// Reads until the proxy closes.
     async fn rest(&mut self) -> String {
         while let Ok(read) = self.stream.read_buf(&mut self.seen).await {
             if read == 0 {
@@ -249,7 +249,7 @@ impl Setup {
         Self::exchange_of(7, 0, request)
     }
 
-    /// A request of the client with this last byte of its address, over this connection of it.
+    /// A request of the client with this last byte of its address, over this connection.
     fn exchange_of(client: u8, connection: u64, request: Request) -> (Exchange, InterimReceiver) {
         let (interim, queue) = InterimSender::open_channel();
         let client = Client {
@@ -272,7 +272,7 @@ impl Setup {
         self.send_as(7, 0, request)
     }
 
-    /// Sends a request of this client, over this connection of it, as a task of its own.
+    /// Sends a request of this client, over this connection, as a task of its own.
     fn send_as(
         &self,
         client: u8,
@@ -289,7 +289,7 @@ impl Setup {
     }
 }
 
-/// The answer of `proxy` to a request.
+/// The response of `proxy` to a request.
 async fn answer(proxy: &Proxy, exchange: Exchange) -> Result<Response, Abort> {
     proxy.handle(exchange).await.map(Response::from)
 }
@@ -311,12 +311,12 @@ fn fed() -> (Feed, Body) {
     (feed, Body::from_stream(StreamBody::new(frames.boxed_local())))
 }
 
-/// A body whose pieces are there at once, and whose end is known with the last of them: as a front end has it when FIN
-/// comes with the data.
+/// A body whose pieces are ready at once, and whose end is known with the last of them: a front end has such a body
+/// when FIN comes with the data.
 struct Pieces {
     pieces: VecDeque<&'static str>,
     length: Option<u64>,
-    /// How often it denies that it has ended, although it has.
+    /// Number of calls in which the body denies its end.
     denials: Cell<u32>,
 }
 
@@ -345,7 +345,7 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// The same as [`fed`], of known length.
+/// A body of known length that the test feeds.
 fn fed_known(length: u64) -> (Feed, Body) {
     struct Known(Body, u64);
     impl http_body::Body for Known {
@@ -371,14 +371,14 @@ async fn text(response: Response) -> Result<String, BodyError> {
     Ok(String::from_utf8(collected.to_bytes().to_vec()).unwrap())
 }
 
-/// Lets every other task run until nothing moves.
+/// Lets all other tasks run until nothing moves.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Ends the connection of `peer` with bytes of the upload unread, which resets it, and sends on until writes fail.
+/// Ends the connection of `peer` with unread bytes of the upload, which resets it, and sends until writes fail.
 async fn reset_with_bytes_unread(peer: impl Sized, feed: &Feed) {
     feed.send(data("unread")).unwrap();
     settle().await;

@@ -1,4 +1,4 @@
-//! Connections to the origin: which is used again, which never, how many there are, and what is retried.
+//! Tests the pool: which connections are used again, how many are opened, and which requests are retried.
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::{
@@ -26,7 +26,7 @@ async fn warm(setup: &Setup, script: &Script) -> Peer {
     peer
 }
 
-/// Sends three requests over as many connections, and leaves these idle: the first is the longest.
+/// Sends three requests over as many connections, and leaves the connections idle, the first one for the longest time.
 async fn three_idle(setup: &Setup, script: &Script) -> [Peer; 3] {
     let sent = [setup.get(), setup.get(), setup.get()];
     let mut peers = [script.accept().await, script.accept().await, script.accept().await];
@@ -159,7 +159,7 @@ fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
 }
 
 #[test]
-fn an_idle_connection_on_which_something_happens_is_closed_before_it_is_needed() {
+fn an_idle_connection_closes_when_bytes_or_its_end_arrive() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
@@ -204,7 +204,7 @@ fn an_upload_goes_on_while_its_response_is_not_read() {
 }
 
 #[test]
-fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
+fn bytes_on_an_idle_connection_count_before_the_poll() {
     on_a_worker(async {
         let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
         for said in ["", evil] {
@@ -212,7 +212,7 @@ fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
             let setup = script.proxy(|_| {});
             let mut peer = warm(&setup, &script).await;
             settle().await;
-            // Into the kernel, and no further: a busy worker has not polled yet.
+            // The bytes are in the kernel: a busy worker has not polled yet.
             let stream = peer.stream.into_std().unwrap();
             std::io::Write::write_all(&mut &stream, said.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -226,9 +226,9 @@ fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
     });
 }
 
-/// A body says that the request may not be sent again, `always` that the operator wants no such connection.
+/// A request with a body may not be sent again; with `always` the operator wants no stale connection.
 #[test]
-fn what_has_already_arrived_on_an_idle_connection_counts_for_every_request_if_so_configured() {
+fn bytes_on_an_idle_connection_count_for_every_request_with_always() {
     on_a_worker(async {
         for check_idle in [CheckIdle::Always, CheckIdle::Unrepeatable] {
             let script = Script::new().await;
@@ -241,7 +241,7 @@ fn what_has_already_arrived_on_an_idle_connection_counts_for_every_request_if_so
             peer = script.accept().await;
             serve(&mut peer).await;
             assert_eq!(status(sent).await, 204);
-            // Without a look the request was sent on the stale connection first.
+            // Without a check the request was sent on the stale connection first.
             let retries = u64::from(check_idle == CheckIdle::Unrepeatable);
             assert_eq!(setup.metrics.origin_retries.get(), retries, "{check_idle:?}");
             drop(stream);
@@ -250,7 +250,7 @@ fn what_has_already_arrived_on_an_idle_connection_counts_for_every_request_if_so
 }
 
 #[test]
-fn a_408_that_closes_a_used_connection_is_its_end_and_no_answer() {
+fn a_408_that_closes_a_reused_connection_is_no_answer() {
     on_a_worker(async {
         const CLOSES: &str = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         const OLD: &str = "HTTP/1.0 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
@@ -311,7 +311,7 @@ fn an_idempotent_request_is_sent_again_when_a_used_connection_closes_unanswered(
             (Method::GET, "", true),
             (Method::PUT, "", true),
             (Method::POST, "", false),
-            // Its body was taken from the client.
+            // The body was taken from the client.
             (Method::PUT, "abc", false),
         ] {
             let script = Script::new().await;
@@ -358,11 +358,11 @@ fn nothing_is_sent_again_after_a_first_use_or_a_first_byte() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        // Its first use.
+        // The connection is used for the first time.
         let sent = setup.get();
         script.accept().await.head().await;
         assert_eq!(status(sent).await, 502);
-        // A first byte.
+        // A first byte of the response has come.
         let mut peer = warm(&setup, &script).await;
         let sent = setup.get();
         peer.head().await;
@@ -393,7 +393,7 @@ fn retries_end_and_the_last_is_on_a_fresh_connection() {
 }
 
 #[test]
-fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused() {
+fn requests_above_the_maximum_queue_in_order_and_a_full_queue_rejects() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
@@ -418,7 +418,7 @@ fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused(
         peer.say(DONE).await;
         assert_eq!(status(first).await, 204);
         assert!(peer.head().await.contains("tag: second"));
-        // The connection's end hands its slot on.
+        // The connection's end gives its slot to the next request.
         peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
         assert_eq!(status(second).await, 204);
         let mut peer = script.accept().await;
@@ -458,7 +458,7 @@ fn what_comes_behind_an_answer_reaches_no_request_that_waited() {
 }
 
 #[test]
-fn an_answer_with_two_framings_is_a_502_and_its_connection_not_used_again() {
+fn a_response_with_two_framings_gets_502_and_closes_its_connection() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});

@@ -1,5 +1,5 @@
-//! TLS to origins: a scripted server that encrypts each record itself, so that records, their pieces and what stands
-//! between them are the test's.
+//! Tests TLS to origins with a scripted server that encrypts each record itself, so that the test decides about
+//! records, their pieces, and bytes between them.
 
 use super::{
     DEADLINE, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread,
@@ -38,7 +38,7 @@ const DATA: u8 = 23;
 
 type Sent = JoinHandle<Result<Response, Abort>>;
 
-/// One direction's key.
+/// Key of one direction.
 struct Direction {
     key: LessSafeKey,
     iv: [u8; 12],
@@ -52,7 +52,7 @@ impl Direction {
         Self { key, iv: iv.as_ref().try_into().unwrap(), sequence }
     }
 
-    /// RFC 8446 §5.3.
+    /// Returns the next nonce (RFC 8446 §5.3).
     fn nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -83,7 +83,7 @@ impl Direction {
     }
 }
 
-/// A server's identity, and what a client needs to trust it.
+/// Certificate and key of a server, with the authority that a client trusts.
 struct Identity {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -99,14 +99,14 @@ fn identity(names: &[&str]) -> Identity {
 }
 
 impl Identity {
-    /// What a client that trusts it has; `version` is that of its files.
+    /// TLS configuration of a client that trusts the server; `version` is that of its files.
     fn tls(&self, version: u8, name: Option<&str>) -> Arc<TlsToOrigin> {
         let name = name.map(|name| ServerName::try_from(name.to_owned()).unwrap());
         Arc::new(TlsToOrigin::new(Arc::clone(&self.client), [version; 32], name, || Some("a reason".into())))
     }
 }
 
-/// The server's end of a connection.
+/// Server's end of a connection.
 struct TlsPeer {
     stream: TcpStream,
     to_client: Direction,
@@ -114,7 +114,7 @@ struct TlsPeer {
     seen: Vec<u8>,
 }
 
-/// One record, with its header; `None` at the connection's end.
+/// Reads one record with its header; `None` at the connection's end.
 async fn record(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut record = vec![0; 5];
     stream.read_exact(&mut record).await.ok()?;
@@ -123,7 +123,7 @@ async fn record(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// Shakes hands as a server whose certificate is refused; returns rustls' error, if there was one.
+/// Performs the handshake as a server whose certificate is refused; returns rustls' error, if there was one.
 async fn refused(stream: &mut TcpStream, config: &Arc<ServerConfig>) -> Option<rustls::Error> {
     let mut server = ServerConnection::new(Arc::clone(config)).unwrap();
     while let Some(record) = record(stream).await {
@@ -172,7 +172,7 @@ impl TlsPeer {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// One record.
+    /// Encrypts one record.
     async fn say(&mut self, text: impl AsRef<[u8]>) {
         let record = self.data(text);
         self.raw(&record).await;
@@ -183,7 +183,7 @@ impl TlsPeer {
         self.raw(&alert).await;
     }
 
-    /// A session ticket (RFC 8446 §4.6.1) of `size` bytes.
+    /// Sends a session ticket (RFC 8446 §4.6.1) of `size` bytes.
     fn ticket(&mut self, size: u16) -> Vec<u8> {
         let mut message = vec![4, 0, 0, 0];
         message.extend([0, 0, 0x0e, 0x10, 1, 2, 3, 4, 1, 0]);
@@ -195,13 +195,13 @@ impl TlsPeer {
         self.to_client.seal(HANDSHAKE, &message, 0)
     }
 
-    /// The next record; `None` at the end.
+    /// Reads the next record; `None` at the end.
     async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut record = record(&mut self.stream).await?;
         Some(self.from_client.open(&mut record))
     }
 
-    /// Reads on until what was read ends with `end`, and returns it all.
+    /// Reads until the received bytes end with `end`, and returns all of them.
     async fn until(&mut self, end: &str) -> String {
         while !self.seen.ends_with(end.as_bytes()) {
             let Some((DATA, plain)) = self.next().await else { panic!("no data: {:?}", self.seen) };
@@ -268,7 +268,7 @@ async fn ok(sent: Sent) {
     assert_eq!(text(sent.await.unwrap().unwrap()).await.unwrap(), "ok");
 }
 
-/// Status and error type of an answer in the origin's place.
+/// Status and error type of litequic's own response.
 async fn refusal(sent: Sent) -> (u16, String) {
     let response = sent.await.unwrap().unwrap();
     (response.status().as_u16(), proxy_status(&response))
@@ -301,7 +301,7 @@ fn a_connection_serves_one_request_after_the_other() {
     });
 }
 
-/// What a server sends on an idle connection.
+/// Bytes that a server sends on an idle connection.
 enum Idle {
     Tickets(usize, u16),
     SecondAnswer,
@@ -315,7 +315,7 @@ enum Idle {
 #[test]
 fn only_tickets_leave_an_idle_connection_usable() {
     use Idle::{CloseNotify, End, Garbage, HalfRecord, HalfTicket, SecondAnswer, Tickets};
-    // Before any request, and before those that cannot be sent again alone.
+    // The bytes come before any request, and before requests that cannot be sent again alone.
     for check_idle in [CheckIdle::Always, CheckIdle::Unrepeatable] {
         for (what, is_reused) in [
             (Tickets(1, 100), true),
@@ -354,7 +354,7 @@ fn only_tickets_leave_an_idle_connection_usable() {
                     End => peer.stream.shutdown().await.unwrap(),
                     Garbage => peer.raw(&[DATA, 3, 3, 0, 32, 1, 2, 3, 4]).await,
                 }
-                // Not awaited meanwhile: tokio may not have noticed what is in the socket.
+                // Without a wait here tokio may not have noticed the bytes in the socket.
                 let sent = post(&setup);
                 if is_reused {
                     peer.until("body").await;
@@ -380,7 +380,7 @@ fn a_second_answer_in_the_first_ones_record_is_no_requests() {
     on_a_worker(async {
         let script = TlsScript::new().await;
         let setup = script.proxy(|_| {});
-        // Within the first read, and beyond it.
+        // The sizes are within the first read, and beyond it.
         for length in [2, 100_000] {
             let sent = setup.get();
             let mut peer = script.accept().await;
@@ -430,7 +430,7 @@ fn a_body_that_ends_with_the_connection_needs_close_notify() {
 }
 
 #[test]
-fn an_upload_that_the_socket_has_no_room_for_is_sent_to_its_end() {
+fn an_upload_larger_than_the_socket_buffer_is_sent_completely() {
     const LENGTH: usize = 24 << 20;
     on_a_worker(async {
         let script = TlsScript::new().await;
@@ -443,7 +443,7 @@ fn an_upload_that_the_socket_has_no_room_for_is_sent_to_its_end() {
         }
         drop(feed);
         let mut peer = script.accept().await;
-        // It reads only once the socket is full.
+        // The server reads only once the socket is full.
         settle().await;
         let mut received = 0;
         let mut tail = Vec::new();
@@ -459,10 +459,10 @@ fn an_upload_that_the_socket_has_no_room_for_is_sent_to_its_end() {
 }
 
 #[test]
-fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
+fn an_early_response_survives_a_close_during_the_upload_over_tls() {
     on_a_worker(async {
         let script = TlsScript::new().await;
-        // Closed with bytes unread the connection is reset: the next writes fail, while the answer is read.
+        // A connection that is closed with unread bytes is reset: the next writes fail, while the answer is read.
         for ends_with_close_notify in [true, false] {
             let setup = script.proxy(|_| {});
             let (feed, body) = fed();
@@ -487,7 +487,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
 }
 
 #[test]
-fn after_a_failed_write_a_body_that_ends_without_close_notify_is_truncated() {
+fn a_body_without_close_notify_after_a_failed_write_is_truncated() {
     on_a_worker(async {
         let script = TlsScript::new().await;
         let setup = script.proxy(|_| {});
@@ -521,14 +521,14 @@ fn large_bodies_are_read_by_large_reads() {
         };
         let reading = async {
             let body = sent.await.unwrap().unwrap().into_body();
-            // As a front end does whose client reads fast.
+            // A front end whose client reads fast does the same.
             body.set_piece_limit(u64::MAX);
             body.collect().await.unwrap().to_bytes().len()
         };
         let (length, ()) = tokio::join!(reading, writing);
         assert_eq!(length, LENGTH);
         let reads = setup.metrics.syscalls_origin_read.get();
-        // rustls by itself would need one a record, and more.
+        // rustls by itself would need one call a record, and more.
         assert!(reads < (LENGTH / 16_384 / 4) as u64, "{reads} reads");
     });
 }
@@ -583,10 +583,10 @@ fn a_response_is_whole_however_it_is_cut_into_records_and_segments() {
 }
 
 #[test]
-fn each_failure_of_tls_has_its_answer_its_count_and_no_second_try() {
+fn each_tls_failure_has_its_response_and_counter_and_no_retry() {
     on_a_worker(async {
         let script = TlsScript::new().await;
-        // Another authority's certificate, and another name's.
+        // The certificates are of another authority, and of another name.
         let other = identity(&["127.0.0.1"]);
         for tls in [other.tls(1, None), script.identity.tls(1, Some("other.test"))] {
             let setup = proxy(config(script.address(), |_| {}), tls);
@@ -617,7 +617,7 @@ fn each_failure_of_tls_has_its_answer_its_count_and_no_second_try() {
             assert_eq!(refusal(sent).await, (502, format!("error={error}")));
             assert_eq!(counter(&setup.metrics), 1, "{error}");
         }
-        // Silence.
+        // The server is silent.
         let setup = script.proxy(|config| config.timeouts.connect = Duration::from_millis(50));
         let sent = setup.get();
         let (_silent, _) = script.listener.accept().await.unwrap();
@@ -709,7 +709,7 @@ fn sessions_are_resumed_within_an_origin_until_its_files_change() {
         assert_eq!(counts(), (1, 1));
         exchange(of_other()).await;
         assert_eq!(counts(), (2, 1));
-        // The same files, read again; then others.
+        // The same files are read again; then other files.
         for (version, expected) in [(1, (2, 2)), (2, (3, 2))] {
             let tls = script.identity.tls(version, None);
             let next = Routing::compile_after(&setup.config, files(&setup.config, &tls), Some(&setup.shared.load()));
@@ -760,7 +760,7 @@ fn the_proxy_header_comes_before_the_client_hello() {
         assert_eq!(&header[16..20], [192, 0, 2, 7]);
         TlsPeer::over(stream, &script.identity.server).await.serve().await;
         ok(sent).await;
-        // A probe's has no client.
+        // A probe's connection has no client.
         let server = setup.shared.load().server_states().remove(0);
         let probing = tokio::task::spawn_local(async move {
             probe_origin_server(&server, DEADLINE).await.map_err(|error| error.to_string())
@@ -813,7 +813,7 @@ fn probes_and_health_checks_shake_hands() {
             let expected = (!is_well).then(|| "the server's certificate is refused: a reason".to_owned());
             assert_eq!(problem.await.unwrap(), expected);
             checks.abort();
-            // Handshakes of requests alone are counted: each of these is on a connection of its own.
+            // Only handshakes of requests are counted: each of these requests has a connection of its own.
             let metrics = &setup.metrics;
             let counters = [&metrics.origin_tls_full, &metrics.origin_tls_resumed, &metrics.origin_tls_certificate];
             assert_eq!(counters.map(|counter| counter.get()), [0; 3]);

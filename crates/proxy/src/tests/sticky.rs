@@ -1,4 +1,4 @@
-//! Clients that stay on one server, weights, backup servers and servers that come back slowly.
+//! Tests clients that stay on one server, weights, backup servers and servers that come back slowly.
 
 use super::{
     Request, Response, Script, Setup, answer,
@@ -34,7 +34,7 @@ fn cookie(response: &Response) -> Option<String> {
     Some(pair.to_owned())
 }
 
-/// Asks with a cookie, and returns the one that the response sets.
+/// Sends a request with a cookie, and returns the cookie that the response sets.
 async fn ask_with(setup: &Setup, given: &str) -> Option<String> {
     let response = got(setup.send(get_with(header::COOKIE, given))).await;
     assert_eq!(response.status(), 204);
@@ -62,7 +62,7 @@ fn requests(setup: &Setup, server: &OriginAddress) -> u64 {
 }
 
 #[test]
-fn a_client_with_a_cookie_stays_on_its_server_and_gets_no_other() {
+fn a_cookie_keeps_a_client_on_its_server() {
     on_a_worker(async {
         let servers = [Answering::new(DONE).await, Answering::new(DONE).await, Answering::new(DONE).await];
         let setup = setup(&servers.each_ref().map(|server| &server.address), by_cookie);
@@ -97,7 +97,7 @@ fn a_cookie_that_names_no_server_is_refused_and_replaced() {
 }
 
 #[test]
-fn a_client_whose_server_is_gone_moves_once_and_stays_where_it_is_then() {
+fn a_client_of_a_removed_server_moves_once() {
     on_a_worker(async {
         let (mut lost, other) = (Answering::new(DONE).await, Answering::new(DONE).await);
         let setup = setup(&[&lost.address, &other.address], |origin| {
@@ -215,7 +215,7 @@ fn a_reload_that_moves_servers_in_the_list_moves_no_client() {
 }
 
 #[test]
-fn with_a_hash_clients_stay_and_those_of_a_lost_server_alone_move_until_it_is_back() {
+fn hashing_moves_only_the_clients_of_a_lost_server() {
     on_a_worker(async {
         let mut servers = [Answering::new(DONE).await, Answering::new(DONE).await, Answering::new(DONE).await];
         let key = HeaderName::from_static("x-user");
@@ -339,7 +339,7 @@ fn a_backup_server_gets_requests_only_while_no_other_is_healthy() {
     });
 }
 
-/// Otherwise half of the servers at most are ejected, and the others' failures are the clients'.
+/// Otherwise half of the servers at most are ejected, and clients see the failures of the others.
 #[test]
 fn for_a_backup_server_all_others_are_ejected() {
     on_a_worker(async {

@@ -1,4 +1,4 @@
-//! Requests: head, framing, body.
+//! Tests requests: head, framing, body.
 #![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::{
@@ -61,7 +61,7 @@ fn framing_on_the_wire_follows_the_body_whatever_the_method() {
         let setup = origin.proxy(|_| {});
         for method in ["GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "BREW"] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            // Unknown length.
+            // The length is unknown.
             let (feed, body) = fed();
             let sent = setup.send(request(method.clone(), body));
             let mut peer = origin.accept().await;
@@ -70,7 +70,7 @@ fn framing_on_the_wire_follows_the_body_whatever_the_method() {
             let all = peer.until("0\r\n\r\n").await;
             assert!(all.ends_with("\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "{all}");
             assert!(all.contains("transfer-encoding: chunked\r\n") && !all.contains("content-length"), "{all}");
-            // Nothing at all, said late.
+            // The body is empty, which is known late.
             peer.say("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n").await;
             assert!(!sent.await.unwrap().unwrap().headers().contains_key("content-length"));
             let (feed, body) = fed();
@@ -83,13 +83,13 @@ fn framing_on_the_wire_follows_the_body_whatever_the_method() {
             );
             peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
             sent.await.unwrap().unwrap();
-            // Known length.
+            // The length is known.
             let sent = setup.send(request(method.clone(), Body::from("abc")));
             let all = peer.until("abc").await;
             assert!(all.contains("content-length: 3\r\n") && !all.contains("transfer-encoding"), "{all}");
             peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
             sent.await.unwrap().unwrap();
-            // None.
+            // There is no body.
             let sent = setup.send(request(method.clone(), Body::empty()));
             let all = peer.head().await;
             let expected = matches!(method, Method::POST | Method::PUT);
@@ -112,7 +112,7 @@ fn a_body_whose_end_comes_with_its_last_piece_is_framed_alike() {
             (&["abc"][..], None, 0, "3\r\nabc\r\n0\r\n\r\n"),
             (&["abc", "de"], None, 0, "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"),
             (&["", "abc", ""], None, 0, "3\r\nabc\r\n0\r\n\r\n"),
-            // Empty after all, found out only when it is polled: what the header says must hold.
+            // The body is empty, which is known only when it is polled: the header's length must hold.
             (&[], None, 1, "0\r\n\r\n"),
             (&["abc"], Some(3), 0, "abc"),
             (&["a", "bc"], Some(3), 0, "abc"),
@@ -185,7 +185,7 @@ fn an_origin_that_reads_nothing_holds_the_client_back() {
         let mut peer = origin.accept().await;
         peer.head().now_or_never();
         let mut before = 0;
-        // Until the sockets are full and nothing moves any more.
+        // The sockets are full, and nothing moves any more.
         loop {
             for _ in 0..20 {
                 settle().await;
@@ -278,7 +278,7 @@ fn declared_trailers_pass_both_ways_and_others_do_not() {
         let response = sent.await.unwrap().unwrap();
         let collected = response.into_body().collect().await.unwrap();
         assert_eq!(collected.trailers().unwrap().keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["x-end"]);
-        // Clean after all that.
+        // The connection is clean after all that.
         let again = setup.get();
         peer.head().await;
         peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
@@ -298,11 +298,11 @@ fn the_route_decides_and_a_body_beyond_its_limit_is_refused() {
             (response.status().as_u16(), proxy_status(&response).as_str()),
             (404, "error=destination_not_found")
         );
-        // Known beforehand: the origin gets nothing of it.
+        // The length is known beforehand: the origin gets no byte.
         let response = setup.send(request(Method::POST, Body::from("hello"))).await.unwrap().unwrap();
         assert_eq!(response.status(), 413);
         assert_eq!(setup.metrics.origin_connections.get(), 0);
-        // Found on the way.
+        // The length is exceeded on the way.
         let (feed, body) = fed();
         let sent = setup.send(request(Method::POST, body));
         let mut peer = origin.accept().await;

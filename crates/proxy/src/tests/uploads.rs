@@ -1,4 +1,5 @@
-//! Requests' bodies that come slowly: what is read before there is a connection, and which are ended for others.
+//! Tests requests' bodies that come slowly: which bytes are read before there is a connection, and which uploads are
+//! evicted.
 
 use super::{
     Response, Script, Setup, config, data, fed, fed_known, origin, request, settle, setup_at, with_a_jumping_clock,
@@ -17,13 +18,13 @@ async fn status(sent: Sent) -> u16 {
     sent.await.unwrap().unwrap().status().as_u16()
 }
 
-/// How many connections were opened.
+/// Number of connections that were opened.
 fn connections(setup: &Setup) -> u64 {
     setup.metrics.origin_connections.get()
 }
 
 #[test]
-fn a_short_body_of_known_length_is_whole_before_there_is_a_connection() {
+fn a_short_body_is_read_completely_before_connecting() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
@@ -64,7 +65,7 @@ fn a_long_body_gets_its_connection_with_its_first_bytes() {
     });
 }
 
-/// It may be that of a client which waits for its response's header, or for 100 (Continue).
+/// Such a body may be that of a client which waits for its response's header, or for 100 (Continue).
 #[test]
 fn a_body_that_does_not_begin_is_not_waited_for_long() {
     with_a_jumping_clock(async {
@@ -86,7 +87,7 @@ fn a_body_that_does_not_begin_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_body_that_fails_before_there_is_a_connection_costs_its_origin_nothing() {
+fn a_body_that_fails_before_connecting_opens_no_connection() {
     with_a_jumping_clock(async {
         let nowhere = config::OriginAddress::Unix("/nonexistent/socket".into());
         for (error, answer) in [

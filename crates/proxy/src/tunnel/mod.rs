@@ -1,4 +1,4 @@
-//! Tunnels: the switch of protocols that opens one, the slots of a worker, and the origin's end.
+//! Opens tunnels: the switch of protocols, the slots of a worker, and the origin's end.
 
 mod protocol_switch;
 mod side;

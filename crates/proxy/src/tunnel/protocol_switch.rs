@@ -1,5 +1,5 @@
-//! Switching protocols (RFC 9110 §7.8): the request to an origin, and whether its 101 answers it. Pure but for the key
-//! of a WebSocket.
+//! Switches protocols (RFC 9110 §7.8): builds the request to an origin, and checks its 101. Pure but for the key of a
+//! WebSocket.
 //!
 //! Over HTTP/1.1 the client's own WebSocket key is forwarded to the origin and the origin's answer to it back, as any
 //! other field. HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic generates the key and checks the
@@ -13,31 +13,31 @@ use http::StatusCode;
 use litequic_exchange::{Fields, Protocol, Upgrade, name};
 
 const WEBSOCKET: &str = "websocket";
-/// What a server hashes with the key (RFC 6455 §1.3).
+/// Suffix that a server hashes with the key (RFC 6455 §1.3).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// A protocol switch that is requested from an origin.
 #[derive(Debug)]
 pub(crate) struct ProtocolSwitch {
-    /// The protocol.
+    /// Protocol to switch to.
     pub(crate) protocol: String,
-    /// By extended CONNECT, where any 2xx would be success.
+    /// Whether the client used extended CONNECT, where any 2xx would be success.
     extended: bool,
     key: Option<WebsocketKey>,
-    /// For the tunnel.
+    /// Slot for the tunnel.
     pub(crate) slot: TunnelSlot,
 }
 
-/// A WebSocket's key of litequic's.
+/// WebSocket key that litequic has generated.
 #[derive(Debug)]
 struct WebsocketKey {
     key: String,
-    /// The answer to it.
+    /// Value of `Sec-WebSocket-Accept` for the key.
     accept: String,
 }
 
-/// The first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have no
-/// case.
+/// Chooses the first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have
+/// no case.
 pub(crate) fn choose_protocol<'a>(asked: &Upgrade, allowed: &'a [String]) -> Option<&'a str> {
     let asked = asked.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let allowed = |name: &[u8]| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name));
@@ -45,16 +45,16 @@ pub(crate) fn choose_protocol<'a>(asked: &Upgrade, allowed: &'a [String]) -> Opt
 }
 
 impl ProtocolSwitch {
-    /// To `protocol`, for a client of the HTTP version `client`.
+    /// A switch to `protocol`, for a client of the HTTP version `client`.
     pub(crate) fn new(protocol: &str, client: Protocol, slot: TunnelSlot) -> Self {
         let extended = client != Protocol::Http1;
         let key = (extended && protocol == WEBSOCKET).then(|| WebsocketKey::from_nonce(rand::random()));
         Self { protocol: protocol.to_owned(), extended, key, slot }
     }
 
-    /// Requests it, in a head that is the origin's already.
+    /// Adds the fields of the switch to a head that is converted for the origin already.
     pub(crate) fn add_request_fields(&self, fields: &mut Fields) {
-        // Two options in `Connection` are more than some origins expect, and there are no trailers here.
+        // Two options in `Connection` are more than some origins expect, and trailers do not occur here.
         fields.remove_field(name::TE);
         fields.set_field(name::CONNECTION, b"Upgrade");
         fields.set_field(name::UPGRADE, self.protocol.as_bytes());
@@ -68,11 +68,11 @@ impl ProtocolSwitch {
         self.extended && status.is_success()
     }
 
-    /// Converts the fields of a 101 for the client, without what belongs to the origin's connection.
+    /// Converts the fields of a 101 for the client, without those of the origin's connection.
     ///
     /// # Errors
     ///
-    /// It does not answer the request.
+    /// The 101 does not answer the request.
     pub(crate) fn accept_response(&self, fields: &mut Fields) -> Result<(), Error> {
         let mut to = fields.all_values(name::UPGRADE);
         let named = |name: &[u8]| name.trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
@@ -95,7 +95,7 @@ impl ProtocolSwitch {
 }
 
 impl WebsocketKey {
-    /// RFC 6455 §4.2.2. Base64 fits into every field.
+    /// Computes key and answer (RFC 6455 §4.2.2). Base64 fits into every field.
     fn from_nonce(nonce: [u8; 16]) -> Self {
         let key = BASE64_STANDARD.encode(nonce);
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), WEBSOCKET_GUID].concat());
@@ -117,7 +117,7 @@ mod tests {
     fn switch(client: Protocol) -> ProtocolSwitch {
         let mut switch = ProtocolSwitch::new(WEBSOCKET, client, slot());
         if switch.extended {
-            // RFC 6455 §1.3's example.
+            // This is the example of RFC 6455 §1.3.
             switch.key = Some(WebsocketKey::from_nonce(*b"the sample nonce"));
         }
         switch
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_over_http_2_and_3_has_a_key_of_ours_and_over_http_1_the_clients() {
+    fn litequic_generates_websocket_keys_for_http_2_and_3_only() {
         for (client, expected) in [(Protocol::Http1, Some("theirs")), (Protocol::Http2, None), (Protocol::Http3, None)]
         {
             let mut fields = Fields::from_iter([(name::SEC_WEBSOCKET_KEY, &b"theirs"[..]), (name::TE, b"trailers")]);
@@ -174,7 +174,7 @@ mod tests {
         let kept = |client, lines: &[_]| accepted(client, lines).map(|names| names.join(" "));
         assert_eq!(kept(Protocol::Http3, &[TO, VIA, ACCEPT, subprotocol]).unwrap(), "sec-websocket-protocol");
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ACCEPT]).unwrap(), "sec-websocket-accept");
-        // The client checks it.
+        // The client checks this value itself.
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("sec-websocket-accept", "x")]).unwrap(), "sec-websocket-accept");
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("content-length", "5"), ("alt-svc", "h3")]).unwrap(), "");
         let wrong: [&[_]; 8] = [
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_in_http_2_and_3_that_is_none_is_not_passed_on() {
+    fn a_success_status_without_a_switch_misleads_http_2_and_3() {
         for (client, status, expected) in [
             (Protocol::Http1, 200, false),
             (Protocol::Http2, 200, true),

@@ -1,4 +1,4 @@
-//! The origin's end of a tunnel: its connection, once the origin has switched protocols.
+//! Implements the origin's end of a tunnel: its connection, once the origin has switched protocols.
 
 use super::slots::TunnelSlot;
 use crate::{connection::OriginConnection, metrics::ProxyMetrics};
@@ -13,10 +13,10 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes to and from the origin. Dropped before both have ended, it resets the connection.
+/// The origin's end of a tunnel. Dropped before both directions have ended, it resets the connection.
 pub(crate) struct TunnelSide {
     connection: Rc<OriginConnection>,
-    /// The bytes behind the 101.
+    /// Bytes behind the 101.
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,

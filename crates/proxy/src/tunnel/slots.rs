@@ -1,5 +1,4 @@
-//! The tunnels of a worker, a pool that clients share: a silent one makes room for that of a client that holds less.
-//! Pure.
+//! Shares a worker's tunnels among its clients: a silent one is evicted for a client that holds less. Pure.
 
 use litequic_exchange::TunnelExpiry;
 use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot};
@@ -11,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-/// A tunnel on which nothing has moved for that long may make room for another one: keep-alives of WebSockets are
-/// seldom further apart than thirty seconds, and each of a conversation is not.
+/// Silence after which a tunnel may be evicted for another one: keep-alives of WebSockets are seldom further apart than
+/// thirty seconds, and messages of a conversation are closer.
 const MIN_TUNNEL_SILENCE: Duration = Duration::from_secs(10);
 
-/// The tunnels of a worker, those that are still being opened too.
+/// Tunnels of a worker, those that are still being opened too.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct TunnelPool(Rc<RefCell<OpenTunnels>>);
 
@@ -33,9 +32,9 @@ impl Default for OpenTunnels {
 
 #[derive(Debug)]
 struct TunnelEntry {
-    /// The tunnel's slot, until it is to end.
+    /// Slot of the tunnel, until the tunnel is evicted.
     slot: Option<PoolSlot>,
-    /// Set once it is open.
+    /// Silence of the tunnel, once it is open.
     quiet: Weak<TunnelExpiry>,
 }
 
@@ -47,9 +46,9 @@ pub(crate) struct TunnelSlot {
 }
 
 impl TunnelPool {
-    /// A slot for a tunnel of `source`, and whether another tunnel ends for it. If there are `most`, that is the
-    /// longest silent one of the source that holds most, and at least two more than this one. `None` if there is none
-    /// such.
+    /// Takes a slot for a tunnel of `source`; also returns whether another tunnel was evicted. If there are `most`,
+    /// that is the longest silent one of the source that holds most, and at least two more than this one. `None` if
+    /// there is none such.
     pub(crate) fn take_tunnel_slot(&self, most: u32, source: ClientSource) -> Option<(TunnelSlot, bool)> {
         let Self(open) = self;
         open.borrow_mut().fair.set_slot_limit(most);
@@ -90,7 +89,7 @@ impl OpenTunnels {
 }
 
 impl TunnelSlot {
-    /// The tunnel is open: it may be ended by `quiet`.
+    /// Notes that the tunnel is open, and may be ended by `quiet`.
     pub(crate) fn set_quiet(&self, quiet: &Rc<TunnelExpiry>) {
         if let Some(entry) = self.tunnels.0.borrow_mut().tunnels.get_mut(self.number) {
             entry.quiet = Rc::downgrade(quiet);
@@ -119,7 +118,7 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
     use tokio::time::timeout;
 
-    /// An end on which nothing moves.
+    /// An end of a tunnel on which no byte moves.
     struct Silence(Rc<TunnelSlot>);
 
     impl TunnelStream for Silence {
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_pool_loses_the_longest_silent_tunnel_of_the_source_that_holds_most() {
+    async fn a_full_pool_evicts_the_largest_sources_longest_silent_tunnel() {
         let tunnels = TunnelPool::default();
         let mut held = Vec::new();
         for connection in 0..4 {
@@ -180,7 +179,7 @@ mod tests {
             evicted.push(is_evicted(tunnel).await);
         }
         assert_eq!(evicted, [true, false, false, false]);
-        // Three and one: a third source takes one more of the first, and the second then none.
+        // The sources hold three tunnels and one: a third source takes one more of the first, and the second then none.
         let (third, _) = open(&tunnels, source(3, 9)).unwrap();
         assert!(open(&tunnels, source(2, 10)).is_none());
         drop((held, other, third));

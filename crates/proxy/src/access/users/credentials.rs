@@ -1,4 +1,4 @@
-//! A name and a password as a request has them: Basic (RFC 7617). Pure.
+//! Reads the name and the password of a request: Basic (RFC 7617). Pure.
 
 use base64::{
     Engine,
@@ -8,25 +8,25 @@ use base64::{
 use litequic_exchange::{Fields, field_syntax::is_field_value, name};
 use std::fmt;
 
-/// Bytes of a password at most: a hash of it takes time by its length.
+/// Longest password, in bytes: the time of a hash grows with the length.
 pub(crate) const MAX_PASSWORD: usize = 1024;
-/// Bytes of a name and a password in Base64.
+/// Longest name and password, in bytes of Base64.
 const MAX_ENCODED: usize = 2048;
 
-/// Base64 with or without the padding: clients write both.
+/// Base64 with or without padding: clients write both.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A name and a password that a client has sent.
+/// Name and password that a client has sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(super) name: String,
     pub(super) password: Vec<u8>,
 }
 
-/// Without the password.
+/// Shows the name without the password.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Credentials").field(&self.name).finish()
@@ -34,12 +34,12 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// The name as a field's value; `None` if it cannot be one, as no user's name is then.
+    /// The name as a field's value; `None` if a field cannot have this value, which then is no user's name.
     pub(crate) fn name_field(&self) -> Option<Vec<u8>> {
         is_field_value(self.name.as_bytes()).then(|| self.name.clone().into_bytes())
     }
 
-    /// The name and the password of a request with `fields`; `None` if there are none, or not one of each.
+    /// Reads the name and the password from `fields`; `None` unless the request has exactly one of each.
     pub(crate) fn from_fields(fields: &Fields) -> Option<Self> {
         let mut lines = fields.all_values(name::AUTHORIZATION);
         let line = lines.next().filter(|_| lines.next().is_none())?;

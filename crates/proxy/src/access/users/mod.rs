@@ -1,5 +1,5 @@
-//! `routes[].users`: names and passwords (Basic, RFC 7617). A password is verified on threads of their own
-//! (`verifier`); the rest is pure but for reading the file.
+//! Authenticates users of `routes[].users` by name and password (Basic, RFC 7617). Threads of their own verify
+//! passwords (`password_checker`); the rest is pure but for reading the file.
 
 mod credentials;
 mod password_cache;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct UsersRule {
     pub(crate) users: Arc<Users>,
-    /// What `WWW-Authenticate` asks for.
+    /// Value of `WWW-Authenticate`.
     pub(crate) challenge: String,
     /// Whether the origin gets `Authorization`.
     pub(crate) keeps_authorization: bool,

@@ -1,31 +1,31 @@
-//! Passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed hash of
-//! each in a table of a fixed size. Pure.
+//! Remembers passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed
+//! hash of each in a table of a fixed size. Pure.
 
 use super::{credentials::Credentials, stored_hash::StoredHash};
 use aws_lc_rs::hmac;
 use std::time::{Duration, Instant};
 
-/// How long a password that was right is right without another look.
+/// Time for which a right password is not verified again.
 const RETENTION: Duration = Duration::from_secs(5 * 60);
-/// Sets of [`WAYS`] places: 4096 passwords in 192 KiB.
+/// Sets of [`WAYS`] entries: 4096 passwords in 192 KiB.
 const SETS: usize = 512;
 const WAYS: usize = 8;
 
-/// A keyed hash of a name, a password, and the hash that they were compared with. A file that has another hash for the
-/// name, or none, makes it one that is not looked for any more.
+/// Keyed hash of a name, a password, and the stored hash that both were compared with. No request has this tag any more
+/// once the file has another hash for the name, or none.
 pub(super) type PasswordTag = [u8; 32];
 
 #[derive(Debug, Clone, Copy, Default)]
 struct CachedTag {
     tag: PasswordTag,
-    /// `None`: it is free.
+    /// `None` in a free entry.
     until: Option<Instant>,
 }
 
-/// The table.
+/// Table of right passwords by their tags.
 pub(super) struct PasswordCache(Vec<[CachedTag; WAYS]>);
 
-/// The key of tags: of this process alone, so that memory that leaks without it has no passwords.
+/// Key of tags, of this process alone: memory that leaks without the key reveals no password.
 pub(super) struct TagKey(hmac::Key);
 
 impl TagKey {
@@ -55,7 +55,7 @@ impl PasswordCache {
         places.any(|place| place.tag == *tag && place.until.is_some_and(|until| now < until))
     }
 
-    /// The password with `tag` was right; the place of the one that was right longest ago is its.
+    /// Inserts the `tag` of a right password, in place of the oldest one of its set.
     pub(super) fn insert_tag(&mut self, tag: PasswordTag, now: Instant) {
         let Self(sets) = self;
         let Some(set) = sets.get_mut(set_index(&tag)) else { return };
@@ -70,7 +70,7 @@ impl PasswordCache {
     }
 }
 
-/// A client cannot choose it: it follows from a keyed hash.
+/// Set of `tag`, which a client cannot choose: the tag is a keyed hash.
 fn set_index(tag: &PasswordTag) -> usize {
     let [first, second, ..] = tag;
     usize::from(u16::from_be_bytes([*first, *second])) % SETS
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_remembered_for_five_minutes_with_its_user_and_its_hash() {
+    fn a_cached_password_is_valid_for_five_minutes_its_user_and_hash() {
         let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::new(), Instant::now());
         let [hash, other] = ["a", "b"].map(|text| StoredHash::Bcrypt(text.into()));
         let tag = key.compute_tag(&credentials("alice", "secret"), &hash);

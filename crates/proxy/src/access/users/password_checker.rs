@@ -1,5 +1,5 @@
 //! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
-//! [`THREADS`] at a time; the queue for them is fair by source and bounded.
+//! [`MAX_THREADS`] run at a time; their queue is fair by source and bounded.
 
 use super::credentials::Credentials;
 use super::password_cache::{PasswordCache, PasswordTag, TagKey};
@@ -16,13 +16,13 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Passwords that are verified at a time, and so cores that they use.
+/// Passwords that are verified at a time, and so cores in use.
 const MAX_THREADS: u32 = 2;
-/// Requests that may wait for it: three seconds' worth.
+/// Longest queue for a thread: three seconds' worth of requests.
 const MAX_QUEUED: u32 = 64;
-/// How long a request waits at most.
+/// Longest wait of a request.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a thread without work stays.
+/// Time after which a thread without work ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wrong passwords of a source (an IPv4 address or a /64) at once, and then one every [`SOURCE_INTERVAL`].
@@ -33,27 +33,27 @@ const SOURCE_INTERVAL: Duration = Duration::from_secs(6);
 const NAME_BURST: u32 = 50;
 const NAME_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The result of a check.
+/// Result of checking a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PasswordCheck {
     /// The password was right a short time ago.
     Remembered,
     Right,
-    /// Wrong, or there is no such user.
+    /// The password is wrong, or there is no such user.
     Wrong,
-    /// Too many were wrong: another one may be tried after this time.
+    /// Too many passwords were wrong: another one may be tried after this time.
     Limited(Duration),
-    /// Too many are waiting.
+    /// Too many requests wait for a thread.
     Busy,
 }
 
-/// The verifier of a process. It has no thread and no table until there is a password to check.
+/// Password checker of a process, without a thread or a table until there is a password to check.
 #[derive(Default)]
 pub(crate) struct PasswordChecker(OnceLock<Arc<CheckerState>>);
 
 impl std::fmt::Debug for PasswordChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Passwords").field(&self.0.get().is_some()).finish()
+        f.debug_tuple("PasswordChecker").field(&self.0.get().is_some()).finish()
     }
 }
 
@@ -67,9 +67,9 @@ struct CheckerState {
 }
 
 struct VerificationQueue {
-    /// A slot a thread.
+    /// Queue for threads, one slot each.
     fair: FairPool<VerificationJob>,
-    /// With a slot, and not taken by a thread yet.
+    /// Jobs that have a slot, and that no thread has taken yet.
     ready: VecDeque<(PoolSlot, VerificationJob)>,
     threads: u32,
 }
@@ -81,7 +81,7 @@ struct VerificationJob {
     answer: oneshot::Sender<PasswordCheck>,
 }
 
-/// A request in the queue, which leaves it when its client does.
+/// A queued request; dropping this leaves the queue.
 struct QueuedVerification<'a> {
     shared: &'a CheckerState,
     place: QueuePlace,
@@ -94,7 +94,7 @@ impl Drop for QueuedVerification<'_> {
 }
 
 impl PasswordChecker {
-    /// Whether `credentials` are right for one of `users`; sent by `client`, which belongs to `source`.
+    /// Checks `credentials` against `users`, for a request of `client`, which belongs to `source`.
     ///
     /// # Cancel safety
     ///
@@ -108,7 +108,7 @@ impl PasswordChecker {
     ) -> PasswordCheck {
         let Self(shared) = self;
         let shared = shared.get_or_init(|| Arc::new(CheckerState::new(Instant::now())));
-        // Without users there is no name to protect.
+        // Without users no name needs protection.
         let Some((hash, is_known)) = users.find_hash(&credentials.name) else { return PasswordCheck::Wrong };
         let tag = shared.key.compute_tag(&credentials, hash);
         let now = Instant::now();
@@ -123,7 +123,7 @@ impl PasswordChecker {
         let Ok(queued) = shared.submit_job(job, source, now) else { return PasswordCheck::Busy };
         let checked = timeout(QUEUE_TIMEOUT, answered).await;
         drop(queued);
-        // A queue that lost the job has dropped its end.
+        // A full queue drops the sender of a job that lost its place.
         checked.ok().and_then(Result::ok).unwrap_or(PasswordCheck::Busy)
     }
 }
@@ -152,14 +152,14 @@ impl CheckerState {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long `client` has to wait before another password for `name` is verified.
+    /// Time that `client` has to wait before another password for `name` is verified.
     fn failure_wait(&self, client: IpAddr, name: &str, now: Instant) -> Option<Duration> {
         self.by_source
             .remaining_wait(&FailureLimiter::address_key(client), now)
             .max(self.by_name.remaining_wait(&name, now))
     }
 
-    /// Has `job` verified, at once or in turn.
+    /// Verifies `job`, at once or in turn.
     fn submit_job(
         self: &Arc<Self>,
         job: VerificationJob,
@@ -173,7 +173,7 @@ impl CheckerState {
                 None
             }
             None => match queue.fair.enqueue_request(source, now, MAX_QUEUED, job) {
-                // The request that lost its place finds out by its answer's channel.
+                // The request that lost its place learns of it by its closed channel.
                 QueueOutcome::Queued(place, _lost) => Some(place),
                 QueueOutcome::Refused(_) => return Err(()),
             },
@@ -188,7 +188,7 @@ impl CheckerState {
             queue.threads += 1;
         }
         if queue.threads == 0 {
-            // All that wait in the queue then get the same answer.
+            // All waiting requests then get the same answer.
             while let Some((slot, _job)) = queue.ready.pop_front() {
                 queue.fair.release_slot(slot);
             }
@@ -198,7 +198,7 @@ impl CheckerState {
         Ok(waiting.map(|place| QueuedVerification { shared: self, place }))
     }
 
-    /// A thread's life.
+    /// Verifies jobs on a thread until none came for [`IDLE_TIMEOUT`].
     fn verify_jobs(&self) {
         let mut queue = self.lock_queue();
         loop {
@@ -213,7 +213,7 @@ impl CheckerState {
                 continue;
             };
             drop(queue);
-            // Nothing is done for a client that has gone.
+            // A client that has gone needs no verification.
             let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
             queue = self.lock_queue();
             queue.fair.release_slot(slot);
@@ -221,14 +221,14 @@ impl CheckerState {
                 queue.ready.push_back((slot, job));
             }
             if let Some(checked) = checked {
-                // It may have gone meanwhile.
+                // The client may have gone meanwhile.
                 let _ = job.answer.send(checked);
             }
         }
     }
 
     fn verify_job(&self, VerificationJob { users, credentials, client, .. }: &VerificationJob) -> PasswordCheck {
-        // Others of the same client, or for the same name, may have failed while this one waited.
+        // Other requests of this client, or for this name, may have failed while this one waited.
         if let Some(wait) = self.failure_wait(*client, &credentials.name, Instant::now()) {
             return PasswordCheck::Limited(wait);
         }
@@ -279,11 +279,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_is_verified_on_another_thread_and_then_remembered() {
-        // Verified in some 60 ms: with a cheap hash the other thread may be done before this one looks.
+        // This hash takes some 60 ms: with a cheap one the other thread could be done before the first poll.
         let (passwords, users) = (PasswordChecker::default(), users(10));
         let (source, address) = client(1);
         let mut first = pin!(passwords.check_password(&users, credentials("alice", "alice's"), source, address));
-        // Whatever verifies it, the caller's thread has not.
+        // The caller's thread has not verified the password.
         assert_eq!(first.as_mut().now_or_never(), None);
         assert_eq!(first.await, PasswordCheck::Right);
         assert_eq!(check(&passwords, &users, "alice", "alice's", 2).await, PasswordCheck::Remembered);
@@ -292,7 +292,7 @@ mod tests {
         {
             assert_eq!(check(&passwords, &users, name, password, 3).await, PasswordCheck::Wrong, "{name} {password}");
         }
-        // Another file with the same user and another password.
+        // Another file has the same user with another password.
         let other =
             Arc::new(Users::parse_users(format!("alice:{}", bcrypt::hash("new", 4).unwrap()).as_bytes()).unwrap());
         assert_eq!(check(&passwords, &other, "alice", "alice's", 1).await, PasswordCheck::Wrong);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_limited_by_source_and_by_name_and_a_remembered_password_is_not() {
+    async fn wrong_passwords_are_limited_by_source_and_name_unlike_cached_ones() {
         let (passwords, users) = (PasswordChecker::default(), users(4));
         assert_eq!(check(&passwords, &users, "alice", "alice's", 9).await, PasswordCheck::Right);
         for n in 0..SOURCE_BURST {
@@ -311,7 +311,7 @@ mod tests {
         assert!(matches!(check(&passwords, &users, "bob", "bob's", 1).await, PasswordCheck::Limited(_)));
         assert_eq!(check(&passwords, &users, "alice", "alice's", 1).await, PasswordCheck::Remembered);
         assert_eq!(check(&passwords, &users, "bob", "bob's", 2).await, PasswordCheck::Right, "another source");
-        // One name, by sources that are each within their own limit.
+        // One name is tried by sources that are each within their own limit.
         let mut wrong = 0;
         for n in 10..20 {
             for _ in 0..SOURCE_BURST - 1 {
@@ -330,7 +330,7 @@ mod tests {
         let (passwords, users) = (PasswordChecker::default(), users(9));
         let flood = (0..2 * MAX_QUEUED).map(|n| {
             let (source, _) = client(1);
-            // Of many addresses, so that failures are not what limits them.
+            // Many addresses are used, so that the limit of failures is not reached.
             let address = IpAddr::from(u32::to_be_bytes(n + (10 << 24)));
             let (passwords, users) = (&passwords, &users);
             async move { passwords.check_password(users, credentials(&format!("n{n}"), "x"), source, address).await }

@@ -1,25 +1,26 @@
-//! A password's hash as a file of users has it: bcrypt by `htpasswd -B`, or Argon2id in the PHC form. Pure.
+//! Creates and verifies the password hashes of a file of users: bcrypt by `htpasswd -B`, and Argon2id in the PHC form.
+//! Pure.
 
 use argon2::{Argon2, Params, PasswordHasher, PasswordVerifier, password_hash::phc::PasswordHash};
 use bcrypt::HashParts;
 
-/// The costliest bcrypt that is verified, in powers of two: about a second.
+/// Largest cost of a bcrypt hash that is verified, as a power of two: about a second.
 const MAX_BCRYPT_COST: u32 = 14;
-/// KiB of memory that Argon2id may take for one password: two are verified at a time.
+/// Largest memory of an Argon2id hash, in KiB: two passwords are verified at a time.
 const MAX_ARGON2_MEMORY: u32 = 64 * 1024;
-/// KiB of memory that Argon2id may pass over for one password: about half a second.
+/// Largest product of memory and passes of an Argon2id hash, in KiB: about half a second.
 const MAX_ARGON2_WORK: u64 = 256 * 1024;
-/// Lanes of Argon2id, which are computed one after the other here.
+/// Most lanes of an Argon2id hash; litequic computes lanes one after the other.
 const MAX_ARGON2_LANES: u32 = 16;
 
-/// Memory and passes of the hashes that are made: OWASP's memory with twice the passes, 57 ms on an AMD EPYC
+/// Memory, in KiB, of the hashes that litequic creates: OWASP's memory with twice the passes, 57 ms on an AMD EPYC
 /// (docs/how-to/protect-a-path-with-a-password.md).
 const NEW_HASH_MEMORY: u32 = 19 * 1024;
 const NEW_HASH_PASSES: u32 = 4;
 /// Bytes of salt (RFC 9106 §3.1).
 const SALT_BYTES: usize = 16;
 
-/// A hash that can be verified within bounds.
+/// A hash that can be verified within the bounds of cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StoredHash {
     Bcrypt(String),
@@ -27,11 +28,11 @@ pub(super) enum StoredHash {
 }
 
 impl StoredHash {
-    /// Reads a hash.
+    /// Parses a hash as a file of users has it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem of the hash.
     pub(super) fn parse_hash(text: &str) -> Result<Self, &'static str> {
         if text.starts_with("$argon2") {
             let hash = PasswordHash::new(text).map_err(|_| "has an Argon2 hash that is not in the PHC form")?;
@@ -64,10 +65,11 @@ impl StoredHash {
         }
     }
 
-    /// Whether it is the hash of `password`. Takes as long as the hash wants it to: not for a worker's thread.
+    /// Whether this is the hash of `password`. Takes as long as the hash requires: never call this on a worker's
+    /// thread.
     pub(super) fn matches_password(&self, password: &[u8]) -> bool {
         match self {
-            // As htpasswd does, bcrypt looks at the first 72 bytes.
+            // bcrypt uses the first 72 bytes of a password, also in htpasswd.
             Self::Bcrypt(text) => bcrypt::verify(password, text).unwrap_or(false),
             Self::Argon2id(text) => {
                 PasswordHash::new(text).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
@@ -75,11 +77,11 @@ impl StoredHash {
         }
     }
 
-    /// The hash of a new `password`, as a file has it.
+    /// Creates the hash of a new `password` as a file of users has it.
     ///
     /// # Errors
     ///
-    /// There is too little memory for it.
+    /// The hash needs more memory than is free.
     pub(super) fn hash_new_password(password: &[u8]) -> Result<String, String> {
         let salt: [u8; SALT_BYTES] = rand::random();
         let params = Params::new(NEW_HASH_MEMORY, NEW_HASH_PASSES, 1, None).map_err(|error| error.to_string())?;
@@ -112,7 +114,7 @@ mod tests {
             let hash = StoredHash::parse_hash(&bcrypt.replacen("$2b$", prefix, 1)).unwrap();
             assert!(hash.matches_password(b"secret") && !hash.matches_password(b"Secret"), "{prefix}");
         }
-        // A password with a zero byte, and a long one, are passwords.
+        // A zero byte and a great length are valid in a password.
         for odd in [&b"a\0b"[..], &[b'x'; 1000]] {
             assert!(!StoredHash::parse_hash(&bcrypt).unwrap().matches_password(odd));
             assert!(

@@ -1,4 +1,4 @@
-//! A file of users: lines of `name:hash`, as `htpasswd -B` and `litequic password` write them.
+//! Reads a file of users: lines of `name:hash`, as `htpasswd -B` and `litequic password` write.
 
 use super::stored_hash::StoredHash;
 use litequic_exchange::field_syntax::is_field_value;
@@ -11,34 +11,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a file of users at most.
+/// Largest file of users, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
-/// Bytes of a user's name: of a field of each request to the origin.
+/// Longest name of a user, in bytes: each request to the origin has it in a field.
 const MAX_NAME: usize = 255;
 
-/// Why a file of users cannot be used.
+/// Error of a file of users.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// The system's reason.
+    /// The file cannot be read.
     #[error("the file of users {} cannot be read: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The content is not a list of users.
     #[error("the file of users {} {problem}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, with the line.
+        /// Problem, with the number of the line.
         problem: String,
     },
 }
 
 impl UsersError {
-    /// The file.
+    /// Path of the file.
     pub fn users_path(&self) -> &Path {
         match self {
             Self::Read { path, .. } | Self::Content { path, .. } => path,
@@ -46,12 +46,12 @@ impl UsersError {
     }
 }
 
-/// The users of a file, and the hashes of their passwords.
+/// The users of a file, with the hashes of their passwords.
 #[derive(Default)]
 pub struct Users {
-    /// In the order of the names.
+    /// Names and hashes, sorted by name.
     hashes: Vec<(String, StoredHash)>,
-    /// Chooses the hash that stands for that of a user who does not exist.
+    /// Chooses the hash that is verified for the name of an unknown user.
     hasher: RandomState,
 }
 
@@ -61,7 +61,7 @@ impl PartialEq for Users {
     }
 }
 
-/// Without hashes, which are secrets.
+/// Shows the number of users and no hash, which is a secret.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Users").field(&self.hashes.len()).finish()
@@ -76,7 +76,7 @@ impl Users {
     /// [`UsersError`]
     pub fn read_users_file(path: &Path) -> Result<Self, UsersError> {
         let mut bytes = Vec::new();
-        // One byte more, to know a file that is too large from one that just fits.
+        // One byte more tells a file that is too large from one that just fits.
         let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
         read.map_err(|source| UsersError::Read { path: path.into(), source })?;
         Self::parse_users(&bytes).map_err(|problem| UsersError::Content { path: path.into(), problem })
@@ -109,8 +109,8 @@ impl Users {
         }
     }
 
-    /// The hash of `name`, and true; or, of a user who does not exist, another user's and false: verifying it takes as
-    /// long. `None` if there are no users.
+    /// The hash of the user `name`, and true; for an unknown user another user's hash, and false: verifying takes as
+    /// long. `None` if the file has no users.
     pub(super) fn find_hash(&self, name: &str) -> Option<(&StoredHash, bool)> {
         let known = self.hashes.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok();
         let number = self.hasher.hash_one(name).checked_rem(self.hashes.len() as u64)?;
@@ -119,7 +119,7 @@ impl Users {
     }
 }
 
-/// Why a user cannot have the name `name`; `None` if one can.
+/// The fault of a user's name; `None` if the name is valid.
 fn name_fault(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("has an empty name"),
@@ -132,11 +132,11 @@ fn name_fault(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The line of a file of users for `name` with `password`. Takes as long as verifying it.
+/// Creates the line of a file of users for `name` with `password`. Takes as long as verifying the password.
 ///
 /// # Errors
 ///
-/// The name or the password cannot be one.
+/// The name or the password is invalid.
 pub fn create_user_line(name: &str, password: &[u8]) -> Result<String, String> {
     if let Some(problem) = name_fault(name) {
         return Err(problem.replacen("has", "is", 1));

@@ -4,12 +4,12 @@ use litequic_config::ValuePattern;
 use litequic_exchange::{Authority, FieldNameRef, Fields, strip_port};
 use proptest::prelude::*;
 
-/// A request's head: of a GET without fields.
+/// Head of a GET without fields.
 fn plain() -> Head {
     head("GET", "/", &[])
 }
 
-/// `path` has the query.
+/// Head of a request; `path` has the query.
 fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Head {
     let mut lines = Fields::new();
     fields.iter().for_each(|(name, value)| lines.append_any_case(name.as_bytes(), value.as_bytes()));
@@ -81,7 +81,7 @@ fn the_most_specific_host_and_the_longest_prefix_win() {
     }
 }
 
-/// Routes of one host, and of every host: prefix, origin, how it reads.
+/// Routes by host, prefix, origin, and decoding.
 fn reading(table: &[(Option<&str>, &str, &str, PathReading)]) -> Routes {
     let routes: Vec<_> = table
         .iter()
@@ -168,7 +168,7 @@ fn a_path_that_could_be_read_as_another_routes_is_refused() {
 }
 
 #[test]
-fn a_plain_path_could_be_that_of_a_route_whose_prefix_has_capitals_or_escapes() {
+fn a_plain_path_is_compared_with_prefixes_in_capitals_or_escapes() {
     use PathReading::{Any, CaseSensitive};
     let table = [(None, "/", "default", Any), (None, "/Admin", "admin", Any), (None, "/%61pp", "app", Any)];
     for (path, expected) in [("/admin/x", Err("admin")), ("/app", Err("app")), ("/other", Ok("default"))] {
@@ -196,7 +196,7 @@ fn routes_that_are_read_alike_are_one_to_such_an_origin() {
         ("/app;v=1", Ok("one")),
         ("/app;v=1/x", Ok("one")),
         ("/APP;v=2", Ok("two")),
-        // No route matches its bytes.
+        // No route matches the path's bytes.
         ("/app;v=3", Err("one")),
         ("/other", Ok("nowhere")),
         ("/abc", Ok("abc")),
@@ -404,7 +404,7 @@ fn of_routes_alike_the_first_of_the_file_wins() {
 }
 
 #[test]
-fn a_path_that_could_be_read_as_a_route_with_conditions_is_refused_where_they_are_met() {
+fn an_ambiguous_path_is_rejected_only_if_the_conditions_are_met() {
     let table = [
         route("default", None, "/", MatchConditions::default()),
         route("exact", None, "=/admin", MatchConditions::default()),
@@ -437,7 +437,7 @@ fn a_path_that_could_be_read_as_a_route_with_conditions_is_refused_where_they_ar
 }
 
 #[test]
-fn a_route_with_conditions_or_an_exact_path_hides_no_other_from_a_handshake() {
+fn handshakes_see_routes_behind_conditions_and_exact_paths() {
     use CertificateRequest::{Optional, Required};
     let asks = |first: config::RouteConfig| {
         let first = config::RouteConfig { client_certificate: Some(VerifyMode::Required), ..first };

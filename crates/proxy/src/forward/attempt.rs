@@ -165,7 +165,7 @@ impl<'a> Attempts<'a> {
             (Some(upload), Some(continued)) => upload.expect_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
             (Some(upload), None) if self.origin.config.request_buffer > 0 => {
-                Box::pin(self.read_upload_ahead(upload)).await?
+                Box::pin(self.read_upload_ahead(upload)).await?;
             }
             _ => {}
         }
@@ -177,7 +177,7 @@ impl<'a> Attempts<'a> {
         let read = upload.read_beginning(self.origin.config.request_buffer, !rarely_has_body(&self.method));
         match self.deadline {
             Some(deadline) => {
-                deadline.run_within(read, &self.origin.metrics).await.map_err(PassedDeadline::error_without_server)?
+                deadline.run_within(read, &self.origin.metrics).await.map_err(PassedDeadline::error_without_server)?;
             }
             None => read.await,
         }

@@ -43,7 +43,7 @@ impl RespondRule {
         match &self.page {
             Some(page) => page.set_page_body(&mut response),
             None if config::FixedResponse::may_have_body(self.status) => {
-                response.fields.set_number_field(name::CONTENT_LENGTH, 0)
+                response.fields.set_number_field(name::CONTENT_LENGTH, 0);
             }
             None => {}
         }

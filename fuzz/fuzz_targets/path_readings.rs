@@ -6,7 +6,7 @@ use http::Method;
 use libfuzzer_sys::fuzz_target;
 use litequic_config::{Config, PathReading, Route};
 use litequic_exchange::{self as exchange, Authority, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name};
-use litequic_proxy::{Routing, request_head};
+use litequic_proxy::{Routing, convert_request_head};
 use std::sync::LazyLock;
 
 const PROTECTED: [&str; 5] = ["/a", "/b/a", "/b/a/b", "/b/c/b", "/Ab"];
@@ -83,7 +83,7 @@ fn taken(routing: &Routing, mut head: Head) -> Option<usize> {
         identity: Identity::default(),
         connection: 0,
     };
-    request_head(routing, &mut head, &client).ok()?;
+    convert_request_head(routing, &mut head, &client).ok()?;
     assert_eq!(head.target(), head.path_and_query());
     let host = head.fields.get(name::HOST).expect("a host");
     std::str::from_utf8(&host[1..]).expect("digits").parse().ok()

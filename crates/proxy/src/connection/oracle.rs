@@ -35,7 +35,7 @@ const STRICTER: [&str; 5] = [
 /// Names and values of fields.
 type FieldList = Vec<(String, Vec<u8>)>;
 
-/// Response as a client reads it.
+/// Response of an origin to a client.
 #[derive(Debug, PartialEq, Eq)]
 enum OracleOutcome {
     None,

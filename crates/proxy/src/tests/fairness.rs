@@ -17,7 +17,7 @@ use tokio::{
 
 type Sent = JoinHandle<Result<Response, Abort>>;
 
-/// Address of a client with most connections, and of one that comes later.
+/// Last byte of the address of a client with most connections.
 const GREEDY: u8 = 1;
 const OTHER: u8 = 2;
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";

@@ -554,7 +554,7 @@ proptest! {
     ) {
         let head = head(method, &format!("{path}{query}"), &fields);
         let takers = table.iter().enumerate().filter(|(_, route)| takes(route, host, &head));
-        // Of equal ones the last is the greatest to `max_by_key`: the file's first.
+        // Of equal routes `max_by_key` returns the last one, which is the file's first.
         let expected = takers.rev().max_by_key(|(_, route)| rank(route, host)).map(|(number, _)| number);
         let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         let chosen = routes.choose_route(host, path, &head);
@@ -575,7 +575,7 @@ proptest! {
     ) {
         let is_twice = |names: Vec<&str>| names.len() == 2 && names.first() == names.get(1);
         let mut seen = std::collections::BTreeSet::new();
-        // All of one host and path; those that ask for the same are a fault.
+        // All routes have one host and path; two with equal conditions are a fault.
         let table = table.into_iter().map(|of| route("o", None, "/", of.conditions)).filter(|route| {
             let MatchConditions { headers, query, .. } = &route.conditions;
             let headers = headers.iter().map(|(name, _)| name.as_str()).collect();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_the_standard_library_writes_it() {
+    fn addresses_are_written_as_the_standard_library_does() {
         let all = (0..=255).flat_map(|n| [[n, 0, 10, 255], [1, n, n, 99]]).map(IpAddr::from);
         for address in all.chain(["2001:db8::1", "::", "::ffff:192.0.2.1"].map(|text| text.parse().unwrap())) {
             let mut text = String::from("for=");

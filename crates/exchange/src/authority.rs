@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_one_spelling_but_for_case_a_last_dot_and_ipv6() {
+    fn a_host_has_one_spelling_except_case_last_dot_and_ipv6() {
         for (host, passes) in [
             ("localhost", true),
             ("a.example.com.", true),

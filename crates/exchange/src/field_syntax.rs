@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_passes_as_a_header_value_holds_it_but_for_blanks_at_its_edges() {
+    fn field_values_match_header_value_except_blanks_at_edges() {
         for byte in 0..=u8::MAX {
             let within = [b'a', byte, b'b'];
             assert_eq!(find_value_fault(&within).is_none(), HeaderValue::from_bytes(&within).is_ok(), "{byte:#x}");

@@ -62,14 +62,14 @@ impl Head {
         self.span_str(self.path)
     }
 
-    /// Returns the path without its query.
+    /// Returns the path without the query.
     pub fn path_without_query(&self) -> &str {
         let path = self.path_and_query();
         // A loop over bytes is faster here than a search for a character.
         path.bytes().position(|byte| byte == b'?').and_then(|query| path.get(..query)).unwrap_or(path)
     }
 
-    /// Returns the query without its question mark.
+    /// Returns the query without the question mark.
     pub fn query(&self) -> Option<&str> {
         self.path_and_query().split_once('?').map(|(_, query)| query)
     }

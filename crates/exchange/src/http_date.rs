@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_once_a_second() {
+    fn the_date_is_formatted_once_a_second() {
         let start = UNIX_EPOCH + Duration::from_secs(784_111_777);
         let mut written = None;
         let first = cached_date(start, &mut written).to_owned();

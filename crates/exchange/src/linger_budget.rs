@@ -68,7 +68,7 @@ mod tests {
     use std::future::poll_fn;
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_by_bytes_by_time_and_by_silence() {
+    async fn lingering_ends_by_bytes_by_time_and_by_silence() {
         let mut linger = LingerBudget::new(10, Duration::from_secs(8));
         assert_eq!((linger.spend_bytes(9), linger.spend_bytes(1)), (Ok(()), Err(LingerLimit::Bytes)));
         let mut linger = LingerBudget::new(10, Duration::from_secs(8));

@@ -25,7 +25,7 @@ pub fn check_path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'stat
     Ok(())
 }
 
-/// Longest path with its query, in bytes.
+/// Longest path including the query, in bytes.
 const MAX_PATH_LEN: usize = u16::MAX as usize - 1;
 
 /// Whether no rule can reject a path, as for most: it begins with a slash, has no suspicious character, and no segment
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_harmless_passes_every_rule(bytes in prop::collection::vec(prop::sample::select(b"/.?;a%#\\\"`<>~ \x7f\xff".to_vec()), 0..12)) {
+        fn harmless_paths_pass_every_check(bytes in prop::collection::vec(prop::sample::select(b"/.?;a%#\\\"`<>~ \x7f\xff".to_vec()), 0..12)) {
             let is_faulty = |method| find_path_fault(&method, &bytes).is_some() || has_forbidden_character(&bytes);
             if is_plain_path(&bytes) {
                 prop_assert!(!is_faulty(Method::GET) && !is_faulty(Method::OPTIONS), "{bytes:?}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_segment_is_found_behind_two_decodings_and_whatever_ends_a_segment() {
+    fn dot_segments_are_found_after_two_decodings_and_any_segment_end() {
         for (path, found) in [
             ("/", false),
             ("/a.b/..c/.d/...", false),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_read_as_itself_is_told_by_a_scan() {
+    fn a_scan_finds_paths_that_have_one_reading() {
         for (path, others, with_case) in [
             ("/", false, false),
             ("/v1/login", false, false),
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn readings_are_few_and_short_and_a_scan_tells_whether_there_are_any(path in "/[!-\"$->@-~]{0,40}") {
+        fn readings_are_few_and_short_and_a_scan_detects_them(path in "/[!-\"$->@-~]{0,40}") {
             let all: Vec<_> = path_readings(&path).collect();
             prop_assert!(all.len() <= MAX_READINGS.into() && all.iter().all(|reading| reading.len() <= path.len()));
             prop_assert!(may_have_readings(&path, false) || all == [path.into_bytes()]);

@@ -99,13 +99,13 @@ pub enum RequestText {
     Method,
     /// `:authority`, or `Host`.
     Host,
-    /// `:path`, with its query.
+    /// `:path`, including the query.
     Path,
     /// `User-Agent`
     UserAgent,
     /// `Referer`
     Referer,
-    /// `traceparent`, if there is exactly one.
+    /// `traceparent`, if the request has exactly one.
     Traceparent,
 }
 
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_told_once_however_the_request_ended() {
+    fn a_record_is_reported_once_however_the_request_ended() {
         let ends = Rc::default();
         let records = RequestRecorder::with_listener(Heard { wants: true, ends: Rc::clone(&ends) });
         let recording = records.begin_record(client);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_id_is_that_of_the_one_valid_traceparent_unless_litequic_has_decided() {
+    fn the_trace_id_is_litequics_or_that_of_one_valid_traceparent() {
         let mut facts = RecordedFacts::new(client());
         let value = format!("00-{TRACE}-00f067aa0ba902b7-01");
         facts.record_field(b"traceparent", value.as_bytes());
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_sampled_has_a_traceparent_and_is_recorded_only_for_a_listener() {
+    fn an_unsampled_request_has_a_traceparent_and_a_record_for_listeners_only() {
         let id = TraceId::random();
         for wants in [None, Some(false), Some(true)] {
             let (ends, ended) = (Rc::default(), Rc::default());
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_of_a_sampled_request_is_recorded_and_all_have_a_traceparent() {
+    fn each_sampled_attempt_is_recorded_and_each_has_a_traceparent() {
         for sampled in [true, false] {
             let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
             let records = RequestRecorder::default().with_tracer(Traced {
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_no_request_has_no_trace() {
+    fn a_request_without_a_method_has_no_trace() {
         let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
         for (start, method) in [(TraceStart::Off, "GET"), (undecided(), ""), (undecided(), "GET")] {
             let records =

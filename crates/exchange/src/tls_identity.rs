@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_a_byte_sequence_and_its_chain_a_list_without_it() {
+    fn a_certificate_is_a_byte_sequence_and_its_issuers_a_list() {
         type Fields = (&'static str, Option<&'static str>);
         let table: [(&[&str], Option<Fields>); 4] = [
             (&[], None),

@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(trace: [u8; 16], parent: [u8; 8], sampled: bool, random: bool) {
+        fn a_written_traceparent_parses(trace: [u8; 16], parent: [u8; 8], sampled: bool, random: bool) {
             let flags = TraceFlags::new(sampled, random);
             if let (Some(trace_id), Some(parent_id)) = (TraceId::new(trace), SpanId::new(parent)) {
                 let traceparent = Traceparent { trace_id, parent_id, flags };
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn no_traceparent_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = Traceparent::parse_traceparent(&value);
         }
     }

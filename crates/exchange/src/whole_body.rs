@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_written_where_the_other_was_or_the_body_is_copied() {
+    fn a_header_replaces_the_earlier_one_or_the_body_is_copied() {
         for size in [0, 1, MIN_POOLED_LEN, POOLED_CAPACITY - 20, POOLED_CAPACITY, POOLED_CAPACITY * 3] {
             for header in [0, 1, 19, 20, 21, 100] {
                 let (body, header) = (vec![b'b'; size], vec![b'h'; header]);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_response_has_it_and_the_first_after_half_of_its_age() {
+    fn alt_svc_is_in_the_first_response_and_after_half_its_age() {
         let (now, age) = (Instant::now(), Duration::from_secs(60));
         let alt_svc = AltSvcRenewal::new(&Listen::default(), 8443, now);
         assert!(alt_svc.is_renewal_due(|| now));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn it_names_the_advertised_port_and_is_for_servers_with_tcp_alone() {
+    fn alt_svc_names_the_advertised_port_and_needs_tcp() {
         let now = Instant::now();
         let listen = Listen { advertised_port: NonZeroU16::new(443), ..Listen::default() };
         assert_eq!(

@@ -46,7 +46,7 @@ pub enum ClientError {
     /// The request cannot be encoded in HTTP/3.
     #[error("the request cannot be sent: {0}")]
     Request(#[from] message::EncodeError),
-    /// The body's length differs from its `Content-Length`.
+    /// The body's length differs from `Content-Length`.
     #[error("the body has {got} bytes, its Content-Length says {expected}")]
     Length {
         /// Announced length in bytes.

@@ -185,7 +185,7 @@ impl<H> Http3Connection<H> {
         }
     }
 
-    /// Returns the client with its current address.
+    /// Returns the client, with the current address.
     pub(super) fn current_client(&self) -> Rc<Client> {
         let client = Rc::clone(&self.client.borrow());
         let address = (self.worker.client_address)(&self.handle).map_or(client.address, to_canonical_address);

@@ -48,7 +48,7 @@ pub(super) struct RequestReceiver {
     at: usize,
     /// Number of bytes taken from QUIC.
     received: u64,
-    /// The client has sent its last byte.
+    /// The client has sent the last byte.
     finished: bool,
     outcome: Rc<RequestOutcome>,
     life: Rc<Http3Lifecycle>,

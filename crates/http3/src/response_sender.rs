@@ -585,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_are_waited_for_in_proportion() {
+    fn the_final_ack_timeout_grows_with_unacknowledged_bytes() {
         let patience = Duration::from_secs(60);
         assert_eq!(final_ack_timeout(patience, 0), patience);
         assert_eq!(final_ack_timeout(patience, 16 * 1024), Duration::from_secs(64));

@@ -199,7 +199,7 @@ type PolledBodyFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 /// Framing of a body in DATA frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DataFraming {
-    /// There is no body.
+    /// The response has no body.
     Nothing,
     /// One DATA frame of this length in bytes has the whole body.
     Whole(u64),

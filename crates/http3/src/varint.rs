@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_decodes_whole_and_byte_by_byte(shift in 0_u32..62, noise in 0..=MAX_VARINT) {
+        fn an_encoded_varint_decodes_whole_and_byte_by_byte(shift in 0_u32..62, noise in 0..=MAX_VARINT) {
             let value = noise >> shift;
             let mut out = Vec::new();
             encode_varint(value, &mut out);

@@ -15,7 +15,7 @@ const SPARE_PATH: &str = "/dev/null";
 pub(super) trait AcceptConnections {
     /// A connection, which has a descriptor until it is dropped.
     type Stream;
-    /// A spare descriptor, until it is dropped.
+    /// A spare descriptor, open until dropped.
     type Spare;
 
     /// Accepts the next connection, and returns its client's address. Cancel safe.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_descriptor_that_was_lost_is_taken_when_there_is_one() {
+    fn a_lost_spare_descriptor_is_reopened_when_one_is_free() {
         let free = Rc::new(Cell::new(0));
         let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::ENFILE };
         let acceptor = SpareAcceptor::new(table);
@@ -179,7 +179,7 @@ mod tests {
 
     /// Another thread may take the descriptor while it is closed.
     #[test]
-    fn a_spare_descriptor_that_was_lost_is_taken_before_the_next_connection() {
+    fn a_lost_spare_descriptor_is_reopened_before_the_next_connection() {
         let free = Rc::new(Cell::new(0));
         let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::EMFILE };
         let acceptor = SpareAcceptor::new(table);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_are_of_one_connection() {
+    fn other_accept_errors_concern_one_connection() {
         for code in [libc::ECONNABORTED, libc::EPROTO, libc::ENOBUFS] {
             assert!(!is_out_of_descriptors(&io::Error::from_raw_os_error(code)));
         }

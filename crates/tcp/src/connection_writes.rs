@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn over_http1_a_response_counts_once_the_kernel_has_its_first_byte_and_its_last() {
+    fn http1_responses_count_at_the_kernels_first_and_last_byte() {
         let test = Test::default();
         let writes = test.writes();
         // hyper has it, and TLS nothing.
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn over_http1_a_response_without_another_byte_is_complete_with_a_flush_or_the_end() {
+    fn http1_responses_without_further_bytes_complete_on_flush_or_shutdown() {
         let test = Test::default();
         let writes = test.writes();
         writes.queue_response_end(NO_STREAM, test.response("flushed"));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_that_is_read_before_its_request_or_its_response_ends_the_request() {
+    fn a_reset_read_before_request_or_response_ends_the_request() {
         let test = Test::default();
         let writes = test.writes();
         writes.expect_frames();

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_own_account() {
+    fn each_kind_of_frame_has_a_flood_bound() {
         for step in [1, 5, 10_000] {
             for kind in [2, 3, 4, 6, 8, 9, 77] {
                 assert_eq!(read(&[(kind, 8); 10], step), Ok(()), "kind {kind}");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_begins_with_a_header_and_ends_with_the_flag_or_a_reset() {
+    fn a_response_begins_with_headers_and_ends_with_end_stream_or_reset() {
         for step in [1, 4, 9, 1_000] {
             let response = [(4, 0, 6), (HEADERS, END_HEADERS, 10), (DATA, 0, 100), (DATA, END_STREAM, 5)];
             assert_eq!(find(&response, step), [(1, 15, ResponseFrame::Head), (1, 157, ResponseFrame::End)]);
@@ -480,7 +480,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
+        fn no_http2_frame_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
             let mut counted = FrameCounter::new(1, 1).with_priorities();
             for piece in bytes.chunks(step) {
                 let _ = counted.count_received_frames(piece, Instant::now());

@@ -13,7 +13,7 @@ use std::{cell::RefCell, time::Duration};
 pub(super) struct ListenerAltSvc {
     /// UDP port at which clients reach HTTP/3.
     port: u16,
-    /// The last value, with its `listen.alt_svc_max_age`.
+    /// `listen.alt_svc_max_age`, and the field value made for that age.
     cached: RefCell<Option<(Duration, HeaderValue)>>,
 }
 

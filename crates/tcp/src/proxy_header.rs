@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_who_is_at_both_ends_or_nothing() {
+    fn a_proxy_header_names_both_addresses_or_none() {
         let ipv4 = [192, 0, 2, 7, 198, 51, 100, 1, 0x11, 0x51, 0x01, 0xbb];
         let mut ipv6 = [0; 36];
         (ipv6[15], ipv6[31], ipv6[33], ipv6[35]) = (1, 2, 80, 90);
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, v1: String, command: u8, family: u8) {
+        fn no_proxy_header_bytes_panic(bytes: Vec<u8>, v1: String, command: u8, family: u8) {
             let _ = parse_proxy_header(&bytes);
             let _ = parse_proxy_header(format!("PROXY {v1}\r\n").as_bytes());
             let _ = parse_proxy_header(&[b"PROXY ", &bytes[..], b"\r\n"].concat());

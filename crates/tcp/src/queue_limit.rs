@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_leaves_within_milliseconds() {
+    fn the_queue_limit_is_milliseconds_of_the_paths_rate() {
         let mut limit = QueueLimit::new();
         assert!(limit.is_below_max());
         for (megabits, rtt_ms, bytes) in
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_measured_keeps_its_limit_and_is_looked_at_as_often() {
+    fn an_unmeasurable_path_keeps_its_limit_and_measurement_interval() {
         let mut limit = QueueLimit::new();
         assert!(limit.count_queued_write(0));
         assert_eq!(limit.update_limit(&path(20, 40)), 50_000);

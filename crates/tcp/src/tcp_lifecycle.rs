@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_is_due_once_and_the_last_one_covers_what_is_before_it() {
+    fn each_step_is_due_once_and_a_later_step_replaces_earlier_ones() {
         let life = TcpLifecycle::default();
         life.on_request_began();
         life.on_request_began();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_its_client_cancels_at_once_are_bounded() {
+    fn requests_cancelled_at_once_are_bounded() {
         let life = TcpLifecycle::new(1);
         assert!((0..life.max_resets_at_once()).all(|_| life.on_request_cancelled()));
         assert!(!life.on_request_cancelled());

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_or_too_little_is_given_up() {
+    async fn a_client_that_reads_nothing_or_too_slowly_times_out() {
         let pace = MinimumRate::new(Duration::from_secs(30), 200, Duration::from_secs(20));
         assert_eq!(write(1_000, pace).await, (100, 0, 0));
         // 1,000 bytes are taken at once, and last for five seconds more.

@@ -60,7 +60,7 @@ impl DecodedFields {
         self.lines.len()
     }
 
-    /// Whether there is no line.
+    /// Whether no field line is decoded.
     pub const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

@@ -476,7 +476,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_name_stands_once_in_the_table_and_is_found_in_any_case() {
+    fn each_name_is_once_in_the_table_and_found_in_any_case() {
         assert_eq!(BTreeSet::from(KNOWN_NAMES).len(), KNOWN_NAMES.len());
         for (index, text) in KNOWN_NAMES.iter().enumerate() {
             let id = NameId::from_lower_case(text.as_bytes());

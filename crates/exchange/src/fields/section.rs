@@ -41,7 +41,7 @@ impl Fields {
         self.lines.len()
     }
 
-    /// Whether there is no line.
+    /// Whether the section has no field line.
     pub const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_ends_where_its_framing_says_however_it_comes() {
+    fn a_body_ends_by_its_framing_however_bytes_arrive() {
         for (framing, bytes, data, behind, is_done) in [
             (ResponseFraming::None, "more", "", "more", true),
             (ResponseFraming::Length(0), "more", "", "more", true),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_coding_forbids_is_an_error_after_the_data_before_it() {
+    fn invalid_chunked_coding_is_an_error_after_the_data_before() {
         for bytes in [
             "5\r\nhelloX",
             "5\r\nhello\n",
@@ -272,7 +272,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pieces_make_no_difference(
+        fn splits_of_a_body_make_no_difference(
             bytes in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..80),
             step in 1_usize..7,
         ) {

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_two_parsers_could_read_differently_is_refused() {
+    fn ambiguous_chunks_are_refused() {
         let long = format!("1;{}\r\n", "x".repeat(MAX_EXTENSION + 1));
         let trailers = format!("0\r\nx: {}\r\n\r\n", "y".repeat(64));
         for body in [
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_with_next_to_nothing_in_them_are_counted_once_however_they_come() {
+    fn small_chunks_are_counted_once_however_bytes_arrive() {
         let full = format!("40\r\n{}\r\n", "x".repeat(64));
         let almost = format!("3f\r\n{}\r\n", "x".repeat(63));
         let body = format!("{full}{almost}1\r\na\r\n{full}0\r\n\r\n");
@@ -287,7 +287,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic_and_pieces_make_no_difference(
+        fn no_chunk_bytes_panic_and_splits_make_no_difference(
             body in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..60),
             step in 1_usize..7,
             noise in prop::collection::vec(any::<u8>(), 0..60),

@@ -47,7 +47,7 @@ pub enum HeadError {
 /// The delimiter of a response's body (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// There is no body.
+    /// The response has no body.
     None,
     /// The body has this number of bytes.
     Length(u64),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_two_parsers_could_read_differently_is_a_head() {
+    fn ambiguous_response_heads_are_refused() {
         for text in [
             "SSH-2.0-OpenSSH_9.6\r\n",
             "HTTP/2.0 200 OK\r\n\r\n",

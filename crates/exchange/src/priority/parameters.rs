@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_dictionary_are_parameters_as_far_as_they_are_known_and_within_their_range() {
+    fn known_members_within_range_are_parameters() {
         type Members = (Option<u8>, Option<bool>);
         let table: [(&str, Option<Members>); 36] = [
             ("", Some((None, None))),
@@ -394,14 +394,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_mean_what_they_mean_to_another_parser(
+        fn any_bytes_parse_as_a_reference_parser_does(
             value in "[ui=?0-9, ;a\"()\\.\\-:%@*\\\\=A-Ctf\t!é]{0,24}",
         ) {
             prop_assert_eq!(one(&value), oracle(value.as_bytes()), "{:?}", value);
         }
 
         #[test]
-        fn members_mean_what_they_mean_to_another_parser(
+        fn members_parse_as_a_reference_parser_does(
             members in prop::collection::vec(
                 "(u|i|u2|\\*x)(=(-?[0-9]{1,16}(\\.[0-9]{0,4})?|\\?[0-2]|\"[ -~]{0,4}\"|[a-z*][a-z/:]{0,3}|:[a-zA-Z]{0,5}={0,3}:|@-?[0-9]{0,3}|%\"(%[0-9a-f]{2}|[a-z]){0,4}\"|\\( ?(1|a b|\"\" )? ?\\)))?(; ?[a-c](=[0-9?]{1,2})?){0,2}",
                 0..4,

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_urgent_comes_first_and_within_an_urgency_the_one_that_was_asked_for_first() {
+    fn more_urgent_streams_come_first_then_earlier_requests() {
         let mut connection = Connection::new();
         // The first stream fills the horizon, so that all others wait.
         connection.has(0, (0, false), HORIZON);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn incremental_streams_that_come_back_after_all_were_granted_get_as_much_as_each_other() {
+    fn incremental_streams_polled_after_all_grants_get_equal_shares() {
         for sends in [SendList::Front, SendList::Turns] {
             let mut connection = Connection { is_late: true, ..Connection::with(sends) };
             for id in [0, 4, 8] {
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_urgent_stream_waits_for_what_was_handed_over_and_for_nothing_else() {
+    fn a_late_urgent_stream_waits_only_for_handed_over_bytes() {
         let mut connection = Connection::new();
         connection.has(0, (5, false), 10 * HORIZON);
         connection.hands_over();
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_waits_for_a_second_gets_a_sixteenth_at_most_and_the_oldest_is_first() {
+    fn starved_streams_get_at_most_a_sixteenth_oldest_first() {
         let mut connection = Connection { has_rest: true, ..Connection::new() };
         let begun = connection.now;
         connection.has(0, (0, false), 1 << 30);
@@ -618,7 +618,7 @@ mod tests {
         /// Each grant and each sent byte checks that the right stream is granted, and that none overtakes by more than
         /// the horizon.
         #[test]
-        fn none_overtakes_and_none_waits_beside_free_room(
+        fn no_stream_overtakes_or_waits_while_the_horizon_has_room(
             steps in prop::collection::vec(step(), 0..200),
             list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
             is_late in any::<bool>(),
@@ -648,7 +648,7 @@ mod tests {
         }
 
         #[test]
-        fn the_rest_gets_a_sixteenth_at_most_and_all_get_something(
+        fn starved_streams_never_get_more_than_a_sixteenth(
             steps in prop::collection::vec(prop_oneof![3 => step(), 1 => (0_u64..3_000).prop_map(Step::Waits)], 0..200),
             list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
         ) {

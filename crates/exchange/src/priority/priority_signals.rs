@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_kept_for_so_many_streams_that_are_to_come_and_the_last_counts() {
+    fn early_updates_are_bounded_and_the_last_one_counts() {
         let mut signals = PrioritySignals::new(2);
         let urgency = |urgency| Some(PriorityParameters { urgency: Some(urgency), incremental: None });
         assert_eq!(signals.on_priority_update(8, urgency(1), 4), UpdateOutcome::Early(true));

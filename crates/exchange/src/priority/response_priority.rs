@@ -1,5 +1,6 @@
-//! The priority of one response: its urgency, and whether it is incremental.
+//! Defines the priority of one response (RFC 9218 §4).
 
+/// Priority of one response among the responses of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
     /// Urgency from 0, the most urgent, to [`MAX_URGENCY`] (RFC 9218 §4.1).
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn urgency_counts_before_the_stream_and_that_only_where_neither_is_incremental() {
+    fn precedence_is_by_urgency_then_by_stream_unless_incremental() {
         let of = |urgency, incremental| Priority { urgency, incremental };
         for (first, second, precedes) in [
             ((of(0, false), 8), (of(1, false), 4), true),

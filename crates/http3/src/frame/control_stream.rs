@@ -236,7 +236,7 @@ mod tests {
     type Case<'a> = (PeerRole, &'a [&'a [u8]], &'a str, Result<(), ErrorCode>);
 
     #[test]
-    fn a_control_stream_says_settings_once_and_first_and_then_what_its_side_may() {
+    fn a_control_stream_begins_with_settings_and_has_allowed_frames_alone() {
         let table: [Case<'_>; 36] = [
             (Client, &[SETTINGS], "S", Ok(())),
             (Client, &[SETTINGS, UNKNOWN], "S", Ok(())),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_say_nothing_are_a_flood_unless_requests_come_between() {
+    fn ineffective_frames_are_a_flood_unless_requests_come_between() {
         let mut stream = ControlStream::new(Client);
         let at_most = Bytes::from(UNKNOWN.repeat(MAX_IGNORED_CONTROL_FRAMES as usize));
         assert!(stream.read_control_frame(&mut Bytes::from_static(SETTINGS)).is_ok());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_update_that_is_too_long_is_skipped_and_one_that_changes_nothing_is_ignored() {
+    fn long_priority_updates_are_skipped_and_ineffective_ones_are_ignored() {
         let mut stream = ControlStream::new(Client);
         let long = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x01][..], &[0; MAX_PRIORITY_UPDATE_LEN + 1]].concat();
         let short = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x00][..], &[0; MAX_PRIORITY_UPDATE_LEN]].concat();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goaway_that_we_send_is_one_that_we_understand() {
+    fn an_encoded_goaway_decodes() {
         for id in [0, 4, 64, varint::MAX_VARINT - 3] {
             let mut out = BytesMut::from(SETTINGS);
             encode_goaway(id, &mut out);

@@ -23,7 +23,7 @@ pub enum PayloadAction {
 pub enum FrameEvent {
     /// A slice of a streamed payload, never empty.
     Data(Bytes),
-    /// A frame with its whole payload.
+    /// A frame, complete with payload.
     Frame {
         /// The frame's type.
         kind: FrameType,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gigabyte_is_announced_and_nothing_is_kept_for_it() {
+    fn an_announced_gigabyte_is_not_buffered() {
         // HEADERS and an unknown type of 2^30 bytes
         let (events, end) = read([&[0x01, 0xc0, 0, 0, 0, 0x40, 0, 0, 0][..], &[0; 100]]);
         let header = FrameHeader { kind: FrameType::Headers, length: 1 << 30 };
@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic_or_keep_more_than_allowed(bytes: Vec<u8>) {
+        fn no_frame_bytes_panic_or_are_kept_beyond_the_bound(bytes: Vec<u8>) {
             let (events, end) = read(bytes.chunks(3));
             prop_assert_eq!((&events, &end), (&oracle(&bytes).0, &oracle(&bytes).1));
             for event in events {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_the_end_of_the_stream_cuts_is_an_error_wherever_it_is_cut() {
+    fn a_frame_cut_by_the_end_of_stream_is_an_error() {
         for frame in [HEADERS, DATA, UNKNOWN, LARGE_HEADERS] {
             for cut in 1..frame.len() {
                 let (_, end) = read(PeerRole::Client, &[HEADERS, &frame[..cut]]);

@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(payload: Vec<u8>) {
+        fn no_settings_payload_panics(payload: Vec<u8>) {
             let _ = Settings::decode_settings(&payload);
         }
     }

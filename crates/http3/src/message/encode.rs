@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_concerns_an_http_1_connection_leaves_in_a_response() {
+    fn fields_of_an_http1_connection_are_not_encoded_in_a_response() {
         let headers = map(&[
             ("connection", "x-hop, Close"),
             ("connection", "x-other"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_length_leaves_only_with_a_status_that_may_have_one() {
+    fn a_content_length_is_encoded_only_for_statuses_that_allow_one() {
         let headers = map(&[("content-length", "5")]);
         for (status, expected) in [(103, None), (204, None), (200, Some(5)), (206, Some(5)), (304, Some(5))] {
             assert_eq!(response_back(status, &headers).unwrap().content_length, expected, "{status}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_section_of_any_length_stands_in_one_frame_behind_what_was_there() {
+    fn a_field_section_of_any_length_is_appended_as_one_frame() {
         for length in [0, 50, 60, 70, 16_370, 16_380, 16_390, 70_000] {
             // The Huffman word of this letter is longer than a byte, so that the value is sent as it is.
             let value = vec![b'!'; length];
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_of_protocols_does_not_leave() {
+    fn status_101_is_not_encoded() {
         let mut out = Vec::new();
         let outcome = encode_response(StatusCode::SWITCHING_PROTOCOLS, &Fields::new(), &mut out);
         assert_eq!((outcome, out.len()), (Err(EncodeError::SwitchingProtocols), 0));
     }
 
     #[test]
-    fn a_request_that_we_send_is_one_that_we_accept() {
+    fn an_encoded_request_is_well_formed() {
         let headers = map(&[("host", "other"), ("te", "gzip"), ("connection", "close"), ("cookie", "a=b")]);
         let head = request_back(&Method::GET, "https://example.com:8443/a?b", &headers).unwrap();
         assert_eq!((head.head.authority(), head.head.path_and_query()), ("example.com:8443", "/a?b"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_scheme_or_authority_or_with_a_user_does_not_leave() {
+    fn a_request_without_scheme_or_authority_or_with_userinfo_is_rejected() {
         for (uri, error) in [
             ("/a", EncodeError::IncompleteUri),
             ("example.com", EncodeError::IncompleteUri),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_leave_without_what_does_not_belong_there() {
+    fn forbidden_fields_are_not_encoded_in_trailers() {
         let mut out = Vec::new();
         encode_trailers(&map(&[("content-length", "5"), ("connection", "x"), ("grpc-status", "0")]), &mut out);
         assert_eq!(decode_trailers(fields(out)), Ok(map(&[("grpc-status", "0")])));
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_headers_are_a_response_leaves_well_formed(
+        fn a_response_with_any_headers_is_encoded_well_formed(
             status in (100_u16..=999).prop_filter("not in HTTP/3", |status| *status != 101),
             all in proptest::collection::vec(
                 ("[a-zA-Z0-9_\"-]{1,12}|connection|te|set-cookie|transfer-encoding", "[ -~\t]{0,30}"), 0..8),

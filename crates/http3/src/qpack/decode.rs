@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_refers_to_a_dynamic_table_or_is_cut_fails() {
+    fn dynamic_table_references_and_truncated_sections_fail() {
         let table: [(&str, &[u8]); 18] = [
             ("no bytes", &[]),
             ("no base", &[0]),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_its_number_whether_it_comes_from_the_static_table_or_as_a_literal() {
+    fn names_from_static_table_and_literals_have_the_same_number() {
         let fields =
             decode_section(b"\x00\x00\xd1\x27\x00:method\x03GET\x24host\x01a\x22:x\x00\x22TE\x00", &LIMITS).unwrap();
         let ids: Vec<_> = fields.iter().map(|line| line.id).collect();
@@ -283,7 +283,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic_or_exceed_the_limits(tail: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
+        fn no_section_bytes_panic_or_exceed_the_limits(tail: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
             let block = [vec![0, 0], tail].concat();
             if let Ok(decoded) = decode_section(&block, &FieldLimits { bytes, fields }) {
                 let size: usize = decoded.iter().map(|line| line.name.len() + line.value.len() + 32).sum();

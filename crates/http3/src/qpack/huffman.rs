@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_decodes_at_every_bit_and_behind_every_other() {
+    fn every_code_decodes_at_every_bit_and_after_every_other() {
         for symbol in 0..EOS {
             // "0" has five bits, so that the symbol begins at each bit of a byte, and in each of the words of one
             // lookup.
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn words_have_the_values_of_the_rfc() {
+    fn codes_have_the_values_of_rfc_7541() {
         // From the table in RFC 7541 Appendix B: first, last and odd ones.
         let table = [
             (0, 0x1ff8, 13),

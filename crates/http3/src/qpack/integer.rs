@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_decodes(prefix in 1_u32..=8, shift in 0..62, noise in 0..1_u64 << 62, tail: u8) {
+        fn an_encoded_integer_decodes(prefix in 1_u32..=8, shift in 0..62, noise in 0..1_u64 << 62, tail: u8) {
             let value = noise >> shift;
             let mut out = Vec::new();
             encode_integer(prefix, 0, value, &mut out);
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(prefix in 1_u32..=8, bytes: Vec<u8>) {
+        fn no_prefix_integer_bytes_panic(prefix in 1_u32..=8, bytes: Vec<u8>) {
             let value = decode_integer(prefix, &mut &*bytes);
             prop_assert!(value.is_err() || value.is_ok_and(|value| value < 1 << 62));
         }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_as_a_search_from_the_first_entry_finds_it() {
+    fn a_lookup_finds_the_entry_that_a_linear_search_finds() {
         let names =
             STATIC_TABLE.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
         let values = STATIC_TABLE.iter().map(|(_, value)| *value).chain(["else"]);

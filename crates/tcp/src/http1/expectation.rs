@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_back_without_an_expectation_or_of_a_client_that_does_not_wait() {
+    fn a_body_without_expectation_or_already_sent_is_not_held_back() {
         for (version, expect, came) in [
             (Version::HTTP_10, "100-continue", false),
             (Version::HTTP_11, "100", false),

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_says_where_its_body_ends() {
+    fn an_accepted_head_has_the_framing_of_the_body() {
         for (head, expected) in [
             ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestFraming::Length(0)),
             ("GET / HTTP/1.0\r\nHost: a\r\n\r\n", RequestFraming::Length(0)),
@@ -319,14 +319,14 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(head in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_request_head_bytes_panic(head in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = check_request_head(&head, &BOUNDS, &LastAuthority::default());
             let _ = check_request_head(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS, &LastAuthority::default());
         }
 
         /// A head that hyper would read differently is never accepted: each line ends with CRLF.
         #[test]
-        fn what_passes_has_no_line_but_those_that_end_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
+        fn every_line_of_an_accepted_head_ends_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n");
             if check_request_head(head.as_bytes(), &BOUNDS, &LastAuthority::default()).is_ok() {
                 let bare = head.replace("\r\n", "");

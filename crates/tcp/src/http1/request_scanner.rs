@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_pass_whole_with_their_bodies_and_a_head_not_before_its_end() {
+    fn requests_pass_with_bodies_and_heads_only_when_complete() {
         let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
         let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
         let all = format!("{GET}{sized}\r\n{chunked}{GET}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_refused_behind_what_passes() {
+    fn requests_before_a_refused_request_pass() {
         let long = format!("GET /{} ", "a".repeat(800));
         let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "x: y\r\n".repeat(200));
         for (text, status) in [
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_request_to_switch_nothing_passes_before_its_answer() {
+    fn nothing_passes_between_an_upgrade_request_and_the_response() {
         let switch = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         for step in [1, 7, 1000] {
             assert_eq!(read(&format!("{GET}{switch}{GET}"), step), (format!("{GET}{switch}"), None));
@@ -321,7 +321,7 @@ mod tests {
     proptest::proptest! {
         /// The boundaries of pieces do not change the result.
         #[test]
-        fn pieces_make_no_difference(
+        fn splits_of_requests_make_no_difference(
             parts in prop::collection::vec(prop::sample::select(&[
                 GET, "\r\n", "\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "x", "\r",
                 "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_settings_frame_is_left_alone() {
+    fn bytes_other_than_a_whole_settings_frame_are_unchanged() {
         let mut acknowledgement = FRAME;
         acknowledgement[4] = 1;
         for bytes in [&[][..], &FRAME[..14], &acknowledgement, b"HTTP/1.1 400 Bad Request\r\n"] {

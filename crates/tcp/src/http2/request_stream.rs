@@ -258,7 +258,7 @@ impl<H: Handler> BodySender<'_, H> {
         }
     }
 
-    /// Ends the response behind its last piece.
+    /// Ends the response after the last piece of the body.
     fn end_response(&mut self, end: ResponseEnding) -> SendProgress {
         match end {
             ResponseEnding::Trailers(trailers) => {

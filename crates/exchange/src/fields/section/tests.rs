@@ -52,7 +52,7 @@ fn by_name(fields: &Fields, name: &str) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn lines_are_those_of_a_map_whatever_is_done_to_both(steps in prop::collection::vec(any_step(), 0..40)) {
+    fn field_lines_equal_those_of_a_header_map(steps in prop::collection::vec(any_step(), 0..40)) {
         let (mut fields, mut map, mut list) = (Fields::new(), HeaderMap::new(), Vec::<(String, Vec<u8>)>::new());
         for step in steps {
             match step {
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn a_byte_of_a_value_is_held_as_a_header_value_holds_it() {
+fn value_bytes_are_accepted_as_header_value_accepts_them() {
     use crate::field_syntax::is_field_value;
     for byte in 0..=u8::MAX {
         let value = [b'a', byte, b'b'];

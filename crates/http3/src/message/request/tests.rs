@@ -297,7 +297,7 @@ fn an_authority_is_a_host_and_perhaps_a_port() {
 }
 
 #[test]
-fn a_path_goes_on_byte_for_byte() {
+fn a_path_is_forwarded_byte_for_byte() {
     for path in [
         "/",
         "//",
@@ -422,7 +422,7 @@ fn a_malformed_request_is_malformed_even_if_it_also_deserves_a_status() {
 }
 
 #[test]
-fn the_static_table_s_fields_and_literals_mean_the_same() {
+fn static_table_entries_and_literals_are_decoded_alike() {
     let known = decode_literal_section(&[0xd1, 0xd7, 0xc1, 0x50, 0x01, b'a', 0xdd]);
     let literal = literal_fields(&[
         (":method", "GET"),
@@ -450,7 +450,7 @@ proptest! {
     }
 
     #[test]
-    fn no_fields_make_it_panic(all in proptest::collection::vec((".{0,8}|:path|:method|host|cookie", ".{0,8}"), 0..8)) {
+    fn no_request_fields_panic(all in proptest::collection::vec((".{0,8}|:path|:method|host|cookie", ".{0,8}"), 0..8)) {
         let all: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let _ = request(literal_fields(&all));
         let _ = crate::message::decode_response(literal_fields(&all));

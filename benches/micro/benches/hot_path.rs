@@ -1,6 +1,6 @@
-//! The pure code on the way of every packet and request, piece by piece: frames of a packet, frames on a stream, field
-//! sections, heads. `cargo bench -p litequic-micro` measures; with `-- --test`, or by `cargo test -p litequic-micro
-//! --bench hot_path`, each runs once. Nothing here fails for being slow.
+//! Measures the pure code in the path of every packet and request, piece by piece: frames of a packet, frames on a
+//! stream, field sections, heads. `cargo bench -p litequic-micro` measures; with `-- --test`, or by `cargo test -p
+//! litequic-micro --bench hot_path`, each benchmark runs once. Nothing here fails for being slow.
 
 #![expect(clippy::expect_used, reason = "what is measured was made here")]
 
@@ -28,12 +28,12 @@ use std::{
     time::Duration,
 };
 
-/// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
+/// Defaults of `limits.max_header_bytes` and `limits.max_headers`.
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
-/// Bytes in a datagram of QUIC's smallest path: what an upload comes in.
+/// Bytes of a datagram on QUIC's smallest path, in which an upload arrives.
 const DATAGRAM: usize = 1200;
 
-/// What a browser sends with a request for an image.
+/// Fields of a browser's request for an image.
 const REQUEST: [(&str, &str); 12] = [
     (":method", "GET"),
     (":scheme", "https"),
@@ -52,7 +52,7 @@ const REQUEST: [(&str, &str); 12] = [
     ("priority", "u=2, i"),
 ];
 
-/// What an origin answers with, over HTTP/1.1.
+/// Head of an origin's response over HTTP/1.1.
 const RESPONSE: [(&str, &str); 9] = [
     ("server", "nginx"),
     ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
@@ -76,14 +76,14 @@ fn main() {
     criterion.final_summary();
 }
 
-/// The walk over a 1-RTT packet's frames, with the queries for each.
+/// Reads the frames of a 1-RTT packet, with the queries for each.
 fn packets(criterion: &mut Criterion) {
-    // Largest 1000, delay 5, two more ranges.
+    // An ACK frame: largest 1000, delay 5, two more ranges.
     let ack = [0x02, 0x43, 0xe8, 0x05, 0x02, 0x10, 0x00, 0x08, 0x01, 0x20];
-    // STREAM with an offset and without a length: the rest of the packet.
+    // A STREAM frame with an offset and without a length takes the rest of the packet.
     let mut upload = vec![0x0c, 0x00, 0x80, 0x10, 0x00, 0x00];
     upload.resize(DATAGRAM, 7);
-    // MAX_DATA, MAX_STREAM_DATA, MAX_STREAMS, STOP_SENDING, RESET_STREAM, RETIRE_CONNECTION_ID, PING.
+    // The frames are MAX_DATA, MAX_STREAM_DATA, MAX_STREAMS, STOP_SENDING, RESET_STREAM, RETIRE_CONNECTION_ID, PING.
     let control = [
         &[0x10, 0x80, 0x10, 0x00, 0x00, 0x11, 0x04, 0x80, 0x10, 0x00, 0x00, 0x12, 0x40, 0x80][..],
         &[0x05, 0x08, 0x41, 0x0c, 0x04, 0x08, 0x41, 0x0c, 0x44, 0x00, 0x19, 0x01, 0x01],
@@ -104,7 +104,7 @@ fn packets(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A request with a body, in the pieces in which QUIC hands a stream over; and the headers of DATA frames alone.
+/// Reads a request with a body, in the pieces in which QUIC delivers a stream; and the headers of DATA frames alone.
 fn streams(criterion: &mut Criterion) {
     const FRAME: usize = 16 * 1024;
     const FRAMES: usize = 16;
@@ -190,7 +190,7 @@ fn field_sections(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// From HTTP/3 to the origin's HTTP/1.1, and back.
+/// Translates a request from HTTP/3 to the origin's HTTP/1.1, and the response back.
 fn heads(criterion: &mut Criterion) {
     let address = (Ipv4Addr::LOCALHOST, 443).into();
     let origin = "http://127.0.0.1:8080".parse().expect("an address");
@@ -219,7 +219,8 @@ fn heads(criterion: &mut Criterion) {
         };
         bencher.iter_batched_ref(request_parts, translate, BatchSize::SmallInput);
     });
-    // The path as it is, one with something to read, and the most that `limits.max_header_bytes` allows.
+    // Cases: a path without an escape, one that has to be decoded, and the longest that `limits.max_header_bytes`
+    // allows.
     let parameters = format!("/;{}", "%25%32%66;".repeat(3_200));
     for (name, path) in [("plain", None), ("escaped", Some("/assets/caf%C3%A9/1")), ("hostile", Some(&*parameters))] {
         let parts = || {
@@ -245,9 +246,8 @@ fn heads(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Not in the path of a request: what the control thread does for `/metrics`, of two workers and a configuration of a
-/// hundred routes;
-/// and what a request costs of it.
+/// Renders `/metrics`, of two workers and a configuration of a hundred routes, as the control thread does outside the
+/// path of requests; and measures the part of a request.
 fn scrape(criterion: &mut Criterion) {
     let metrics = ProcessMetrics::new(2);
     for worker in metrics.worker_metrics() {
@@ -269,8 +269,8 @@ fn scrape(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A datagram over loopback to a group of one socket, by the kernel's program for each layout of connection IDs; the
-/// differences are the program's.
+/// Sends a datagram over loopback to a group of one socket, by the kernel's program for each layout of connection IDs;
+/// the differences are the cost of the program.
 fn steering(criterion: &mut Criterion) {
     let mask = |hashed| Some(SteeringMask { key: [1, 2], hashed });
     let layouts = [
@@ -312,19 +312,19 @@ fn section(fields: &[(&str, &str)]) -> Bytes {
     section.into()
 }
 
-/// As a client gets it.
+/// Encodes a field section as a client receives it.
 fn response_section() -> Bytes {
     let fields: Vec<_> = RESPONSE.into_iter().filter(|(name, _)| *name != "connection").collect();
     section(&[&[(":status", "200")], &fields[..]].concat())
 }
 
-/// As the front end passes it.
+/// Request in the form that the front end passes on.
 fn request_parts() -> Head {
     let fields = qpack::decode_section(&section(&REQUEST), &LIMITS).expect("ours");
     message::decode_request(fields, false, &LastAuthority::default()).expect("valid").head
 }
 
-/// The fields of an origin's response.
+/// Fields of an origin's response.
 fn response_fields() -> Fields {
     RESPONSE.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
 }

@@ -1,7 +1,7 @@
-//! What litequic's own code does with the packets and requests of a load, in this process and without a clock, so that
+//! Replays the packets and requests of a load through litequic's own code, in this process and without a clock, so that
 //! its instructions are the same each time: `benches/gate.sh` counts them by callgrind and compares them with
-//! benches/replay/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the
-//! whole server's.
+//! benches/replay/replay.txt. s2n-quic, rustls, hyper and the kernel are not part of it: `benches/instructions.sh`
+//! counts the whole server's instructions.
 //!
 //! ```text
 //! litequic-replay CASE TIMES
@@ -47,25 +47,25 @@ use std::{
 };
 
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
-/// Bytes of a full datagram, and of a STREAM frame's data in it.
+/// Bytes of a full datagram, and of the STREAM frame's data in the datagram.
 const DATAGRAM: usize = 1452;
 const DATA: usize = 1410;
-/// Datagrams of a MB.
+/// Number of datagrams of a MB.
 const MEGABYTE: u64 = 1_000_000 / DATA as u64;
-/// Bytes of a DATA frame of litequic's.
+/// Bytes of a DATA frame that litequic sends.
 const FRAME: usize = 16 * 1024;
-/// Datagrams that are received together.
+/// Number of datagrams that are received together.
 const BATCH: usize = 16;
 
-/// `:method: GET`, `:scheme: https` by the static table; `:authority`, `:path` as literals: what the laboratory's
-/// loader sends.
+/// Field section of the laboratory's loader: `:method: GET`, `:scheme: https` by the static table; `:authority`,
+/// `:path` as literals.
 const SMALL: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\x51\x05/1000";
-/// The rest of what a browser sends, as ls-qpack encodes it, with Huffman.
+/// Further fields of a browser's request, as ls-qpack encodes them, with Huffman.
 const BROWSER: &[u8] = include_bytes!("../../lab/src/load/h3/browser.section");
-/// Firefox's transport parameters: one of the captures of tests/fixtures.
+/// Transport parameters of Firefox, from the captures of tests/fixtures.
 const PARAMETERS: &str = include_str!("../../../tests/fixtures/transport-parameters/firefox.hex");
 
-/// What nginx answers with.
+/// Head of a response of nginx.
 const RESPONSE: [(&str, &str); 8] = [
     ("server", "nginx"),
     ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
@@ -80,7 +80,7 @@ const RESPONSE: [(&str, &str); 8] = [
 fn main() {
     let arguments: Vec<String> = env::args().filter(|argument| argument != "--bench").collect();
     let [_, case, times] = arguments.as_slice() else {
-        // `cargo test` and `cargo bench` run it without: each case once.
+        // `cargo test` and `cargo bench` pass no arguments: each case runs once.
         CASES.iter().for_each(|(_, prepare)| prepare()());
         return;
     };
@@ -90,7 +90,7 @@ fn main() {
 }
 
 type Replay = Box<dyn FnMut()>;
-/// A name, and what makes the replay.
+/// Name of a case, and the function that makes its replay.
 type Case = (&'static str, fn() -> Replay);
 
 const CASES: &[Case] = &[
@@ -111,11 +111,11 @@ const CASES: &[Case] = &[
     ("queue", || pool(1_000)),
 ];
 
-/// Bytes of the nonce, and whether there is a key, of IDs with a server ID of 8 bytes.
+/// Formats of IDs with a server ID of 8 bytes: the nonce's length in bytes, and whether there is a key.
 type Layout = (u8, bool);
 const SERVER_ID: Layout = (7, false);
 const ENCRYPTED_ID: Layout = (8, true);
-/// Packets of [`headers`].
+/// Number of packets of [`headers`].
 const PACKETS: usize = 100;
 
 fn format(layout: Option<Layout>) -> ConnectionIdFormat {
@@ -126,7 +126,7 @@ fn format(layout: Option<Layout>) -> ConnectionIdFormat {
     ConnectionIdFormat::for_only_worker(IdScheme::new(server_id.as_ref(), key, Some([1, 2])).expect("memory").into())
 }
 
-/// The four connection IDs that a connection gets.
+/// Four connection IDs that a connection gets.
 fn ids(layout: Option<Layout>) -> Replay {
     let (mut format, address) = (format(layout), SocketAddress::default());
     Box::new(move || {
@@ -137,7 +137,7 @@ fn ids(layout: Option<Layout>) -> Replay {
     })
 }
 
-/// The connection IDs of short headers, as they arrive.
+/// Connection IDs of short headers, as received.
 fn headers(layout: Option<Layout>) -> Replay {
     let (mut format, address) = (format(layout), SocketAddress::default());
     let id = format.generate(&ConnectionInfo::new(&address));
@@ -149,7 +149,7 @@ fn headers(layout: Option<Layout>) -> Replay {
     })
 }
 
-/// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one
+/// Takes and releases a slot of a pool of 512 connections, while `waiting` requests of sixteen connections of one
 /// client wait.
 fn pool(waiting: u64) -> Replay {
     let (mut pool, now) = (FairPool::new(512), Instant::now());
@@ -177,8 +177,8 @@ fn pool(waiting: u64) -> Replay {
     })
 }
 
-/// A request with the field section `section` and its response of 1 KB: from the stream's bytes to the origin's head,
-/// and back.
+/// Serves a request with the field section `section`, and its response of 1 KB: from the stream's bytes to the origin's
+/// head, and back.
 fn request(section: Vec<u8>) -> Replay {
     let mut stream = BytesMut::new();
     FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode_frame_header(&mut stream);
@@ -224,7 +224,7 @@ fn request(section: Vec<u8>) -> Replay {
     })
 }
 
-/// The ACK frame of a client that has all packets up to `largest`: what ngtcp2 sends while nothing is lost.
+/// ACK frame of a client that has all packets up to `largest`, as ngtcp2 sends it while nothing is lost.
 fn ack(largest: u64) -> Vec<u8> {
     let mut frame = BytesMut::new();
     for number in [kind::ACK, largest, 12, 0, largest] {
@@ -233,8 +233,8 @@ fn ack(largest: u64) -> Vec<u8> {
     frame.into()
 }
 
-/// A MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, a batch after the
-/// other.
+/// Sends a MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, one batch
+/// after the other.
 fn download(packets: u64) -> Replay {
     let acks: Vec<Vec<u8>> = (1..=MEGABYTE / packets).map(|n| ack(n * packets)).collect();
     let mut outgoing = OutgoingBatch::new(DATAGRAM);
@@ -259,7 +259,7 @@ fn download(packets: u64) -> Replay {
             FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode_frame_header(&mut header);
         });
         for _ in 0..MEGABYTE {
-            // What QUIC writes there is not litequic's.
+            // QUIC writes the data, so it is not counted as litequic's.
             let full = |room: &mut [u8]| Ok::<_, ()>(room.len());
             let joined = outgoing.join_message(full).expect("no error");
             if joined == 0 {
@@ -273,7 +273,7 @@ fn download(packets: u64) -> Replay {
     })
 }
 
-/// A MB that a client uploads: packets of a STREAM frame each, and the body's frames in them.
+/// Receives a MB that a client uploads: packets of a STREAM frame each, and the body's frames in them.
 fn upload() -> Replay {
     let mut stream = BytesMut::new();
     FrameHeader { kind: FrameType::Headers, length: SMALL.len() as u64 }.encode_frame_header(&mut stream);
@@ -286,7 +286,7 @@ fn upload() -> Replay {
     let packets: Vec<Bytes> = (0..stream.len())
         .step_by(DATA)
         .map(|at| {
-            // STREAM with an offset and without a length: the rest of the packet.
+            // A STREAM frame with an offset and without a length takes the rest of the packet.
             let mut packet = BytesMut::from(&[0x0c, 0x00][..]);
             varint::encode_varint(at as u64, &mut packet);
             packet.extend_from_slice(&stream[at..stream.len().min(at + DATA)]);
@@ -312,13 +312,13 @@ fn upload() -> Replay {
     })
 }
 
-/// Bytes of stream data in a packet of [`upload`].
+/// Number of bytes of stream data in a packet of [`upload`].
 fn piece_of(packet: &[u8]) -> usize {
     let offset = packet.get(2).map_or(0, |first| 1 << (first >> 6));
     packet.len() - 2 - offset
 }
 
-/// What litequic reads of a client's transport parameters.
+/// Reads a client's transport parameters as litequic does.
 fn handshake() -> Replay {
     let digits = PARAMETERS.trim().as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");

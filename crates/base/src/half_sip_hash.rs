@@ -1,8 +1,8 @@
-//! HalfSipHash (the 32-bit variant of SipHash, Aumasson and Bernstein), by which connection IDs hide who issued them:
-//! `quic` masks them, and `net` has the kernel undo that. It needs 32-bit additions, XORs and rotations alone, which
-//! classic BPF has.
+//! Computes HalfSipHash (the 32-bit variant of SipHash, Aumasson and Bernstein), by which connection IDs hide their
+//! issuer: `quic` masks them, and a program of the kernel from `net` undoes that. It needs 32-bit additions, XORs and
+//! rotations alone, which classic BPF has.
 
-/// 64 bits of key.
+/// Key of 64 bits.
 pub type SipHashKey = [u32; 2];
 
 /// Constants of the state (`tedbytes`, `lygenera`).
@@ -14,7 +14,7 @@ pub const ROUNDS: usize = 1;
 /// Rounds after the last word, of HalfSipHash-1-3.
 pub const FINAL_ROUNDS: usize = 3;
 
-/// The state before the first word.
+/// State of HalfSipHash before the first word.
 // Inlined in other crates: 7 of 250 instructions of a packet with a masked connection ID (benches/gate.sh, server_hdr).
 #[inline]
 pub fn initial_state([k0, k1]: SipHashKey) -> [u32; 4] {
@@ -22,7 +22,8 @@ pub fn initial_state([k0, k1]: SipHashKey) -> [u32; 4] {
     [k0, k1, c0 ^ k0, c1 ^ k1]
 }
 
-/// HalfSipHash-1-3 of `words` under `key`. All messages under one key have the same length: none is appended.
+/// Computes HalfSipHash-1-3 of `words` under `key`. All messages under one key must have the same length, as the length
+/// is not appended.
 #[inline]
 pub fn half_sip_hash(key: SipHashKey, words: impl IntoIterator<Item = u32>) -> u32 {
     hash::<ROUNDS, FINAL_ROUNDS>(key, words)

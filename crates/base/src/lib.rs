@@ -1,7 +1,7 @@
-//! The ground of litequic's crates: what each of them may use, and what knows nothing of HTTP or QUIC.
+//! Foundation of litequic's crates: code that any of them may use, and that knows nothing of HTTP or QUIC.
 //!
-//! It uses no other crate of litequic. All others use it.
-// It panics within a character.
+//! This crate uses no other crate of litequic; all others use it.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

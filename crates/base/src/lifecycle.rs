@@ -1,6 +1,6 @@
-//! The process' phases: starting → ready → draining → stopped.
+//! The process's phases: starting → ready → leaving → draining → stopping.
 //!
-//! The control thread moves the state forward; workers and connections watch it. It never moves back.
+//! The control thread moves the phase forward; workers and connections watch it. It never moves back.
 
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, task::JoinError};
@@ -11,21 +11,21 @@ use tokio::{sync::watch, task::JoinError};
 pub enum ProcessPhase {
     /// Not every worker listens yet.
     Starting,
-    /// Serving.
+    /// All workers serve.
     Ready,
     /// Readiness fails, so that balancers choose another server; new work is still accepted.
     Leaving,
-    /// GOAWAY is sent; requests in flight may finish.
+    /// Connections send GOAWAY; requests in flight may finish.
     Draining,
-    /// What still runs is cancelled.
+    /// Requests that still run are cancelled.
     Stopping,
 }
 
-/// Sets the state.
+/// Sets the phase of the process.
 #[derive(Debug, Clone)]
 pub struct Lifecycle(watch::Sender<ProcessPhase>);
 
-/// Reads the state.
+/// Reads the phase of the process, and waits for one.
 #[derive(Debug, Clone)]
 pub struct PhaseWatch(watch::Receiver<ProcessPhase>);
 
@@ -36,7 +36,7 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Moves on to `phase`, unless it is past that already. Returns whether it moved.
+    /// Moves on to `phase`, unless the process has passed it. Returns whether the phase changed.
     pub fn advance_phase(&self, phase: ProcessPhase) -> bool {
         self.0.send_if_modified(|now| {
             let forward = phase > *now;
@@ -47,32 +47,32 @@ impl Lifecycle {
         })
     }
 
-    /// The state now.
+    /// The phase now.
     pub fn current_phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }
 
-    /// A view for a worker, a connection or the admin listener.
+    /// A [`PhaseWatch`] for a worker, a connection or the admin listener.
     pub fn watch_phase(&self) -> PhaseWatch {
         PhaseWatch(self.0.subscribe())
     }
 }
 
 impl PhaseWatch {
-    /// The state now.
+    /// The phase now.
     pub fn watched_phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }
 
-    /// Waits until the state is `phase` or past it. Cancel safe. A process whose control thread is gone counts as
-    /// stopping.
+    /// Waits until the process has reached or passed `phase`. Cancel safe. A process whose control thread has ended
+    /// counts as stopping.
     pub async fn wait_for_phase(&mut self, phase: ProcessPhase) {
-        // An error means that the sender is gone: nothing moves the state any more, and the process ends.
+        // An error means that the sender is gone: the phase never changes again, and the process ends.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
 }
 
-/// For a task that joins a worker's tasks: a task that panicked ends its worker, and that ends the process, so that
+/// Continues the panic of a joined task of a worker: such a panic ends the worker, and that ends the process, so that
 /// nothing continues half broken.
 pub fn propagate_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
@@ -83,15 +83,14 @@ pub fn propagate_panic(ended: Result<(), JoinError>) {
 }
 
 /// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can
-/// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead; with `abort:` the panic
-/// ends by SIGABRT, as in release builds ([`abort_if_asked`]). In release builds it does nothing, and the variable
-/// means nothing.
+/// observe the effect of a panic there. With `kill:` before the place, SIGKILL ends the process instead; with `abort:`
+/// the panic ends by SIGABRT, as in release builds ([`abort_if_requested`]). Release builds ignore the variable.
 pub fn panic_if_requested(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]
     if let Some(asked) = std::env::var_os("LITEQUIC_PANIC_IN") {
         if asked.to_str().and_then(|asked| asked.strip_prefix("kill:")) == Some(place) {
-            // An error leaves the process running, which the test that asked for its end notices.
+            // An error leaves the process running, which the test detects.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
         if asked.to_str().map(|asked| asked.strip_prefix(ABORT_PREFIX).unwrap_or(asked)) == Some(place) {
@@ -102,12 +101,12 @@ pub fn panic_if_requested(place: &str) {
     let _ = place;
 }
 
-/// Before a place in `LITEQUIC_PANIC_IN`: a panic there is to abort.
+/// Prefix of a place in `LITEQUIC_PANIC_IN` whose panic aborts the process.
 #[cfg(debug_assertions)]
 const ABORT_PREFIX: &str = "abort:";
 
-/// Aborts in builds for development if the environment variable `LITEQUIC_PANIC_IN` begins with `abort:`. The hook of
-/// panics calls it, so that a test sees the end of a release build, whose panics abort.
+/// Aborts in builds for development if the environment variable `LITEQUIC_PANIC_IN` begins with `abort:`. The panic
+/// hook calls it, so that a test observes the end of a release build, whose panics abort.
 pub fn abort_if_requested() {
     #[cfg(debug_assertions)]
     if std::env::var("LITEQUIC_PANIC_IN").is_ok_and(|asked| asked.starts_with(ABORT_PREFIX)) {

@@ -1,4 +1,4 @@
-//! Networks of addresses. Pure.
+//! Networks of IP addresses in CIDR notation. Pure.
 
 use std::{
     fmt,
@@ -10,17 +10,18 @@ use std::{
 /// Bits of `::ffff:0:0/96`, the prefix of IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
 const MAPPED_PREFIX: u32 = 96;
 
-/// Addresses with a common prefix, in CIDR notation (RFC 4632). No text is read as an IPv4-mapped network: such a one
-/// is read as IPv4, and a shorter prefix that contains mapped addresses, such as `::/0`, has no IPv4 client.
+/// Addresses with a common prefix, in CIDR notation (RFC 4632). An IPv4-mapped network is read as its IPv4 network. A
+/// shorter prefix that contains mapped addresses, such as `::/0`, contains no IPv4 client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// The network's address; bits past the prefix are zero.
+    /// Network address, whose bits past the prefix are zero.
     pub address: IpAddr,
-    /// The prefix's length in bits: at most 32 or 128.
+    /// Length of the prefix in bits: at most 32 or 128.
     pub prefix: u8,
 }
 
-/// By the address's bits, in one piece: it is hashed for every request. Those of one pool have one prefix a family.
+/// Hashes the address alone, as one integer, because a network is hashed for every request: the networks of one pool
+/// have one prefix length for each address family.
 impl Hash for Network {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self.address {
@@ -37,7 +38,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// The network of `address` whose prefix has `prefix` bits, at most all of them. An IPv4-mapped IPv6 address counts
+    /// The network of `address` with a prefix of `prefix` bits, at most 32 or 128. An IPv4-mapped IPv6 address counts
     /// as IPv4.
     pub fn from_address(address: IpAddr, prefix: u8) -> Self {
         match address.to_canonical() {
@@ -54,12 +55,12 @@ impl Network {
         }
     }
 
-    /// Whether all addresses of `other` are in it.
+    /// Whether the network contains all addresses of `other`.
     pub fn contains_network(&self, other: &Self) -> bool {
         self.prefix <= other.prefix && self.contains_address(other.address)
     }
 
-    /// Whether it has more addresses than the network that a network operator gets: an IPv4 /16 or an IPv6 /32.
+    /// Whether the network is larger than a network operator's usual allocation: an IPv4 /16 or an IPv6 /32.
     pub const fn is_wide(&self) -> bool {
         match self.address {
             IpAddr::V4(_) => self.prefix < 16,
@@ -67,7 +68,7 @@ impl Network {
         }
     }
 
-    /// Whether `address` is in it; an IPv4-mapped IPv6 address counts as IPv4.
+    /// Whether the network contains `address`; an IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains_address(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -82,18 +83,18 @@ impl Network {
         }
     }
 
-    /// Whether an address is in both.
+    /// Whether any address is in both networks.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains_address(other.address) || other.contains_address(self.address)
     }
 }
 
-/// Why a text is not a network.
+/// Error of parsing a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkError {
     /// The problem, as the end of a sentence.
     pub problem: String,
-    /// The network that may have been meant.
+    /// The valid network that is closest to the text.
     pub nearest: Option<String>,
 }
 
@@ -103,7 +104,7 @@ impl<S: Into<String>> From<S> for NetworkError {
     }
 }
 
-/// Reads a network or a single address. An IPv4-mapped one is read as its IPv4 network, because clients at mapped
+/// Reads a network or a single address. An IPv4-mapped network is read as its IPv4 network, because clients at mapped
 /// addresses count as IPv4.
 impl FromStr for Network {
     type Err = NetworkError;
@@ -133,7 +134,7 @@ impl FromStr for Network {
             },
             IpAddr::V4(_) => (address, prefix),
         };
-        // At most 128.
+        // The prefix is at most 128.
         let network = Self::from_address(address, u8::try_from(prefix).unwrap_or(u8::MAX));
         if network.address != address {
             return Err(NetworkError {

@@ -1,39 +1,39 @@
-//! A number in memory that a library wants to be `Send`, and that one thread alone uses.
+//! An integer cell for one thread, in types that a library requires to be `Send`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A change is a plain load and store: nothing locks the bus on the way of a packet. Changes that two threads make at
-/// once may be lost; each may read it.
+/// A `u64` that one thread changes. A change is a plain load and store, without a locked instruction in the path of a
+/// packet. If two threads change the cell at once, a change may be lost; any thread may read it.
 #[derive(Debug, Default)]
 pub struct RelaxedCell(AtomicU64);
 
 impl RelaxedCell {
-    /// A number that begins as `value`.
+    /// A cell with the value `value`.
     pub const fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
 
-    /// The number.
+    /// The value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Replaces the number.
+    /// Replaces the value.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// Up to the largest number there is.
+    /// Adds `more`; saturates at `u64::MAX`.
     pub fn add_saturating(&self, more: u64) {
         self.set(self.get().saturating_add(more));
     }
 
-    /// Down to zero.
+    /// Subtracts `less`; saturates at zero.
     pub fn subtract_saturating(&self, less: u64) {
         self.set(self.get().saturating_sub(less));
     }
 
-    /// What it was; it is zero from now on.
+    /// Sets the value to zero, and returns the value before.
     pub fn take_value(&self) -> u64 {
         let value = self.get();
         self.set(0);

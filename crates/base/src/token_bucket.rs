@@ -1,31 +1,30 @@
-//! Rate limiting by a token bucket. Pure; the caller passes the time.
+//! Limits a rate by a token bucket. Pure; the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// Default burst: what the rate allows in this time. Honest peers send in bursts (a page left, the end of a stall), and
-/// only sustained load costs.
+/// Default burst, as the time in which the rate yields it. Honest peers send in bursts (a page is left, a stall ends),
+/// and only sustained load is expensive.
 const DEFAULT_BURST: Duration = Duration::from_secs(10);
 
-/// A token bucket: `per_second` tokens a second, of which it holds the worth of `burst`.
+/// Token bucket that gets `per_second` tokens a second, and holds the tokens of the time `burst`.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenBucket {
     per_second: u32,
-    /// How long it takes to get a token.
+    /// Time in which the bucket gets one token.
     token_interval: Duration,
     burst: Duration,
-    /// How long it takes until the bucket is full again.
+    /// Time until the bucket is full again, as of `updated_at`.
     time_until_full: Duration,
-    /// When that was computed.
     updated_at: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// A full bucket that gets `per_second` tokens, at least one, and holds ten seconds' worth.
+    /// A full bucket that gets `per_second` tokens a second, at least one, and holds the tokens of ten seconds.
     pub fn new(per_second: u32) -> Self {
         Self::with_burst(per_second, DEFAULT_BURST)
     }
 
-    /// A full bucket that gets `per_second` tokens, at least one, and holds the worth of `burst`.
+    /// A full bucket that gets `per_second` tokens a second, at least one, and holds the tokens of the time `burst`.
     pub fn with_burst(per_second: u32, burst: Duration) -> Self {
         let per_second = per_second.max(1);
         Self {
@@ -37,22 +36,22 @@ impl TokenBucket {
         }
     }
 
-    /// Tokens of a full bucket.
+    /// Number of tokens in a full bucket.
     pub fn burst_tokens(&self) -> u64 {
         u64::from(self.per_second).saturating_mul(self.burst.as_secs())
     }
 
-    /// Takes `count` tokens; false if there were fewer. What was taken beyond is a debt that delays later tokens.
+    /// Takes `count` tokens; returns false if the bucket had fewer. Missing tokens are a debt that delays later ones.
     pub fn take_tokens(&mut self, count: u32, now: Instant) -> bool {
         let passed = self.updated_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        // Of many tokens without the rounding of each.
+        // The time of many tokens is computed at once, which rounds once.
         let price = if count == 1 { self.token_interval } else { Duration::from_secs(count.into()) / self.per_second };
         self.time_until_full = self.time_until_full.saturating_sub(passed).saturating_add(price);
         self.updated_at = Some(self.updated_at.map_or(now, |at| at.max(now)));
         self.time_until_full <= self.burst
     }
 
-    /// Takes a token if there is one, and returns whether; leaves no debt.
+    /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
     pub fn try_take_token(&mut self, now: Instant) -> bool {
         let mut taken = *self;
         let given = taken.take_tokens(1, now);
@@ -69,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ten_seconds_worth_may_come_at_once_and_the_rate_after() {
+    fn a_bucket_allows_ten_seconds_of_burst_and_then_the_rate() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(100);
         assert!((0..1000).all(|_| bucket.take_tokens(1, start)));
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_only_what_is_there_gets_the_rate_however_often_it_asks() {
+    fn frequent_attempts_without_debt_get_the_rate() {
         let start = Instant::now();
         let mut bucket = TokenBucket::with_burst(1000, Duration::from_secs(1));
         let given = (0..100_000).filter(|n| bucket.try_take_token(start + Duration::from_micros(20 * n))).count();
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_fills_it_and_no_more() {
+    fn a_pause_fills_the_bucket_and_no_more() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(5);
         assert!(bucket.take_tokens(50, start));
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_seems_to_go_back_gives_nothing() {
+    fn a_clock_that_goes_back_yields_no_token() {
         let start = Instant::now() + Duration::from_secs(60);
         let mut bucket = TokenBucket::new(1);
         assert!(bucket.take_tokens(10, start));
@@ -108,9 +107,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain computation of tokens, in fractions.
+        /// Compared with a plain computation of tokens as fractions.
         #[test]
-        fn it_gives_what_a_count_of_tokens_would(
+        fn a_bucket_equals_a_count_of_tokens(
             per_second in 1u32..100_000,
             steps in prop::collection::vec((0u32..200_000, 0u64..5_000), 1..60),
         ) {
@@ -122,7 +121,7 @@ mod tests {
                 now += Duration::from_millis(millis);
                 tokens = (tokens + f64::from(per_second) * millis as f64 / 1000.0).min(full) - f64::from(count);
                 let given = bucket.take_tokens(count, now);
-                // Within a token of the edge both are right: a price is rounded to a nanosecond.
+                // Within a token of the limit both results are right: a token's time is rounded to a nanosecond.
                 if tokens.abs() > 1.0 {
                     prop_assert_eq!(given, tokens > 0.0);
                 }

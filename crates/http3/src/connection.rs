@@ -78,7 +78,7 @@ pub async fn serve_http3<H: Handler>(
     let mut control_after_goaway = None;
     // Each turn does all that is ready: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
-        let _turn = ClockTurn::new();
+        let _turn = ClockTurn::start_turn();
         let is_woken = streams.requests.begin_poll_turn(task);
         let cx = &mut Context::from_waker(&waker);
         if is_woken && streams.poll_accept_streams(cx).is_ready() {

@@ -1,6 +1,6 @@
-//! The file descriptors of the process as one pool, of which clients' and origins' connections each have a share that
-//! the other side cannot take. Pure but for the count, which all workers share: one atomic operation when a connection
-//! opens and one when it closes, none for a request.
+//! Divides the file descriptors of the process between clients' and origins' connections, of which each side has a
+//! share that the other cannot take. Pure but for the count, which all workers share: one atomic operation when a
+//! connection opens and one when it closes, none for a request.
 
 use std::{
     pin::pin,
@@ -11,30 +11,29 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// The part of the pool that clients' connections have whatever origins' connections take: a half. Clients are many,
+/// Reserve of clients' connections: a half of the pool, however many origins' connections there are. Clients are many,
 /// and each needs a connection of its own.
 const CLIENT_RESERVE_DIVISOR: u32 = 2;
-/// The part of the pool that origins' connections have whatever clients' connections take: a quarter. Every request of
-/// HTTP/3 needs one, and connections to origins are reused by all clients.
+/// Reserve of origins' connections: a quarter of the pool, however many clients' connections there are. Every request
+/// over HTTP/3 needs one, and all clients reuse connections to origins.
 const ORIGIN_RESERVE_DIVISOR: u32 = 4;
-/// The part of all descriptors that idle connections to origins may have: a fifth, as HAProxy's
-/// `tune.pool-low-fd-ratio`. An idle connection saves a round trip, and another connection may need its descriptor.
+/// Idle connections to origins may have a fifth of all descriptors, as with HAProxy's `tune.pool-low-fd-ratio`: an idle
+/// connection saves a round trip, but another connection may need its descriptor.
 const IDLE_ORIGIN_DIVISOR: u32 = 5;
-/// Descriptors of the pool at least, where the fixed part leaves fewer: with none, a process with a low limit would
-/// serve no one over TCP although the kernel may still have some.
+/// Minimum size of the pool, where the fixed part leaves less: with no descriptor, a process with a low limit would
+/// serve no client over TCP although the kernel may still have some.
 const MIN_POOL_SIZE: u32 = 16;
 
-/// The side of the proxy on which a connection is.
+/// Side of the proxy on which a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxySide {
-    /// Connections that clients opened over TCP.
+    /// Connections from clients over TCP.
     Clients,
-    /// Connections that litequic opened to servers of origins, tunnels among them.
+    /// Connections to servers of origins, including tunnels.
     Origins,
 }
 
 impl ProxySide {
-    /// The other side.
     const fn opposite_side(self) -> Self {
         match self {
             Self::Clients => Self::Origins,
@@ -43,22 +42,23 @@ impl ProxySide {
     }
 }
 
-/// How the descriptors of the process are divided.
+/// Division of the process's descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorDivision {
-    /// Descriptors that the process may have: RLIMIT_NOFILE.
+    /// Maximum number of descriptors of the process: RLIMIT_NOFILE.
     pub limit: u32,
-    /// Descriptors that are no client's and no origin's: listeners, workers' sockets, admin connections, files.
+    /// Descriptors for other things than clients' and origins' connections: listeners, workers' sockets, admin
+    /// connections, files.
     pub fixed: u32,
 }
 
 impl DescriptorDivision {
-    /// Descriptors for clients' and origins' connections together.
+    /// Number of descriptors for clients' and origins' connections together.
     pub fn pool_size(&self) -> u32 {
         self.limit.saturating_sub(self.fixed).max(MIN_POOL_SIZE)
     }
 
-    /// Descriptors that `side` can always have.
+    /// Number of descriptors that are reserved for `side`.
     pub fn reserved_for(&self, side: ProxySide) -> u32 {
         match side {
             ProxySide::Clients => self.pool_size() / CLIENT_RESERVE_DIVISOR,
@@ -66,34 +66,34 @@ impl DescriptorDivision {
         }
     }
 
-    /// Descriptors that `side` can have while the other side needs no more than what is reserved for it.
+    /// Number of descriptors that `side` can have while the other side needs no more than its reserve.
     pub fn max_for_side(&self, side: ProxySide) -> u32 {
         self.pool_size() - self.reserved_for(side.opposite_side())
     }
 
-    /// Descriptors that idle connections to origins may have.
+    /// Maximum number of descriptors of idle connections to origins.
     pub fn max_idle_origins(&self) -> u32 {
         self.limit / IDLE_ORIGIN_DIVISOR
     }
 
-    /// Whether a connection of `side` may have a descriptor beside those that are `taken`.
+    /// Whether a connection of `side` may have another descriptor beside `taken`.
     fn admits_descriptor(&self, side: ProxySide, taken: TakenDescriptors) -> bool {
         u64::from(taken.clients) + u64::from(taken.origins) < self.pool_size().into()
             && taken.taken_by(side) < self.max_for_side(side)
     }
 }
 
-/// Descriptors of connections that are open.
+/// Numbers of descriptors that open connections have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TakenDescriptors {
-    /// Clients' connections over TCP.
+    /// Descriptors of clients' connections over TCP.
     pub clients: u32,
-    /// Connections to origins.
+    /// Descriptors of connections to origins.
     pub origins: u32,
 }
 
 impl TakenDescriptors {
-    /// The number of descriptors that `side` has.
+    /// Number of descriptors that `side` has.
     pub const fn taken_by(self, side: ProxySide) -> u32 {
         match side {
             ProxySide::Clients => self.clients,
@@ -101,13 +101,13 @@ impl TakenDescriptors {
         }
     }
 
-    /// Splits the number that has both counts, so that one atomic operation compares and changes them.
+    /// Splits an integer that packs both counts, so that one atomic operation compares and changes both.
     fn from_packed(packed: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = packed.to_be_bytes();
         Self { origins: u32::from_be_bytes([a, b, c, d]), clients: u32::from_be_bytes([e, f, g, h]) }
     }
 
-    /// The packed number of one descriptor of `side`.
+    /// One descriptor of `side`, as the packed integer counts it.
     const fn packed_unit(side: ProxySide) -> u64 {
         match side {
             ProxySide::Clients => 1,
@@ -123,21 +123,20 @@ pub struct Descriptors {
     fixed: AtomicU32,
     /// [`TakenDescriptors`], packed.
     taken: AtomicU64,
-    /// Callers of [`Descriptors::origin`] that wait.
+    /// Number of waiting callers of [`Descriptors::wait_for_origin_descriptor`].
     waiting: AtomicU32,
-    /// Notified of each descriptor that is given back while callers wait.
+    /// Notified of each descriptor that is released while callers wait.
     freed: Notify,
 }
 
 impl Default for Descriptors {
-    /// Descriptors without a limit.
     fn default() -> Self {
         Self::new(DescriptorDivision { limit: u32::MAX, fixed: 0 })
     }
 }
 
 impl Descriptors {
-    /// Descriptors of which none is taken, divided by `division`.
+    /// Free descriptors, divided by `division`.
     pub fn new(division: DescriptorDivision) -> Self {
         let DescriptorDivision { limit, fixed } = division;
         Self {
@@ -149,23 +148,23 @@ impl Descriptors {
         }
     }
 
-    /// Divides the descriptors by `division` from now on; descriptors that are taken stay taken.
+    /// Sets the division. Descriptors in use stay in use.
     pub fn set_division(&self, division: DescriptorDivision) {
         self.limit.store(division.limit, SeqCst);
         self.fixed.store(division.fixed, SeqCst);
     }
 
-    /// The division in force.
+    /// Division in force.
     pub fn division(&self) -> DescriptorDivision {
         DescriptorDivision { limit: self.limit.load(SeqCst), fixed: self.fixed.load(SeqCst) }
     }
 
-    /// The descriptors that connections have now.
+    /// Numbers of descriptors that connections have now.
     pub fn taken_descriptors(&self) -> TakenDescriptors {
         TakenDescriptors::from_packed(self.taken.load(SeqCst))
     }
 
-    /// A descriptor for a connection of `side`; `None` if there is none for that side.
+    /// Takes a descriptor for a connection of `side`; `None` if none is free for that side.
     pub fn take_descriptor(self: &Arc<Self>, side: ProxySide) -> Option<Descriptor> {
         let division = self.division();
         let take = |packed: u64| {
@@ -178,7 +177,7 @@ impl Descriptors {
         taken.is_ok().then(|| Descriptor { descriptors: Arc::clone(self), side })
     }
 
-    /// A descriptor for a connection to an origin, as soon as there is one.
+    /// Waits for a descriptor for a connection to an origin, and takes it.
     ///
     /// # Cancel safety
     ///
@@ -187,7 +186,7 @@ impl Descriptors {
         let _waiting = WaitingCaller::new(self);
         loop {
             let mut freed = pin!(self.freed.notified());
-            // Registered before the count is read, or a descriptor that is given back in between is missed.
+            // The waiter is registered before the count is read, or a descriptor that is released in between is missed.
             freed.as_mut().enable();
             if let Some(descriptor) = self.take_descriptor(ProxySide::Origins) {
                 return descriptor;
@@ -202,7 +201,7 @@ impl Descriptors {
     }
 }
 
-/// A descriptor that a connection has, given back when dropped.
+/// Descriptor that a connection has, released when dropped.
 #[derive(Debug)]
 pub struct Descriptor {
     descriptors: Arc<Descriptors>,
@@ -218,7 +217,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// A caller that waits, counted.
+/// Counts a waiting caller until dropped.
 struct WaitingCaller<'a>(&'a Descriptors);
 
 impl<'a> WaitingCaller<'a> {
@@ -242,7 +241,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[test]
-    fn a_half_is_the_clients_and_a_quarter_the_origins() {
+    fn clients_have_half_of_the_descriptors_and_origins_a_quarter() {
         for (limit, fixed, pool, clients, origins, idle) in [
             (1_024, 224, 800, (400, 600), (200, 400), 204),
             (20_000, 0, 20_000, (10_000, 15_000), (5_000, 10_000), 4_000),
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_to_an_origin_waits_for_a_descriptor_of_either_side() {
+    async fn an_origin_connection_waits_for_any_free_descriptor() {
         const PATIENCE: Duration = Duration::from_secs(5);
         let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit: 16, fixed: 0 }));
         for given_back in [ProxySide::Clients, ProxySide::Origins] {
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_take_and_give_back_leave_nothing() {
+    fn threads_that_take_and_release_leave_no_descriptor_in_use() {
         let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit: 100, fixed: 20 }));
         let threads = [ProxySide::Clients, ProxySide::Origins, ProxySide::Clients, ProxySide::Origins].map(|side| {
             let descriptors = Arc::clone(&descriptors);
@@ -315,8 +314,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against two plain counts: each side has its share whatever the other one does, all is used if a side wants
-        /// it, and nothing is left in the end.
+        /// Compared with two plain counts: each side has its share whatever the other one does, one side can use all
+        /// that is not reserved, and nothing is left in the end.
         #[test]
         fn each_side_has_its_share_whatever_the_other_does(
             limit in 0_u32..400,
@@ -347,7 +346,7 @@ mod tests {
             }
             drop((clients, origins));
             prop_assert_eq!(descriptors.taken_descriptors(), TakenDescriptors::default());
-            // A side alone has all but what is reserved for the other one.
+            // A side alone has all but the other side's reserve.
             let all: Vec<_> = std::iter::from_fn(|| descriptors.take_descriptor(ProxySide::Clients)).collect();
             prop_assert_eq!(count(&all), pool - pool / 4);
             let rest: Vec<_> = std::iter::from_fn(|| descriptors.take_descriptor(ProxySide::Origins)).collect();

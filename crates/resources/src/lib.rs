@@ -1,9 +1,9 @@
-//! What the connections of a process share, and which of them gets it: buffers to send and to receive, memory, file
-//! descriptors, slots of pools.
+//! Divides the resources that a process's connections share: buffers to send and to receive, memory, file descriptors,
+//! slots of pools.
 //!
-//! It uses `litequic-base`, `litequic-exchange` (priorities) and `litequic-telemetry` (lists of clients).
+//! This crate uses `litequic-base`, `litequic-exchange` (priorities) and `litequic-telemetry` (lists of clients).
 //! `litequic-quic`, `litequic-http3`, `litequic-tcp`, `litequic-proxy`, `litequic-admin` and the program use it.
-// It panics within a character.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,11 @@
-//! The receive budget of a worker: the bytes that its clients may send ahead, and those that litequic buffers, received
-//! and not read yet, because an origin is slow or because bytes before them are missing. QUIC and HTTP/2 share it.
+//! Keeps the receive budget of a worker: the bytes that its clients may send ahead, and the bytes that litequic
+//! buffers, received and not read yet, because an origin is slow or because bytes before them are missing. QUIC and
+//! HTTP/2 share it.
 //!
-//! A window is a promise, and cannot shrink while a connection is open (docs/upstream/receive-windows.md). So promises
-//! are not bounded, but buffered bytes are: a new connection's window depends on what is buffered and on what
-//! connections with an upload may send, idle connections count as nothing, and once more is buffered than the budget,
-//! the connection that buffers most of the source that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
+//! A window cannot shrink while a connection is open (docs/upstream/receive-windows.md). So the sum of windows is not
+//! bounded, but buffered bytes are: a new connection's window depends on the buffered bytes and on the windows of
+//! connections with an upload, and idle connections count as nothing. Once more is buffered than the budget, the
+//! connection that buffers most, of the source that buffers most, is closed (docs/adr/0026-receive-windows.md). Pure.
 
 use crate::fairness::{ClientSource, EvictionOrder};
 use futures_util::task::AtomicWaker;
@@ -20,18 +21,19 @@ use std::{
     task::{Context, Poll},
 };
 
-/// One worker's. A lock and atomics, because s2n-quic wants its providers `Send`; one thread alone uses them.
+/// Receive budget of one worker. It has a lock and atomics because s2n-quic requires its providers to be `Send`; one
+/// thread alone uses it.
 #[derive(Debug, Clone)]
 pub struct ReceiveBudget(Arc<ReceiveBudgetState>);
 
 #[derive(Debug)]
 struct ReceiveBudgetState {
-    /// Bytes that may be held.
+    /// Budget in bytes.
     bytes: RelaxedCell,
-    /// Bytes that every connection may hold.
+    /// Bytes that every connection may buffer.
     floor: u64,
     held: RelaxedCell,
-    /// What connections with an upload may send ahead.
+    /// Sum of the windows of connections with an upload.
     granted: RelaxedCell,
     accounts: Mutex<ReceiveAccounts>,
 }
@@ -43,7 +45,7 @@ struct ReceiveAccounts {
 }
 
 impl ReceiveBudget {
-    /// A budget of `bytes`, and `floor` for every connection beside them.
+    /// A budget of `bytes`, beside which every connection may buffer `floor` bytes.
     pub fn new(bytes: u64, floor: u64) -> Self {
         Self(Arc::new(ReceiveBudgetState {
             bytes: RelaxedCell::new(bytes),
@@ -59,24 +61,23 @@ impl ReceiveBudget {
         self.0.bytes.set(bytes);
     }
 
-    /// Bytes that were received and not read.
+    /// Number of bytes that were received and not read.
     pub fn buffered_bytes(&self) -> u64 {
         self.0.held.get()
     }
 
-    /// Bytes that connections with an upload may send ahead.
+    /// Sum of the windows of connections with an upload, in bytes.
     pub fn granted_bytes(&self) -> u64 {
         self.0.granted.get()
     }
 
-    /// The larger of what is buffered and what connections with an upload may send: a new connection's window depends
-    /// on it.
+    /// The larger of [`Self::buffered_bytes`] and [`Self::granted_bytes`], on which a new connection's window depends.
     pub fn used_receive_bytes(&self) -> u64 {
         self.buffered_bytes().max(self.granted_bytes())
     }
 
-    /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix
-    /// length in bits), or a source of its own.
+    /// Registers a connection whose client may send `window` bytes ahead. The client is in `network` (address and
+    /// prefix length in bits), or a source of its own.
     pub fn grant_window(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
         let mut accounts = self.lock_accounts();
         let id = accounts.next;
@@ -95,9 +96,9 @@ impl ReceiveBudget {
         WindowGrant { id, account }
     }
 
-    /// Closes connections until no more is buffered than the budget: each time the one that buffers most of the source
-    /// whose connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that
-    /// buffers no more than every one may stays open.
+    /// Closes connections until no more is buffered than the budget: each time the connection that buffers most, of the
+    /// source whose connections buffer most. Their bytes no longer count, as they are freed within this turn. A
+    /// connection that buffers at most `floor` bytes stays open.
     fn close_largest(&self) {
         let accounts = self.lock_accounts();
         let mut holding: Vec<&ReceiveAccount> =
@@ -107,9 +108,9 @@ impl ReceiveBudget {
         for account in holding {
             let (source, held) = (&account.0.source, account.unread_bytes());
             if held > self.0.floor {
-                victims.add_claim(source, held, account)
+                victims.add_claim(source, held, account);
             } else {
-                victims.add_fixed_amount(source, held)
+                victims.add_fixed_amount(source, held);
             }
         }
         for account in victims {
@@ -127,7 +128,7 @@ impl ReceiveBudget {
     }
 }
 
-/// A connection's window. What the connection holds is given back when this is dropped, at its end.
+/// Receive window of a connection. Dropped at the connection's end, which releases its buffered bytes.
 #[derive(Debug)]
 pub struct WindowGrant {
     id: u64,
@@ -137,12 +138,12 @@ pub struct WindowGrant {
 const _: () = assert!(size_of::<WindowGrant>() <= 16);
 
 impl WindowGrant {
-    /// Counts `bytes` that came: [`ReceiveAccount::on_received`].
+    /// Counts received bytes, as [`ReceiveAccount::on_received`] does.
     pub fn on_received(&self, bytes: u64) {
         self.account.on_received(bytes);
     }
 
-    /// What the connection's streams are accounted in.
+    /// Account of the connection's streams.
     pub fn clone_account(&self) -> ReceiveAccount {
         self.account.clone()
     }
@@ -151,41 +152,42 @@ impl WindowGrant {
 impl Drop for WindowGrant {
     fn drop(&mut self) {
         self.account.0.budget.lock_accounts().by_id.remove(&self.id);
-        // What its tasks do until they are dropped counts for nothing.
+        // The connection's tasks may still use the account until they are dropped: it counts nothing any more.
         self.account.0.has_ended.store(true, Relaxed);
         self.account.release_unread();
     }
 }
 
-/// One connection's account of what was received and not read.
+/// Account of the bytes that one connection has received and not read.
 #[derive(Debug, Clone)]
 pub struct ReceiveAccount(Arc<ReceiveAccountState>);
 
 #[derive(Debug)]
 struct ReceiveAccountState {
     budget: ReceiveBudget,
-    /// The client; its number is the account's.
+    /// Source of the client, with the account's number.
     source: ClientSource,
     window: u64,
     held: RelaxedCell,
-    /// Requests whose bodies have turned out to be uploads.
+    /// Number of requests whose bodies count as uploads.
     uploads: RelaxedCell,
-    /// To be closed.
+    /// The connection is to be closed.
     is_evicted: AtomicBool,
     has_ended: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl ReceiveAccount {
-    /// Counts `bytes` that came. Those of a QUIC stream count from the end of what came before, gaps included: that is
-    /// what flow control counts (RFC 9000 §4.1), and what memory the rest takes at most.
+    /// Counts `bytes` received bytes. Bytes of a QUIC stream count from the end of the bytes before, gaps included:
+    /// flow control counts so (RFC 9000 §4.1), and it is an upper bound of the memory that they take.
     pub fn on_received(&self, bytes: u64) {
         let ReceiveAccountState { budget, window, held, is_evicted: is_over, has_ended, .. } = &*self.0;
         if is_over.load(Relaxed) || has_ended.load(Relaxed) {
             return;
         }
         let before = held.get();
-        // Flow control allows no more: what exceeds it is of streams that were reset, which are not read to their end.
+        // Flow control bounds the buffered bytes: any excess belongs to streams that were reset, which are not read to
+        // their end.
         let now = before.saturating_add(bytes).min(*window);
         held.set(now);
         budget.0.held.add_saturating(now.saturating_sub(before));
@@ -194,7 +196,7 @@ impl ReceiveAccount {
         }
     }
 
-    /// Counts `bytes` that were read.
+    /// Counts `bytes` bytes that were read.
     pub fn count_taken(&self, bytes: u64) {
         let before = self.unread_bytes();
         let now = before.saturating_sub(bytes);
@@ -202,12 +204,12 @@ impl ReceiveAccount {
         self.0.budget.0.held.subtract_saturating(before.saturating_sub(now));
     }
 
-    /// No stream is open: whatever came was read or discarded, what was reset too.
+    /// Counts all bytes as read, once no stream is open: the bytes of streams that were reset were discarded.
     pub fn release_unread(&self) {
         self.count_taken(self.unread_bytes());
     }
 
-    /// A request's body is an upload: as long as this exists, the connection's window counts as used.
+    /// Counts a request's body as an upload: the connection's window is in use as long as the result exists.
     pub fn begin_upload(&self) -> UploadAccount {
         let ReceiveAccountState { budget, window, uploads, .. } = &*self.0;
         if uploads.get() == 0 {
@@ -217,19 +219,19 @@ impl ReceiveAccount {
         UploadAccount(self.clone())
     }
 
-    /// Ready once the connection is to be closed, because it holds too much. The last task that polls is woken.
+    /// Ready once the connection is to be closed, because it buffers too much. The last task that polls is woken.
     pub fn poll_over_budget(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.waker.register(cx.waker());
         if self.0.is_evicted.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Bytes that came and were not read.
+    /// Number of bytes that the connection has received and not read.
     pub fn unread_bytes(&self) -> u64 {
         self.0.held.get()
     }
 }
 
-/// An upload in progress.
+/// Upload in progress, until dropped.
 #[derive(Debug)]
 pub struct UploadAccount(ReceiveAccount);
 
@@ -243,7 +245,8 @@ impl Drop for UploadAccount {
     }
 }
 
-/// What was read of one request: finds out when it turns out to be an upload.
+/// Counts the bytes that were read of one request's body, and registers an upload once they exceed the budget's
+/// `floor`.
 #[derive(Debug)]
 pub struct UploadDetector {
     account: ReceiveAccount,
@@ -252,12 +255,12 @@ pub struct UploadDetector {
 }
 
 impl UploadDetector {
-    /// What was read of a request that begins: nothing.
+    /// A detector for a request that begins.
     pub const fn new(account: ReceiveAccount) -> Self {
         Self { account, bytes: 0, upload: None }
     }
 
-    /// Counts `bytes` more.
+    /// Counts `bytes` more bytes that were read.
     pub fn count_body_bytes(&mut self, bytes: u64) {
         self.account.count_taken(bytes);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -266,7 +269,7 @@ impl UploadDetector {
         }
     }
 
-    /// What it is accounted in.
+    /// Account of the request's connection.
     pub const fn body_account(&self) -> &ReceiveAccount {
         &self.account
     }
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
+    fn idle_connections_use_no_budget_and_uploads_their_window() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.grant_window(2 * MIB, None)).collect();
         assert_eq!(budget.used_receive_bytes(), 0);
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_an_upload_once_it_is_longer_than_what_every_connection_may_send() {
+    fn a_body_longer_than_the_floor_counts_as_an_upload() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let grant = budget.grant_window(MIB, None);
         let mut taken = UploadDetector::new(grant.clone_account());
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
+    fn received_bytes_count_until_read_or_the_connection_ends() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let (one, other) = (budget.grant_window(MIB, None), budget.grant_window(MIB, None));
         one.account.on_received(1000);
@@ -349,7 +352,7 @@ mod tests {
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
             grant.account.on_received(bytes);
         }
-        // Which exceeds it, but is no more than every connection may hold.
+        // The budget is exceeded, but no connection buffers more than `floor` bytes.
         grants[3].account.on_received(FLOOR);
         assert!(!grants.iter().any(is_over));
         grants[3].account.on_received(1);
@@ -368,7 +371,7 @@ mod tests {
         assert!(!many.iter().any(is_over), "{}", budget.buffered_bytes());
         single.account.on_received(FLOOR);
         assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
-        // What no connection may be closed for stays, of one source as of many.
+        // Bytes up to `floor` stay, whether one source or many sources hold them.
         let small: Vec<WindowGrant> = (0..64).map(|_| budget.grant_window(MIB, address(2))).collect();
         small.iter().for_each(|grant| grant.account.on_received(FLOOR));
         single.account.on_received(0);
@@ -377,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_held_than_the_budget_and_a_floor_a_connection(
+        fn buffered_bytes_stay_below_the_budget_and_a_floor_each(
             bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
         ) {
             let budget = ReceiveBudget::new(bytes, FLOOR);

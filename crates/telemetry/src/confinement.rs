@@ -1,5 +1,5 @@
-//! What surrounds this process: its user, capabilities, seccomp filter and root file system, from `/proc/self/status`
-//! (proc(5)) and the mount of `/`. litequic shows them and changes none but whether its memory may be dumped. Pure
+//! Reads the confinement of this process: user, capabilities, seccomp filter and root file system, from
+//! `/proc/self/status` (proc(5)) and the mount of `/`. litequic reports it, and itself only forbids core dumps. Pure
 //! apart from the reading.
 
 use rustix::{
@@ -8,7 +8,7 @@ use rustix::{
 };
 use std::fs;
 
-/// Capabilities by their numbers (capabilities(7)).
+/// Names of the capabilities, by their numbers (capabilities(7)).
 const CAPABILITIES: [&str; 41] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -52,16 +52,16 @@ const CAPABILITIES: [&str; 41] = [
     "CAP_BPF",
     "CAP_CHECKPOINT_RESTORE",
 ];
-/// CAP_SYS_ADMIN, with which a process mounts file systems and enters namespaces: the machine's administrator has it,
-/// a container's root has not.
+/// Bit of CAP_SYS_ADMIN, with which a process mounts file systems and enters namespaces: the machine's administrator
+/// has it, a container's root has not.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// The confinement of the process. What could not be read is absent: `/proc` may be hidden or missing.
+/// Confinement of the process. An unreadable value is `None`: `/proc` may be hidden or missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Effective user.
+    /// Effective user ID.
     pub user: u32,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, one bit each.
     capabilities: Option<u64>,
     /// Whether execve(2) grants no privileges (PR_SET_NO_NEW_PRIVS).
     pub no_new_privileges: Option<bool>,
@@ -74,7 +74,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Reads all of it.
+    /// Reads the confinement of this process.
     pub fn read_confinement() -> Self {
         let read_only = |root: rustix::fs::StatVfs| root.f_flag.contains(StatVfsMountFlags::RDONLY);
         Self {
@@ -100,7 +100,7 @@ impl Confinement {
         }
     }
 
-    /// Names of the effective capabilities: `none`, those that there are, or `all but` those that are missing.
+    /// Names of the effective capabilities: `none`, `all`, a list, or `all but` and the missing ones.
     pub fn capability_names(&self) -> Option<String> {
         let set = self.capabilities?;
         let names = |bits: u64| {
@@ -116,8 +116,8 @@ impl Confinement {
         })
     }
 
-    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN. What controls the process then
-    /// controls the machine.
+    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN. An attacker who controls the
+    /// process then controls the machine.
     pub fn is_administrator(&self) -> bool {
         self.user == 0 && self.capabilities.is_some_and(|set| set & SYS_ADMIN != 0)
     }

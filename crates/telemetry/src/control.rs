@@ -1,4 +1,4 @@
-//! The control thread's metrics: reloads, and the configuration in force.
+//! Metrics of the control thread: reloads, and the configuration in force.
 
 use super::{
     counter::{Counter, Gauge},
@@ -8,7 +8,7 @@ use crate::metrics;
 use std::sync::{Mutex, PoisonError};
 
 metrics! {
-    /// Written by the control thread.
+    /// Metrics that the control thread writes.
     pub struct ControlMetrics {
         Gauge("workers", "Worker threads.") {
             workers,
@@ -95,14 +95,14 @@ metrics! {
         + with {
             /// Version of the configuration in force.
             pub version: ConfigVersion,
-            /// In their order.
+            /// Validity of each certificate, in the configuration's order.
             pub certificates: CertificateExpiries,
         }
     }
 }
 
 impl ControlMetrics {
-    /// A reload was applied, or `refused`, at `now`, in seconds since the Unix epoch.
+    /// Counts a reload that was applied, or `refused`, at `now`, in seconds since the Unix epoch.
     pub fn count_reload(&self, refused: bool, now: u64) {
         let (counter, time) = match refused {
             false => (&self.reloads, &self.reloaded_at),
@@ -116,17 +116,17 @@ impl ControlMetrics {
     }
 }
 
-/// A version. Locked by reloads, scrapes and `/status` only.
+/// Version of the configuration. Locked by reloads, scrapes and `/status` only.
 #[derive(Debug, Default)]
 pub struct ConfigVersion(Mutex<String>);
 
 impl ConfigVersion {
-    /// Sets it.
+    /// Sets the version.
     pub fn set_version(&self, version: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = version;
     }
 
-    /// The current value.
+    /// The current version.
     pub fn get(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -145,22 +145,22 @@ impl Group for ConfigVersion {
     }
 }
 
-/// When a certificate is valid, in seconds since the Unix epoch.
+/// Validity of a certificate, in seconds since the Unix epoch.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct CertificateValidity {
-    /// The certificate's key in the configuration, or its host if it was obtained by ACME.
+    /// Key of the certificate in the configuration, or its host if ACME obtained it.
     pub name: String,
     pub from: u64,
     pub until: u64,
 }
 
-/// When each certificate is valid. Locked by reloads and scrapes only.
+/// Validity of each certificate. Locked by reloads and scrapes only.
 #[derive(Debug, Default)]
 pub struct CertificateExpiries(Mutex<Vec<CertificateValidity>>);
 
 impl CertificateExpiries {
-    /// Sets them.
+    /// Sets the validity of all certificates.
     pub fn set_validities(&self, certificates: Vec<CertificateValidity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }

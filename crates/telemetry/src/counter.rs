@@ -1,4 +1,4 @@
-//! Numbers that one worker writes and the control thread reads.
+//! Counters, gauges and histograms that one worker writes and the control thread reads.
 
 use litequic_base::relaxed_cell::RelaxedCell;
 use std::{
@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// Only ever grows. One thread writes it, so an addition is a plain load and store: no locked instruction in the path
-/// of a request.
+/// Counter, which only grows. One thread writes it, so an addition is a plain load and store: no locked instruction in
+/// the path of a request.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Called only by the worker that owns the counter.
+    /// Adds `n`. Only the worker that owns the counter may call it.
     pub fn increment_by(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
@@ -25,13 +25,13 @@ impl Counter {
         self.increment_by(1);
     }
 
-    /// The count; any thread may read it.
+    /// Reads the count, from any thread.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Goes up and down. One thread writes it, as with [`Counter`].
+/// Gauge, which goes up and down. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
 pub struct Gauge(RelaxedCell);
 
@@ -41,7 +41,7 @@ impl Gauge {
         self.0.add_saturating(n);
     }
 
-    /// Takes `n` away; never below zero.
+    /// Subtracts `n`; saturates at zero.
     pub fn lower_by(&self, n: u64) {
         self.0.subtract_saturating(n);
     }
@@ -51,23 +51,23 @@ impl Gauge {
         self.raise_by(1);
     }
 
-    /// Takes one away.
+    /// Subtracts one.
     pub fn decrement(&self) {
         self.lower_by(1);
     }
 
-    /// Sets it to `n`.
+    /// Sets the gauge to `n`.
     pub fn set(&self, n: u64) {
         self.0.set(n);
     }
 
-    /// The value; any thread may read it.
+    /// Reads the value, from any thread.
     pub fn get(&self) -> u64 {
         self.0.get()
     }
 }
 
-/// One in a gauge of `T`, as long as this exists. Several of them add up in one gauge, and one that ends early is no
+/// Counts one in a gauge of `T` until dropped. Several guards add up in one gauge, and one that is dropped early is no
 /// longer counted.
 #[derive(Debug)]
 pub struct GaugeGuard<T> {
@@ -76,7 +76,7 @@ pub struct GaugeGuard<T> {
 }
 
 impl<T> GaugeGuard<T> {
-    /// One more in the `gauge` of `of`. Called by the worker that owns the gauge, and dropped there.
+    /// Counts one more in the `gauge` of `of`. To be called and dropped by the worker that owns the gauge.
     pub fn new(of: &Arc<T>, gauge: fn(&T) -> &Gauge) -> Self {
         gauge(of).increment();
         Self { of: Arc::clone(of), gauge }
@@ -96,46 +96,46 @@ pub(super) const TIME_BOUNDS: [u64; 25] = [
     70_000, 100_000, 150_000, 200_000, 300_000, 500_000, 700_000, 1_000_000,
 ];
 
-/// Upper bounds of the buckets of [`Sizes`], in bytes: from a quarter of a KiB to a GiB, each four times the one
-/// before.
+/// Upper bounds of the buckets of [`SizeHistogram`], in bytes: from a quarter of a KiB to a GiB, each four times the
+/// one before.
 pub(super) const SIZE_BOUNDS: [u64; 12] =
     [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 
-/// A histogram of times. One thread writes it, as with [`Counter`].
+/// Histogram of times. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
 pub struct Histogram(Buckets<{ TIME_BOUNDS.len() }>);
 
 impl Histogram {
-    /// Number of the bucket that counts `time`.
+    /// Index of the bucket that counts `time`.
     pub fn bucket_index(time: Duration) -> usize {
         let value = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         TIME_BOUNDS.partition_point(|&bound| bound < value)
     }
 
-    /// Counts `time`, in whole microseconds.
+    /// Counts one observation of `time`, in whole microseconds.
     pub fn observe_time(&self, time: Duration) {
         self.0.observe_value(&TIME_BOUNDS, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 }
 
-/// A histogram of sizes in bytes. One thread writes it, as with [`Counter`].
+/// Histogram of sizes in bytes. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
 pub struct SizeHistogram(Buckets<{ SIZE_BOUNDS.len() }>);
 
 impl SizeHistogram {
-    /// Counts something of `bytes`.
+    /// Counts one observation of `bytes`.
     pub fn observe_size(&self, bytes: u64) {
         self.0.observe_value(&SIZE_BOUNDS, bytes);
     }
 }
 
-/// A histogram.
+/// Histogram that a scrape reads.
 pub(super) trait Distribution {
-    /// Upper bounds of its buckets, in its unit.
+    /// Upper bounds of the buckets, in the histogram's unit.
     const BOUNDS: &[u64];
-    /// How many of these are one of a scrape's unit.
+    /// Number of the histogram's units in one unit of a scrape.
     const UNIT: f64;
-    /// How many were counted in each bucket, those above the last bound at the end, and the sum of all.
+    /// Counts of the buckets, of which the last is above all bounds, and the sum of all observations.
     fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64);
 }
 
@@ -159,7 +159,7 @@ impl Distribution for SizeHistogram {
 
 #[derive(Debug)]
 struct Buckets<const N: usize> {
-    /// Observations up to each bound and above the one before.
+    /// Counts of observations up to each bound and above the one before.
     below: [Counter; N],
     above: Counter,
     /// Sum of all observations.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_is_what_is_counted_in_it_now() {
+    fn a_gauge_counts_its_living_guards() {
         let gauge = Arc::new(Gauge::default());
         let [one, other] = [0, 1].map(|_| GaugeGuard::new(&gauge, |gauge| gauge));
         assert_eq!(gauge.get(), 2);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_counted_where_its_bound_is() {
+    fn a_time_counts_in_the_bucket_of_its_bound() {
         let histogram = Histogram::default();
         for micros in [0, 100, 101, 150, 999_999, 1_000_000, 1_000_001, 9_000_000] {
             histogram.observe_time(Duration::from_micros(micros));

@@ -1,4 +1,4 @@
-//! Counters whose labels come with the configuration: an origin's server, a route. A module looks them up once and
+//! Counters whose labels come from the configuration: an origin's server, a route. A module looks them up once and
 //! keeps them.
 
 use super::group::{Group, Labels, Sample};
@@ -8,20 +8,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The key of counters.
+/// Key of counters in a [`CounterTable`].
 pub trait CounterKey: Ord + Clone + Debug + Send + Sync {
-    /// Returns the key without what a scrape has no room for: by [`plain`].
+    /// Returns the key without characters that a scrape cannot have: by [`plain_label`].
     fn plain_key(&self) -> Self;
-    /// The labels in a scrape.
+    /// Returns the labels in a scrape.
     fn key_labels(&self) -> Labels;
 }
 
-/// The metrics of each name.
+/// Counters by key.
 type CountersByKey<K, T> = BTreeMap<K, Arc<T>>;
 
-/// Counters by name. Those of earlier configurations stay until they are removed: counts are not lost. A scrape holds
-/// the lock for as long as a pointer takes to copy: a worker that looks up a name while a scrape's text is put together
-/// does not wait for it.
+/// Table of counters by key. Counters of earlier configurations stay until they are removed, so that no count is lost.
+/// A scrape holds the lock for as long as a pointer takes to copy: a worker that looks up a key while a scrape is
+/// rendered does not wait for it.
 #[derive(Debug)]
 pub struct CounterTable<K, T>(Mutex<Arc<CountersByKey<K, T>>>);
 
@@ -32,7 +32,7 @@ impl<K, T> Default for CounterTable<K, T> {
 }
 
 impl<K: CounterKey, T: Default> CounterTable<K, T> {
-    /// The counters of `name`, to be kept by the caller: this takes a lock.
+    /// The counters of `name`, which the caller should keep, as this takes a lock. Adds them if they are missing.
     pub fn counters_for(&self, name: &K) -> Arc<T> {
         let name = name.plain_key();
         let mut names = self.lock_counters();
@@ -42,18 +42,18 @@ impl<K: CounterKey, T: Default> CounterTable<K, T> {
         Arc::clone(Arc::make_mut(&mut names).entry(name).or_default())
     }
 
-    /// What `read` finds at `name`, if it is known; a look-up does not add it.
+    /// Reads a counter of `name` by `read`; 0 if the table does not have `name`, which is not added.
     pub fn read_counter(&self, name: &K, read: impl Fn(&T) -> u64) -> u64 {
         self.current_counters().get(&name.plain_key()).map_or(0, |counters| read(counters))
     }
 
-    /// Removes all but `wanted`.
+    /// Removes all keys except `wanted`.
     pub fn retain_keys(&self, wanted: &[K]) {
         let wanted: Vec<K> = wanted.iter().map(CounterKey::plain_key).collect();
         Arc::make_mut(&mut self.lock_counters()).retain(|name, _| wanted.contains(name));
     }
 
-    /// All of them, as they are now.
+    /// Snapshot of all counters.
     fn current_counters(&self) -> Arc<CountersByKey<K, T>> {
         Arc::clone(&self.lock_counters())
     }
@@ -80,7 +80,7 @@ impl<K: CounterKey, T: Group + Default> Group for CounterTable<K, T> {
     }
 }
 
-/// The exposition format would need quotation marks and backslashes escaped, and its library does not.
+/// Replaces quotation marks and backslashes, which the exposition format requires to be escaped: its library does not.
 pub fn plain_label(text: &str) -> Arc<str> {
     text.replace(['"', '\\'], "_").into()
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_by_their_name_and_are_forgotten_when_told() {
+    fn counters_have_a_key_and_are_removed_on_request() {
         let table = CounterTable::<Name, Counted>::default();
         let name = |name: &str| Name(name.into());
         table.counters_for(&name("a\"x")).one.increment_by(2);

@@ -1,4 +1,4 @@
-//! Exemplars of histograms (OpenMetrics 1.0, §4.6.1): a sampled trace for each bucket, the newest one.
+//! Adds exemplars to histograms (OpenMetrics 1.0, §4.6.1): the newest sampled trace of each bucket.
 
 use std::{
     collections::BTreeMap,
@@ -7,26 +7,25 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// A request that was counted in a bucket.
+/// Request that was counted in a bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
     /// Observed value, in seconds.
     pub seconds: f64,
-    /// When it was observed, about.
+    /// Approximate time of the observation.
     pub at: SystemTime,
-    /// Hexadecimal digits.
+    /// ID of the trace in hexadecimal digits.
     pub trace_id: String,
-    /// Hexadecimal digits.
+    /// ID of the span in hexadecimal digits.
     pub span_id: String,
 }
 
-/// The newest exemplar of each bucket, by the family's name and the bucket's number. The control thread alone writes
-/// them.
+/// Newest exemplar of each bucket, by the family's name and the bucket's index. Only the control thread writes it.
 #[derive(Debug, Default)]
 pub struct Exemplars(Mutex<BTreeMap<(&'static str, usize), Exemplar>>);
 
 impl Exemplars {
-    /// Has `exemplar` stand in a bucket of the histogram `family`.
+    /// Sets the exemplar of a bucket of the histogram `family`.
     pub fn set_exemplar(&self, family: &'static str, bucket: usize, exemplar: Exemplar) {
         self.lock_exemplars().insert((family, bucket), exemplar);
     }
@@ -35,8 +34,8 @@ impl Exemplars {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `text` with the exemplars behind their buckets. The encoder has no way to make one that was not observed by its
-    /// own histogram.
+    /// Returns the scrape `text` with the exemplars after their buckets: the encoder cannot write an exemplar that its
+    /// own histogram did not observe.
     pub(super) fn append_exemplars(&self, text: String) -> String {
         let all = self.lock_exemplars().clone();
         if all.is_empty() {

@@ -1,5 +1,5 @@
-//! A module's metrics, declared beside it: [`metrics!`] makes a struct of counters of a table. The composition root
-//! gives each worker one of each module's, and registers them for the scrape.
+//! Declares a module's metrics beside its code: [`metrics!`] makes a struct of counters of a table. The composition
+//! root gives each worker one struct of each module, and registers all of them for the scrape.
 
 use super::counter::{Counter, Distribution, Gauge, Histogram, SizeHistogram};
 use std::{
@@ -11,10 +11,10 @@ use std::{
     },
 };
 
-/// The common part of samples of one name.
+/// Metric family: the common part of samples of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
-    /// Without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
+    /// Name without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
     pub name: &'static str,
     /// Description of the metric: a sentence.
     pub help: &'static str,
@@ -26,42 +26,42 @@ impl From<(&'static str, &'static str)> for Family {
     }
 }
 
-/// TLS handshakes, which the transports count.
+/// Family of completed TLS handshakes, which the transports count.
 pub const HANDSHAKES: Family = Family { name: "handshakes", help: "TLS handshakes that were completed." };
-/// Key exchange groups, which the transports count.
+/// Family of key exchange groups, which the transports count.
 pub const HANDSHAKE_GROUPS: Family =
     Family { name: "handshake_groups", help: "TLS handshakes that were completed, by key exchange group." };
-/// Client certificates, of which each transport has its own verifier.
+/// Family of rejected client certificates, which the verifier of each transport counts.
 pub const CLIENT_CERTIFICATES_REFUSED: Family =
     Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };
-/// Requests, by the protocol's module.
+/// Family of requests, which each protocol's module counts.
 pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
-/// Clients whose network the operator denies, counted where they are refused.
+/// Family of denied connections and requests, counted where each is rejected.
 pub const DENIED: Family = Family {
     name: "denied",
     help: "Connections and requests that were refused because the operator denies their client's network.",
 };
-/// Limits, each counted where it is enforced.
+/// Family of limits, each counted where it is enforced.
 pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
-/// Timeouts, each counted where it is awaited.
+/// Family of timeouts, each counted where it is awaited.
 pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
-/// System calls of the sockets, but those of TCP clients, and of the runtime's waits.
+/// Family of system calls of sockets, except those of TCP clients, and of the runtime's waits.
 pub const IO_SYSCALLS: Family =
     Family { name: "io_syscalls", help: "System calls for datagrams and to origins, and waits for any event." };
 
-/// Names and values.
+/// Labels of a sample: names and values.
 pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
-/// A metric at one time.
+/// Value of a metric at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The metric's name and help.
+    /// Name and help of the metric.
     pub family: Family,
-    /// Labels of the metric within its family.
+    /// Labels of the metric in the family.
     pub labels: Labels,
-    /// Text in the reference (docs/reference/metrics.md) besides the help: Markdown.
+    /// Text in the reference (docs/reference/metrics.md) after the help, in Markdown.
     pub note: &'static str,
-    /// The count.
+    /// The value.
     pub value: SampleValue,
 }
 
@@ -73,7 +73,7 @@ impl Sample {
         format!("{}{suffix}{braced}", self.family.name)
     }
 
-    /// Name of the sample in a scrape.
+    /// Name of the sample as a scrape has it.
     pub(super) fn scraped_name(&self) -> String {
         format!(
             "litequic_{}",
@@ -81,7 +81,7 @@ impl Sample {
         )
     }
 
-    /// Adds the count of another worker, or another module.
+    /// Adds the value of another worker or module.
     pub(super) fn merge_sample(&mut self, other: Self) {
         self.value.merge_value(other.value);
         if self.note.is_empty() {
@@ -90,24 +90,24 @@ impl Sample {
     }
 }
 
-/// A count.
+/// Value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleValue {
-    /// Only ever grows.
+    /// A count that only grows.
     Counter(u64),
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge(u64),
-    /// Nothing: its labels are the information.
+    /// No value: the labels are the information.
     Info,
-    /// A histogram.
+    /// Counts of a histogram.
     Histogram {
         /// Upper bounds of the buckets, in the scrape's unit.
         bounds: Vec<f64>,
-        /// How many were in each bucket, those above the last bound at the end.
+        /// Counts of the buckets, of which the last is above all bounds.
         counts: Vec<u64>,
-        /// The sum of all, in the counter's unit.
+        /// Sum of all observations, in the histogram's unit.
         sum: u64,
-        /// How much of that is one of the scrape's unit.
+        /// Number of the histogram's units in one unit of the scrape.
         unit: f64,
     },
 }
@@ -121,13 +121,13 @@ impl SampleValue {
                 counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
                 *sum += more;
             }
-            // One name has one kind.
+            // All samples of one name have one kind.
             _ => {}
         }
     }
 }
 
-/// A field of a module's metrics.
+/// Type of a field of a module's metrics.
 pub trait Measure {
     /// Returns the current value.
     fn value(&self) -> SampleValue;
@@ -145,7 +145,7 @@ impl Measure for Gauge {
     }
 }
 
-/// One that several threads add to.
+/// Counter to which several threads add.
 impl Measure for AtomicU64 {
     fn value(&self) -> SampleValue {
         SampleValue::Counter(self.load(Relaxed))
@@ -170,9 +170,9 @@ fn histogram_value<D: Distribution>(of: &D) -> SampleValue {
     SampleValue::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
 }
 
-/// One module's metrics, of one worker or of the process.
+/// Metrics of one module, of one worker or of the process.
 pub trait Group: Debug + Send + Sync {
-    /// Passes each of its samples to `see`. No lock is held meanwhile.
+    /// Passes each sample to `see`, without holding a lock.
     fn visit(&self, see: &mut dyn FnMut(Sample));
 }
 
@@ -182,8 +182,9 @@ impl<G: Group + ?Sized> Group for Arc<G> {
     }
 }
 
-/// A struct of counters. Families come once each, with their help; below, a line a field with its labels and its text
-/// in the reference. `+ with` has other groups that are exported as well, `+ beside` what is not exported.
+/// Makes a struct of counters. Each family comes once, with its help, followed by a line for each field with its labels
+/// and its text in the reference. `+ with` adds groups that are exported as well, `+ beside` fields that are not
+/// exported.
 #[macro_export]
 macro_rules! metrics {
     (

@@ -1,5 +1,5 @@
-//! A worker's heartbeat, by which the admin listener finds a worker that hangs: the worker notes when it waits for
-//! events, and ticks while it works. A worker that has nothing to do does not tick.
+//! Heartbeat of a worker, by which the admin listener detects a worker that hangs: the worker records when it waits for
+//! events, and ticks while it works. A worker without work does not tick.
 
 use std::{
     sync::atomic::{
@@ -10,39 +10,38 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// One worker's heartbeat.
+/// Heartbeat of one worker.
 #[derive(Debug)]
 pub struct Heartbeat {
     created_at: Instant,
-    /// When the last tick was, in milliseconds after `born`.
+    /// Time of the last tick, in milliseconds after `created_at`.
     last_tick: AtomicU64,
-    /// The worker waits for events.
+    /// Whether the worker waits for events.
     is_parked: AtomicBool,
-    /// The worker does not tick until a wait has ended.
+    /// Whether the worker does not tick until a wait has ended.
     is_resting: AtomicBool,
-    /// Counts the waits that have ended.
     ended_waits: AtomicU32,
     roused: Notify,
 }
 
 impl Heartbeat {
-    /// How often a worker ticks while it works: often enough that a deadline of seconds is not met by chance.
+    /// Interval of ticks while a worker works: short enough that a deadline of seconds is not missed by chance.
     pub const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
-    /// Ticks. Called by the worker's own runtime, so that a loop that hangs does not.
+    /// Ticks. The worker's own runtime calls it, so that a loop that hangs does not.
     pub fn tick_heartbeat(&self) {
         self.last_tick.store(whole_milliseconds(self.created_at.elapsed()), Relaxed);
     }
 
-    /// The worker's thread is about to wait for events. Returns whether the worker rests.
+    /// Records that the worker's thread is about to wait for events. Returns whether the worker rests.
     pub fn park(&self) -> bool {
         self.is_parked.store(true, Release);
         self.is_resting.load(Relaxed)
     }
 
-    /// A wait of the worker's thread has ended: [`Self::rest`] ends.
+    /// Records that a wait of the worker's thread has ended, which ends [`Self::rest_until_roused`].
     pub fn unpark(&self) {
-        // Only this thread writes it.
+        // Only this thread writes the count.
         self.ended_waits.store(self.ended_waits().wrapping_add(1), Relaxed);
         if self.is_resting.load(Relaxed) {
             self.tick_heartbeat();
@@ -52,16 +51,16 @@ impl Heartbeat {
         self.is_parked.store(false, Release);
     }
 
-    /// How many waits have ended. It wraps around.
+    /// Number of waits that have ended, which wraps around.
     pub fn ended_waits(&self) -> u32 {
         self.ended_waits.load(Relaxed)
     }
 
-    /// Waits until the worker's thread has something to do, without ticks.
+    /// Waits without ticks until the worker's thread has work.
     ///
     /// # Cancel safety
     ///
-    /// The worker ticks again: a dropped future rests no longer.
+    /// If the future is dropped, the worker ticks again.
     pub async fn rest_until_roused(&self) {
         struct Resting<'a>(&'a AtomicBool);
         impl Drop for Resting<'_> {
@@ -75,24 +74,24 @@ impl Heartbeat {
         self.roused.notified().await;
     }
 
-    /// Whether the worker waits for events: it does not hang, however long ago its last tick was.
+    /// Whether the worker waits for events. Such a worker does not hang, however long ago its last tick was.
     pub fn is_parked(&self) -> bool {
         self.is_parked.load(Acquire)
     }
 
-    /// For how long the worker has not ticked although it does not wait for events; to the millisecond. Any thread may
-    /// call it.
+    /// Time since the last tick of a worker that does not wait for events, in whole milliseconds; zero if it waits. Any
+    /// thread may call it.
     pub fn unresponsive_time(&self) -> Duration {
         self.unresponsive_time_at(self.created_at.elapsed())
     }
 
-    /// The heartbeat of a worker that does not wait for events, and whose last tick was `age` ago, for tests.
+    /// A heartbeat whose last tick was `age` ago, and whose worker does not wait for events: for tests.
     pub fn with_age(age: Duration) -> Self {
         Self { created_at: Instant::now().checked_sub(age).unwrap_or_else(Instant::now), ..Self::default() }
     }
 
     fn unresponsive_time_at(&self, since_born: Duration) -> Duration {
-        // In this order: a wait that ends meanwhile is preceded by a tick.
+        // The order matters: a tick precedes the end of a wait.
         match self.is_parked() {
             true => Duration::ZERO,
             false => Duration::from_millis(whole_milliseconds(since_born).saturating_sub(self.last_tick.load(Relaxed))),
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_waits_for_events_does_not_hang_and_rests_until_the_wait_ends() {
+    async fn a_waiting_worker_does_not_hang_and_rests_until_the_wait_ends() {
         let heartbeat = Heartbeat::with_age(Duration::from_secs(60));
         assert!(heartbeat.unresponsive_time() >= Duration::from_secs(60));
         assert!(!heartbeat.park(), "it ticks");

@@ -1,8 +1,8 @@
-//! Observability: metrics of a module (group.rs), their exposition and their reference; a worker's heartbeat; the log,
-//! the access log, traces, and what is reported of clients' connections.
+//! Observability: metrics, their exposition and their reference; a worker's heartbeat; the log, the access log, traces,
+//! and reports of clients' connections.
 //!
-//! It uses `litequic-base`, `litequic-config` and `litequic-exchange`. All crates that count something use it.
-// It panics within a character.
+//! This crate uses `litequic-base`, `litequic-config` and `litequic-exchange`. All crates that count something use it.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

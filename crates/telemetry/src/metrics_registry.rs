@@ -1,5 +1,5 @@
-//! The exposition: the counters of all workers summed, and a few facts about the process, as OpenMetrics 1.0 text. Runs
-//! on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
+//! Exposes the metrics of all workers, summed, and a few figures of the process, as OpenMetrics 1.0 text. Runs on the
+//! control thread; no worker waits for it: it holds no lock of theirs while it writes.
 
 use super::{
     exemplar::Exemplars,
@@ -14,13 +14,13 @@ use prometheus_client::{
 };
 use std::{collections::HashMap, fmt, sync::Arc};
 
-/// The `Content-Type` of [`Registry::render`]'s text.
+/// `Content-Type` of the text of [`MetricsRegistry::render_metrics`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Bytes that most scrapes do not exceed.
+/// Number of bytes that most scrapes do not exceed.
 const USUAL_SCRAPE_BYTES: usize = 64 * 1024;
 
-/// All metrics: each module's, of each worker.
+/// Registry of all metrics, of each module and each worker.
 #[derive(Debug, Clone, Default)]
 pub struct MetricsRegistry {
     groups: Vec<Arc<dyn Group>>,
@@ -28,18 +28,18 @@ pub struct MetricsRegistry {
 }
 
 impl MetricsRegistry {
-    /// Adds `group`. A scrape has families in the order in which groups were added.
+    /// Adds `group`. A scrape lists families in the order in which groups were added.
     pub fn register_group(&mut self, group: Arc<dyn Group>) {
         self.groups.push(group);
     }
 
-    /// Has buckets of histograms name the requests in `exemplars`.
+    /// Adds `exemplars` to the buckets of histograms.
     #[must_use]
     pub fn with_exemplars(self, exemplars: Arc<Exemplars>) -> Self {
         Self { exemplars, ..self }
     }
 
-    /// Every counter and gauge with its labels, as `name{label="value"}`, summed over all workers.
+    /// All counters and gauges with their labels, as `name{label="value"}`, summed over all workers.
     pub fn summed_samples(&self) -> Vec<(String, u64)> {
         let samples = self.gather_families().into_iter().flatten();
         let read = |sample: Sample| match sample.value {
@@ -49,14 +49,14 @@ impl MetricsRegistry {
         samples.filter_map(read).collect()
     }
 
-    /// All metrics, as OpenMetrics text: each family once, counters with `_total`.
+    /// Renders all metrics as OpenMetrics text: each family once, counters with `_total`.
     pub fn render_metrics(&self) -> String {
         self.render_with_process(ProcessFigures::read_process_figures())
     }
 
     pub(super) fn render_with_process(&self, process: ProcessFigures) -> String {
         let mut text = String::with_capacity(USUAL_SCRAPE_BYTES);
-        // Writing to a String cannot fail, and neither do the collectors.
+        // Writing to a String cannot fail, and the collectors do not fail.
         let _ = self.write_metrics(&mut text, process);
         self.exemplars.append_exemplars(text)
     }
@@ -70,10 +70,10 @@ impl MetricsRegistry {
         text::encode(out, &registry)
     }
 
-    /// Samples by family. Those with the same labels (of several workers, or modules) are added up.
+    /// Groups samples by family. Samples with the same labels (of several workers, or modules) are added up.
     pub(super) fn gather_families(&self) -> Vec<Vec<Sample>> {
         let mut families: Vec<Vec<Sample>> = Vec::new();
-        // Where a family is, and by labels where its samples are.
+        // Index of each family, and index of each of its samples by labels.
         let mut known: HashMap<&'static str, (usize, HashMap<Labels, usize>)> = HashMap::new();
         self.visit(&mut |sample| {
             let (family, samples) = known.entry(sample.family.name).or_insert_with(|| {
@@ -99,7 +99,7 @@ impl Group for MetricsRegistry {
     }
 }
 
-/// All of a scrape.
+/// All families of a scrape, as a collector of the encoder.
 #[derive(Debug)]
 struct FamilyCollector(Vec<Vec<Sample>>);
 
@@ -111,14 +111,14 @@ impl Collector for FamilyCollector {
             for Sample { labels, value, .. } in family {
                 let none = None::<&Exemplar<NoLabelSet, u64>>;
                 match value {
-                    // A family without labels is no family to the encoder.
+                    // The encoder rejects a family without labels.
                     SampleValue::Counter(value) if labels.is_empty() => samples.encode_counter(value, none)?,
                     SampleValue::Gauge(value) if labels.is_empty() => samples.encode_gauge(value)?,
                     SampleValue::Counter(value) => samples.encode_family(labels)?.encode_counter(value, none)?,
                     SampleValue::Gauge(value) => samples.encode_family(labels)?.encode_gauge(value)?,
                     SampleValue::Info => samples.encode_info(labels)?,
                     SampleValue::Histogram { bounds, counts, sum, unit } => {
-                        // Infinity in this format.
+                        // The encoder writes f64::MAX as infinity.
                         let bounds = bounds.iter().copied().chain([f64::MAX]);
                         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
                         samples.encode_histogram::<NoLabelSet>(
@@ -144,7 +144,7 @@ const fn metric_type(value: &SampleValue) -> MetricType {
     }
 }
 
-/// The names in Prometheus' own client libraries.
+/// Encodes the figures under the names of Prometheus' own client libraries.
 impl Collector for ProcessFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.cpu_seconds {
@@ -189,7 +189,7 @@ mod tests {
     };
 
     metrics! {
-        /// One module's.
+        /// Metrics of one module.
         struct Metrics {
             Counter("things", "Things.") {
                 things [kind: "one"],
@@ -205,14 +205,14 @@ mod tests {
                 times,
             }
             + with {
-                /// By name.
+                /// Metrics by name.
                 pub named: CounterTable<Name, Named>,
             }
         }
     }
 
     metrics! {
-        /// Another one's.
+        /// Metrics of another module.
         struct Others {
             Counter(LIMIT_REACHED) {
                 same [limit: "things"],
@@ -222,7 +222,7 @@ mod tests {
     }
 
     metrics! {
-        /// One thing's.
+        /// Metrics of one name.
         struct Named {
             Counter("named_things", "Things with a name.") {
                 count,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_reads_like_this() {
+    fn a_scrape_has_this_format() {
         let workers: [Arc<Metrics>; 2] = Default::default();
         for worker in &workers {
             worker.things.increment_by(2);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_all_workers_stand_in_one_histogram() {
+    fn times_of_all_workers_add_up_in_one_histogram() {
         let workers: [Arc<Metrics>; 2] = Default::default();
         for (worker, millis) in workers.iter().zip([3, 40]) {
             worker.times.observe_time(Duration::from_millis(millis));
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// Looks at every lock with each piece of the text.
+    /// Checks every lock at each piece of the text.
     struct Watch<'a>(&'a Metrics, &'a ControlMetrics, usize);
 
     impl fmt::Write for Watch<'_> {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lock_is_held_while_the_text_is_written() {
+    fn no_lock_is_held_while_a_scrape_is_rendered() {
         let (metrics, control) = (Arc::<Metrics>::default(), Arc::<ControlMetrics>::default());
         metrics.named.counters_for(&Name("a".into()));
         control.certificates.set_validities(vec![CertificateValidity {

@@ -1,35 +1,36 @@
-//! The kernel's figures of this process, from `/proc/self` (proc(5)). Pure apart from the reading.
+//! Reads the kernel's figures of this process, from `/proc/self` (proc(5)). Pure apart from the reading.
 
 use rustix::process::{Resource, getrlimit};
 use std::{fs, sync::OnceLock};
 
-/// `USER_HZ`, in which `/proc/PID/stat` gives times. Part of Linux's ABI: 100 on every architecture that litequic runs
+/// `USER_HZ`, the unit of times in `/proc/PID/stat`. Part of Linux's ABI: 100 on every architecture that litequic runs
 /// on, whatever the kernel's own tick is.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// The descriptors that are open.
+/// Directory of the open descriptors.
 const FD_DIRECTORY: &str = "/proc/self/fd";
 
-/// See [`boot`]. Read once: it does not change, and `/proc/stat` is long and slow where there are many processors.
+/// Result of [`parse_boot_time`], read once: it does not change, and `/proc/stat` is long and slow where there are many
+/// processors.
 static BOOT_TIME: OnceLock<Option<f64>> = OnceLock::new();
 
-/// The figures of the process. What could not be read is absent: `/proc` may be hidden or missing.
+/// Figures of the process. An unreadable value is `None`: `/proc` may be hidden or missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProcessFigures {
     /// User and system time of all threads, in seconds.
     pub cpu_seconds: Option<f64>,
-    /// Memory that is in RAM, in bytes.
+    /// Resident memory in bytes.
     pub resident_bytes: Option<u64>,
-    /// When it started, in seconds since the Unix epoch.
+    /// Start of the process, in seconds since the Unix epoch.
     pub start_time: Option<f64>,
-    /// File descriptors that are open.
+    /// Number of open file descriptors.
     pub open_fds: Option<u64>,
-    /// File descriptors that may be open: RLIMIT_NOFILE.
+    /// Limit of open file descriptors: RLIMIT_NOFILE.
     pub max_fds: Option<u64>,
 }
 
 impl ProcessFigures {
-    /// Reads what changes.
+    /// Reads the current figures of this process.
     pub fn read_process_figures() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let boot = *BOOT_TIME.get_or_init(|| parse_boot_time(&read("/proc/stat")));
@@ -58,12 +59,13 @@ impl ProcessFigures {
     }
 }
 
-/// When the system started, by `/proc/stat`.
+/// Start of the system in seconds since the Unix epoch, from `/proc/stat`.
 fn parse_boot_time(system: &str) -> Option<f64> {
     word_after_key(system, "btime")?.parse().ok()
 }
 
-/// From Linux 6.2 on it is the folder's size. Before, they are counted one by one: a millisecond for some 3000.
+/// Counts the open descriptors. From Linux 6.2 on, the folder's size has their number. Before, its entries are counted:
+/// a millisecond for some 3000.
 fn count_open_fds() -> Option<u64> {
     match fs::metadata(FD_DIRECTORY).ok()?.len() {
         0 => fs::read_dir(FD_DIRECTORY).ok().map(|entries| entries.count() as u64),
@@ -71,7 +73,7 @@ fn count_open_fds() -> Option<u64> {
     }
 }
 
-/// The word after `key`, in the line that starts with it.
+/// The word after `key` in the line that starts with `key`.
 fn word_after_key<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,23 +1,24 @@
-//! The reference of all metrics, as Markdown: the metrics of a scrape, and the texts of the modules' tables.
+//! Writes the reference of all metrics as Markdown: the metrics of a scrape, and the texts of the modules' tables.
 
 use super::{metrics_registry::MetricsRegistry, process::ProcessFigures};
 use std::{collections::HashMap, fmt::Write as _};
 
-/// A placeholder for what comes with the configuration, or the program's version.
+/// Placeholder for values from the configuration, and for the program's version.
 const ANY: &str = "…";
 
-/// A family of a scrape.
+/// Family of a scrape, as parsed.
 #[derive(Default)]
 struct ScrapedFamily {
     name: String,
     kind: String,
     help: String,
-    /// Names with labels.
+    /// Names of samples with labels.
     samples: Vec<String>,
 }
 
 impl MetricsRegistry {
-    /// Every metric, in the order of a scrape. Labels that come with the configuration have to be there once, as `…`.
+    /// Renders the reference: every metric, in the order of a scrape. The registry must have each label from the
+    /// configuration once, with the value `…`.
     pub fn render_reference(&self) -> String {
         let mut page = String::from(
             "# Metrics\n\n\
@@ -34,12 +35,12 @@ impl MetricsRegistry {
         page
     }
 
-    /// Whether it has `metric` (its name as it is scraped, and its labels).
+    /// Whether the registry has `metric`: a name as scraped, with its labels.
     pub fn contains_metric(&self, metric: &str) -> bool {
         self.gather_families().iter().flatten().any(|sample| sample.scraped_name() == metric)
     }
 
-    /// A scrape with every metric and label that there can be.
+    /// Renders a scrape with every possible metric and label.
     fn example_scrape(&self) -> String {
         let process = ProcessFigures {
             cpu_seconds: Some(0.0),
@@ -53,10 +54,10 @@ impl MetricsRegistry {
     }
 }
 
-/// The text of a sample besides its family's help, in the modules' tables.
+/// Texts of samples beside their families' help, from the modules' tables.
 type SampleNotes = HashMap<String, &'static str>;
 
-/// The metrics of a scrape. HELP comes first of each family, then TYPE.
+/// Parses the families of a scrape. Each begins with HELP, then TYPE.
 fn parse_scrape(scrape: &str) -> Vec<ScrapedFamily> {
     let mut families: Vec<ScrapedFamily> = Vec::new();
     for line in scrape.lines() {

@@ -1,10 +1,11 @@
-//! A worker's metrics of requests, whatever their protocol.
+//! Metrics of a worker's requests over all protocols.
 
 use super::{Counter, Gauge, Histogram, LIMIT_REACHED, SizeHistogram, TIMEOUTS, metrics};
 use http::StatusCode;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// Metrics of one worker's requests, which that worker alone writes. Aligned so that two workers never share a
+    /// cache line.
     #[repr(align(128))]
     pub struct RequestMetrics {
         Gauge("requests_open", "Requests that are being read or served now.") {
@@ -98,7 +99,7 @@ metrics! {
 }
 
 impl RequestMetrics {
-    /// Counts a response, by its class.
+    /// Counts a response by the class of `status`.
     pub fn count_response(&self, status: StatusCode) {
         match status.as_u16() / 100 {
             1 => self.responses_1xx.increment(),

@@ -1,6 +1,6 @@
-//! The causes of a worker's wakes. epoll_wait(2) does not say why it returned, but the first task that runs next shows
-//! it: the endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait has one
-//! cause, so their sum is the number of waits.
+//! Counts the causes of a worker's wakes. epoll_wait(2) does not report why it returned, but the first task that runs
+//! next shows it: the endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait
+//! has one cause, so their sum is the number of waits.
 
 use super::{
     counter::Counter,
@@ -9,29 +9,29 @@ use super::{
 use crate::metrics;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What ended a wait.
+/// Cause of the end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WakeCause {
-    /// QUIC's timer: a departure is due, an acknowledgement, or a probe.
+    /// A timer of QUIC: a packet may leave, an acknowledgement is due, or a probe.
     Timer = 2,
     /// A UDP socket was readable.
     Datagrams = 3,
     /// Datagrams are read at a fixed time, whether or not any has arrived.
     Moderation = 6,
-    /// Any other socket that carries requests: an origin's or a TCP client's.
+    /// Any other socket with requests: an origin's or a TCP client's.
     Origin = 4,
-    /// Anything else: the worker's own timers, a socket that is writable again, another thread.
+    /// Any other cause: the worker's own timers, a socket that is writable again, another thread.
     Other = 5,
 }
 
-/// The worker waits, or has not waited since the last count.
+/// State of a worker that waits, or has not waited since the last count.
 const NO_CAUSE: u8 = 0;
-/// A wait is over, and no task has set the cause.
+/// State after a wait, before any task has set the cause.
 const UNKNOWN_CAUSE: u8 = 1;
 
 metrics! {
-    /// The waits of a worker, and their causes.
+    /// Counters of a worker's waits and their causes.
     pub struct WakeMetrics {
         Counter(IO_SYSCALLS) {
             syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited for any event.",
@@ -52,33 +52,33 @@ metrics! {
     }
 }
 
-/// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its
+/// Tracks why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its
 /// metrics.
 #[derive(Debug, Default)]
 pub struct WakeTracker {
     cause: AtomicU8,
-    /// The counts.
+    /// Counts of waits by cause.
     pub metrics: WakeMetrics,
 }
 
 impl WakeTracker {
-    /// A wait is over.
+    /// Records that a wait has ended.
     pub fn on_wait_ended(&self) {
         self.cause.store(UNKNOWN_CAUSE, Relaxed);
     }
 
-    /// A task runs because of `cause`. The first one since the wait is the cause of its end.
+    /// Records that a task runs because of `cause`. The first cause after a wait is the one of its end.
     pub fn note_cause(&self, cause: WakeCause) {
         if self.cause.load(Relaxed) == UNKNOWN_CAUSE {
             self.cause.store(cause as u8, Relaxed);
         }
     }
 
-    /// Counts a wait that begins, and the cause of the end of the one before. Called by the worker's runtime when it
+    /// Counts a wait that begins, and the cause of the end of the wait before. The worker's runtime calls it when it
     /// has nothing to do.
     pub fn on_wait_begins(&self) {
         self.metrics.syscalls_epoll_wait.increment();
-        // One thread writes it: no locked instruction.
+        // One thread writes the cause, so no locked instruction is needed.
         let cause = self.cause.load(Relaxed);
         self.cause.store(NO_CAUSE, Relaxed);
         let counter = match cause {
@@ -103,8 +103,8 @@ impl Group for WakeTracker {
 mod tests {
     use super::*;
 
-    /// The counts when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation,
-    /// origin, other.
+    /// Counts after the worker wakes, each of `causes` is recorded, and the worker waits again: timer, datagrams,
+    /// moderation, origin, other.
     fn counted(causes: &[WakeCause]) -> [u64; 5] {
         let wake = WakeTracker::default();
         wake.on_wait_ended();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_before_the_first_wait_or_between_two_is_no_wake() {
+    fn work_outside_of_a_wake_is_not_counted() {
         let wake = WakeTracker::default();
         wake.note_cause(WakeCause::Datagrams);
         wake.on_wait_begins();

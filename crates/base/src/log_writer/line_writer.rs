@@ -1,4 +1,4 @@
-//! The thread that writes what is queued, and reports what it could not.
+//! Writes the queued lines on a thread, and reports lines that could not be written.
 
 use super::{
     output::{LogTarget, OpenOutput},
@@ -7,33 +7,33 @@ use super::{
 use std::{io, thread, time::Instant};
 use tokio::sync::oneshot;
 
-/// What a log adds to its writer. Called on the writer's thread.
+/// Callbacks of a log for events of its writer, called on the writer's thread.
 pub trait WriterEvents: Send + 'static {
-    /// `lines` could not be written because of `error`. `first`: what was written before them was written.
+    /// Called when `lines` lines could not be written because of `error`. `first`: the write before succeeded.
     fn on_write_failed(&mut self, lines: u64, error: &io::Error, first: bool);
 
-    /// `lines` were dropped or could not be written, and there is room again. Returns a line that says so, for the same
-    /// output, if that is the place for it.
+    /// Called once there is room again after `lines` lines were dropped or could not be written. Returns a line that
+    /// reports the loss, for the same output, or `None` if the loss is reported elsewhere.
     fn on_missing_lines(&mut self, lines: u64) -> Option<Vec<u8>>;
 
-    /// The time of [`LineSender::call_at`](super::LineSender::call_at) has come. Returns when to call again.
+    /// Called at the time of [`LineSender::schedule_alarm`](super::LineSender::schedule_alarm). Returns the next time.
     fn on_alarm(&mut self) -> Option<Instant> {
         None
     }
 
-    /// The file cannot be reopened: lines go where they went.
+    /// Called when the file cannot be reopened: the writer continues with the file that is open.
     fn on_reopen_failed(&mut self, _error: &io::Error) {}
 
-    /// Called after each write that succeeded.
+    /// Called after each successful write.
     fn on_lines_written(&mut self) {}
 }
 
-/// The events of a thread that was started.
+/// Events of a writer thread that was started.
 #[derive(Debug)]
 pub struct StartedWriter {
-    /// The target is open, or cannot be opened. Opening a pipe waits for a reader.
+    /// Result of opening the target. Opening a pipe waits for a reader.
     pub opened: oneshot::Receiver<io::Result<()>>,
-    /// Fails once the thread has ended.
+    /// Receiver that fails once the thread has ended.
     pub ended: oneshot::Receiver<()>,
 }
 
@@ -49,13 +49,13 @@ impl LineReceiver {
         thread::Builder::new().name(name.into()).spawn(move || {
             let _running: oneshot::Sender<()> = running;
             self.register_writer_thread();
-            // On this thread, as opening may block.
+            // The target is opened on this thread, as opening may block.
             match target.open_log_target() {
                 Ok(output) => {
                     let _ = open.send(Ok(()));
                     LineWriter { target, output, queue: self, report, state: WriterState::default() }.write_until_end();
                 }
-                // The caller may have given up.
+                // The caller may have stopped waiting.
                 Err(error) => drop(open.send(Err(error))),
             }
         })?;
@@ -71,10 +71,9 @@ struct LineWriter<R> {
     state: WriterState,
 }
 
-/// What became of earlier writes.
+/// Results of earlier writes.
 #[derive(Debug, Default)]
 struct WriterState {
-    /// The last write failed.
     failing: bool,
     /// The last write ended within a line.
     partial: bool,
@@ -110,9 +109,9 @@ impl<R: WriterEvents> LineWriter<R> {
         }
     }
 
-    /// Returns whether all of it was written.
+    /// Writes `lines`, and counts lines that were lost. Returns whether all lines were written.
     fn write_batch(&mut self, lines: &[u8]) -> bool {
-        // What follows a partial line is not to become a part of it.
+        // A line feed ends a partial line, so that the next line does not continue it.
         let begun = if self.state.partial { self.output.write_whole_lines(b"\n") } else { Ok(()) };
         match begun.and_then(|()| self.output.write_whole_lines(lines)) {
             Ok(()) => {
@@ -134,7 +133,7 @@ impl<R: WriterEvents> LineWriter<R> {
         }
     }
 
-    /// Reports lines that are missing, if there is room once `written` bytes are gone from the queue.
+    /// Reports lost lines, if the queue has room once `written` bytes have left it.
     fn report_missing_lines(&mut self, written: usize) {
         self.state.missing = self.state.missing.saturating_add(self.queue.take_dropped(written));
         if self.state.missing == 0 || self.state.failing {
@@ -144,13 +143,13 @@ impl<R: WriterEvents> LineWriter<R> {
         if let Some(line) = self.report.on_missing_lines(missing)
             && !self.write_batch(&line)
         {
-            // The line itself was counted instead of what it says.
+            // Writing the report counted the report itself as lost, rather than the lines that it reports.
             self.state.missing = missing;
         }
     }
 }
 
-/// Moves the pieces of `batch` to `buffer`, and returns their length.
+/// Moves the text of all pieces of `batch` to `buffer`, and returns its length in bytes.
 fn concatenate_pieces(batch: &mut Vec<LogPiece>, buffer: &mut Vec<u8>) -> usize {
     buffer.clear();
     for piece in batch.drain(..) {
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
     use crate::log_writer::{line_queue, output::tests::Disk};
 
-    /// Notes what is reported; a line names what is missing.
+    /// Records the reported failures; a line reports how many lines are missing.
     #[derive(Default)]
     struct Notes {
         failed: Vec<(u64, bool)>,
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_loses_counted_lines_and_none_that_follow_are_merged() {
+    fn a_full_disk_loses_counted_lines_and_merges_none() {
         let (_sender, queue) = line_queue(100);
         let (target, output) = (LogTarget::Stderr, OpenOutput::Disk(Disk { room: 10, text: Vec::new() }));
         let mut writer = LineWriter { target, output, queue, report: Notes::default(), state: WriterState::default() };
@@ -199,7 +198,7 @@ mod tests {
         };
         write(&mut writer, 0, "one\ntwo\nthree\nfour\n");
         write(&mut writer, 0, "five\n");
-        // Room for the line that says how many are missing there is later only.
+        // Later writes alone have room for the line that reports the missing ones.
         write(&mut writer, 6, "six\n");
         write(&mut writer, 100, "seven\n");
         write(&mut writer, 0, "eight\n");

@@ -1,6 +1,6 @@
-//! Where lines go: a file, or standard error, which may be a pipe, a file, a terminal or a socket of journald.
-//! O_NONBLOCK is never set on it: the flag belongs to the open file, which other processes share. The lock of std's
-//! `Stderr` is never taken: a writer would hold it for as long as a reader of a pipe stops.
+//! Writes lines to a file or to standard error, which may be a pipe, a file, a terminal or a socket of journald.
+//! O_NONBLOCK is never set on standard error: the flag belongs to the open file, which other processes share. The lock
+//! of std's `Stderr` is never taken: a writer would hold it for as long as the reader of a pipe does not read.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -16,16 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that a pipe takes as a whole, whatever else writes to it (`PIPE_BUF`, pipe(7)): lines of the log, the access
-/// log and a process that takes over stay whole on one pipe.
+/// Bytes that a pipe accepts in one piece whatever other processes write (`PIPE_BUF`, pipe(7)): lines of the log, the
+/// access log and a new process that takes over stay whole on one pipe.
 const PIPE_ATOMIC_BYTES: usize = 4096;
 /// Delay between two attempts to take the lock of standard error.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Taken for each write to standard error, so that lines longer than [`WHOLE`] stay whole within the process.
+/// Held during each write to standard error, so that lines longer than [`PIPE_ATOMIC_BYTES`] stay whole within the
+/// process.
 static STDERR_LOCK: Mutex<()> = Mutex::new(());
 
-/// Where lines go.
+/// Destination of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard error.
@@ -46,7 +47,6 @@ impl LogTarget {
     }
 }
 
-/// An open [`Target`].
 #[derive(Debug)]
 pub(super) enum OpenOutput {
     Stderr,
@@ -56,20 +56,20 @@ pub(super) enum OpenOutput {
     Disk(tests::Disk),
 }
 
-/// A write that failed.
 #[derive(Debug)]
 pub(super) struct PartialWriteError {
-    /// Bytes that were written before.
+    /// Bytes that were written before the error.
     pub(super) written: usize,
     pub(super) error: io::Error,
 }
 
 impl OpenOutput {
-    /// Writes whole lines, for as long as it takes.
+    /// Writes whole lines, and blocks until they are written or an error occurs.
     pub(super) fn write_whole_lines(&mut self, lines: &[u8]) -> Result<(), PartialWriteError> {
         match self {
             Self::File(file) => write_fully(file.as_fd(), lines),
-            // The only writer to it in this process; beside it writes a process that takes over.
+            // In this process, only this thread writes to standard output; a new process that takes over may write
+            // beside it.
             Self::Stdout => write_in_chunks(lines, |chunk| write_fully(io::stdout().as_fd(), chunk)),
             #[cfg(test)]
             Self::Disk(disk) => disk.write(lines),
@@ -81,7 +81,7 @@ impl OpenOutput {
     }
 }
 
-/// Writes `lines` in pieces that stay whole on a pipe that others write to.
+/// Writes `lines` in pieces that stay whole on a pipe that other processes write to.
 fn write_in_chunks(
     lines: &[u8],
     write: impl Fn(&[u8]) -> Result<(), PartialWriteError>,
@@ -96,7 +96,7 @@ fn write_in_chunks(
     Ok(())
 }
 
-/// Length of the lines at the beginning of `lines` that one write takes: as many as are whole on a pipe, or one line.
+/// Length of the first chunk of `lines`: as many lines as stay whole on a pipe, or one longer line.
 fn chunk_length(lines: &[u8]) -> usize {
     let end = |ends: &[u8]| ends.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
     match lines.get(..PIPE_ATOMIC_BYTES) {
@@ -115,7 +115,8 @@ fn write_fully(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), PartialWriteError
             Ok(0) => return Err(PartialWriteError { written, error: io::ErrorKind::WriteZero.into() }),
             Ok(more) => written += more,
             Err(Errno::INTR) => {}
-            // Another process that shares it has set O_NONBLOCK. An error of poll(2) is one of the next write.
+            // Another process that shares the file has set O_NONBLOCK. An error of poll(2) appears again at the next
+            // write.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None)),
             Err(error) => return Err(PartialWriteError { written, error: error.into() }),
         }
@@ -123,8 +124,8 @@ fn write_fully(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), PartialWriteError
     Ok(())
 }
 
-/// Keeps every writer of this process from standard error from now on, so that what follows is last; gives up after
-/// `limit`, as when a writer is blocked.
+/// Locks standard error for the rest of the process's life, so that the caller writes last. Gives up after `limit`, as
+/// when a writer is blocked.
 pub fn hold_stderr(limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
@@ -137,9 +138,9 @@ pub fn hold_stderr(limit: Duration) {
     }
 }
 
-/// Writes `lines` to standard error past every queue and lock, for `limit` at most: for a process that ends. The write
-/// is on a thread of its own, as no system call writes to every kind of file without waiting; only where no thread can
-/// be started, the caller writes what poll(2) says there is room for.
+/// Writes `lines` to standard error past every queue and lock, within `limit`: for a process that ends. A thread of its
+/// own writes, as no system call writes to every kind of file without waiting; if no thread can be started, the caller
+/// writes as much as poll(2) reports room for.
 pub fn write_last_lines(lines: Vec<u8>, limit: Duration) {
     let lines: Arc<[u8]> = lines.into();
     let (sender, done) = mpsc::channel();
@@ -147,14 +148,14 @@ pub fn write_last_lines(lines: Vec<u8>, limit: Duration) {
     let spawned = thread::Builder::new().name("last-line".into()).spawn(move || {
         let _ = sender.send(write_fully(io::stderr().as_fd(), &copy));
     });
-    // Of standard error that is closed or full only the exit code remains, and what is late is lost.
+    // If standard error is closed or full, only the exit code remains; what is late is lost.
     match spawned {
         Ok(_) => drop(done.recv_timeout(limit)),
         Err(_) => write_while_ready(io::stderr().as_fd(), &lines, limit),
     }
 }
 
-/// Writes as much of `lines` as there is room for within `limit`.
+/// Writes `lines` as long as the file has room, within `limit`.
 fn write_while_ready(to: BorrowedFd<'_>, lines: &[u8], limit: Duration) {
     let deadline = Instant::now() + limit;
     for chunk in lines.chunks(PIPE_ATOMIC_BYTES) {
@@ -173,7 +174,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use std::io::{Read, pipe};
 
-    /// A disk that has room for some bytes more.
+    /// A disk with room for `room` bytes.
     #[derive(Debug, Default)]
     pub(in crate::log_writer) struct Disk {
         pub(in crate::log_writer) room: usize,
@@ -193,7 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lines_are_written_together_as_long_as_a_pipe_takes_them_whole() {
+    fn a_chunk_is_the_lines_that_a_pipe_accepts_whole() {
         let line = |bytes: usize| [vec![b'x'; bytes - 1], vec![b'\n']].concat();
         let cases = [
             (line(10), 10),
@@ -210,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pipe_without_room_is_given_up_and_one_with_room_gets_all() {
+    fn a_full_pipe_is_abandoned_after_the_limit() {
         let (mut reader, writer) = pipe().unwrap();
         let limit = Duration::from_millis(50);
         let began = Instant::now();
@@ -236,7 +237,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_written_before_an_error_is_known() {
+    fn a_failed_write_reports_the_written_bytes() {
         let mut full = OpenOutput::File(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let failed = full.write_whole_lines(b"line\n").unwrap_err();
         assert_eq!((failed.written, failed.error.kind()), (0, io::ErrorKind::StorageFull));

@@ -1,5 +1,5 @@
-//! The queue between the threads that log and the one that writes. A push moves a pointer under a lock that is held for
-//! no longer than that.
+//! The queue between the threads that log and the thread that writes. A push moves a pointer under a lock, which is
+//! held for no longer than that.
 
 use std::{
     collections::VecDeque,
@@ -8,37 +8,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that the writer takes at once: what a pipe holds by default (pipe(7)).
+/// Bytes of a batch: the default capacity of a pipe (pipe(7)).
 const BATCH_BYTES: usize = 64 * 1024;
-/// Delay between two looks at a queue that is awaited.
+/// Delay between two checks whether the queue has been written.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whole lines in one allocation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LogPiece {
-    /// The lines, each with its line feed.
+    /// Text of the lines, each with a line feed.
     pub text: Vec<u8>,
     /// Number of lines in `text`.
     pub lines: u64,
 }
 
-/// Whether a push wakes the writer if it sleeps.
+/// Whether a push wakes a writer that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterWake {
-    /// Wake the writer: a system call if it sleeps.
+    /// Wake the writer: a system call if the writer sleeps.
     Now,
-    /// Make no system call: the caller calls [`LineSender::wake`] soon.
+    /// Make no system call: the caller calls [`LineSender::wake_line_writer`] soon.
     Later,
 }
 
-/// A queue that holds `bound` bytes at most, those being written included.
+/// A queue of at most `bound` bytes, including the bytes that are being written.
 pub fn line_queue(bound: usize) -> (LineSender, LineReceiver) {
     let queue =
         Arc::new(LineQueue { bound, state: Mutex::default(), changed: Condvar::new(), writer: OnceLock::new() });
     (LineSender(Arc::new(QueueEndGuard(Arc::clone(&queue)))), LineReceiver(queue))
 }
 
-/// The side of the threads that log. When the last clone is dropped, the writer ends with what is queued.
+/// Sending half of the queue. When the last clone is dropped, the writer ends once all queued lines are written.
 #[derive(Debug, Clone)]
 pub struct LineSender(Arc<QueueEndGuard>);
 
@@ -52,34 +52,35 @@ impl Drop for QueueEndGuard {
 }
 
 impl LineSender {
-    /// Queues `piece`. False if there is no room, or the queue has ended: its lines are dropped, and the writer will
-    /// report them. Never waits for the writer.
+    /// Queues `piece`. Returns false if there is no room, or the queue has ended: the lines of `piece` are dropped, and
+    /// the writer will report them. Never waits for the writer.
     pub fn push_lines(&self, piece: LogPiece, wake: WriterWake) -> bool {
         self.shared_queue().push_piece(piece, wake)
     }
 
-    /// Wakes the writer if it sleeps and there is something to do: after pushes with [`WriterWake::Later`].
+    /// Wakes the writer if it sleeps while pieces are queued: to be called after pushes with [`WriterWake::Later`].
     pub fn wake_line_writer(&self) {
         self.shared_queue().wake_if_pending();
     }
 
-    /// Has the writer call [`Report::alarm`](super::Report::alarm) at `time`, or earlier if it was called for earlier.
+    /// Has the writer call [`WriterEvents::on_alarm`](super::WriterEvents::on_alarm) at `time`, or at an earlier time
+    /// that was scheduled before.
     pub fn schedule_alarm(&self, time: Instant) {
         self.shared_queue().advance_alarm(time);
     }
 
-    /// Has the writer reopen its file by name.
+    /// Has the writer reopen the log file by name.
     pub fn request_reopen(&self) {
         self.shared_queue().mark_reopen();
     }
 
-    /// Refuses further pieces. The writer ends with what is queued.
+    /// Rejects further pieces. The writer ends once all queued lines are written.
     pub fn end_queue(&self) {
         self.shared_queue().mark_ended();
     }
 
-    /// Waits until all is written that was queued, for `limit` at most; returns whether it is. Holds no lock while it
-    /// waits, and waits for none: for threads that panicked, too.
+    /// Waits until all queued lines are written, at most for `limit`; returns whether they are. Holds no lock while it
+    /// waits, and waits for no lock: threads that panicked may call it.
     pub fn wait_until_written(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.shared_queue().is_fully_written() {
@@ -91,8 +92,8 @@ impl LineSender {
         true
     }
 
-    /// Refuses further pieces, as [`LineSender::end`], but only if the lock is free: for a thread that panicked.
-    /// Returns the pieces that are queued if the calling thread is the writer, which will not write them any more.
+    /// Rejects further pieces, as [`LineSender::end_queue`] does, but only if the lock is free: for a thread that
+    /// panicked. Returns the queued pieces if the calling thread is the writer, which will not write them any more.
     pub fn end_in_panic(&self) -> Vec<LogPiece> {
         let queue = self.shared_queue();
         let Some(mut state) = queue.try_lock_queue_state() else { return Vec::new() };
@@ -112,30 +113,28 @@ impl LineSender {
     }
 }
 
-/// The side of the writer.
+/// Receiving half of the queue, for the writer.
 #[derive(Debug)]
 pub struct LineReceiver(Arc<LineQueue>);
 
-/// What the writer is to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriterWork {
-    /// Write the pieces that were put into the batch.
+    /// Write the pieces of the batch.
     Write,
-    /// Reopen the file by its name.
+    /// Reopen the file by name.
     Reopen,
-    /// The time of [`LineSender::call_at`] has come.
+    /// The time of [`LineSender::schedule_alarm`] has come.
     Alarm,
-    /// Nothing is queued, and nothing follows.
+    /// The queue is empty and has ended.
     End,
 }
 
 impl LineReceiver {
-    /// The calling thread is the writer.
     pub(super) fn register_writer_thread(&self) {
         let _ = self.0.writer.set(thread::current().id());
     }
 
-    /// Waits for work. `batch` is empty, and gets the pieces to write: some 64 KiB at most, or one piece.
+    /// Waits for work. `batch` must be empty, and receives the pieces to write: about 64 KiB at most, or one piece.
     pub(super) fn next_work(&self, batch: &mut Vec<LogPiece>) -> WriterWork {
         let mut state = self.0.lock_queue_state();
         loop {
@@ -162,26 +161,26 @@ impl LineReceiver {
         }
     }
 
-    /// Number of lines that were dropped since the last call, if half of the queue is free again once `written` bytes
-    /// are gone, or the queue has ended; otherwise 0, and they are counted on.
+    /// Number of lines that were dropped since the last call that returned some. 0 as long as more than half of the
+    /// queue would be full after `written` bytes have left it, unless the queue has ended.
     pub(super) fn take_dropped(&self, written: usize) -> u64 {
         let mut state = self.0.lock_queue_state();
         let left = state.bytes.saturating_sub(written);
         if left <= self.0.bound / 2 || state.ended { std::mem::take(&mut state.dropped) } else { 0 }
     }
 
-    /// Sets the alarm, as [`LineSender::call_at`] does.
+    /// Sets the alarm, as [`LineSender::schedule_alarm`] does.
     pub(super) fn set_next_alarm(&self, time: Instant) {
         self.0.advance_alarm(time);
     }
 
-    /// `bytes` of what [`Receiver::next`] returned are written, or lost.
+    /// Frees the room of `bytes` bytes of a batch, which are written or lost.
     pub(super) fn release_written(&self, bytes: usize) {
         let mut state = self.0.lock_queue_state();
         state.bytes = state.bytes.saturating_sub(bytes);
     }
 
-    /// Takes the next piece without waiting, as a test does that has no writer.
+    /// Removes the next piece without waiting: for a test that has no writer.
     pub fn pop_piece(&self) -> Option<LogPiece> {
         let mut state = self.0.lock_queue_state();
         let piece = state.pieces.pop_front()?;
@@ -198,34 +197,30 @@ impl Drop for LineReceiver {
 
 #[derive(Debug)]
 struct LineQueue {
-    /// Upper bound of [`State::bytes`].
+    /// Upper bound of `LineQueueState::bytes`.
     bound: usize,
     state: Mutex<LineQueueState>,
-    /// The writer is to look at the state.
+    /// Notified when the writer must read the state.
     changed: Condvar,
-    /// The thread that writes.
     writer: OnceLock<ThreadId>,
 }
 
 #[derive(Debug, Default)]
 struct LineQueueState {
     pieces: VecDeque<LogPiece>,
-    /// Bytes queued, and being written.
+    /// Bytes of queued lines and of lines that are being written.
     bytes: usize,
-    /// Lines that found no room and are not reported yet.
+    /// Lines that were dropped and not reported yet.
     dropped: u64,
-    /// The writer waits for a wake.
     sleeping: bool,
-    /// The file is to be reopened.
     reopen: bool,
-    /// Nothing more is queued.
     ended: bool,
-    /// When the writer is to be called.
+    /// Next time at which the writer calls [`WriterEvents::on_alarm`](super::WriterEvents::on_alarm).
     alarm: Option<Instant>,
 }
 
 impl LineQueueState {
-    /// Moves pieces of some [`BATCH`] bytes to `batch`. False if there are none.
+    /// Moves pieces of about [`BATCH_BYTES`] bytes to `batch`. Returns false if the queue has none.
     fn drain_batch(&mut self, batch: &mut Vec<LogPiece>) -> bool {
         let mut bytes = 0;
         while let Some(piece) = self.pieces.pop_front_if(|next| bytes == 0 || bytes + next.text.len() <= BATCH_BYTES) {
@@ -278,7 +273,7 @@ impl LineQueue {
         self.wake_writer(state);
     }
 
-    /// Unlocks first, so that the writer does not wake to a lock that is taken.
+    /// Wakes the writer if it sleeps. Unlocks first, so that the writer does not wake and find the lock taken.
     fn wake_writer(&self, mut state: MutexGuard<'_, LineQueueState>) {
         let sleeping = std::mem::take(&mut state.sleeping);
         drop(state);
@@ -314,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted_once_half_is_free() {
+    fn lines_beyond_the_bound_are_dropped_and_reported_later() {
         let (sender, receiver) = line_queue(100);
         let pushed: Vec<bool> = [60, 41, 40, 1].map(|bytes| sender.push_lines(piece(bytes), WriterWake::Now)).into();
         assert_eq!(pushed, [true, false, true, false]);
@@ -333,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_gets_a_batch_at_a_time_a_reopening_first_and_the_end_last() {
+    fn the_writer_reopens_first_then_gets_batches_and_the_end() {
         let (sender, receiver) = line_queue(1 << 20);
         let sizes = [BATCH_BYTES - 1, 1, 1, 2 * BATCH_BYTES, 1];
         sizes.iter().for_each(|size| assert!(sender.push_lines(piece(*size), WriterWake::Now)));
@@ -353,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_comes_at_the_earliest_of_its_times_and_once() {
+    fn the_earliest_alarm_comes_once() {
         let (sender, receiver) = line_queue(10);
         let now = Instant::now();
         sender.schedule_alarm(now + Duration::from_secs(3600));
@@ -366,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_writer_is_woken_by_a_piece_by_a_later_wake_and_by_the_end_of_all_senders() {
+    fn pieces_later_wakes_and_the_last_sender_wake_the_writer() {
         let (sender, receiver) = line_queue(10);
         let writer = thread::spawn(move || {
             let (mut batch, mut batches) = (Vec::new(), 0);
@@ -386,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_panicked_gives_back_what_is_queued() {
+    fn a_writer_that_panicked_returns_the_queued_pieces() {
         let (sender, receiver) = line_queue(10);
         assert!(sender.push_lines(piece(3), WriterWake::Now));
         assert_eq!(sender.end_in_panic(), [], "another thread writes it");
@@ -396,7 +391,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against sums: no more than the bound is ever queued, and each line is written once or reported as dropped.
+        /// Compared with sums: the queue never exceeds its bound, and each line is written once or reported as dropped.
         #[test]
         fn every_line_is_written_or_reported(
             bound in 1usize..200,

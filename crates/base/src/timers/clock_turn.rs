@@ -1,4 +1,4 @@
-//! The time of a turn: a task that serves many requests at once reads the clock once for all of them.
+//! Reads the clock once a turn: a task that serves many requests at once uses the same time for all of them.
 
 use std::{cell::Cell, marker::PhantomData};
 use tokio::time::Instant;
@@ -9,23 +9,22 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy)]
 enum TurnClock {
-    /// There is no turn.
     None,
-    /// The clock was not read in this turn.
+    /// A turn in which the clock was not read.
     Unread,
     Read(Instant),
 }
 
-/// A turn of a task. As long as it exists, this thread's [`now`] stays what it was when it was asked for first.
+/// Turn of a task. As long as this exists, [`turn_time`] of this thread returns the time of its first call.
 #[derive(Debug)]
 pub struct ClockTurn {
-    /// A turn ends on its thread.
+    /// Not `Send`: a turn ends on the thread on which it began.
     _local: PhantomData<*const ()>,
 }
 
 impl ClockTurn {
     /// Begins a turn, which must not contain a wait.
-    pub fn new() -> Self {
+    pub fn start_turn() -> Self {
         TURN_CLOCK.set(TurnClock::Unread);
         Self { _local: PhantomData }
     }
@@ -37,7 +36,7 @@ impl Drop for ClockTurn {
     }
 }
 
-/// The time at which this turn asked first, or at present if there is no turn.
+/// Time of the first call in this turn, or the present time if there is no turn.
 pub fn turn_time() -> Instant {
     match TURN_CLOCK.get() {
         TurnClock::Read(time) => time,
@@ -59,7 +58,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_stands_still_within_a_turn() {
         let (second, began) = (Duration::from_secs(1), Instant::now());
-        let turn = ClockTurn::new();
+        let turn = ClockTurn::start_turn();
         advance(second).await;
         assert_eq!(turn_time(), began + second, "asked for the first time");
         advance(second).await;

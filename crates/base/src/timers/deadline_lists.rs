@@ -1,25 +1,25 @@
-//! Deadlines of waits: a list for each duration, in which what begins later ends later. So a wait begins at the end of
-//! its list, and the next deadline is that of a first one: both take the same few steps however many wait. Pure.
+//! Deadlines of waits, in one list for each duration, so that a wait that begins later ends later. A wait begins at the
+//! end of its list, and the next deadline is the first of one of the lists: both cost the same however many waits there
+//! are. Pure.
 
 use slab::Slab;
 use std::{task::Waker, time::Duration};
 use tokio::time::Instant;
 
-/// Durations with a list at most. Those of a configuration are fewer.
+/// Maximum number of durations that have a list. A configuration has fewer durations.
 const MAX_LISTS: usize = 16;
-/// Waits for which memory is kept while there are none.
+/// Waits for which memory is retained while the lists are empty.
 const RETAINED_WAITS: usize = 64;
-/// No wait.
+/// Index of no wait: the end of a list.
 const NO_WAIT: usize = usize::MAX;
 
-/// The waits that have a deadline.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineLists {
     waits: Slab<DeadlineWait>,
     lists: Vec<DeadlineList>,
 }
 
-/// The waits of one duration.
+/// Waits of one duration, in the order of their deadlines.
 #[derive(Debug)]
 struct DeadlineList {
     duration: Duration,
@@ -38,14 +38,14 @@ struct DeadlineWait {
 }
 
 impl DeadlineLists {
-    /// Begins a wait of `patience` at the time `now`, whose end wakes `waker`. Returns its number and its deadline;
-    /// `None` if there are too many durations, or the clock has no such time.
+    /// Begins a wait of `patience` at the time `now`; its deadline wakes `waker`. Returns the wait's number and
+    /// deadline; `None` if there are too many durations, or the clock cannot represent the deadline.
     pub(super) fn begin_wait(&mut self, patience: Duration, now: Instant, waker: Waker) -> Option<(usize, Instant)> {
         let deadline = now.checked_add(patience)?;
         let number = self.list_for_duration(patience)?;
         let list = self.lists.get_mut(number)?;
         let before = std::mem::replace(&mut list.last, NO_WAIT);
-        // A turn's time may be read before that of another.
+        // Two turns may read the clock in another order than they begin waits.
         let deadline = self.waits.get(before).map_or(deadline, |before| before.deadline.max(deadline));
         let wait = self.waits.insert(DeadlineWait {
             deadline,
@@ -62,7 +62,7 @@ impl DeadlineLists {
         Some((wait, deadline))
     }
 
-    /// The list of a duration: one that is empty is another duration's from then on.
+    /// The number of the list of `patience`. A new duration reuses the list of another one if that is empty.
     fn list_for_duration(&mut self, patience: Duration) -> Option<usize> {
         if let Some(number) = self.lists.iter().position(|list| list.duration == patience) {
             return Some(number);
@@ -77,7 +77,8 @@ impl DeadlineLists {
         Some(number)
     }
 
-    /// Whether the deadline of a wait has passed. Until then its end wakes `waker`. Returns what is to be dropped, too.
+    /// Whether the deadline of `wait` has passed; if not, the deadline wakes `waker` from now on. Also returns the
+    /// former waker, which the caller drops outside the borrow.
     pub(super) fn poll_deadline(&mut self, wait: usize, waker: &Waker) -> (bool, Option<Waker>) {
         match self.waits.get_mut(wait) {
             Some(DeadlineWait { waker: Some(known), .. }) if known.will_wake(waker) => (false, None),
@@ -86,7 +87,7 @@ impl DeadlineLists {
         }
     }
 
-    /// Ends a wait. Returns what is to be dropped.
+    /// Ends a wait. Returns its waker, which the caller drops outside the borrow.
     pub(super) fn end_wait(&mut self, wait: usize) -> Option<Waker> {
         let waker = self.unlink_wait(wait);
         self.waits.try_remove(wait);
@@ -96,7 +97,7 @@ impl DeadlineLists {
         waker
     }
 
-    /// Takes a wait out of its list, if it is in one.
+    /// Removes a wait from its list, unless its deadline has passed. Returns its waker.
     fn unlink_wait(&mut self, wait: usize) -> Option<Waker> {
         let DeadlineWait { waker, list, previous: before, following: behind, .. } = self.waits.get_mut(wait)?;
         let waker = waker.take()?;
@@ -113,12 +114,11 @@ impl DeadlineLists {
         Some(waker)
     }
 
-    /// The next deadline.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.lists.iter().filter_map(|list| self.waits.get(list.first)).map(|wait| wait.deadline).min()
     }
 
-    /// Passes the wakers of all whose deadline has passed at `now` to `woken`.
+    /// Moves the wakers of all waits whose deadline has passed at `now` to `woken`.
     pub(super) fn expire_waits(&mut self, now: Instant, woken: &mut Vec<Waker>) {
         for number in 0..self.lists.len() {
             while let Some(first) = self.lists.get(number).map(|list| list.first)
@@ -170,10 +170,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_wait_ends_at_its_deadline_once_unless_it_was_given_up(steps in steps()) {
+        fn each_wait_ends_once_at_its_deadline_unless_cancelled(steps in steps()) {
             let mut now = Instant::now();
             let mut deadlines = DeadlineLists::default();
-            // By the number of a wait: its deadline, and how often it was woken.
+            // Deadline and number of wakes of each wait, by its number.
             let mut expected: BTreeMap<usize, (Instant, Arc<Count>)> = BTreeMap::new();
             for step in steps {
                 match step {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_beyond_those_that_have_a_list_gets_one_once_another_has_no_wait() {
+    fn a_new_duration_reuses_the_list_of_an_unused_one() {
         let (now, mut deadlines) = (Instant::now(), DeadlineLists::default());
         let begin = |deadlines: &mut DeadlineLists, seconds: usize| {
             let patience = Duration::from_secs(seconds as u64);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_wakes_its_last_task_and_memory_of_many_is_given_back() {
+    fn a_wait_wakes_its_last_task_and_memory_is_released() {
         let (now, mut deadlines) = (Instant::now(), DeadlineLists::default());
         let [first, last] = [(), ()].map(|()| Arc::<Count>::default());
         let (wait, deadline) = deadlines.begin_wait(Duration::from_secs(1), now, waker(Arc::clone(&first))).unwrap();

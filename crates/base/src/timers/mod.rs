@@ -1,12 +1,13 @@
-//! Time in which the process did not run: it was stopped (SIGSTOP, a debugger), its cgroup or virtual machine was
-//! frozen, or it got no CPU time. When it runs again, timers have expired although the bytes that they wait for may
-//! have arrived meanwhile: a timeout counts only once sockets have been read.
+//! Timers that allow for time in which the process did not run: it was stopped (SIGSTOP, a debugger), its cgroup or
+//! virtual machine was frozen, or it got no CPU time. When the process runs again, timers have expired although the
+//! bytes that they wait for may have arrived meanwhile: a timeout counts only once sockets have been read.
 //!
 //! Each thread that enforces timeouts ticks, at least twice a second while it works. A gap between two ticks is a
-//! suspension, which the first timer that expires afterwards sees as well as the next tick. A thread that has nothing
-//! to do rests: it does not tick, and a timer that expires late shows the suspension.
+//! suspension, which the first timer that expires afterwards detects as well as the next tick. A thread without work
+//! rests: it does not tick, and a timer that expires late reveals the suspension.
 //!
-//! The clock is read once a [`Turn`], and timeouts of the same time share a timer of the runtime ([`serve_timers`]).
+//! The clock is read once a [`ClockTurn`], and timeouts of the same duration share a timer of the runtime
+//! ([`serve_timers`]).
 
 mod clock_turn;
 mod deadline_lists;

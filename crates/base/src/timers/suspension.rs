@@ -1,5 +1,5 @@
-//! When a thread ran, and the waits that a suspension lengthens: what arrived meanwhile is read before a timeout
-//! counts.
+//! Detects the suspensions of a thread, and lengthens waits after one: bytes that arrived meanwhile are read before a
+//! timeout counts.
 
 use std::{
     cell::Cell,
@@ -9,39 +9,39 @@ use std::{
 };
 use tokio::time::{Instant, Sleep};
 
-/// A thread that did not tick for that long did not run: twice the interval of ticks
-/// (`telemetry::Heartbeat::INTERVAL`).
+/// Shortest gap between two ticks that counts as a suspension: twice the interval of ticks
+/// (`telemetry::Heartbeat::TICK_INTERVAL`).
 const MIN_SUSPENSION: Duration = Duration::from_secs(1);
 
-/// A thread that rests was suspended if a timer expired later by this time than it was to.
+/// Lateness from which on an expired timer shows that a resting thread was suspended.
 const MIN_LATENESS: Duration = Duration::from_millis(500);
 
-/// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections
-/// that stopped moving are kept for no longer than that.
+/// Time after a suspension in which no timeout counts. A worker reads its sockets' buffers in less; idle connections
+/// are kept for no longer than that.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 thread_local! {
     static RUN_HISTORY: Cell<RunHistory> = const { Cell::new(RunHistory { last_seen: None, current_rest: None, last_rest: None, resumed_at: None }) };
 }
 
-/// When a thread ran. Pure.
+/// History of when a thread ran. Pure.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunHistory {
-    /// When it was last seen to run; `None` for a thread without ticks, whose suspensions are not noticed.
+    /// Last time at which the thread was seen to run; `None` for a thread without ticks, whose suspensions are not
+    /// detected.
     last_seen: Option<Instant>,
-    /// The rest that lasts at present: the thread does not tick.
     current_rest: Option<RestPeriod>,
     /// Beginning and end of the last rest.
     last_rest: Option<(Instant, Instant)>,
-    /// When the last suspension ended.
+    /// End of the last suspension.
     resumed_at: Option<Instant>,
 }
 
-/// A time without ticks.
+/// Period in which a thread does not tick.
 #[derive(Debug, Clone, Copy)]
 struct RestPeriod {
     from: Instant,
-    /// When it is to end, if that is known.
+    /// Planned end, if that is known.
     until: Option<Instant>,
 }
 
@@ -82,10 +82,10 @@ impl RunHistory {
         self.last_seen = Some(now);
     }
 
-    /// A timer that was to expire at `deadline` has expired.
+    /// Records that a timer with the deadline `deadline` has expired.
     fn note_expiry(&mut self, deadline: Instant, now: Instant) {
         let rest = self.current_rest.map(|rest| (rest.from, now)).or(self.last_rest);
-        // The timer was to end that rest.
+        // Only a timer that began before the rest's end shows how late the rest ended.
         if let Some((from, to)) = rest
             && from < deadline
             && is_late_timer(deadline, to)
@@ -94,7 +94,7 @@ impl RunHistory {
         }
     }
 
-    /// When timeouts count again, if they do not `now`.
+    /// Time at which timeouts count again, if they do not count `now`.
     fn grace_end(self, now: Instant) -> Option<Instant> {
         self.resumed_at.map(|since| since + GRACE_PERIOD).filter(|end| now < *end)
     }
@@ -110,18 +110,19 @@ fn update_run_history(change: impl FnOnce(&mut RunHistory)) {
     RUN_HISTORY.set(run);
 }
 
-/// Notes that this thread runs.
+/// Records that this thread runs.
 pub fn record_tick() {
     update_run_history(|run| run.note_tick(Instant::now()));
 }
 
-/// Notes that this thread does not tick until the next [`tick`], which is to be `until` then, if that is known.
+/// Records that this thread does not tick until the next [`record_tick`], which is planned for `until`, if that is
+/// known.
 pub fn record_rest(until: Option<Instant>) {
     update_run_history(|run| run.begin_rest(Instant::now(), until));
 }
 
-/// Notes that a timer of this thread has expired that was to expire at `deadline`. [`poll_elapsed`] does it for its
-/// own.
+/// Records that a timer of this thread with the deadline `deadline` has expired. [`poll_sleep_elapsed`] does so for its
+/// own timer.
 pub fn record_expiry(deadline: Instant) {
     update_run_history(|run| run.note_expiry(deadline, Instant::now()));
 }
@@ -133,25 +134,25 @@ fn observe_running(now: Instant) -> RunHistory {
     run
 }
 
-/// When timeouts of this thread count again, if they do not at present.
+/// Time at which timeouts of this thread count again, if they do not count at present.
 pub fn grace_deadline() -> Option<Instant> {
     let now = Instant::now();
     observe_running(now).grace_end(now)
 }
 
-/// How long this thread has been running since its last suspension; [`Duration::MAX`] if there was none.
+/// Time since the last suspension of this thread ended; [`Duration::MAX`] if there was none.
 pub fn time_since_suspension() -> Duration {
     let now = Instant::now();
     observe_running(now).resumed_at.map_or(Duration::MAX, |since| now.saturating_duration_since(since))
 }
 
-/// The time since `from`, without what was before the last suspension's end: nothing could be read meanwhile.
+/// Time since `from`, or since the end of the last suspension if that is later: nothing could be read before.
 pub fn elapsed_since_resume(from: Instant) -> Duration {
     let now = Instant::now();
     now.saturating_duration_since(observe_running(now).resumed_at.map_or(from, |since| from.max(since)))
 }
 
-/// Ready once `sleep` has ended and timeouts count. Losing a poll loses nothing.
+/// Ready once `sleep` has ended and timeouts count. Cancel safe.
 pub fn poll_sleep_elapsed(mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
     loop {
         ready!(sleep.as_mut().poll(cx));
@@ -161,7 +162,7 @@ pub fn poll_sleep_elapsed(mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> P
     }
 }
 
-/// Has this thread see a suspension that has just ended, as a test needs.
+/// Records a suspension of this thread that has just ended: for tests.
 pub fn simulate_suspension() {
     let now = Instant::now();
     RUN_HISTORY.set(RunHistory { last_seen: Some(now), resumed_at: Some(now), ..RunHistory::default() });
@@ -173,7 +174,7 @@ mod tests {
     use tokio::time::advance;
 
     #[test]
-    fn a_gap_between_two_looks_is_a_suspension_and_timeouts_count_again_a_second_after_it() {
+    fn a_gap_between_ticks_suspends_timeouts_for_a_second() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut run = RunHistory { last_seen: Some(start), ..RunHistory::default() };
@@ -189,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_a_suspension_if_a_timer_was_late_that_was_to_end_it() {
+    fn a_rest_is_a_suspension_if_its_timer_was_late() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
-        // A rest until `planned`, which ends at `end`; a timer that was to expire at `deadline`; when the suspension
-        // ended.
+        // Each row: a rest until `planned`, which ends at `end`; a timer with the deadline `deadline`; the end of the
+        // suspension.
         for (planned, end, deadline, since) in [
             (None, 60_000, None, None),
             (None, 60_000, Some(60_000), None),
             (None, 60_000, Some(59_501), None),
             (None, 60_000, Some(59_500), Some(60_000)),
             (None, 60_000, Some(1), Some(60_000)),
-            // Before the rest began, or not registered.
+            // These timers expired before the rest began, or were not registered.
             (None, 60_000, Some(0), None),
             (Some(5_000), 5_499, None, None),
             (Some(5_000), 5_500, None, Some(5_500)),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_that_lasts_longer_than_planned_is_seen_before_the_next_tick() {
+    fn an_overlong_rest_is_detected_before_the_next_tick() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let mut run = RunHistory::default();

@@ -1,4 +1,4 @@
-//! Timeouts whose deadlines stand in a thread's lists ([`Deadlines`]) rather than in the runtime's timer wheel, which
+//! Timeouts whose deadlines are in a thread's lists ([`DeadlineLists`]) rather than in the runtime's timer wheel, which
 //! takes a lock and some four hundred instructions for each. One timer of the runtime serves all of them.
 
 use super::{deadline_lists::DeadlineLists, grace_deadline, poll_sleep_elapsed, record_expiry, turn_time};
@@ -15,19 +15,19 @@ thread_local! {
     static THREAD_TIMERS: RefCell<ThreadTimers> = RefCell::default();
 }
 
-/// A thread's waits, as [`serve_timers`] serves them.
+/// Waits of a thread, which [`serve_timers`] serves.
 #[derive(Debug, Default)]
 struct ThreadTimers {
     deadlines: DeadlineLists,
-    /// Whether there is a task that serves them.
+    /// Whether a task runs [`serve_timers`].
     is_served: bool,
-    /// When that task looks next.
+    /// Time for which that task has set its timer.
     wakes_at: Option<Instant>,
     task: Option<Waker>,
 }
 
-/// A wait of the same time whenever it begins, with its first poll; ready once that time has passed and timeouts count.
-/// Made and dropped without a poll, it costs nothing.
+/// Timeout of a fixed duration, which begins with the first poll; ready once the duration has passed and timeouts
+/// count. Costs nothing if it is never polled.
 #[derive(Debug)]
 pub struct Timeout {
     duration: Duration,
@@ -38,13 +38,13 @@ pub struct Timeout {
 enum TimeoutState {
     New,
     Listed(ListedWait),
-    /// A timer of the runtime.
+    /// A timer of the runtime, where no task serves the lists.
     Sleep(Pin<Box<Sleep>>),
-    /// A time beyond what the clock can say.
+    /// A deadline that the clock cannot represent.
     Never,
 }
 
-/// A wait in the thread's lists. Dropped, it leaves them.
+/// Wait in the thread's lists, removed when dropped.
 #[derive(Debug)]
 struct ListedWait {
     wait: usize,
@@ -53,29 +53,29 @@ struct ListedWait {
 
 impl Drop for ListedWait {
     fn drop(&mut self) {
-        // An error means that the thread ends. A waker is foreign code, and is dropped behind the borrow.
+        // An error means that the thread ends. A waker is foreign code, so it is dropped after the borrow.
         let waker = THREAD_TIMERS.try_with(|served| served.borrow_mut().deadlines.end_wait(self.wait));
         drop(waker);
     }
 }
 
 impl Timeout {
-    /// Waits for `patience` from the first poll on.
+    /// A timeout of `patience`, which begins with the first poll.
     pub const fn new(patience: Duration) -> Self {
         Self { duration: patience, state: TimeoutState::New }
     }
 
-    /// Waits until `at`.
+    /// A timeout that ends at `at`.
     pub fn with_deadline(at: Instant) -> Self {
         Self { duration: Duration::ZERO, state: TimeoutState::Sleep(Box::pin(sleep_until(at))) }
     }
 
-    /// Waits until `at` instead.
+    /// Sets the end to `at`.
     pub fn reset_deadline(&mut self, at: Instant) {
         *self = Self::with_deadline(at);
     }
 
-    /// Ready once the time has passed and timeouts count. Losing a poll loses nothing.
+    /// Ready once the time has passed and timeouts count. Cancel safe.
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.state {
@@ -104,7 +104,6 @@ impl Timeout {
 }
 
 impl TimeoutState {
-    /// Begins a wait of `patience`.
     fn begin_timeout(patience: Duration, waker: &Waker) -> Self {
         let now = turn_time();
         let Some(at) = now.checked_add(patience) else { return Self::Never };
@@ -120,7 +119,8 @@ impl TimeoutState {
 }
 
 impl ThreadTimers {
-    /// Begins a wait, if waits are served. Returns the task that is to look at its deadline, too.
+    /// Adds a wait to the lists, if a task serves them. Also returns that task's waker if this wait has the next
+    /// deadline.
     fn add_wait(
         &mut self,
         patience: Duration,
@@ -141,13 +141,13 @@ impl ThreadTimers {
     }
 }
 
-/// Serves the [`Timeout`]s of this thread, of which each has a timer of the runtime before and after. Does not end.
-/// There is one such future a thread.
+/// Serves the [`Timeout`]s of this thread; before and after, each of them has a timer of the runtime. Never ends. A
+/// thread runs one such future.
 pub async fn serve_timers() {
     struct Serving;
     impl Drop for Serving {
         fn drop(&mut self) {
-            // An error means that the thread ends. Waits that have begun are of tasks that end with this one.
+            // An error means that the thread ends. Waits that have begun belong to tasks that end with this one.
             let task = THREAD_TIMERS.try_with(|served| {
                 let mut served = served.borrow_mut();
                 served.is_served = false;
@@ -188,7 +188,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The times at which timers of these seconds end, which begin together.
+    /// Seconds after which timers of these durations end, which begin together.
     async fn ends(all: &[u32]) -> Vec<u64> {
         let began = Instant::now();
         let mut timers: Vec<_> = all.iter().map(|seconds| Timeout::new(SECOND * *seconds)).collect();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(ends(&all).await, expected);
         let served = async {
             assert_eq!(ends(&all).await, expected);
-            // Later ones, while nothing waits, and while another does.
+            // Timers that begin later are served, too, whether or not another one waits.
             assert_eq!(ends(&[2]).await, [2]);
             let mut long = Timeout::new(SECOND * 100);
             assert!(poll_fn(|cx| Poll::Ready(long.poll_elapsed(cx).is_pending())).await);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_time_that_the_clock_cannot_say_never_comes() {
+    async fn a_deadline_beyond_the_clock_never_comes() {
         let served = async {
             let mut timer = Timeout::new(Duration::MAX);
             for _ in 0..2 {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_arrived_while_the_thread_did_not_run_is_read_before_a_served_timer_ends() {
+    async fn a_served_timer_allows_for_a_suspension() {
         super::super::record_tick();
         let served = async {
             let began = Instant::now();

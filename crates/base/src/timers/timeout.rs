@@ -1,10 +1,10 @@
-//! Waits that end when a time has passed and timeouts count.
+//! Futures that end once a time has passed and timeouts count.
 
 use super::{suspension::poll_sleep_elapsed, thread_timers::Timeout};
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// The wait has lasted too long.
+/// Error of a wait that timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed;
 
@@ -14,7 +14,7 @@ pub async fn sleep_until_counted(at: Instant) {
     poll_fn(|cx| poll_sleep_elapsed(sleep.as_mut(), cx)).await;
 }
 
-/// The output of `future`, if it comes before `limit` has passed and timeouts count.
+/// Output of `future`, if it is ready before `limit` has passed and timeouts count.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output,
     .await
 }
 
-/// The output of `future`, if it comes before the time `at` has passed and timeouts count.
+/// Output of `future`, if it is ready before the time `at` has come and timeouts count.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_arrived_while_a_resting_thread_was_suspended_is_read_before_its_timeout_counts() {
+    async fn a_timeout_allows_for_a_suspension_of_a_resting_thread() {
         record_tick();
         let begun = Instant::now();
         record_rest(None);
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(timeout(SECOND, async { 1 }).await, Ok(1));
         assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1), "what is ready is not late");
         let began = Instant::now();
-        // A thread that sleeps ticks as well.
+        // A thread that sleeps also ticks.
         let ticks = async {
             loop {
                 record_tick();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_arrived_while_a_thread_did_not_run_is_read_before_its_timeout_counts() {
+    async fn a_timeout_allows_for_a_suspension() {
         record_tick();
         let begun = Instant::now();
         let (reads, nothing) = (timeout(SECOND, sleep(61 * SECOND)), timeout(SECOND, pending::<()>()));

@@ -1,4 +1,4 @@
-//! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
+//! Admits connections to a worker's pools, which clients share, and chooses the connections that end for new ones
 //! (docs/adr/0034-fair-pools.md). Pure.
 
 use super::registered_connection::{ConnectionPool, EvictionReason, RegisteredConnection};
@@ -11,22 +11,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The share of a pool that is left when idle connections begin to make room for new ones: a sixteenth, as in nginx.
+/// Free share of a pool below which idle connections end for new ones: a sixteenth, as in nginx.
 const SPARE_DIVISOR: u32 = 16;
-/// The share of the pool of QUIC connections that is left when idle ones of a newcomer's own source make room: a
-/// thirty-second.
+/// Free share of the QUIC pool below which idle connections of the newcomer's own source end: a thirty-second.
 const OWN_SPARE_DIVISOR: u32 = 32;
-/// Connections that end gracefully beyond a pool's limit: a sixteenth of it. A newcomer does not wait for them.
+/// Connections that may end gracefully beyond a pool's limit: a sixteenth of it. A newcomer does not wait for their
+/// end.
 const LEAVING_DIVISOR: u32 = 16;
-/// Idle connections of a source that make room at once: an eighth of them, and 32 at most, as in nginx. The source is
-/// looked through once for all of them.
+/// Idle connections of a source that end together: an eighth of them, and 32 at most, as in nginx. One scan of the
+/// source serves all of them.
 const MAX_DRAINED_TOGETHER: usize = 32;
 const DRAINED_SHARE_DIVISOR: usize = 8;
 
 impl ConnectionRegistry {
-    /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own.
-    /// From fifteen sixteenths of `most` on idle connections of the source that holds most end for it; once there are
-    /// `most`, one does in any case, or else an idle one of the newcomer's own source. `None` if there is none such.
+    /// Admits a connection to `pool`, which may have `most`, of a client in `network`, or of one that is a source of
+    /// its own. From fifteen sixteenths of `most` on, idle connections of the source that holds most end for it; at
+    /// `most`, one ends in any case, or else an idle one of the newcomer's own source. `None` if no connection can end.
     pub fn admit_connection(
         self: &Rc<Self>,
         pool: ConnectionPool,
@@ -40,7 +40,7 @@ impl ConnectionRegistry {
         if taken() >= most.saturating_sub(most / SPARE_DIVISOR) {
             self.drain_idle_connections(pool, &source, max_leaving(most));
         }
-        // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room
+        // At the limit of QUIC the handshake itself is refused, so idle connections of the newcomer's own source end
         // before.
         if pool == ConnectionPool::Quic && taken() > most.saturating_sub((most / OWN_SPARE_DIVISOR).max(1)) {
             self.end_own_idle(pool, &source);
@@ -53,26 +53,26 @@ impl ConnectionRegistry {
         Some(self.register_connection(pool, id, source, slot))
     }
 
-    /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has
-    /// not.
+    /// Whether the clients of `network` have at least two connections in `pool`. False for a client that is a source of
+    /// its own.
     pub fn has_two_connections(&self, pool: ConnectionPool, network: Option<(IpAddr, u8)>) -> bool {
         self.pools.pool_state(pool).borrow().fair.slots_held_by(&ClientSource::new(network, u64::MAX)) > 1
     }
 
-    /// Whether a connection in `pool` is leaving: its descriptor is free soon.
+    /// Whether a connection in `pool` is ending gracefully, so that its descriptor is free soon.
     pub fn has_leaving_connection(&self, pool: ConnectionPool) -> bool {
         !self.pools.pool_state(pool).borrow().leaving.is_empty()
     }
 
-    /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least
-    /// two more, the longest idle one, or else the one on which nothing moved for longest. If there is no such source,
-    /// the longest idle one of the newcomer's own. Returns whether there is one.
+    /// Ends a connection in `pool` for one of `newcomer`: of the source that holds most, if that holds at least two
+    /// more, the longest idle connection, or else the connection without traffic for longest. If there is no such
+    /// source, the longest idle connection of the newcomer's own. Returns whether one ends.
     pub fn evict_for_newcomer(&self, pool: ConnectionPool, newcomer: &ClientSource) -> bool {
         let (now, open) = (Instant::now(), self.open.borrow());
         let rank = |id: u64| {
             let state = open.get(&id)?;
             let idle = state.idle_for(now);
-            // Periods are compared with each other only.
+            // Periods are compared only with each other.
             let silent = idle.unwrap_or_else(|| Duration::from_secs(state.silent_for().into()));
             Some((idle.is_none(), Reverse(silent), id))
         };
@@ -88,7 +88,7 @@ impl ConnectionRegistry {
         true
     }
 
-    /// Ends the longest idle connection of the source of `newcomer`, if there is one.
+    /// Ends the longest idle connection of the source of `newcomer`, if any is idle.
     fn end_own_idle(&self, pool: ConnectionPool, newcomer: &ClientSource) {
         let idle = self.find_own_idle(pool, newcomer, Instant::now());
         let open = self.open.borrow();
@@ -97,14 +97,14 @@ impl ConnectionRegistry {
         }
     }
 
-    /// The longest idle connection of the source of `newcomer`.
+    /// Finds the longest idle connection of the source of `newcomer`.
     fn find_own_idle(&self, pool: ConnectionPool, newcomer: &ClientSource, now: Instant) -> Option<u64> {
         let none_own = &self.pools.pool_state(pool).borrow().none_own;
         if none_own
             .get()
             .is_some_and(|(period, source)| period == self.period.get() && source.is_indistinct_from(newcomer))
         {
-            // A flood of one source would have all of them looked through each time.
+            // Otherwise a flood of one source would scan all connections each time.
             return None;
         }
         let open = self.open.borrow();
@@ -119,7 +119,7 @@ impl ConnectionRegistry {
     }
 
     /// Ends idle connections of the source that holds most, as long as it holds at least two more than `newcomer` and
-    /// no more than `leaving` have not ended.
+    /// no more than `leaving` connections are still ending.
     fn drain_idle_connections(&self, pool: ConnectionPool, newcomer: &ClientSource, leaving: usize) {
         let connections = self.pools.pool_state(pool);
         let period = Some(self.period.get());
@@ -152,7 +152,7 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a
+    /// Ends at once the connections that have been ending for longest, if more than allowed are beyond the limit, and a
     /// newcomer needs the room.
     fn evict_longest_leaving(&self, pool: ConnectionPool, most: u32) {
         let allowed = max_leaving(most);
@@ -169,8 +169,8 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits
-    /// for one, and the oldest one ends of the source that has most, if that has at least two more than the newcomer's.
+    /// Takes one of `most` handshake slots for `newcomer`. If all are in use, the handshake waits for one, and the
+    /// oldest handshake of the source that has most ends, if that source has at least two more than the newcomer's.
     pub(super) fn take_handshake_slot(&self, newcomer: &Rc<RegisteredConnection>, most: u32) {
         let source = newcomer.source.get();
         let oldest = {
@@ -180,14 +180,14 @@ impl ConnectionRegistry {
                 newcomer.handshake.set(Some(slot));
                 return;
             }
-            // There are no more of them than connections, which have a limit.
+            // The limit of connections bounds the queue.
             let waited = handshakes.enqueue_request(source, Instant::now(), u32::MAX, Rc::clone(newcomer));
             if let QueueOutcome::Queued(place, _) = waited {
                 newcomer.handshake_place.set(Some(place));
             }
             handshakes.largest_source_connections(&source).min()
         };
-        // After a reload there may be more slots.
+        // A reload may have added slots.
         self.pools.grant_handshake_slots();
         let open = self.open.borrow();
         if let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) {
@@ -196,7 +196,7 @@ impl ConnectionRegistry {
     }
 }
 
-/// Connections that may be leaving a pool of `most`.
+/// Number of connections that may be ending beyond the limit of a pool of `most`.
 fn max_leaving(most: u32) -> usize {
     (most / LEAVING_DIVISOR).max(1) as usize
 }
@@ -208,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
     use std::task::{Context, Poll};
 
-    /// Longer than a connection has to be idle to be closed.
+    /// Longer than the shortest idle time after which a connection may be closed.
     const WHILE: Duration = Duration::from_secs(2);
 
     fn address(network: u8, last: u8) -> Option<(IpAddr, u8)> {
@@ -226,8 +226,7 @@ mod tests {
         (0..holders.len()).filter(|&nth| end(&holders[nth]).is_some()).collect()
     }
 
-    /// A registry whose connections were all used as long ago as the given number of seconds, in the order in which
-    /// they were admitted.
+    /// A registry whose connections were last used as many seconds ago as given, in the order of admission.
     struct Worker(Rc<ConnectionRegistry>, u32);
 
     impl Worker {
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_has_all_connections_and_what_is_in_use_is_not_closed_for_its_own() {
+    fn connections_in_use_do_not_end_for_their_own_source() {
         let worker = Worker::new(32);
         let held: Vec<ConnectionEntry> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none());
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn from_fifteen_sixteenths_on_idle_connections_of_the_source_with_most_make_room_for_others() {
+    fn near_the_limit_idle_connections_of_the_largest_source_end() {
         let worker = Worker::new(64);
         let many = worker.idle(address(1, 1), 59);
         let few = worker.idle(address(2, 1), 1);
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn if_none_is_idle_the_connection_on_which_nothing_moved_for_longest_is_closed() {
+    fn without_idle_connections_the_longest_silent_one_ends() {
         let worker = Worker::new(8);
         let held: Vec<ConnectionEntry> = (0..8).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         for holder in &held {
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_source_has_more_the_longest_idle_of_its_own_makes_room() {
+    fn without_a_larger_source_the_newcomers_own_idle_connection_ends() {
         for network in [None, address(1, 1)] {
             let worker = Worker::new(8);
             let mut held = worker.idle(network, 7);
@@ -313,7 +312,7 @@ mod tests {
             held.iter().for_each(|holder| holder.set_open_requests(1));
             let newer = worker.admit(network);
             assert!(newer.is_none(), "{network:?}");
-            // Until the next period they are not looked through again.
+            // Until the next period, the connections are not scanned again.
             held.iter().for_each(|holder| holder.set_open_requests(0));
             held.iter().for_each(|holder| holder.state.backdate_last_use(WHILE));
             assert!(worker.admit(network).is_none());
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_do_not_leave_are_ended_once_there_are_too_many() {
+    fn connections_that_linger_are_closed_once_there_are_too_many() {
         let worker = Worker::new(32);
         let many = worker.idle(address(1, 1), 32);
         let mut others = Vec::new();
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_waits_for_those_of_its_own_source_and_the_oldest_of_the_source_that_has_most_makes_room() {
+    fn the_oldest_handshake_of_the_largest_source_ends_for_a_newcomer() {
         let worker = Worker::new(100);
         let begin = |network| {
             let holder = worker.admit(network).unwrap();
@@ -396,7 +395,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_are_no_more_than_allowed_and_none_is_refused_while_another_source_has_two_more(
+        fn a_pool_keeps_its_limit_and_refuses_no_smaller_source(
             most in 1_u32..40, actions in actions(),
         ) {
             let (worker, mut held) = (Worker::new(most), Vec::<ConnectionEntry>::new());
@@ -426,7 +425,7 @@ mod tests {
                                 holder.mark_ready();
                                 held.push(holder);
                             }
-                            // An idle one of its own may be overlooked until the next period.
+                            // An idle connection of the newcomer's source may be overlooked until the next period.
                             None => prop_assert!(is_full && !gives),
                         }
                     }
@@ -436,7 +435,7 @@ mod tests {
                     Action::Tick => worker.0.begin_period(),
                     _ => {}
                 }
-                // What is to end at once is gone by the next turn.
+                // A connection that ends at once is gone by the next turn.
                 held.retain(|holder| !end(holder).is_some_and(|end| end == EvictionReason::Evicted));
                 prop_assert!(held.iter().filter(|holder| end(holder).is_none()).count() <= most as usize);
                 prop_assert!(held.len() <= most as usize + max_leaving(most), "{} of {most}", held.len());

@@ -1,4 +1,4 @@
-//! The pools of a worker's connections, and the slots of TLS handshakes.
+//! Pools of a worker's connections, and the slots of TLS handshakes.
 
 use super::registered_connection::{ConnectionPool, RegisteredConnection};
 use crate::fairness::{ClientSource, FairPool};
@@ -9,25 +9,23 @@ use std::{
     rc::Rc,
 };
 
-/// The slots of all pools.
 #[derive(Debug)]
 pub(super) struct ConnectionPools {
     tls: RefCell<PoolState>,
     plain: RefCell<PoolState>,
     pub(super) quic: RefCell<PoolState>,
-    /// TLS handshakes over TCP.
+    /// Slots of TLS handshakes over TCP.
     pub(super) handshakes: RefCell<FairPool<Rc<RegisteredConnection>>>,
 }
 
-/// A pool of connections.
 #[derive(Debug)]
 pub(super) struct PoolState {
     pub(super) fair: FairPool<Infallible>,
-    /// Connections that were told to end, have no slot any more, and are open still: the first is the longest told.
+    /// Connections that are ending gracefully and have released their slots, in the order of eviction.
     pub(super) leaving: VecDeque<u64>,
-    /// The period in which the source that holds most had no idle connection.
+    /// Period in which the source that holds most had no idle connection.
     pub(super) none_idle: Cell<Option<u32>>,
-    /// The period in which the source of a newcomer had no idle connection, and that source.
+    /// Period in which the source of a newcomer had no idle connection, and that source.
     pub(super) none_own: Cell<Option<(u32, ClientSource)>>,
 }
 
@@ -54,7 +52,7 @@ impl ConnectionPools {
         }
     }
 
-    /// The connection `id` has ended, or is to: its slots are free.
+    /// Releases the slots of the connection `id`, which has ended or is to end.
     pub(super) fn release_slots(&self, id: u64, state: &RegisteredConnection, is_leaving: bool) {
         self.release_handshake_slot(state);
         let mut pool = self.pool_state(state.pool).borrow_mut();
@@ -68,7 +66,7 @@ impl ConnectionPools {
         }
     }
 
-    /// The handshake of a connection is over, or given up: its slot goes to the next one that waits.
+    /// Releases the slot of a connection's handshake, which is over or cancelled, for the next one in the queue.
     pub(super) fn release_handshake_slot(&self, state: &RegisteredConnection) {
         if let Some(place) = state.handshake_place.take() {
             self.handshakes.borrow_mut().leave_queue(place);

@@ -1,5 +1,5 @@
-//! Looks through a worker's connections for an operator, so few at a time that no other task of the worker waits long.
-//! Pure: the caller passes the time, and decides when the next look comes.
+//! Scans a worker's connections for an operator, few at a time, so that no other task of the worker waits long. Pure:
+//! the caller passes the time, and decides when the next part is scanned.
 
 use super::registered_connection::{EvictionReason, RegisteredConnection};
 use super::registry::ConnectionRegistry;
@@ -11,19 +11,19 @@ use std::{
     vec,
 };
 
-/// Connections that one look goes through.
+/// Maximum number of connections that one call scans.
 const MAX_SCANNED: usize = 1_000;
-/// Connections that one look goes through if it asks each one's transport, and rows that are described at once:
-/// TCP_INFO is a system call, and s2n-quic takes a connection's lock.
+/// Maximum number of connections that one call scans if it asks each one's transport, and of rows that one call
+/// describes: TCP_INFO is a system call, and s2n-quic takes a connection's lock.
 const MAX_DESCRIBED: usize = 100;
 
-/// The next connections of a walk, which takes some of them at a time.
+/// Position of a scan: the number of the next connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct ScanCursor(u64);
 
 impl ScanCursor {
-    /// Passes the next connections of `accounts`, `most` of them, to `see`, each with its number. Returns whether there
-    /// may be more.
+    /// Passes the next connections of `accounts`, at most `most`, to `see`, each with its number. Returns whether more
+    /// may follow.
     fn visit_connections(
         &mut self,
         accounts: &ConnectionRegistry,
@@ -40,7 +40,7 @@ impl ScanCursor {
     }
 }
 
-/// A list that is being made.
+/// Scan that makes a list of connections.
 #[derive(Debug)]
 pub struct ListScan {
     worker: usize,
@@ -50,23 +50,23 @@ pub struct ListScan {
     list: WorkerList,
 }
 
-/// A worker's part of a list.
+/// Part of a list that one worker has made.
 #[derive(Debug, Default)]
 pub struct WorkerList {
-    /// The first rows.
+    /// First rows of the list.
     pub reports: Vec<ClientReport>,
-    /// Connections that are ready for requests.
+    /// Number of connections that are ready for requests.
     pub connections: u64,
-    /// Connections of these that the query selects.
+    /// Number of ready connections that the query selects.
     pub selected: u64,
-    /// Connections over TCP that are in a handshake.
+    /// Number of connections over TCP that are in a handshake.
     pub handshakes: u64,
-    /// Whether the rates are those of the last seconds; otherwise this look has begun to measure them.
+    /// Whether the rates cover the last seconds; otherwise this scan has begun to measure them.
     pub has_rates: bool,
 }
 
 impl ListScan {
-    /// A list of the connections of `worker`.
+    /// A scan for a list of the connections of `worker`.
     pub fn new(worker: usize, query: ListQuery) -> Self {
         Self {
             worker,
@@ -77,7 +77,7 @@ impl ListScan {
         }
     }
 
-    /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
+    /// Scans the next connections, 1,000 at most. Returns whether more may follow.
     pub fn collect_rows(&mut self, accounts: &ConnectionRegistry, now: Instant) -> bool {
         let Self { worker, query, cursor, top_rows: best, list } = self;
         let most = if query.sort.needs_transport() { MAX_DESCRIBED } else { MAX_SCANNED };
@@ -97,7 +97,7 @@ impl ListScan {
         })
     }
 
-    /// The rows of the list, once all connections were looked at.
+    /// Rows of the list, once all connections are scanned.
     pub fn into_list_rows(self, accounts: &ConnectionRegistry, now: Instant) -> ListRows {
         let Self { worker, top_rows: best, mut list, .. } = self;
         let looks =
@@ -109,7 +109,7 @@ impl ListScan {
     }
 }
 
-/// The rows of a list that are being described.
+/// Rows of a list that are being described.
 #[derive(Debug)]
 pub struct ListRows {
     worker: usize,
@@ -118,7 +118,7 @@ pub struct ListRows {
 }
 
 impl ListRows {
-    /// Describes the next rows, 100 at most. Returns whether there are more.
+    /// Describes the next rows, 100 at most. Returns whether more follow.
     pub fn describe_rows(&mut self, now: Instant) -> bool {
         let Self { worker, rows, list } = self;
         let next = rows.by_ref().take(MAX_DESCRIBED);
@@ -128,31 +128,32 @@ impl ListRows {
         rows.len() > 0
     }
 
-    /// The list, once all rows were described.
+    /// The list, once all rows are described.
     pub fn into_worker_list(self) -> WorkerList {
         self.list
     }
 }
 
-/// Connections that are being closed.
+/// Scan that closes connections.
 #[derive(Debug)]
 pub struct CloseScan {
     worker: usize,
     selection: Selection,
     reason: EvictionReason,
     cursor: ScanCursor,
-    /// Connections that were closed so far.
+    /// Number of connections that were closed so far.
     pub closed: u64,
 }
 
 impl CloseScan {
-    /// Closes those connections of `worker` that `selection` selects: `at_once`, or once their requests have ended.
+    /// A scan that closes the connections of `worker` that `selection` selects: `at_once`, or gracefully, once their
+    /// requests have ended.
     pub fn new(worker: usize, selection: Selection, at_once: bool) -> Self {
         let reason = if at_once { EvictionReason::OperatorNow } else { EvictionReason::Operator };
         Self { worker, selection, reason, cursor: ScanCursor::default(), closed: 0 }
     }
 
-    /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
+    /// Scans the next connections, 1,000 at most. Returns whether more may follow.
     pub fn close_selected(&mut self, accounts: &ConnectionRegistry) -> bool {
         let Self { worker, selection, reason, cursor, closed } = self;
         cursor.visit_connections(accounts, MAX_SCANNED, |number, state| {
@@ -170,7 +171,7 @@ impl CloseScan {
     }
 }
 
-/// Connections that are ready for requests, one after the other.
+/// Scan of the connections that are ready for requests.
 #[derive(Debug)]
 pub struct OpenScan {
     worker: usize,
@@ -179,13 +180,13 @@ pub struct OpenScan {
 }
 
 impl OpenScan {
-    /// Connections of `worker` that `selection` selects.
+    /// A scan of the connections of `worker` that `selection` selects.
     pub fn new(worker: usize, selection: Selection) -> Self {
         Self { worker, selection, cursor: ScanCursor::default() }
     }
 
-    /// Looks at the next connections, 1,000 at most, and passes those that are selected to `see`. Returns whether there
-    /// may be more.
+    /// Scans the next connections, 1,000 at most, and passes the selected ones to `see`. Returns whether more may
+    /// follow.
     pub fn visit_selected(&mut self, accounts: &ConnectionRegistry, mut see: impl FnMut(&dyn OpenConnection)) -> bool {
         let Self { worker, selection, cursor } = self;
         cursor.visit_connections(accounts, MAX_SCANNED, |number, state| {
@@ -202,7 +203,7 @@ impl OpenScan {
 }
 
 impl RegisteredConnection {
-    /// The bytes a second that the connection sends, measured at `now`.
+    /// Bytes a second that the connection sends, measured at `now`.
     fn measure_sent_rate(&self, now: Instant) -> u64 {
         let mut rate = self.rate.get();
         let measured =
@@ -211,7 +212,6 @@ impl RegisteredConnection {
         measured
     }
 
-    /// The value by which `query` sorts the connection.
     fn connection_sort_value(
         &self,
         query: &ListQuery,
@@ -234,7 +234,7 @@ impl RegisteredConnection {
         }
     }
 
-    /// The row of the connection `name`; `None` if it has ended meanwhile.
+    /// Row of the connection `name`; `None` if the connection has ended meanwhile.
     fn client_report(&self, name: ConnectionName, now: Instant) -> Option<ClientReport> {
         let connection = self.connection.get()?.upgrade()?;
         let (sent, received) = self.traffic.sent_and_received();
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// A registered connection, which is open until this is dropped.
+    /// Registered connection, open until dropped.
     struct Client {
         account: ConnectionEntry,
         _open: Rc<Open>,
@@ -316,7 +316,7 @@ mod tests {
         Client { account, _open: open }
     }
 
-    /// The list, and how many looks it took.
+    /// The list, and the number of calls that the scan took.
     fn list(accounts: &ConnectionRegistry, query: ListQuery, now: Instant) -> (WorkerList, u32) {
         let (mut walk, mut looks) = (ListScan::new(3, query), 1);
         while walk.collect_rows(accounts, now) {
@@ -376,14 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn one_look_goes_through_a_thousand_connections_and_none_is_counted_twice() {
+    fn a_scan_takes_a_thousand_connections_and_counts_none_twice() {
         let accounts = Rc::<ConnectionRegistry>::default();
         let mut clients: Vec<Client> = (0..2_500).map(|_| open(&accounts, "192.0.2.1:1", 1)).collect();
         let (all, looks) = list(&accounts, ListQuery::default(), Instant::now());
         assert_eq!((all.connections, all.reports.len(), looks), (2_500, 50, 3));
         let by_rtt = ListQuery { sort: ListOrder::Rtt, ..ListQuery::default() };
         assert_eq!(list(&accounts, by_rtt, Instant::now()).1, 26, "each connection is asked");
-        // Some end between two looks.
+        // Some connections end between two calls.
         let mut walk = ListScan::new(0, ListQuery { limit: 10_000, ..ListQuery::default() });
         assert!(walk.collect_rows(&accounts, Instant::now()));
         clients.drain(900..1_100);
@@ -394,19 +394,19 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_that_of_the_time_between_two_looks() {
+    fn a_rate_covers_the_time_between_two_scans() {
         let accounts = Rc::<ConnectionRegistry>::default();
         let client = open(&accounts, "192.0.2.1:1", 1);
         let start = Instant::now();
         let mut last = 0;
         for (at, sent, has_rates, rate) in [
-            // Since the connection is open, which is less than the shortest time.
+            // The connection is open for less than the shortest time of a measurement.
             (0, 1_000, false, 2_000),
             (300, 50_000, false, 2_000),
             (1_000, 101_000, true, 100_000),
             (1_200, 900_000, true, 100_000),
             (2_000, 1_101_000, true, 1_000_000),
-            // The last look is too long ago.
+            // The last measurement is too long ago.
             (60_000, 9_101_000, false, 0),
             (61_000, 9_301_000, true, 200_000),
         ] {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_selected_are_closed_once_and_again_at_once() {
+    fn selected_connections_are_closed_gracefully_and_then_at_once() {
         let accounts = Rc::<ConnectionRegistry>::default();
         let clients = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1", "[2001:db8::1]:1"];
         let clients = clients.map(|address| open(&accounts, address, 1));

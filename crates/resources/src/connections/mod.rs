@@ -1,5 +1,5 @@
-//! The connections of a worker's clients: which are admitted, what each of them holds, which end when memory is short
-//! or another one needs the place, and the lists that an operator asks for.
+//! Registers the connections of a worker's clients: admits them, counts the memory that each one holds, ends
+//! connections when memory is short or another client needs the slot, and lists them for the operator.
 
 mod admission;
 mod connection_pools;

@@ -1,4 +1,4 @@
-//! What a worker knows of one connection, and how many bytes have moved on it.
+//! State of one registered connection, and its traffic.
 
 use super::sent_rate::SentRate;
 use crate::fairness::{ClientSource, PoolSlot, QueuePlace};
@@ -12,27 +12,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A connection without a request for less than that is not closed: its next request may be in flight.
+/// Shortest time without a request after which a connection may be closed: before, its next request may be in flight.
 pub(super) const MIN_IDLE_TIME: Duration = Duration::from_secs(1);
-/// Bytes that a connection takes beside what it reports, and an open request (docs/limits.md): of those that report
-/// little, the one with the most requests holds the most.
+/// Memory that a connection takes beside its counters, and an open request (docs/limits.md). Of connections with small
+/// counters, the one with the most requests holds the most.
 pub(super) const CONNECTION_OVERHEAD_BYTES: u64 = 28 * 1024;
 pub(super) const REQUEST_OVERHEAD_BYTES: u64 = 72 * 1024;
 
-/// Why a connection is closed although its client did nothing wrong.
+/// Reason for closing a connection although its client did nothing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvictionReason {
-    /// Memory is short, and no request is open on it: it ends as after its last one.
+    /// Memory is short, and the connection has no open request: it ends gracefully.
     Idle,
-    /// Memory is short, and it holds the most: it ends at once.
+    /// Memory is short, and the connection holds the most: it ends at once.
     Heaviest,
-    /// Another client gets its place, and no request is open on it: it ends as after its last one.
+    /// Another client needs the slot, and the connection has no open request: it ends gracefully.
     Drained,
-    /// Another client gets its place: it ends at once.
+    /// Another client needs the slot: the connection ends at once.
     Evicted,
-    /// The operator closes it: it ends as after its last request.
+    /// The operator closes the connection gracefully, once its requests have ended.
     Operator,
-    /// The operator closes it at once.
+    /// The operator closes the connection at once.
     OperatorNow,
 }
 
@@ -42,7 +42,7 @@ impl EvictionReason {
         matches!(self, Self::Operator | Self::OperatorNow)
     }
 
-    /// Whether the connection ends at once, with its requests.
+    /// Whether the connection ends at once, and its requests with it.
     pub(super) const fn is_at_once(self) -> bool {
         matches!(self, Self::Heaviest | Self::Evicted | Self::OperatorNow)
     }
@@ -51,33 +51,32 @@ impl EvictionReason {
 pub(super) struct RegisteredConnection {
     pub(super) pool: ConnectionPool,
     pub(super) source: Cell<ClientSource>,
-    /// The connection's slot in its pool, until it is to end.
+    /// Slot of the connection in its pool, until an eviction releases it.
     pub(super) slot: Cell<Option<PoolSlot>>,
-    /// The slot of its TLS handshake over TCP, while that lasts.
+    /// Slot of the connection's TLS handshake over TCP, while the handshake lasts.
     pub(super) handshake: Cell<Option<PoolSlot>>,
-    /// The connection's place among the handshakes that wait for a slot.
+    /// Place of the connection's handshake in the queue for a slot.
     pub(super) handshake_place: Cell<Option<QueuePlace>>,
-    /// Whether it is ready for requests: its handshake is over.
+    /// Whether the handshake is over, so that the connection is ready for requests.
     pub(super) ready: Cell<bool>,
-    /// The client's address, as it was when the connection began or the client was known.
+    /// Address of the client when the connection began, or once a PROXY protocol header named it.
     pub(super) client: Cell<Option<SocketAddr>>,
-    /// The connection, once it is ready for requests.
+    /// Set once the connection is ready for requests.
     pub(super) connection: OnceCell<Weak<dyn OpenConnection>>,
     pub(super) opened_at: Instant,
     pub(super) rate: Cell<SentRate>,
-    /// Each returns some of the bytes that it holds.
+    /// Functions that each count some of the connection's memory, in bytes.
     pub(super) memory_counters: RefCell<Vec<Box<dyn Fn() -> u64>>>,
-    /// Requests that are open on it.
     pub(super) requests: Cell<u32>,
-    /// When it became ready, or its last request ended.
+    /// Time at which the connection became ready, or its last request ended.
     pub(super) last_used: Cell<Instant>,
     pub(super) traffic: TrafficCounter,
     pub(super) eviction: Cell<Option<EvictionReason>>,
     pub(super) waker: RefCell<Option<Waker>>,
 }
 
-/// How many bytes have moved on a connection, and when they last did, by the worker's periods: to note it reads no
-/// clock.
+/// Counts the bytes that a connection has sent and received, and remembers the worker's period of the last ones, so
+/// that counting reads no clock.
 #[derive(Debug, Clone, Default)]
 pub struct TrafficCounter {
     pub(super) period: Rc<Cell<u32>>,
@@ -92,29 +91,28 @@ pub(super) struct TrafficCells {
 }
 
 impl TrafficCounter {
-    /// Something of a client has moved.
+    /// Records traffic in the current period.
     pub(super) fn mark_active(&self) {
         self.cells.last_period.set(self.period.get());
     }
 
-    /// `bytes` were sent to the client.
+    /// Counts `bytes` bytes that were sent to the client.
     pub fn count_sent(&self, bytes: u64) {
         self.mark_active();
         self.cells.sent.set(self.cells.sent.get().wrapping_add(bytes));
     }
 
-    /// `bytes` of the client were received.
+    /// Counts `bytes` bytes that were received from the client.
     pub fn count_received(&self, bytes: u64) {
         self.mark_active();
         self.cells.received.set(self.cells.received.get().wrapping_add(bytes));
     }
 
-    /// The bytes that were sent and received so far.
+    /// Numbers of bytes that were sent and received so far.
     pub(super) fn sent_and_received(&self) -> (u64, u64) {
         (self.cells.sent.get(), self.cells.received.get())
     }
 
-    /// Periods since bytes have moved.
     fn silent_periods(&self) -> u32 {
         self.period.get().wrapping_sub(self.cells.last_period.get())
     }
@@ -129,30 +127,29 @@ impl fmt::Debug for RegisteredConnection {
     }
 }
 
-/// The pools of connections of a worker. Each has its own limit.
+/// Pool of connections of a worker, with a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionPool {
-    /// HTTP/1.1 and HTTP/2 over TLS.
+    /// Connections over TLS, for HTTP/1.1 and HTTP/2.
     Tls,
-    /// Plain HTTP.
+    /// Connections of plain HTTP.
     Plain,
-    /// HTTP/3.
+    /// Connections of HTTP/3.
     Quic,
 }
 
 impl RegisteredConnection {
-    /// For how long no request was open on it, if that is long enough for it to be closed. `None` before it is ready.
+    /// Time without an open request, if that is long enough for an eviction. `None` before the connection is ready.
     pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
         let unused = now.saturating_duration_since(self.last_used.get());
         (self.ready.get() && self.requests.get() == 0 && unused >= MIN_IDLE_TIME).then_some(unused)
     }
 
-    /// Periods since bytes have moved on it.
+    /// Number of periods since the connection's last traffic.
     pub(super) fn silent_for(&self) -> u32 {
         self.traffic.silent_periods()
     }
 
-    /// Has it unused for `time` longer.
     #[cfg(test)]
     pub(super) fn backdate_last_use(&self, time: Duration) {
         self.last_used.set(self.last_used.get().checked_sub(time).expect("a machine that has run for as long"));
@@ -164,7 +161,7 @@ impl RegisteredConnection {
         self.memory_counters.borrow().iter().fold(taken, |sum, held| sum.saturating_add(held()))
     }
 
-    /// Whether the connection ends for `reason`, rather than for an earlier one.
+    /// Whether `reason` ends the connection, rather than an earlier reason.
     pub(super) fn is_closed_by(&self, reason: EvictionReason) -> bool {
         self.eviction.get().is_none_or(|end| !end.is_at_once() && end != reason)
     }

@@ -1,5 +1,5 @@
-//! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
-//! memory or because another client gets the place (admission.rs). Pure.
+//! Registry of a worker's connections over all protocols: finds the connections that end when memory is short or
+//! another client needs the slot (admission.rs). Pure.
 
 use super::connection_pools::ConnectionPools;
 use super::registered_connection::{ConnectionPool, EvictionReason, RegisteredConnection, TrafficCounter};
@@ -17,25 +17,25 @@ use std::{
     time::Instant,
 };
 
-/// The part of the connections without a request that one look closes: a sixteenth, so that several looks free what is
+/// One call closes a sixteenth of the connections without a request, so that several calls free the memory that is
 /// needed.
 const IDLE_CLOSE_DIVISOR: usize = 16;
-/// Connections that are closed at a look at most for what they hold.
+/// Maximum number of connections that one call closes for their memory.
 const MAX_HEAVIEST_CLOSED: usize = 64;
 
-/// The connections of one worker.
+/// Connections of one worker.
 #[derive(Debug, Default)]
 pub struct ConnectionRegistry {
     pub(super) open: RefCell<BTreeMap<u64, Rc<RegisteredConnection>>>,
     next_id: Cell<u64>,
-    /// Counts the worker's periods, by which [`Motion`] is dated.
+    /// Number of the worker's period, with which [`TrafficCounter`] marks traffic.
     pub(super) period: Rc<Cell<u32>>,
     pub(super) pools: ConnectionPools,
-    /// When its connections were looked through for a list.
+    /// Times at which the connections were scanned for a list.
     pub(super) scan_times: Cell<Option<ScanTimes>>,
 }
 
-/// One connection. It is removed when this is dropped.
+/// Entry of one connection, removed from the registry when dropped.
 #[derive(Debug)]
 pub struct ConnectionEntry {
     pub(super) registry: Rc<ConnectionRegistry>,
@@ -46,12 +46,12 @@ pub struct ConnectionEntry {
 const _: () = assert!(size_of::<ConnectionEntry>() <= 24);
 
 impl ConnectionRegistry {
-    /// Another period of the worker has begun: half a second, or less while memory is short.
+    /// Begins a period of the worker: half a second, or less while memory is short.
     pub fn begin_period(&self) {
         self.period.set(self.period.get().wrapping_add(1));
     }
 
-    /// Registers a connection of `network` in `pool`, which has room for it.
+    /// Registers the connection `id` of `source`, which holds `slot` in `pool`.
     pub(super) fn register_connection(
         self: &Rc<Self>,
         pool: ConnectionPool,
@@ -84,20 +84,20 @@ impl ConnectionRegistry {
         ConnectionEntry { registry: Rc::clone(self), id, state }
     }
 
-    /// The client whose connection is the oldest of those that are open, and since when it is open.
+    /// Client of the oldest open connection, and the time at which that connection began.
     pub fn oldest_client(&self) -> Option<(SocketAddr, Instant)> {
         let open = self.open.borrow();
         let mut clients = open.values().filter(|state| state.ready.get());
         clients.find_map(|state| Some((state.client.get()?, state.opened_at)))
     }
 
-    /// The number of the next connection.
     pub(super) fn take_connection_number(&self) -> u64 {
         self.next_id.replace(self.next_id.get().wrapping_add(1))
     }
 
     /// Closes a share of the connections without a request, each time one of the source that has most connections by
-    /// then, and of these the one whose last request is the longest ago, a second at least. Returns how many.
+    /// then: the connection whose last request ended the longest ago, at least a second. Returns the number of closed
+    /// connections.
     pub fn end_idle_connections(&self, now: Instant) -> usize {
         let open = self.open.borrow();
         let mut victims = EvictionOrder::default();
@@ -114,9 +114,9 @@ impl ConnectionRegistry {
         victims.take(share).map(|(id, state)| self.end_connection(id, state, EvictionReason::Idle)).count()
     }
 
-    /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose
-    /// connections hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they
-    /// hold.
+    /// Closes connections until their memory adds up to `bytes`: each time the connection that holds most, of the
+    /// source whose connections hold most by then. Closes at least one, if any is open, and at most 64. Returns their
+    /// number and their memory in bytes.
     pub fn end_heaviest_connections(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
         let held = open.iter().filter(|(_, state)| !state.eviction.get().is_some_and(EvictionReason::is_at_once));
@@ -138,10 +138,10 @@ impl ConnectionRegistry {
         (ended, freed)
     }
 
-    /// Has the connection `id` end. Its slots are free from now on.
+    /// Has the connection `id` end, and releases its slots.
     pub(super) fn end_connection(&self, id: u64, state: &RegisteredConnection, end: EvictionReason) {
         self.pools.release_slots(id, state, !end.is_at_once());
-        // One that is to end at once is not told to end later.
+        // A connection that is to end at once does not end gracefully instead.
         if !state.eviction.get().is_some_and(EvictionReason::is_at_once) {
             state.begin_eviction(end);
         }
@@ -149,34 +149,34 @@ impl ConnectionRegistry {
 }
 
 impl ConnectionEntry {
-    /// The number of the connection: no other open connection of the worker has it.
+    /// Number of the connection, which no other open connection of the worker has.
     pub const fn connection_number(&self) -> u64 {
         self.id
     }
 
-    /// The client.
+    /// Source of the client.
     pub fn client_source(&self) -> ClientSource {
         self.state.source.get()
     }
 
-    /// The client is one of `network`: it was not known when the connection was accepted.
+    /// Sets the client's network, which was not known when the connection was accepted.
     pub fn set_client_network(&self, network: Option<(IpAddr, u8)>) {
         let source = ClientSource::new(network, self.id);
         self.state.source.set(source);
         self.registry.pools.move_to_source(&self.state, source);
     }
 
-    /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest
-    /// one ends of the source that has most, if that has at least two more than this client's.
+    /// Waits until a TLS handshake may begin, of which `most` may run at once. If all slots are in use, the oldest
+    /// handshake of the source that has most ends, if that source has at least two more than this client's.
     ///
     /// # Cancel safety
     ///
-    /// The place in the queue is kept until the connection ends.
+    /// The connection keeps its place in the queue until it ends.
     pub async fn wait_for_handshake_slot(&self, most: u32) {
         poll_fn(|cx| self.poll_handshake_slot(cx, most)).await;
     }
 
-    /// Ready once a TLS handshake may begin, as [`Self::begin_handshake`]. The last task that polls is woken.
+    /// Ready once a TLS handshake may begin, as [`Self::wait_for_handshake_slot`]. The last task that polls is woken.
     pub(super) fn poll_handshake_slot(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
         let RegisteredConnection { handshake, handshake_place: waits, waker, .. } = &*self.state;
         waker.replace(Some(cx.waker().clone()));
@@ -186,14 +186,14 @@ impl ConnectionEntry {
         if handshake.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// The connection is ready for requests: its handshake is over.
+    /// Marks the connection as ready for requests, once the handshake is over.
     pub fn mark_ready(&self) {
         self.registry.pools.release_handshake_slot(&self.state);
         self.state.ready.set(true);
         self.state.last_used.set(Instant::now());
     }
 
-    /// Adds the bytes that `held` returns to what the connection holds.
+    /// Adds a function that counts some of the connection's memory, in bytes.
     pub fn add_memory_counter(&self, held: impl Fn() -> u64 + 'static) {
         self.state.memory_counters.borrow_mut().push(Box::new(held));
     }
@@ -203,9 +203,9 @@ impl ConnectionEntry {
         self.state.client.set(Some(address));
     }
 
-    /// Sets the connection that is reported of. To be called once.
+    /// Sets the connection that reports describe. To be called once.
     pub fn set_open_connection(&self, connection: Weak<dyn OpenConnection>) {
-        // One that is set already stays.
+        // A second call changes nothing.
         let _ = self.state.connection.set(connection);
     }
 
@@ -221,18 +221,19 @@ impl ConnectionEntry {
         }
     }
 
-    /// Where the connection's streams note that bytes have moved.
+    /// Counter of the connection's traffic, for its streams.
     pub fn traffic_counter(&self) -> TrafficCounter {
         self.state.traffic.clone()
     }
 
-    /// Waits until it is to be closed for the first time. Cancel safe.
+    /// Waits until the connection is to be closed for the first time. Cancel safe.
     pub async fn wait_for_eviction(&self) -> EvictionReason {
         let mut told = None;
         poll_fn(|cx| self.poll_eviction(cx, &mut told)).await
     }
 
-    /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
+    /// Ready when the connection is to be closed, once for each reason, of which `told` keeps the last. The last task
+    /// that polls is woken. Cancel safe.
     pub fn poll_eviction(&self, cx: &Context<'_>, told: &mut Option<EvictionReason>) -> Poll<EvictionReason> {
         let end = self.state.eviction.get();
         if end != *told
@@ -263,27 +264,27 @@ mod tests {
     use futures_util::task::noop_waker_ref;
     use std::net::Ipv4Addr;
 
-    /// What a list of connections needs of each (docs/adr/0054-clients.md), and the whole account.
+    /// Memory that a list of connections needs of each (docs/adr/0054-clients.md), and the whole entry.
     #[test]
     fn a_list_adds_64_bytes_to_a_connection_at_most() {
         let in_account = size_of::<OnceCell<Weak<dyn OpenConnection>>>() + size_of::<Cell<SentRate>>();
-        // Without the counts it was a number, alone in its allocation of whole words, as this one is.
+        // Without the counts, the traffic was one number, alone in an allocation of whole words, as this one is.
         let of_counts = size_of::<TrafficCells>() - size_of::<Cell<u32>>().next_multiple_of(size_of::<usize>());
-        // Packets that were lost, or a descriptor; and the group and whether the session was resumed.
+        // The fields are lost packets, or a descriptor; and the key exchange group and whether the session was resumed.
         let of_transport = size_of::<u64>().max(size_of::<Cell<Option<std::os::fd::RawFd>>>());
         let of_identity = size_of::<(Option<u16>, bool)>().next_multiple_of(size_of::<usize>());
         assert_eq!((in_account, of_counts, of_transport, of_identity), (32, 16, 8, 8));
         assert_eq!((size_of::<RegisteredConnection>(), size_of::<TrafficCells>()), (264, 24));
     }
 
-    /// A connection that is a source of its own, ready for requests.
+    /// Connection that is a source of its own, ready for requests.
     fn begin(all: &Rc<ConnectionRegistry>) -> ConnectionEntry {
         let holder = all.admit_connection(ConnectionPool::Tls, None, u32::MAX).unwrap();
         holder.mark_ready();
         holder
     }
 
-    /// One that holds so many bytes.
+    /// Connection that holds `bytes` bytes.
     fn holding(all: &Rc<ConnectionRegistry>, bytes: u64) -> ConnectionEntry {
         let holder = begin(all);
         holder.add_memory_counter(move || bytes);
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
+    fn the_connection_with_most_requests_and_counted_memory_ends_first() {
         let all = Rc::<ConnectionRegistry>::default();
         assert_eq!(all.end_heaviest_connections(1), (0, 0));
         let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), begin(&all), begin(&all));
@@ -363,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
+    fn the_largest_source_loses_idle_or_heaviest_connections_first() {
         let all = Rc::<ConnectionRegistry>::default();
         let admit = |network| all.admit_connection(ConnectionPool::Quic, network, u32::MAX).unwrap();
-        // The only one of its source is the longest unused.
+        // The only connection of its source is the longest unused.
         let single = admit(of(1));
         single.mark_ready();
         single.add_memory_counter(|| 1_000_000);
@@ -379,7 +380,7 @@ mod tests {
         }
         assert_eq!(end(&single), None);
         assert_eq!(many.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 14);
-        // 15 × 300,000 bytes until 1,000,000 are left.
+        // Fifteen connections of 300,000 bytes end, until 1,000,000 bytes are left.
         for _ in 0..12 {
             assert_eq!(all.end_heaviest_connections(0).0, 1);
             assert_eq!(end(&single), None);
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_of_one_reason_is_told_of_the_other() {
+    fn each_eviction_reason_is_reported_once() {
         let all = Rc::<ConnectionRegistry>::default();
         let (holder, mut told) = (holding(&all, 100_000), None);
         let cx = Context::from_waker(noop_waker_ref());

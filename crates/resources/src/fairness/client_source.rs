@@ -1,46 +1,45 @@
-//! A client as shared pools know it: the networks that its address is in, one in the other, and its connection.
+//! A client as shared pools distinguish it: by the nested networks of its address, and by its connection.
 
 use std::net::IpAddr;
 
-/// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that is routed on the internet.
+/// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that the internet routes.
 const IPV4_PREFIXES: [u8; 1] = [24];
 /// Prefix lengths of the IPv6 networks above a source: a site gets a /48, a home a /56 (RFC 6177 §2).
 const IPV6_PREFIXES: [u8; 2] = [48, 56];
-/// Networks of one source at most: two above it and its own.
+/// Maximum number of networks of one source: two above, and its own.
 pub(super) const MAX_SOURCE_NETWORKS: usize = 3;
 
-/// A client of a pool: the networks of its address, from the widest to the source's own, and its connection.
+/// Client of a pool, by the networks of its address, from the widest to the source's own, and by its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSource {
-    /// The source's own network: the address and its prefix length. `None` if the connection is a source by itself.
+    /// Own network of the source: address and prefix length. `None` if the connection is a source by itself.
     network: Option<(IpAddr, u8)>,
     connection: u64,
 }
 
-/// A branch of the tree of sources below its parent.
+/// Key of a branch in the tree of sources, below the parent's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SourceKey {
-    /// The bits of a network's prefix, with the prefix length.
+    /// Bits of a network's prefix, and the prefix length.
     Ipv4(u32, u8),
     Ipv6(u128, u8),
-    /// The number of a connection.
     Connection(u64),
 }
 
 impl ClientSource {
-    /// The client with the number `connection`, at an address of `network` (address and prefix length in bits). Without
-    /// a network the connection is a source of its own: one of an exempt network, or every one if sources are not
-    /// distinguished.
+    /// The client with the connection `connection`, at an address of `network` (address and prefix length in bits).
+    /// Without a network the connection is a source of its own: a client in an exempt network, or any client if sources
+    /// are not distinguished.
     pub const fn new(network: Option<(IpAddr, u8)>, connection: u64) -> Self {
         Self { network, connection }
     }
 
-    /// The source's own network: an address in it and its prefix length in bits.
+    /// Own network of the source: an address and the prefix length in bits.
     pub const fn own_network(&self) -> Option<(IpAddr, u8)> {
         self.network
     }
 
-    /// The number of the connection.
+    /// Number of the client's connection.
     pub const fn source_connection(&self) -> u64 {
         self.connection
     }
@@ -61,12 +60,12 @@ impl ClientSource {
         }
     }
 
-    /// Whether no network distinguishes the two: they are one source, or each is a source of its own.
+    /// Whether no network distinguishes the two clients: both are one source, or each is a source of its own.
     pub fn is_indistinct_from(&self, other: &Self) -> bool {
         self.is_same_source(other) || (self.network.is_none() && other.network.is_none())
     }
 
-    /// The networks of the source from the widest to its own; the connection, if that is the source.
+    /// Keys of the source's networks from the widest to its own; the key of the connection, if that is the source.
     pub(super) fn network_keys(&self) -> [Option<SourceKey>; MAX_SOURCE_NETWORKS] {
         let mut networks = [None; MAX_SOURCE_NETWORKS];
         match self.network {
@@ -94,7 +93,7 @@ impl ClientSource {
         networks
     }
 
-    /// The branches from the root of the tree down to the connection.
+    /// Keys of the branches from the root of the tree down to the connection.
     pub(super) fn branch_keys(&self) -> impl Iterator<Item = SourceKey> + use<> {
         let connection = self.network.map(|_| SourceKey::Connection(self.connection));
         self.network_keys().into_iter().flatten().chain(connection)

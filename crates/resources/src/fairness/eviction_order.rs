@@ -1,5 +1,5 @@
-//! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in
-//! memory, and connections of several pools. Pure.
+//! Chooses the claims that are evicted first when a shared resource without slots is short: memory, or connections of
+//! several pools. Pure.
 
 use super::client_source::{ClientSource, MAX_SOURCE_NETWORKS, SourceKey};
 use std::{
@@ -8,24 +8,24 @@ use std::{
     hash::RandomState,
 };
 
-/// Claims of clients, as an iterator over those to be given up: each time one of the source that holds most by then. On
+/// Claims of clients, as an iterator over the claims to evict: each time one of the source that holds most by then. On
 /// each level the network with the largest sum is chosen, the widest first, and in a source the claim that was added
 /// first.
 #[derive(Debug)]
 pub struct EvictionOrder<T> {
-    /// What each network holds, and each connection that is a source of its own. Clients choose their addresses: the
-    /// hash has a random seed.
+    /// Amount that each network holds, and each connection that is a source of its own. Clients choose their addresses,
+    /// so the hash has a random seed.
     totals: HashMap<SourceKey, u64, RandomState>,
     numbers: HashMap<SourceKey, usize, RandomState>,
     sources: Vec<SourceClaims<T>>,
-    /// Sources that have a claim left, with what they held when it was last looked at: it only becomes less.
+    /// Sources that have a claim left, with the amounts that their networks held when last read: amounts only shrink.
     order: BinaryHeap<(LevelTotals, Reverse<usize>)>,
 }
 
-/// What the networks of a source hold, from the widest down.
+/// Amounts that the networks of a source hold, from the widest down.
 type LevelTotals = [u64; MAX_SOURCE_NETWORKS];
 
-/// The claims of one source that may be given up.
+/// Claims of one source that may be evicted.
 #[derive(Debug)]
 struct SourceClaims<T> {
     levels: [Option<SourceKey>; MAX_SOURCE_NETWORKS],
@@ -39,7 +39,7 @@ impl<T> Default for EvictionOrder<T> {
 }
 
 impl<T> EvictionOrder<T> {
-    /// Counts `amount` for `source`, which cannot be given up.
+    /// Counts `amount` for `source`, which cannot be evicted.
     pub fn add_fixed_amount(&mut self, source: &ClientSource, amount: u64) {
         for key in source.network_keys().into_iter().flatten() {
             let total = self.totals.entry(key).or_default();
@@ -47,7 +47,7 @@ impl<T> EvictionOrder<T> {
         }
     }
 
-    /// Counts `amount` for `source`, which is given up by giving up `claim`.
+    /// Counts `amount` for `source`, which the eviction of `claim` frees.
     pub fn add_claim(&mut self, source: &ClientSource, amount: u64, claim: T) {
         self.add_fixed_amount(source, amount);
         let levels = source.network_keys();
@@ -60,7 +60,7 @@ impl<T> EvictionOrder<T> {
         if let Some(claims) = sources.get_mut(number) {
             claims.left.push_back((amount, claim));
             if claims.left.len() == 1 {
-                // More than it can hold: what it does is found out when it is next.
+                // An upper bound; the real amounts are read when this source is next.
                 self.order.push(([u64::MAX; MAX_SOURCE_NETWORKS], Reverse(number)));
             }
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_claim_of_the_source_that_holds_most_is_given_up_until_another_holds_more() {
+    fn the_largest_source_loses_claims_until_another_is_larger() {
         let mut victims = EvictionOrder::default();
         for (name, claimant, amount) in [
             ("one large claim", source(1, 1, 1), 50),
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn none_is_given_up_of_a_source_that_holds_less_than_another_with_a_claim(
+        fn no_claim_of_a_smaller_source_is_evicted_first(
             claims in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..100), 0..40),
         ) {
             let (mut victims, mut left) = (EvictionOrder::default(), Vec::new());

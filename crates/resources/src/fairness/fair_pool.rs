@@ -1,6 +1,6 @@
-//! One pool that clients share: its slots, and the queue for them. While no request waits, a slot is taken and given
-//! back without a look at its source; counters by source exist only from the first wait until no request waits and less
-//! than half of the slots are in use. Pure.
+//! A pool of slots that clients share, and its queue. While no request waits, a slot is taken and released without a
+//! look at its source; counters by source exist only from the first wait until no request waits and less than half of
+//! the slots are in use. Pure.
 
 use super::{
     client_source::ClientSource,
@@ -9,27 +9,26 @@ use super::{
 use slab::Slab;
 use std::time::Instant;
 
-/// A pool of slots, with a queue of requests `W`. One source may use all slots while no other source waits. A slot that
+/// Pool of slots, with a queue of requests `W`. One source may use all slots while no other source waits. A slot that
 /// becomes free goes to the source that holds least, and a full queue loses the newest request of the source with the
 /// longest queue.
 #[derive(Debug)]
 pub struct FairPool<W> {
-    /// Slots that may be in use.
+    /// Maximum number of slots in use.
     limit: u32,
     slots: Slab<HeldSlot>,
     /// Counters by source.
     tree: Option<SourceTree<QueuedRequest<W>>>,
-    /// Whether its counters say who holds most.
+    /// Whether the counters order sources by their slots.
     ranked: bool,
-    /// The last number that former counters gave a request: a place in the queue is never another request's.
+    /// Last number that former counters gave a request: no two requests have the same place in the queue.
     last_number: u64,
 }
 
-/// A slot in use.
 #[derive(Debug)]
 struct HeldSlot {
     source: ClientSource,
-    /// The branch of its connection, while there is a tree.
+    /// Branch of the slot's connection, while counters exist.
     leaf: Option<BranchId>,
 }
 
@@ -40,42 +39,42 @@ struct QueuedRequest<W> {
     request: W,
 }
 
-/// The number of a slot in use: to be given back to its pool once.
+/// Number of a slot in use, to be released to its pool once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub struct PoolSlot(usize);
 
-/// The place of a request in the queue.
+/// Place of a request in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePlace {
     leaf: BranchId,
     number: u64,
 }
 
-/// The outcome of joining the queue.
+/// Result of joining the queue.
 #[derive(Debug)]
 pub enum QueueOutcome<W> {
-    /// The request waits. A full queue lost another request for it.
+    /// The request waits. If the queue was full, it lost the other request.
     Queued(QueuePlace, Option<W>),
-    /// The queue is full, and the request's own source has most of it.
+    /// The queue is full, and most of its requests are of the same source.
     Refused(W),
 }
 
-/// The request to which the next free slot goes.
+/// Request that gets the next free slot.
 #[derive(Debug)]
 pub struct NextRequest<'a, W> {
-    /// When it began to wait.
+    /// Time at which the request began to wait.
     pub since: Instant,
-    /// The request.
+    /// The waiting request.
     pub request: &'a W,
-    /// The client of the request.
+    /// Client of the request.
     pub source: ClientSource,
-    /// The branches of its client, for [`Fair::excess`].
+    /// Branches of the client, for [`FairPool::slot_excess`].
     pub branches: SourceBranches,
 }
 
 impl PoolSlot {
-    /// The slot's index: smaller than the largest number of slots that were in use at once.
+    /// Index of the slot, which is smaller than the largest number of slots that were in use at once.
     pub const fn slot_index(self) -> usize {
         self.0
     }
@@ -87,18 +86,19 @@ impl<W> FairPool<W> {
         Self { limit, slots: Slab::new(), tree: None, ranked: false, last_number: 0 }
     }
 
-    /// A pool of `limit` slots that also finds the source that holds most ([`Fair::giver`]). Its counters cost more.
+    /// A pool of `limit` slots that also finds the source that holds most ([`FairPool::largest_source_connections`]),
+    /// with counters that cost more.
     pub const fn with_ranking(limit: u32) -> Self {
         Self { limit, slots: Slab::new(), tree: None, ranked: true, last_number: 0 }
     }
 
-    /// Sets the number of slots. More than that may be in use until they are given back; if there are more,
-    /// [`Fair::grant`] has to be called.
+    /// Sets the number of slots. More slots may be in use until they are released; after a raise,
+    /// [`FairPool::grant_slot`] has to be called.
     pub fn set_slot_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     pub fn used_slot_count(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
@@ -108,22 +108,22 @@ impl<W> FairPool<W> {
         self.used_slot_count() >= self.limit
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn waiting_requests(&self) -> u32 {
         self.tree.as_ref().map_or(0, SourceTree::waiting_count)
     }
 
-    /// A slot for `source`; `None` if all are in use, or other requests wait.
+    /// Takes a slot for `source`; `None` if all are in use, or other requests wait.
     pub fn take_slot(&mut self, source: ClientSource) -> Option<PoolSlot> {
         (self.used_slot_count() < self.limit && self.waiting_requests() == 0).then(|| self.insert_slot(source))
     }
 
-    /// A slot for `source` although all may be in use.
+    /// Takes a slot for `source` even if all are in use.
     pub fn take_slot_beyond_limit(&mut self, source: ClientSource) -> PoolSlot {
         self.insert_slot(source)
     }
 
-    /// Gives `slot` back. Requests that wait get slots by [`Fair::grant`], which the caller calls next.
+    /// Releases `slot`. Waiting requests get slots by [`FairPool::grant_slot`], which the caller calls next.
     pub fn release_slot(&mut self, PoolSlot(slot): PoolSlot) {
         let Some(held) = self.slots.try_remove(slot) else { return };
         if let (Some(tree), Some(leaf)) = (&mut self.tree, held.leaf) {
@@ -132,7 +132,7 @@ impl<W> FairPool<W> {
         self.drop_idle_tree();
     }
 
-    /// The slot now belongs to `source`: its client's address has become known.
+    /// Moves the slot to `source`, once its client's address has become known.
     pub fn change_slot_source(&mut self, PoolSlot(slot): PoolSlot, source: ClientSource) {
         let Some(held) = self.slots.get_mut(slot) else { return };
         held.source = source;
@@ -144,7 +144,7 @@ impl<W> FairPool<W> {
         }
     }
 
-    /// Has `request` of `source` wait since `since`, in a queue of at most `most` requests.
+    /// Adds `request` of `source`, which waits since `since`, to the queue of at most `most` requests.
     pub fn enqueue_request(&mut self, source: ClientSource, since: Instant, most: u32, request: W) -> QueueOutcome<W> {
         let tree = self.ensure_tree();
         let (leaf, number) = tree.add_request(&source, QueuedRequest { source, since, request });
@@ -160,15 +160,15 @@ impl<W> FairPool<W> {
         }
     }
 
-    /// Removes a request from the queue; `None` if it has left it already.
+    /// Removes a request from the queue; `None` if the request has left the queue already.
     pub fn leave_queue(&mut self, QueuePlace { leaf, number }: QueuePlace) -> Option<W> {
         let left = self.tree.as_mut()?.remove_request(leaf, number)?;
         self.drop_idle_tree();
         Some(left.request)
     }
 
-    /// Gives a free slot to the request that is next; `None` if there is no free slot or no request. To be called until
-    /// it returns `None` after every change that may have freed a slot.
+    /// Gives a free slot to the next request; `None` if there is no free slot or no request. To be called until it
+    /// returns `None` after every change that may have freed a slot.
     pub fn grant_slot(&mut self) -> Option<(W, PoolSlot)> {
         if self.used_slot_count() >= self.limit {
             return None;
@@ -179,7 +179,7 @@ impl<W> FairPool<W> {
         Some((request, slot))
     }
 
-    /// The request to which the next free slot goes, and then the one that is next in each other network.
+    /// The request that gets the next free slot, followed by the next request of each other network.
     pub fn next_requests(&self) -> impl Iterator<Item = NextRequest<'_, W>> {
         self.tree.iter().flat_map(|tree| {
             tree.next_by_network().map(|(leaf, QueuedRequest { source, since, request })| {
@@ -189,30 +189,31 @@ impl<W> FairPool<W> {
         })
     }
 
-    /// The slots in use.
+    /// All slots in use.
     pub fn used_slots(&self) -> impl Iterator<Item = PoolSlot> {
         self.slots.iter().map(|(slot, _)| PoolSlot(slot))
     }
 
-    /// The source of a slot in use.
+    /// Source of a slot in use.
     pub fn slot_source(&self, PoolSlot(slot): PoolSlot) -> Option<ClientSource> {
         self.slots.get(slot).map(|held| held.source)
     }
 
-    /// The branches of `source`, which may hold and wait for nothing. Has counters made, for [`Fair::excess`].
+    /// Branches of `source`, which may hold and wait for nothing. Makes counters if there are none, for
+    /// [`FairPool::slot_excess`].
     pub fn source_branches(&mut self, source: &ClientSource) -> SourceBranches {
         self.ensure_tree().find_branches(source)
     }
 
-    /// By how much the holder of `slot` holds more than the client with `branches`; `None` if it holds less than two
-    /// slots more.
+    /// Excess of the holder of `slot` over the client with `branches`; `None` if the holder has less than two slots
+    /// more.
     pub fn slot_excess(&self, PoolSlot(slot): PoolSlot, branches: &SourceBranches) -> Option<SlotExcess> {
         self.tree.as_ref()?.leaf_excess(self.slots.get(slot)?.leaf?, branches)
     }
 
     /// Whether `source` may take another slot of a pool whose slots cannot be taken back: any source until an eighth of
-    /// the pool is left, then sources that hold no slot, and of the last sixteenth those in whose widest network (/24,
-    /// /48) no slot is held.
+    /// the pool is left, then sources that hold no slot, and of the last sixteenth sources in whose widest network
+    /// (/24, /48) no slot is held.
     pub fn admits_to_last_slots(&mut self, source: &ClientSource) -> bool {
         let left = self.limit.saturating_sub(self.used_slot_count());
         if left > self.limit / 8 {
@@ -222,20 +223,22 @@ impl<W> FairPool<W> {
         left > 0 && if left > self.limit / 16 { own == 0 } else { in_network == 0 }
     }
 
-    /// The connections of the source that holds most, of those that hold at least two slots more than `taker` where the
-    /// two part; none if there is no such source. Of a [`Fair::ranked`] pool; has counters made.
+    /// Connections of the source that holds most, of the sources that hold at least two slots more than `taker` where
+    /// the two part; none if there is no such source. For a [`FairPool::with_ranking`] pool; makes counters if there
+    /// are none.
     pub fn largest_source_connections(&mut self, taker: &ClientSource) -> impl Iterator<Item = u64> {
         let tree = &*self.ensure_tree();
         tree.largest_source(taker).into_iter().flat_map(|source| tree.connections_of_source(source))
     }
 
-    /// Whether another of the widest networks (/24, /48) holds at least two slots more than that of `taker`. Of a
-    /// [`Fair::ranked`] pool; has counters made.
+    /// Whether another of the widest networks (/24, /48) holds at least two slots more than that of `taker`. For a
+    /// [`FairPool::with_ranking`] pool; makes counters if there are none.
     pub fn has_larger_network(&mut self, taker: &ClientSource) -> bool {
         self.ensure_tree().has_larger_network(taker)
     }
 
-    /// Slots that `source` itself uses. Without counters all slots are looked at: not for the usual path of a request.
+    /// Number of slots that `source` itself uses. Without counters, all slots are scanned: not for the usual path of a
+    /// request.
     pub fn slots_held_by(&self, source: &ClientSource) -> u32 {
         match &self.tree {
             Some(tree) => tree.slots_held(source).1,
@@ -251,7 +254,7 @@ impl<W> FairPool<W> {
         PoolSlot(self.slots.insert(HeldSlot { source, leaf }))
     }
 
-    /// The counters, made from the slots in use if there are none.
+    /// The counters by source, made from the slots in use if there are none.
     fn ensure_tree(&mut self) -> &mut SourceTree<QueuedRequest<W>> {
         self.tree.get_or_insert_with(|| {
             let mut tree = SourceTree::new(self.ranked, self.last_number);
@@ -267,7 +270,7 @@ impl<W> FairPool<W> {
         if self.tree.as_ref().is_some_and(|tree| tree.waiting_count() == 0)
             && self.used_slot_count() < self.limit.div_ceil(2)
         {
-            // Places of the past stay what they are: numbers are used once.
+            // A place in the queue stays valid: each number is used once.
             self.last_number = self.tree.take().map_or(self.last_number, |tree| tree.last_number());
         }
     }

@@ -1,5 +1,6 @@
-//! Pools of slots that clients share. [`Fair`] gives one client a whole pool while no other client waits, and divides a
-//! pool evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
+//! Divides pools of slots between clients. [`FairPool`] gives one client a whole pool while no other client waits, and
+//! divides a pool evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the
+//! time.
 
 mod client_source;
 mod eviction_order;

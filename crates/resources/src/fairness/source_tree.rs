@@ -1,6 +1,6 @@
-//! Counters of a pool by source: networks in networks, connections below them. Each branch counts the slots that its
-//! clients use and the requests of theirs that wait; the request that is next, and the one that is dropped from a full
-//! queue, are found from the root downwards. Pure.
+//! Counters of a pool by source: nested networks, and connections below them. Each branch counts the slots that its
+//! clients use and their waiting requests. The next request, and the one that a full queue drops, are found from the
+//! root downwards. Pure.
 
 use super::client_source::{ClientSource, SourceKey};
 use slab::Slab;
@@ -9,81 +9,83 @@ use std::{
     hash::RandomState,
 };
 
-/// Branches from the root to a connection: the root, three networks, and the connection.
+/// Maximum number of branches from the root to a connection: the root, three networks, and the connection.
 const DEPTH: usize = 5;
 
-/// The number of a branch in [`Tree::nodes`].
+/// Index of a branch in `SourceTree::nodes`.
 pub(super) type BranchId = usize;
 
-/// Branches by source. There are as many as slots in use and waiting requests have networks and connections: four each
-/// at most.
+/// Tree of branches by source. There are as many branches as networks and connections of the slots in use and of the
+/// waiting requests: at most four for each.
 #[derive(Debug)]
 pub(super) struct SourceTree<W> {
     nodes: Slab<BranchNode<W>>,
     root: BranchId,
     /// Keys are addresses that clients choose: the hash has a random seed.
     children: HashMap<(BranchId, SourceKey), BranchId, RandomState>,
-    /// Numbers of requests and of turns: a larger one is newer.
+    /// Last number of a request or of a turn: a larger number is newer.
     last_number: u64,
-    /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request
+    /// Whether branches are ordered by their queues: from the first request that a full queue drops until no request
     /// waits.
     sheds: bool,
-    /// Whether [`Node::heaviest`] is kept.
+    /// Whether `BranchNode::by_slots` is maintained.
     ranked: bool,
 }
 
-/// A network, a connection, or the root.
+/// Branch of the tree: a network, a connection, or the root.
 #[derive(Debug)]
 struct BranchNode<W> {
     parent: BranchId,
     key: Option<SourceKey>,
     counts: BranchCounts,
-    /// Children with a waiting request; the one whose turn it is first.
+    /// Children with a waiting request, the one with the next turn first.
     by_turn: BTreeSet<(u32, u64, BranchId)>,
-    /// Children with a waiting request, while requests are lost; the one with the longest queue last.
+    /// Children with a waiting request, the one with the longest queue last; empty unless the tree `sheds`.
     by_queue: BTreeSet<(u32, u64, BranchId)>,
-    /// Children that use a slot; the one that uses most last. Empty unless the tree is ranked.
+    /// Children that use a slot, the one that uses most last; empty unless the tree is `ranked`.
     by_slots: BTreeSet<(u32, BranchId)>,
-    /// The requests that wait, of a connection, by their numbers.
+    /// Waiting requests of a connection, by their numbers.
     queue: BTreeMap<u64, W>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct BranchCounts {
-    /// Slots in use.
+    /// Number of slots in use.
     held: u32,
-    /// Requests that wait.
+    /// Number of waiting requests.
     waiting: u32,
-    /// When the branch began to wait, or got its last slot: of equal branches the smallest is next.
+    /// Number of the turn at which the branch began to wait, or got its last slot: of equal branches, the smallest is
+    /// next.
     turn: u64,
-    /// The newest of its waiting requests: of queues of equal length the one with the largest loses a request.
+    /// Number of the newest waiting request: of queues of equal length, the one with the largest number loses a
+    /// request.
     newest: u64,
 }
 
-/// The branches of one client, from the root to its connection; those that hold and wait for nothing do not exist.
+/// Branches of one client, from the root to its connection; a branch that holds and waits for nothing does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceBranches([Option<BranchId>; DEPTH]);
 
-/// By how much the holder of a slot holds more than another client.
+/// Excess of the holder of a slot over another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotExcess {
-    /// The slots that each branch of the holder uses, from the root down: the larger, the more it holds.
+    /// Numbers of slots that the branches of the holder use, from the root down: the larger, the more it holds.
     held: [u32; DEPTH],
-    /// Whether the two are connections of one source, or connections that are sources of their own.
+    /// Whether both clients are connections of one source, or connections that are sources of their own.
     pub between_connections: bool,
-    /// Slots of the holder's branch for each slot that the other would have after one more, where the two part; at
-    /// least one.
+    /// Slots of the holder's branch for each slot that the other client's branch would have after one more, where the
+    /// two part; at least one.
     pub ratio: u32,
 }
 
 impl SlotExcess {
-    /// The excess of a source that holds `ratio` slots over one that holds none.
+    /// Excess of a source that holds `ratio` slots over a source that holds none.
     pub const fn between_sources(ratio: u32) -> Self {
         Self { held: [ratio; DEPTH], between_connections: false, ratio }
     }
 }
 
-/// A change of counts on the way from a connection to the root.
+/// Change of the counts on the path from a connection to the root.
 #[derive(Debug, Clone, Copy)]
 enum CountChange {
     Hold,
@@ -97,32 +99,32 @@ enum CountChange {
 }
 
 impl<W> SourceTree<W> {
-    /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and
-    /// each of its changes costs more.
+    /// A tree without slots, whose numbers follow `last`. A `ranked` tree finds the source that holds most
+    /// ([`SourceTree::largest_source`]), and each of its changes costs more.
     pub(super) fn new(ranked: bool, last: u64) -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(BranchNode::new(BranchId::MAX, None));
         Self { nodes, root, children: HashMap::default(), last_number: last, sheds: false, ranked }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub(super) fn waiting_count(&self) -> u32 {
         self.nodes.get(self.root).map_or(0, |root| root.counts.waiting)
     }
 
-    /// Counts a slot of `source`. Returns the connection's branch, for [`Tree::release`].
+    /// Counts a slot of `source`. Returns the connection's branch, for [`SourceTree::uncount_slot`].
     pub(super) fn count_slot(&mut self, source: &ClientSource) -> BranchId {
         let leaf = self.ensure_branch(source);
         self.apply_change(leaf, CountChange::Hold);
         leaf
     }
 
-    /// A slot of the connection `leaf` is no longer used.
+    /// Counts a slot of the connection `leaf` as released.
     pub(super) fn uncount_slot(&mut self, leaf: BranchId) {
         self.apply_change(leaf, CountChange::Release);
     }
 
-    /// Adds a request of `source` to the queue. Returns its connection's branch and its number.
+    /// Adds a request of `source` to the queue. Returns the connection's branch and the request's number.
     pub(super) fn add_request(&mut self, source: &ClientSource, request: W) -> (BranchId, u64) {
         let leaf = self.ensure_branch(source);
         let number = self.advance_number();
@@ -133,15 +135,15 @@ impl<W> SourceTree<W> {
         (leaf, number)
     }
 
-    /// Removes a request that waits; `None` if it does no longer.
+    /// Removes a waiting request; `None` if the request waits no longer.
     pub(super) fn remove_request(&mut self, leaf: BranchId, number: u64) -> Option<W> {
         let request = self.nodes.get_mut(leaf)?.queue.remove(&number)?;
         self.apply_change(leaf, CountChange::Leave);
         Some(request)
     }
 
-    /// Gives a slot to the request that is next: on each level to the branch that holds least, of equal ones to the one
-    /// whose last turn is the longest ago, and there to the oldest request. Returns its connection's branch.
+    /// Gives a slot to the next request: on each level the branch that holds least is chosen, of equal ones the one
+    /// whose last turn is the longest ago, and in a connection the oldest request. Returns the connection's branch.
     pub(super) fn grant_next(&mut self) -> Option<(BranchId, W)> {
         let leaf = self.next_leaf()?;
         let (_, request) = self.nodes.get_mut(leaf)?.queue.pop_first()?;
@@ -150,13 +152,12 @@ impl<W> SourceTree<W> {
         Some((leaf, request))
     }
 
-    /// The number of the newest request or turn.
+    /// Number of the newest request or turn.
     pub(super) const fn last_number(&self) -> u64 {
         self.last_number
     }
 
-    /// The request that is next, then the one that would be next in each other network, and their connections'
-    /// branches.
+    /// The next request, then the next of each other network, and the branches of their connections.
     pub(super) fn next_by_network(&self) -> impl Iterator<Item = (BranchId, &W)> {
         let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.by_turn);
         networks.filter_map(|(_, _, network)| {
@@ -166,8 +167,8 @@ impl<W> SourceTree<W> {
         })
     }
 
-    /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest.
-    /// Returns its number.
+    /// Removes the newest request of the connection with the longest queue: on each level the branch with the longest
+    /// queue is chosen. Returns the request's number.
     pub(super) fn shed_newest(&mut self) -> Option<(u64, W)> {
         self.order_queues();
         let leaf = self.descend_from_root(|node| node.by_queue.last())?;
@@ -176,7 +177,6 @@ impl<W> SourceTree<W> {
         Some((number, request))
     }
 
-    /// The branches of `source`.
     pub(super) fn find_branches(&self, source: &ClientSource) -> SourceBranches {
         let (mut branches, mut at) = (SourceBranches([None; DEPTH]), Some(self.root));
         let mut path = source.branch_keys();
@@ -187,7 +187,7 @@ impl<W> SourceTree<W> {
         branches
     }
 
-    /// The branches of the connection `leaf`.
+    /// Branches from the root to the connection `leaf`.
     pub(super) fn branches_to_leaf(&self, leaf: BranchId) -> SourceBranches {
         let mut up = [None; DEPTH];
         let mut at = Some(leaf);
@@ -200,9 +200,9 @@ impl<W> SourceTree<W> {
         branches
     }
 
-    /// By how much the holder of a slot of the connection `leaf` holds more than the client with the branches `other`.
-    /// `None` unless the holder's branch, where the two part, holds at least two slots more: below that, the transfer
-    /// of a slot makes nothing more even.
+    /// Excess of the holder of a slot of the connection `leaf` over the client with the branches `other`. `None` unless
+    /// the holder's branch, where the two part, holds at least two slots more: below that, the transfer of a slot makes
+    /// nothing more even.
     pub(super) fn leaf_excess(&self, leaf: BranchId, other: &SourceBranches) -> Option<SlotExcess> {
         let holder = self.branches_to_leaf(leaf);
         let held =
@@ -215,13 +215,13 @@ impl<W> SourceTree<W> {
         let ratio = of_holder_held / of_other_held.saturating_add(1);
         let is_connection =
             |id: BranchId| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(SourceKey::Connection(_))));
-        // A client that holds nothing has no branch here; it is a connection if the holder's branch is one.
+        // A client that holds nothing has no branch here; the client is a connection if the holder's branch is one.
         let between_connections = of_holder.is_some_and(is_connection) && of_other.is_none_or(is_connection);
         Some(SlotExcess { held: holder.0.map(held), between_connections, ratio })
     }
 
-    /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection
-    /// that is a source of its own counts as itself on both.
+    /// Numbers of slots that are used in the widest network of `source`, and by `source` itself. Both are the same for
+    /// a connection that is a source of its own.
     pub(super) fn slots_held(&self, source: &ClientSource) -> (u32, u32) {
         let branches = self.find_branches(source);
         let held =
@@ -230,9 +230,9 @@ impl<W> SourceTree<W> {
         (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
     }
 
-    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None`
-    /// if there is none, or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of
-    /// its source.
+    /// The source that holds most, of the sources that hold at least two slots more than `taker` where the two part.
+    /// `None` if there is none, or the tree is not ranked. The result is a connection if that is a source of its own,
+    /// or `taker` is another connection of its source.
     pub(super) fn largest_source(&self, taker: &ClientSource) -> Option<BranchId> {
         let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
         for key in taker.branch_keys() {
@@ -246,15 +246,14 @@ impl<W> SourceTree<W> {
         None
     }
 
-    /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not
-    /// ranked.
+    /// Whether another network holds at least two slots more than that of `taker`. False if the tree is not ranked.
     pub(super) fn has_larger_network(&self, taker: &ClientSource) -> bool {
         let (own, _) = self.slots_held(taker);
         let most = self.nodes.get(self.root).and_then(|root| root.by_slots.last());
         most.is_some_and(|(most, _)| *most >= own.saturating_add(2))
     }
 
-    /// The source with most slots of those in `network`, which may be one itself.
+    /// The source with most slots in `network`, which may be a source itself.
     fn heaviest_source(&self, network: BranchId) -> BranchId {
         let mut at = network;
         while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.by_slots.last()).copied()
@@ -265,7 +264,7 @@ impl<W> SourceTree<W> {
         at
     }
 
-    /// The numbers of the connections of `source` that use a slot.
+    /// Numbers of the connections of `source` that use a slot.
     pub(super) fn connections_of_source(&self, source: BranchId) -> impl Iterator<Item = u64> {
         let below = self.nodes.get(source).into_iter().flat_map(|node| &node.by_slots);
         self.connection_of_branch(source)
@@ -285,7 +284,7 @@ impl<W> SourceTree<W> {
         self.nodes.len()
     }
 
-    /// Orders all branches by their queues, unless they are.
+    /// Orders all branches by their queues, unless they are ordered already.
     fn order_queues(&mut self) {
         if std::mem::replace(&mut self.sheds, true) {
             return;
@@ -307,7 +306,7 @@ impl<W> SourceTree<W> {
         self.descend_from_root(|node| node.by_turn.first())
     }
 
-    /// The connection that is reached from the root by `choose`.
+    /// The connection that `choose` leads to from the root.
     fn descend_from_root(&self, choose: impl Fn(&BranchNode<W>) -> Option<&(u32, u64, BranchId)>) -> Option<BranchId> {
         Some(self.descend_from(self.root, choose)).filter(|leaf| *leaf != self.root)
     }
@@ -324,7 +323,7 @@ impl<W> SourceTree<W> {
         at
     }
 
-    /// The branch of the connection of `source`, with those above it.
+    /// The branch of the connection of `source`; missing branches are added.
     fn ensure_branch(&mut self, source: &ClientSource) -> BranchId {
         source.branch_keys().fold(self.root, |parent, key| match self.children.entry((parent, key)) {
             Entry::Occupied(child) => *child.get(),
@@ -332,7 +331,7 @@ impl<W> SourceTree<W> {
         })
     }
 
-    /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are
+    /// Applies `change` to the connection `leaf` and all branches above. Branches that count nothing any more are
     /// removed.
     fn apply_change(&mut self, leaf: BranchId, change: CountChange) {
         let (mut at, sheds) = (leaf, self.sheds);
@@ -342,7 +341,7 @@ impl<W> SourceTree<W> {
             let (after, parent, key) = (node.counts, node.parent, node.key);
             let ranked = self.ranked;
             let Some(above) = self.nodes.get_mut(parent) else {
-                // The root: without a request that waits nothing is ordered.
+                // At the root: without a waiting request, no branch is ordered.
                 self.sheds &= after.waiting > 0;
                 return;
             };
@@ -387,17 +386,17 @@ fn replace_in_set<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after
 }
 
 impl BranchCounts {
-    /// The place of the branch `id` among those whose turn it is, if a request waits in it.
+    /// Sort key of the branch `id` by its turn, if a request waits in the branch.
     fn turn_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
         (self.waiting > 0).then_some((self.held, self.turn, id))
     }
 
-    /// The place of the branch `id` by the length of its queue.
+    /// Sort key of the branch `id` by the length of its queue.
     fn queue_rank(self, id: BranchId) -> Option<(u32, u64, BranchId)> {
         (self.waiting > 0).then_some((self.waiting, self.newest, id))
     }
 
-    /// The place of the branch `id` by the slots that it uses.
+    /// Sort key of the branch `id` by the slots that the branch uses.
     fn slot_rank(self, id: BranchId) -> Option<(u32, BranchId)> {
         (self.held > 0).then_some((self.held, id))
     }

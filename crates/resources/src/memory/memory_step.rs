@@ -1,40 +1,40 @@
-//! The steps, by the share of its limit that memory has reached. Pure.
+//! Chooses the step of relief by the share of its limit that memory has reached. Pure.
 
 use super::usage::MemoryReading;
 
-/// The measures for want of memory. Each step does what those below it do, too.
+/// Measures against a shortage of memory. Each step includes the steps below.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryStep {
-    /// Nothing.
+    /// No measure.
     #[default]
     Normal,
-    /// A client that has two connections gets no third; connections without a request are closed, those first whose
-    /// last one is the longest ago.
+    /// A client that has two connections gets no third; connections without a request are closed, the longest unused
+    /// first.
     Refuse,
-    /// Budgets of bodies are a smaller share of the limit.
+    /// Budgets of bodies shrink to a smaller share of the limit.
     Shrink,
-    /// All new connections are rejected; those that hold the most are closed.
+    /// All new connections are rejected; the connections that hold the most are closed.
     Close,
 }
 
-/// Per cent of the limit from which on a step is in force.
+/// Thresholds of the steps, in per cent of the limit.
 const STEP_THRESHOLDS: [(MemoryStep, u64); 3] =
     [(MemoryStep::Close, 95), (MemoryStep::Shrink, 90), (MemoryStep::Refuse, 85)];
-/// Per cent of the limit below which, less than where it begins, a step is left: so that no step flaps.
+/// Per cent of the limit between a step's threshold and the level at which the step is left, so that no step flaps.
 const HYSTERESIS_PERCENT: u64 = 5;
 
 impl MemoryStep {
-    /// Whether a new connection of a client is rejected, of which `has_some` says whether it has some already.
+    /// Whether a new connection of a client is rejected; `has_some` says whether the client has connections already.
     pub fn refuses_connection(self, has_some: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Normal => false,
-            // A client that holds memory just below the last step would keep all others out.
+            // Otherwise a client that holds memory just below the last step would keep out all others.
             Self::Refuse | Self::Shrink => has_some(),
             Self::Close => true,
         }
     }
 
-    /// The name in the log and on the status page.
+    /// Name in the log and on the status page.
     pub fn step_name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -45,19 +45,19 @@ impl MemoryStep {
     }
 }
 
-/// Bytes that are used beyond what the last step is left at.
+/// Number of bytes in use above the level at which the last step is left.
 pub(super) fn bytes_over_last_step(MemoryReading { used, limit }: MemoryReading) -> u64 {
     let (_, per_cent) = STEP_THRESHOLDS[0];
     used.saturating_sub(limit / 100 * (per_cent - HYSTERESIS_PERCENT))
 }
 
-/// Bytes that may be used more before the first step is in force.
+/// Number of bytes left before the first step is in force.
 pub(super) fn bytes_before_first_step(MemoryReading { used, limit }: MemoryReading) -> u64 {
     let [.., (_, per_cent)] = STEP_THRESHOLDS;
     (limit / 100 * per_cent).saturating_sub(used)
 }
 
-/// The step by its number in the metric.
+/// A step by its number in the metric.
 impl From<u64> for MemoryStep {
     fn from(step: u64) -> Self {
         match step {
@@ -75,17 +75,17 @@ impl From<MemoryStep> for u64 {
     }
 }
 
-/// The state of the ladder.
+/// Tracks the step in force.
 #[derive(Debug, Default)]
 pub struct StepTracker(MemoryStep);
 
 impl StepTracker {
-    /// The step in force.
+    /// Step in force.
     pub fn step_in_force(&self) -> MemoryStep {
         self.0
     }
 
-    /// Memory is as in `reading`; without one it is not short. Returns the step in force from now on.
+    /// Updates the step by `reading`; without a reading, memory is not short. Returns the step in force from now on.
     pub fn update_step(&mut self, reading: Option<MemoryReading>) -> MemoryStep {
         let at = |per_cent: u64| {
             reading.is_some_and(|MemoryReading { used, limit }| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_connections_is_refused_before_who_has_none() {
+    fn clients_with_connections_are_refused_first() {
         let refused = |has: bool| {
             [MemoryStep::Normal, MemoryStep::Refuse, MemoryStep::Shrink, MemoryStep::Close]
                 .map(|step| step.refuses_connection(|| has))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_short() {
+    fn without_a_limit_memory_is_never_short() {
         let mut ladder = StepTracker::default();
         look(&mut ladder, 990);
         assert_eq!(ladder.update_step(None), MemoryStep::Normal);

@@ -1,6 +1,6 @@
-//! Memory: how much the process uses, and what litequic does as it runs short: no new connections, smaller buffers,
-//! then the connections that hold the most are closed (docs/adr/0029-memory.md). The control thread measures usage,
-//! each worker acts.
+//! Watches the memory of the process, and relieves it in steps: no new connections, smaller buffers, then the
+//! connections that hold the most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker
+//! acts.
 
 mod memory_step;
 mod pressure;

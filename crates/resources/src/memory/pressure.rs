@@ -1,4 +1,4 @@
-//! How short memory is: written by the control thread, read by each worker.
+//! Passes the shortage of memory from the control thread, which writes it, to the workers.
 
 use super::{MemoryReading, MemoryStep, memory_step};
 use std::{
@@ -16,37 +16,37 @@ use tokio::{
     time::timeout,
 };
 
-/// The time between two measurements of usage while memory is short, or may be before another one.
+/// Time between two measurements while memory is short, or may be short before the next one.
 pub const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two measurements while memory is plentiful.
+/// Time between two measurements while memory is plentiful.
 const NORMAL_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two measurements while no worker works, or there is no limit: it may have been set meanwhile.
+/// Time between two measurements while no worker works, or there is no limit: an operator may set one meanwhile.
 const RESTING_INTERVAL: Duration = Duration::from_secs(5);
-/// Bytes by which the use of memory grows in a second for each worker, at most: 3,000 handshakes take 84 MB.
+/// Upper bound of the growth of memory, in bytes a second for each worker: 3,000 handshakes take 84 MB.
 const MAX_GROWTH_PER_SECOND: u64 = 128 << 20;
 
-/// Publishes how short memory is, to all copies of [`Pressure`].
+/// Publishes the shortage of memory to all copies of [`MemoryPressure`].
 #[derive(Debug, Clone)]
 pub struct MemoryGauge {
     state: Sender<PressureState>,
     workers: Arc<AwakeWorkers>,
 }
 
-/// How short memory is. Each worker has a copy.
+/// Shortage of memory, as a worker reads it. Each worker has a copy.
 #[derive(Debug, Clone)]
 pub struct MemoryPressure {
     state: Receiver<PressureState>,
     workers: Arc<AwakeWorkers>,
 }
 
-/// The workers that do not rest.
+/// Counts the workers that do not rest.
 #[derive(Debug, Default)]
 struct AwakeWorkers {
     awake: AtomicUsize,
     roused: Notify,
 }
 
-/// A worker that does not rest, until this is dropped.
+/// Counts one worker as awake, until dropped.
 #[derive(Debug)]
 pub struct AwakeWorker(Arc<AwakeWorkers>);
 
@@ -59,16 +59,16 @@ impl Drop for AwakeWorker {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct PressureState {
     step: MemoryStep,
-    /// Bytes; 0 while there is no limit.
+    /// Limit in bytes; 0 while there is none.
     limit: u64,
-    /// Bytes that are used beyond what [`Step::Close`] is left at, while it is in force.
+    /// Bytes in use above the level at which [`MemoryStep::Close`] is left, while that step is in force.
     excess: u64,
 }
 
-/// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill
-/// at once then leaves room for connections, and brings no step by itself.
+/// Largest share of the limit for a budget of all workers: a quarter. If clients that do not read fill it at once,
+/// memory is left for connections, and no step begins.
 const BUDGET_DIVISOR: u64 = 4;
-/// The share of the limit that a budget of all workers has once buffers are made smaller: a sixteenth.
+/// Share of the limit for a budget of all workers once buffers shrink: a sixteenth.
 const SHRUNK_BUDGET_DIVISOR: u64 = 16;
 
 impl Default for MemoryGauge {
@@ -78,17 +78,17 @@ impl Default for MemoryGauge {
 }
 
 impl MemoryGauge {
-    /// For a worker.
+    /// A [`MemoryPressure`] for a worker.
     pub fn subscribe_pressure(&self) -> MemoryPressure {
         MemoryPressure { state: self.state.subscribe(), workers: Arc::clone(&self.workers) }
     }
 
-    /// Has all workers look at what they hold and what they may: their limits may have changed.
+    /// Wakes all workers to compare their memory with their limits, which may have changed.
     pub fn rouse_workers(&self) {
         self.state.send_modify(|_| ());
     }
 
-    /// How long to wait before the next measurement if the last one was `reading`, in a process of `workers` workers.
+    /// Delay before the next measurement if the last one was `reading`, in a process of `workers` workers.
     pub fn measurement_delay(&self, reading: Option<MemoryReading>, workers: usize) -> Duration {
         match reading {
             Some(_) if self.state.borrow().step > MemoryStep::Normal => MEASURE_INTERVAL,
@@ -102,7 +102,7 @@ impl MemoryGauge {
         }
     }
 
-    /// Waits until `pause` has passed, or a worker has something to do again that rested. Cancel safe.
+    /// Waits until `pause` has passed, or a resting worker has work again. Cancel safe.
     pub async fn wait_until_roused(&self, pause: Duration) {
         let _ = timeout(pause, async {
             loop {
@@ -115,7 +115,7 @@ impl MemoryGauge {
         .await;
     }
 
-    /// Sets how short memory is, by `reading`.
+    /// Publishes `step`, and the shortage by `reading`.
     pub fn publish_pressure(&self, step: MemoryStep, reading: MemoryReading) {
         let excess = if step == MemoryStep::Close { memory_step::bytes_over_last_step(reading) } else { 0 };
         let now = PressureState { step, limit: reading.limit, excess };
@@ -130,17 +130,17 @@ impl Default for MemoryPressure {
 }
 
 impl MemoryPressure {
-    /// How short memory is now.
+    /// Step in force.
     pub fn pressure_step(&self) -> MemoryStep {
         self.state.borrow().step
     }
 
-    /// Bytes that one of `workers` workers is to free by closing connections.
+    /// Number of bytes that one of `workers` workers has to free by closing connections.
     pub fn excess_bytes(&self, workers: usize) -> u64 {
         self.state.borrow().excess.checked_div(workers as u64).unwrap_or(0)
     }
 
-    /// The budget of one of `workers` workers, of the bytes that are configured.
+    /// Budget in bytes of one of `workers` workers: `configured`, or less if the limit allows less.
     pub fn worker_budget(&self, configured: u64, workers: usize) -> u64 {
         let PressureState { step, limit, .. } = *self.state.borrow();
         if limit == 0 {
@@ -150,7 +150,7 @@ impl MemoryPressure {
         (limit / share).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
     }
 
-    /// The worker does not rest any more: memory is measured more often.
+    /// Counts the worker as awake, so that memory is measured more often.
     pub fn mark_awake(&self) -> AwakeWorker {
         if self.workers.awake.fetch_add(1, Relaxed) == 0 {
             self.workers.roused.notify_one();
@@ -158,14 +158,14 @@ impl MemoryPressure {
         AwakeWorker(Arc::clone(&self.workers))
     }
 
-    /// Waits until `after` has passed, or [`Self::changed`] is ready. Cancel safe.
+    /// Waits until `after` has passed, or [`Self::wait_for_pressure_change`] is ready. Cancel safe.
     pub async fn wait_for_pressure_within(&mut self, after: Duration) {
         let _ = timeout(after, self.wait_for_pressure_change()).await;
     }
 
-    /// Waits until memory has become shorter or less short, or limits may have changed. Cancel safe.
+    /// Waits until the shortage has changed, or limits may have changed. Cancel safe.
     pub async fn wait_for_pressure_change(&mut self) {
-        // An error means that memory is not measured any more: the process ends.
+        // An error means that memory is no longer measured: the process ends.
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_a_share_of_the_limit_and_a_smaller_one_once_memory_is_short() {
+    fn budgets_are_a_share_of_the_limit_and_shrink_under_pressure() {
         const MIB: u64 = 1024 * 1024;
         let gauge = MemoryGauge::default();
         let pressure = gauge.subscribe_pressure();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_measured_as_often_as_it_can_become_short_and_seldom_while_no_worker_works() {
+    fn memory_is_measured_often_near_the_limit_and_seldom_at_rest() {
         const MIB: u64 = 1024 * 1024;
         let gauge = MemoryGauge::default();
         let pause = |used: u64, limit: u64| {

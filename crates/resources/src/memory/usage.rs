@@ -1,5 +1,5 @@
-//! How much memory the process uses, and how much it may: by its memory cgroups (cgroups(7), of version 1 or 2), and by
-//! the limit that is configured.
+//! Reads the memory usage of the process and its limit: from its memory cgroups (cgroups(7), of version 1 or 2), and
+//! from the configuration.
 
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
@@ -9,32 +9,32 @@ use std::{
     str::FromStr,
 };
 
-/// Where the kernel's files are.
+/// Root of the kernel's files.
 const ROOT: &str = "/";
-/// Version 1's value without a limit, rounded to pages; version 2 has `max`.
+/// Smallest value that means no limit in version 1, which rounds it to pages; version 2 has `max`.
 const NO_LIMIT: u64 = 1 << 62;
-/// Nested groups that are read, from the process' own outwards.
+/// Maximum number of nested cgroups that are read, from the process's own outwards.
 const MAX_DEPTH: usize = 16;
-/// Below this share of a limit, in per cent, the droppable pages are not read: that costs more.
+/// Usage in per cent of the limit from which on droppable pages are read, which costs more.
 const MIN_STAT_PERCENT: u64 = 80;
-/// A group that is full, but of whose limit the process itself has less than this part, would not be relieved by
-/// closing connections.
+/// A cgroup counts if the process itself uses at least a quarter of its limit: otherwise closing connections would not
+/// relieve it.
 const OWN_SHARE_DIVISOR: u64 = 4;
-/// Bytes of such a file that are read at most; `memory.stat` has some 2 KiB.
+/// Maximum number of bytes that are read of a file of the kernel; `memory.stat` has some 2 KiB.
 const MAX_KERNEL_FILE_BYTES: u64 = 16 * 1024;
 
-/// The limit of the process.
+/// Limit of the process's memory, as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessMemoryLimit {
-    /// The limits of its memory cgroup and of those that it is in.
+    /// The limits of the process's memory cgroup and of the groups above.
     Cgroup,
-    /// The cgroups' limits, and this number of bytes in RAM without the pages of files.
+    /// The limits of the cgroups, and this number of bytes in RAM without the pages of files.
     Bytes(u64),
-    /// None.
+    /// No limit.
     None,
 }
 
-/// Bytes of memory.
+/// Usage and limit of memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct MemoryReading {
@@ -48,16 +48,15 @@ impl MemoryReading {
     }
 }
 
-/// Where it is read. The files stay open: as files run out memory often does, too.
+/// Files from which usage is read. They stay open, because descriptors often run out when memory does.
 #[derive(Debug)]
 pub struct MemoryUsage {
     statm: Option<File>,
-    /// The process' group, and those that it is in, as far as they are limited or may be.
+    /// The process's cgroup and the groups above, if they have a limit or may get one.
     groups: Vec<MemoryCgroup>,
     page: u64,
 }
 
-/// A memory cgroup.
 #[derive(Debug)]
 struct MemoryCgroup {
     directory: PathBuf,
@@ -74,12 +73,12 @@ enum CgroupVersion {
 }
 
 impl MemoryUsage {
-    /// Reads the files of `/proc/self`, as they are now.
+    /// Opens the files of this process and of its cgroups.
     pub fn open_own_files() -> Self {
         Self::open_files_under(Path::new(ROOT))
     }
 
-    /// The directory of the process' memory cgroup, where it has one.
+    /// Directory of the process's memory cgroup, if it has one.
     pub fn cgroup_directory(&self) -> Option<&Path> {
         self.groups.first().map(|group| &*group.directory)
     }
@@ -89,12 +88,12 @@ impl MemoryUsage {
         Self { statm, groups: find_memory_cgroups(root), page: rustix::param::page_size() as u64 }
     }
 
-    /// The usage of the limit that is nearest: the `configured` one, or that of a group of whose limit the process has
-    /// a good part itself. `None`: there is no limit.
+    /// The usage and limit that are nearest to each other: of the `configured` limit, or of a cgroup whose limit the
+    /// process itself uses to a good part. `None` if there is no limit.
     ///
     /// # Errors
     ///
-    /// The process' usage cannot be read, or a group's.
+    /// The usage of the process or of a cgroup cannot be read.
     pub fn read_nearest(&self, configured: ProcessMemoryLimit) -> io::Result<Option<MemoryReading>> {
         if configured == ProcessMemoryLimit::None
             || (configured == ProcessMemoryLimit::Cgroup && self.groups.is_empty())
@@ -113,22 +112,22 @@ impl MemoryUsage {
         Ok(nearest)
     }
 
-    /// The least of what is `configured` and of what the groups have, in bytes, however much of it is used. `None`
-    /// without one.
+    /// The smallest of the `configured` limit and the cgroups' limits, in bytes, however much of it is used. `None`
+    /// without a limit.
     pub fn smallest_limit(&self, configured: ProcessMemoryLimit) -> Option<u64> {
         let own = match configured {
             ProcessMemoryLimit::None => return None,
             ProcessMemoryLimit::Bytes(limit) => Some(limit),
             ProcessMemoryLimit::Cgroup => None,
         };
-        // One that cannot be read is skipped.
+        // A cgroup that cannot be read is skipped.
         let of_groups =
             self.groups.iter().filter_map(|group| group.read_cgroup().ok().flatten()).map(|reading| reading.limit);
         of_groups.chain(own).min()
     }
 
-    /// Bytes in RAM that no file has: the kernel can drop the pages of the program itself. By `/proc/self/statm`
-    /// (proc_pid_statm(5)): pages in RAM, its second number, less those of files, its third.
+    /// Number of bytes in RAM that are no file's, as the kernel can drop the pages of the program itself. From
+    /// `/proc/self/statm` (proc_pid_statm(5)): pages in RAM, the second number, less pages of files, the third.
     fn anonymous_bytes(&self) -> io::Result<u64> {
         let statm = read_kernel_file(self.statm.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
         let mut numbers = statm.split_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
@@ -140,11 +139,11 @@ impl MemoryUsage {
 }
 
 impl MemoryCgroup {
-    /// `None` if it has no such files, as the root has none.
+    /// Opens the files of a cgroup; `None` if it has none, as the root.
     fn open_cgroup(directory: &Path, version: CgroupVersion) -> Option<Self> {
         let (limits, used): (&[&str], _) = match version {
             CgroupVersion::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes"),
-            // Beyond `memory.high` the kernel slows the process down.
+            // Above `memory.high`, the kernel slows the process down.
             CgroupVersion::Two => (&["memory.max", "memory.high"], "memory.current"),
         };
         let open = |name: &str| File::open(directory.join(name)).ok();
@@ -153,7 +152,7 @@ impl MemoryCgroup {
         Some(Self { directory: directory.into(), version, limits, used, stat: open("memory.stat") })
     }
 
-    /// `None` where there is no limit.
+    /// Reads the usage and limit of the cgroup; `None` if it has no limit.
     fn read_cgroup(&self) -> io::Result<Option<MemoryReading>> {
         let number = |file: &File| read_kernel_file(file).map(|text| text.trim().parse::<u64>().ok());
         let mut nearest = None;
@@ -166,7 +165,7 @@ impl MemoryCgroup {
         if reading.used_per_mille() < u128::from(MIN_STAT_PERCENT) * 10 {
             return Ok(Some(reading));
         }
-        // The kernel drops pages of files before it kills anything.
+        // The kernel drops pages of files before it kills a process.
         let droppable: &[&str] = match self.version {
             CgroupVersion::One => &["total_inactive_file", "total_active_file"],
             CgroupVersion::Two => &["inactive_file", "active_file", "slab_reclaimable"],
@@ -178,19 +177,19 @@ impl MemoryCgroup {
     }
 }
 
-/// Bytes of memory that the machine has; `None` where `/proc/meminfo` cannot be read.
+/// Memory of the machine in bytes; `None` if `/proc/meminfo` cannot be read.
 pub fn installed_memory() -> Option<u64> {
     let text = fs::read_to_string(Path::new(ROOT).join("proc/meminfo")).ok()?;
     parse_total_memory(&text)
 }
 
-/// The first line of `/proc/meminfo` (proc_meminfo(5)): kibibytes.
+/// Parses `MemTotal` of `/proc/meminfo` (proc_meminfo(5)), in kibibytes; returns bytes.
 fn parse_total_memory(meminfo: &str) -> Option<u64> {
     let words = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     words.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1_024)
 }
 
-/// All of a file of the kernel's, from its beginning.
+/// Reads a file of the kernel from its beginning.
 fn read_kernel_file(mut file: &File) -> io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
@@ -198,12 +197,12 @@ fn read_kernel_file(mut file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// A line of `memory.stat`.
+/// Value of the line `name` of `memory.stat`.
 fn memory_stat_value<T: FromStr>(stat: &str, name: &str) -> Option<T> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// The process' memory cgroups, its own first.
+/// Memory cgroups of the process, its own first.
 fn find_memory_cgroups(root: &Path) -> Vec<MemoryCgroup> {
     let read = |name: &str| fs::read(root.join(name)).unwrap_or_default();
     let cgroups = ProcessCGroups::from_buf_read(&*read("proc/self/cgroup"));
@@ -211,17 +210,17 @@ fn find_memory_cgroups(root: &Path) -> Vec<MemoryCgroup> {
     let (Ok(ProcessCGroups(cgroups)), Ok(MountInfos(mounts))) = (cgroups, mounts) else { return Vec::new() };
     let is_first = |group: &&ProcessCGroup| group.controllers.iter().any(|controller| controller == "memory");
     let first = cgroups.iter().find(is_first).map(|group| (group, CgroupVersion::One));
-    // Where version 1 has the controller, version 2 has not.
+    // If version 1 has the memory controller, version 2 does not.
     let found =
         first.or_else(|| cgroups.iter().find(|group| group.hierarchy == 0).map(|group| (group, CgroupVersion::Two)));
     let Some((group, version)) = found else { return Vec::new() };
     let Some(mount) = mounts.iter().find(|mount| has_memory_controller(mount, version)) else { return Vec::new() };
     let mounted = root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point));
-    // The mount may show a part of the hierarchy: a container's own.
+    // The mount may show only a part of the hierarchy, such as that of a container.
     let path = Path::new(&group.pathname);
     let inside = path.strip_prefix(&mount.root).or_else(|_| path.strip_prefix("/")).unwrap_or(Path::new(""));
     let own = mounted.join(inside);
-    // With a namespace of its own a group may be outside of what is mounted.
+    // In a namespace of its own, the process's group may be outside of the mount.
     let own = if own.starts_with(&mounted) && own.is_dir() { own } else { mounted.clone() };
     let directories = own.ancestors().take_while(|directory| directory.starts_with(&mounted)).take(MAX_DEPTH);
     directories.filter_map(|directory| MemoryCgroup::open_cgroup(directory, version)).collect()
@@ -238,13 +237,13 @@ fn has_memory_controller(mount: &MountInfo, version: CgroupVersion) -> bool {
 mod tests {
     use super::*;
 
-    /// A machine's files, removed with it.
+    /// Files of a machine, removed when dropped.
     struct Machine(PathBuf);
 
     impl Machine {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir().join(format!("litequic-memory-{name}-{}", std::process::id()));
-            // It has 20,000 pages of its own in RAM, by default.
+            // By default, the process has 20,000 pages of its own in RAM.
             let usual = [("proc/self/statm", "99999 20005 5 5 0 5 0\n")];
             for (file, text) in usual.iter().chain(files) {
                 let path = root.join(file);
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_goes_by_the_nearest_of_nested_limits() {
+    fn version_2_uses_the_nearest_of_nested_limits() {
         let machine = Machine::new(
             "two",
             &[
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_limit() {
+    fn an_unreadable_cgroup_sets_no_limit() {
         for (name, files) in [
             ("none", &[][..]),
             ("rubbish", &[("proc/self/cgroup", "x:y"), ("proc/self/mountinfo", "1 2 3")][..]),
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_in_a_group_use_is_not_this_process_to_end() {
+    fn a_cgroup_filled_by_others_does_not_count() {
         for (pages, limit) in [(25_005, Some((99_000_000, 100_000_000))), (6_005, None)] {
             let machine = Machine::new(
                 "others",
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_any_more_is_an_error() {
+    fn a_file_that_becomes_unreadable_is_an_error() {
         let machine = Machine::new(
             "failing",
             &[
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_says_what_this_process_uses() {
+    fn usage_of_this_process_is_readable() {
         const HELD: usize = 8 << 20;
         let held = std::hint::black_box(vec![1_u8; HELD]);
         let usage = MemoryUsage::open_own_files();

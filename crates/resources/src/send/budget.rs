@@ -1,22 +1,22 @@
-//! The bytes of responses that the streams of a connection, or of a worker, share, and what each leases of them.
+//! Budgets of response bytes that the streams of a connection or of a worker share, and the streams' leases.
 
 use std::{cell::Cell, rc::Rc};
 
-/// What a stream may hold however much the others hold: one packet train.
+/// Bytes that a stream may hold however much the others hold: one packet train.
 pub const TRAIN: u64 = TRAIN_BYTES as u64;
-/// Bytes of [`TRAIN`], as lengths of slices are counted.
+/// [`TRAIN`] as `usize`.
 pub const TRAIN_BYTES: usize = 16 * 1024;
-/// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number
-/// of clients that do not read keeps another from being served. It is on top of the budgets.
+/// Bytes that a stream may have unacknowledged even if the budgets have nothing left: a packet, so that clients that do
+/// not read, however many, do not keep another client from being served. They are on top of the budgets.
 const PACKET_BYTES: u64 = 1_200;
-/// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
+/// Bytes that a stream may hold before any acknowledgement: more than QUIC sends in its first round trips.
 pub const FIRST_SHARE_BYTES: u64 = 128 * 1024;
-/// Trains that a connection keeps at most: more streams than that send nothing at once.
+/// Maximum number of trains reserved in a connection's budget: more streams than that send nothing at once.
 const CONNECTION_TRAINS: u64 = 128;
-/// Trains that a worker keeps, of which it has more only if they are no more than a quarter of its budget.
+/// Number of trains reserved in a worker's budget; more only if they are no more than a quarter of the budget.
 const WORKER_TRAINS: u64 = 1024;
 
-/// A part of a budget.
+/// Part of a budget, in bytes.
 #[derive(Debug)]
 struct BudgetPart {
     limit: Cell<u64>,
@@ -32,32 +32,33 @@ impl BudgetPart {
         self.limit.get().saturating_sub(self.used.get())
     }
 
-    /// How many bytes more a stream may take that has `own` of it: until it has `share` times what is then left.
+    /// Number of further bytes of this part that a stream with `own` bytes may take: until it has `share` times the
+    /// rest.
     fn allowed_bytes(&self, own: u64, share: u64) -> u64 {
         self.free_bytes().saturating_mul(share).saturating_sub(own) / (share + 1)
     }
 
-    /// A stream that had `before` of it now has `after`.
+    /// Counts that a stream that had `before` bytes of this part now has `after`.
     fn account_part(&self, before: u64, after: u64) {
         self.used.set((self.used.get() + after).saturating_sub(before));
     }
 }
 
-/// Bytes that the streams of a connection, or of a worker, share.
+/// Budget of response bytes that the streams of a connection or of a worker share.
 #[derive(Debug)]
 pub struct SendBudget {
-    /// Bytes for first trains.
+    /// Part for first trains.
     trains: BudgetPart,
-    /// Bytes for first shares, beyond their first trains.
+    /// Part for first shares, beyond first trains.
     first: BudgetPart,
-    /// Bytes for what streams hold beyond first shares.
+    /// Part for bytes beyond first shares.
     grown: BudgetPart,
-    /// What a stream may have of a part, as a multiple of what is left of it.
+    /// Bytes that a stream may have of a part, as a multiple of the part's free bytes.
     share: u64,
     split: fn(u64) -> BudgetSplit,
 }
 
-/// A budget's parts, in bytes.
+/// Sizes of a budget's parts, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct BudgetSplit {
     trains: u64,
@@ -66,8 +67,8 @@ struct BudgetSplit {
 }
 
 impl SendBudget {
-    /// The budget of one connection, whose streams are one client's: a stream alone gets nearly all but a train for
-    /// each other.
+    /// A budget of `limit` bytes for one connection, whose streams are one client's: a stream alone gets nearly all but
+    /// the other streams' trains.
     pub fn for_connection(limit: u64) -> Rc<Self> {
         Self::new(limit, 16, |limit| {
             let (trains, first) = ((limit / 2).min(CONNECTION_TRAINS * TRAIN), limit / 8);
@@ -75,7 +76,7 @@ impl SendBudget {
         })
     }
 
-    /// The budget of one worker: a stream alone gets half of what is beyond first shares.
+    /// A budget of `limit` bytes for one worker: a stream alone gets half of the part beyond first shares.
     pub fn for_worker(limit: u64) -> Rc<Self> {
         Self::new(limit, 1, |limit| {
             let (trains, first) = ((limit / 2).min(WORKER_TRAINS * TRAIN).max(limit / 4), limit / 4);
@@ -89,7 +90,7 @@ impl SendBudget {
         Rc::new(Self { trains, first, grown, share, split })
     }
 
-    /// Sets the limit to `limit` bytes. What is leased beyond it stays so until it is given back.
+    /// Sets the limit to `limit` bytes. Leased bytes beyond it stay leased until they are released.
     pub fn resize(&self, limit: u64) {
         let BudgetSplit { trains, first, grown } = (self.split)(limit);
         self.trains.limit.set(trains);
@@ -97,12 +98,12 @@ impl SendBudget {
         self.grown.limit.set(grown);
     }
 
-    /// Bytes leased now.
+    /// Number of leased bytes.
     pub fn leased_bytes(&self) -> u64 {
         self.trains.used.get() + self.first.used.get() + self.grown.used.get()
     }
 
-    /// A stream that held `before` now holds `after`.
+    /// Counts that a stream that held `before` now holds `after`.
     fn account_lease(&self, before: HeldBytes, after: HeldBytes) {
         self.trains.account_part(before.train, after.train);
         self.first.account_part(before.first, after.first);
@@ -110,7 +111,7 @@ impl SendBudget {
     }
 }
 
-/// Bytes that a stream holds, by the parts of the budgets that they are of.
+/// Bytes that a stream holds of each part of the budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct HeldBytes {
     train: u64,
@@ -123,7 +124,7 @@ impl HeldBytes {
         self.train + self.first + self.grown
     }
 
-    /// Cut to `bytes`: what came last goes first.
+    /// Reduces the total to `bytes`: the part that was taken last goes first.
     fn cut_to(self, bytes: u64) -> Self {
         let train = self.train.min(bytes);
         let first = self.first.min(bytes - train);
@@ -131,26 +132,26 @@ impl HeldBytes {
     }
 }
 
-/// What one stream holds of its connection's and its worker's budget. Gives it back when dropped.
+/// Lease of one stream on its connection's and its worker's budget, released when dropped.
 #[derive(Debug)]
 pub struct BufferLease {
     connection: Rc<SendBudget>,
     worker: Rc<SendBudget>,
-    /// The most that this stream ever holds.
+    /// Maximum number of bytes that this stream holds.
     limit: u64,
     held: HeldBytes,
-    /// Bytes beyond which acknowledged ones allow as many more than the first share: those of before the last pause.
+    /// Acknowledged bytes count as proof from this offset on: the bytes before the last pause do not count.
     proven_from: u64,
-    /// Bytes that its connection's client has taken within a round trip.
+    /// Bytes that the client has taken within a round trip, on any stream of the connection.
     window: u64,
-    /// A budget allowed less than was asked for, the last time.
+    /// Whether a budget allowed less than the last request.
     denied: bool,
 }
 
 const _: () = assert!(size_of::<BufferLease>() <= 72);
 
 impl BufferLease {
-    /// Holds nothing yet, and never more than `limit` bytes.
+    /// An empty lease, which never holds more than `limit` bytes.
     pub fn new(connection: Rc<SendBudget>, worker: Rc<SendBudget>, limit: u64) -> Self {
         Self { connection, worker, limit, held: HeldBytes::default(), proven_from: 0, window: 0, denied: false }
     }
@@ -162,25 +163,26 @@ impl BufferLease {
         self
     }
 
-    /// Bytes held.
+    /// Number of bytes that the lease holds.
     pub fn held_bytes(&self) -> u64 {
         self.held.total_bytes()
     }
 
-    /// True if a budget was short when the lease last asked.
+    /// Whether a budget was short at the last request of the lease.
     pub fn is_denied(&self) -> bool {
         self.denied
     }
 
-    /// The client takes `window` bytes within a round trip, as earlier streams of its connection have shown. Its
-    /// streams may hold `window` bytes together beyond first shares, whatever was acknowledged of each.
+    /// Records that the client takes `window` bytes within a round trip, as earlier streams of its connection have
+    /// shown. The connection's streams may hold `window` bytes together beyond first shares, whatever was acknowledged
+    /// of each.
     pub fn trust_window(&mut self, window: u64) {
         self.window = window;
     }
 
-    /// How many bytes more the stream may hand over, having handed over `sent` so far of which `outstanding` are
-    /// not acknowledged, with `ready` more at hand. From then on it holds as much as both take. Zero: wait for
-    /// acknowledgements, of which the last permits something, whatever others hold.
+    /// Number of further bytes that the stream may queue, after `sent` bytes of which `outstanding` are not
+    /// acknowledged, with `ready` more at hand. From then on the lease holds the outstanding and the permitted bytes.
+    /// Zero means to wait for acknowledgements, of which the last permits something, whatever others hold.
     pub fn permit_bytes(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
         let others = self.connection.grown.used.get().saturating_sub(self.held.grown);
         let proven = sent.saturating_sub(outstanding).saturating_sub(self.proven_from);
@@ -191,13 +193,13 @@ impl BufferLease {
         self.held_bytes().max(PACKET_BYTES).saturating_sub(outstanding)
     }
 
-    /// Gives back what is not used while the stream waits for its client, but for a train to begin again with. It grows
-    /// again as it did at first.
+    /// Releases the unused bytes while the stream waits for its client, except a train to begin again with. The lease
+    /// grows again as it did at first.
     pub fn shrink_to_train(&mut self, sent: u64, outstanding: u64) {
         self.cut_unused(sent, outstanding, TRAIN);
     }
 
-    /// Gives back all that is not used while the stream has nothing to send. It grows again as it did at first.
+    /// Releases all unused bytes while the stream has nothing to send. The lease grows again as it did at first.
     pub fn release_unused(&mut self, sent: u64, outstanding: u64) {
         self.cut_unused(sent, outstanding, 0);
     }
@@ -207,8 +209,8 @@ impl BufferLease {
         self.proven_from = self.proven_from.max(sent.saturating_sub(outstanding));
     }
 
-    /// Holds `wanted` bytes from now on, or what the budgets allow of it. Beyond first shares they allow as much as was
-    /// `proven` to be acknowledged.
+    /// Holds `wanted` bytes from now on, or as many as the budgets allow. Beyond first shares they allow `proven`
+    /// bytes, as many as were acknowledged.
     fn hold_bytes(&mut self, wanted: u64, proven: u64) {
         let mut after = self.held.cut_to(wanted);
         let short = |after: HeldBytes| wanted.saturating_sub(after.total_bytes());
@@ -258,7 +260,7 @@ mod tests {
         BufferLease::new(SendBudget::for_connection(4 * MIB), Rc::clone(worker), MIB)
     }
 
-    /// Sends all that is permitted, `rounds` times, each acknowledged at once.
+    /// Sends all permitted bytes `rounds` times, each time acknowledged at once.
     fn read_fast(lease: &mut BufferLease, rounds: usize) {
         let mut sent = 0;
         for _ in 0..rounds {
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_never_holds_more_than_its_first_share() {
+    fn a_client_that_does_not_read_holds_only_its_first_share() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         let sent = stream.permit_bytes(0, 0, MIB);
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_was_seen_to_take_its_streams_share() {
+    fn streams_share_the_window_that_their_connection_has_proven() {
         let worker = SendBudget::for_worker(32 * MIB);
         let connection = SendBudget::for_connection(16 * MIB);
         let stream = || {
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_whose_client_pauses_gives_back_what_it_does_not_use_and_grows_again() {
+    fn a_paused_stream_releases_unused_bytes_and_grows_again() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         read_fast(&mut stream, 8);
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_has_nothing_to_send_holds_what_is_not_acknowledged_alone_and_grows_again() {
+    fn an_idle_stream_holds_only_unacknowledged_bytes_and_grows_again() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         read_fast(&mut stream, 8);
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_thousand_that_do_not_read_a_newcomer_gets_a_train_and_more_once_it_reads() {
+    fn beside_a_thousand_slow_readers_a_newcomer_gets_a_train() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stalled: Vec<_> = (0..1000).map(|_| lease(&worker)).collect();
         for stream in &mut stalled {
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_shrinks_takes_nothing_back_and_gives_no_more() {
+    fn a_smaller_budget_revokes_no_lease_and_grants_none() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         let mut sent = 0;
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_buffer_has_taken_proves_nothing() {
+    fn bytes_in_a_buffer_prove_nothing() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker).behind_buffer(MIB);
         assert_eq!(stream.permit_bytes(MIB, 0, MIB), FIRST_SHARE_BYTES);
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_given_back_at_once() {
+    fn acknowledged_bytes_are_released_at_once() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         read_fast(&mut stream, 8);
@@ -401,10 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn no_growth_of_the_window_waits_for_the_lease() {
+    fn the_lease_never_delays_window_growth() {
         let worker = SendBudget::for_worker(64 * MIB);
         let mut stream = BufferLease::new(SendBudget::for_connection(16 * MIB), worker, 16 * MIB);
-        // In slow start the window grows by all that is acknowledged; beside it something is to be unsent.
+        // In slow start, the window grows by all acknowledged bytes, and further bytes should be unsent beside it.
         let (mut acknowledged, unsent) = (0, 4 * TRAIN);
         while acknowledged < 10_000_000 {
             let outstanding = 12_000 + acknowledged;
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_alone_has_enough_for_half_a_gigabit_at_a_tenth_of_a_second_and_several_share() {
+    fn one_stream_fills_half_a_gigabit_at_100_ms_and_several_share() {
         let worker = SendBudget::for_worker(64 * MIB);
         let alone = || BufferLease::new(SendBudget::for_connection(16 * MIB), Rc::clone(&worker), 16 * MIB);
         let mut streams: Vec<_> = (0..10).map(|_| alone()).collect();
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_that_do_not_read_hold_half_of_the_budget_and_one_that_reads_grows_beside_them() {
+    fn a_reader_grows_beside_a_thousand_clients_that_do_not_read() {
         let worker = SendBudget::for_worker(64 * MIB);
         let mut stalled: Vec<_> = (0..1000).map(|_| lease(&worker)).collect();
         for round in 0..10 {
@@ -470,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_any_number_that_do_not_read_a_newcomer_gets_a_packet_at_a_time() {
+    fn a_newcomer_always_gets_a_packet_at_a_time() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stalled: Vec<_> = (0..2000).map(|_| lease(&worker)).collect();
         for stream in &mut stalled {

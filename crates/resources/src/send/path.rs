@@ -1,65 +1,65 @@
-//! How much a stream may hand over to QUIC, by the state of its connection's path: enough unsent bytes that QUIC has
-//! always something to send until the worker's next turn, and no more, since what is queued delays what is more urgent.
-//! Unsent bytes have a bound of their own, as with TCP_NOTSENT_LOWAT: the successors of a lost packet, which stay in
-//! memory until it is acknowledged, do not count to it and do not stall the connection. Pure.
+//! Computes the bytes that a stream may queue in QUIC, by the state of its connection's path: enough unsent bytes that
+//! QUIC always has something to send until the worker's next turn, and no more, since queued bytes delay more urgent
+//! ones. Unsent bytes have a bound of their own, as with TCP_NOTSENT_LOWAT: the successors of a lost packet, which stay
+//! in memory until it is acknowledged, do not count and do not stall the connection. Pure.
 
 use super::TRAIN;
 use std::time::Duration;
 
-/// Time for which unsent bytes last: a receive batch may be 2 ms late, and slow start sends at twice the rate.
+/// Time for which unsent bytes suffice: a receive batch may be 2 ms late, and slow start sends at twice the rate.
 const UNSENT_TIME: Duration = Duration::from_millis(4);
-/// Unsent bytes of a connection at least: while a train is sent, another is handed over.
+/// Minimum of a connection's bound of unsent bytes: while one train is sent, another one is queued.
 pub const MIN_UNSENT_BYTES: u64 = 2 * TRAIN;
-/// Unsent bytes of a connection at most: 4 ms of 1 Gbit/s, and eight full messages of GSO.
+/// Maximum of a connection's bound of unsent bytes: 4 ms of 1 Gbit/s, and eight full messages of GSO.
 const MAX_UNSENT_BYTES: u64 = 512 * 1024;
-/// Bytes a millisecond of the shortest round trip that a stream may have outstanding: 8 Gbit/s, more than a core
-/// encrypts. On a short path more would only fill the receiver's socket buffer, and be dropped.
+/// Outstanding bytes of a stream for each millisecond of the shortest round trip: 8 Gbit/s, more than a core encrypts.
+/// On a short path, more would only fill the receiver's socket buffer and be dropped.
 const OUTSTANDING_PER_MILLISECOND: u64 = 1_000_000;
-/// Outstanding bytes of a stream on the shortest path: long GSO trains need about as much.
+/// Minimum of a stream's bound of outstanding bytes, for short paths: long GSO trains need about as much.
 const MIN_OUTSTANDING: u64 = 1024 * 1024;
 
-/// Less room than this is not filled at once: small pieces cost as much as large ones.
+/// Smallest free room that is filled at once, as small pieces cost as much as large ones.
 pub const MIN_REFILL: u64 = 64 * 1024;
-/// Less room than this is not filled at once in a stream's own train.
+/// Smallest free room in a stream's own train that is filled at once.
 const OWN_MIN_REFILL: u64 = TRAIN / 2;
-/// Unsent bytes up to which a stream has room in its own train.
+/// Number of unsent bytes up to which a stream has room in its own train.
 pub const OWN_LOW_WATER: u64 = TRAIN - OWN_MIN_REFILL;
 
-/// What is known of the path that a connection's packets take.
+/// State of the path that a connection's packets take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendPath {
-    /// The congestion window, in bytes.
+    /// Congestion window, in bytes.
     pub window: u64,
-    /// The smoothed round-trip time (RFC 9002 §5.3), in microseconds.
+    /// Smoothed round-trip time (RFC 9002 §5.3), in microseconds.
     pub smoothed_rtt: u64,
-    /// The shortest one (RFC 9002 §5.2), in microseconds.
+    /// Shortest round-trip time, `min_rtt` (RFC 9002 §5.2), in microseconds.
     pub min_rtt: u64,
 }
 
-/// The queued bytes.
+/// Queued bytes of a connection and of one of its streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueuedBytes {
-    /// Bytes that the connection's streams have handed over and QUIC has not sent.
+    /// Bytes that the connection's streams have queued and QUIC has not sent.
     pub connection: u64,
-    /// Bytes that the stream has handed over and QUIC has not sent.
+    /// Bytes that the stream has queued and QUIC has not sent.
     pub stream: u64,
-    /// Bytes that the stream has handed over and its client has not acknowledged.
+    /// Bytes that the stream has queued and the client has not acknowledged.
     pub outstanding: u64,
 }
 
-/// How many bytes a stream may hand over.
+/// Bytes that a stream may queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAllowance {
-    /// At most this number, which is one or more.
+    /// Up to this number of bytes, at least one.
     Bytes(u64),
-    /// None before QUIC has sent more of what it has.
+    /// None before QUIC has sent more of its queued bytes.
     Unsent,
     /// None before the client has acknowledged more.
     Unacknowledged,
 }
 
 impl SendPath {
-    /// How many of the `ready` bytes of a stream may be handed over.
+    /// Number of the `ready` bytes that a stream may queue.
     pub fn stream_allowance(&self, queued: QueuedBytes, ready: u64) -> WriteAllowance {
         let free = |most: u64, used: u64, step: u64| {
             Some(most.saturating_sub(used)).filter(|free| *free > 0 && *free >= ready.min(step))
@@ -73,32 +73,32 @@ impl SendPath {
         }
     }
 
-    /// The number of the `ready` bytes of a stream with `outstanding` bytes that may be handed over, whatever is
-    /// unsent. `None` before the client has acknowledged more.
+    /// Number of the `ready` bytes that a stream with `outstanding` bytes may queue, whatever is unsent. `None` before
+    /// the client has acknowledged more.
     pub fn outstanding_allowance(&self, outstanding: u64, ready: u64) -> Option<u64> {
         let free = self.max_outstanding().saturating_sub(outstanding);
         (free >= ready.min(MIN_REFILL)).then_some(free.min(ready))
     }
 
-    /// Bytes that the streams of a connection may have handed over and unsent together, where they are served by their
-    /// priorities. These are sent before a response that becomes the most urgent.
+    /// Bound of the unsent bytes of a connection whose streams are served by their priorities. Queued bytes are sent
+    /// before a response that becomes the most urgent.
     pub fn unsent_horizon(&self) -> u64 {
         self.max_unsent()
     }
 
-    /// Unsent bytes of a connection at which its waiting streams have room again. A stream with at most [`OWN_LOW`] has
-    /// anyway.
+    /// Number of unsent bytes at which a connection's waiting streams have room again. A stream with at most
+    /// [`OWN_LOW_WATER`] unsent bytes always has room.
     pub fn unsent_low_water(&self) -> u64 {
         self.max_unsent() / 2
     }
 
-    /// Bytes that a connection's streams may have unsent together.
+    /// Bound of the unsent bytes of a connection's streams together.
     fn max_unsent(&self) -> u64 {
         let ahead = u64::try_from(UNSENT_TIME.as_micros()).unwrap_or(u64::MAX);
         (self.window.saturating_mul(ahead) / self.smoothed_rtt.max(1)).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES)
     }
 
-    /// Bytes that a stream may have outstanding.
+    /// Bound of the outstanding bytes of a stream.
     fn max_outstanding(&self) -> u64 {
         (self.min_rtt.saturating_mul(OUTSTANDING_PER_MILLISECOND) / 1_000).max(MIN_OUTSTANDING)
     }
@@ -111,7 +111,7 @@ mod tests {
 
     const MBIT: u64 = 1_000_000 / 8;
 
-    /// One whose window is just enough for `rate` bytes a second.
+    /// Path whose window is just enough for `rate` bytes a second.
     fn path(rate: u64, rtt_ms: u64) -> SendPath {
         SendPath { window: rate * rtt_ms / 1_000, smoothed_rtt: rtt_ms * 1_000, min_rtt: rtt_ms * 1_000 }
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn unsent_is_what_leaves_within_milliseconds_whatever_is_in_flight() {
+    fn unsent_bytes_cover_four_milliseconds_whatever_is_in_flight() {
         for (rate, rtt_ms, unsent) in [
             (5 * MBIT, 40, MIN_UNSENT_BYTES),
             (100 * MBIT, 10, 4 * 100 * MBIT / 1_000),
@@ -131,14 +131,14 @@ mod tests {
         ] {
             let path = path(rate, rtt_ms);
             assert_eq!(path.stream_allowance(alone(0, 0), u64::MAX), WriteAllowance::Bytes(unsent), "{rate} {rtt_ms}");
-            // As much as a lost packet's successors make it, too.
+            // The same holds for as many bytes as follow a lost packet.
             let in_flight = alone(0, 2 * path.window.min(MIN_OUTSTANDING / 4));
             assert_eq!(path.stream_allowance(in_flight, u64::MAX), WriteAllowance::Bytes(unsent), "{rate} {rtt_ms}");
         }
     }
 
     #[test]
-    fn long_paths_have_room_for_half_a_gigabit_and_short_ones_for_a_train_of_trains() {
+    fn long_paths_carry_half_a_gigabit_and_short_ones_whole_trains() {
         let long = path(500 * MBIT, 100);
         assert_eq!(long.stream_allowance(alone(0, 4 * long.window), 1_000), WriteAllowance::Bytes(1_000));
         let short = SendPath { min_rtt: 200, smoothed_rtt: 3_000, window: 16 << 20 };
@@ -170,9 +170,9 @@ mod tests {
     }
 
     proptest! {
-        /// Otherwise a stream would wait for what has happened already, or be woken for nothing.
+        /// Otherwise a stream would wait for an event of the past, or be woken for nothing.
         #[test]
-        fn a_stream_that_waits_has_unsent_bytes_and_finds_room_once_they_are_few(
+        fn a_waiting_stream_finds_room_once_few_bytes_are_unsent(
             window in 0_u64..1 << 32, smoothed_rtt in 0_u64..1 << 32, min_rtt in 0_u64..1 << 32,
             others in 0_u64..1 << 22, own in 0_u64..1 << 22, outstanding in 0_u64..1 << 26, ready in 1_u64..1 << 22,
         ) {

@@ -1,4 +1,4 @@
-//! A line of the access log: which fields a request has, and how they are escaped so that no value ends the line.
+//! Formats a line of the access log: the fields of a request, escaped so that no value ends the line.
 
 use litequic_config::AccessField;
 use litequic_exchange::{RecordedFacts, RequestText};
@@ -8,20 +8,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Bytes of one value: longer ones from a client are cut.
+/// Maximum length of a value in bytes: longer ones from a client are cut.
 pub(super) const MAX_VALUE: usize = 2048;
 
-/// How a line is written.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineStyle {
-    /// An object a line.
+    /// A JSON object a line.
     Json,
-    /// `key=value`, blanks between.
+    /// Pairs `key=value`, separated by blanks.
     Logfmt,
 }
 
-/// A line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
-/// without a quote in a value, so that no value ends its line, or its place in it.
+/// Line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
+/// without an unescaped quote in a value, so that no value ends its line or the value itself.
 pub(super) struct AccessLine<'a> {
     style: LineStyle,
     text: &'a mut String,
@@ -29,7 +29,7 @@ pub(super) struct AccessLine<'a> {
 }
 
 impl<'a> AccessLine<'a> {
-    /// Appends to `text` a line of what `write` puts into it.
+    /// Appends a line to `text`, with the fields that `write` writes.
     pub(super) fn append_access_line(style: LineStyle, text: &'a mut String, write: impl FnOnce(&mut Self)) {
         if style == LineStyle::Json {
             text.push('{');
@@ -50,7 +50,7 @@ impl<'a> AccessLine<'a> {
         self.text.push_str(if self.style == LineStyle::Json { "\":" } else { "=" });
     }
 
-    /// A text from any source; left out if empty.
+    /// Writes a text from any source; omits an empty one.
     pub(super) fn write_text(&mut self, key: &str, value: &[u8]) {
         if value.is_empty() {
             return;
@@ -64,7 +64,7 @@ impl<'a> AccessLine<'a> {
             return;
         }
         self.text.push('"');
-        // A character that was cut, or is invalid, is U+FFFD.
+        // A character that was cut, or is invalid, becomes U+FFFD.
         for character in String::from_utf8_lossy(value).chars() {
             match character {
                 '"' | '\\' => self.text.extend(['\\', character]),
@@ -80,26 +80,26 @@ impl<'a> AccessLine<'a> {
         self.text.push_str(if is_whole { "\"" } else { "...\"" });
     }
 
-    /// A number.
+    /// Writes an integer.
     pub(super) fn write_number(&mut self, key: &str, value: u64) {
         self.write_key(key);
         let _ = write!(self.text, "{value}");
     }
 
-    /// A time span, in seconds to the microsecond.
+    /// Writes a duration in seconds, to the microsecond.
     pub(super) fn write_seconds(&mut self, key: &str, value: Duration) {
         self.write_key(key);
         let _ = write!(self.text, "{}.{:06}", value.as_secs(), value.subsec_micros());
     }
 
-    /// A point of time in UTC, to the millisecond, as RFC 3339 writes it.
+    /// Writes a time in UTC, to the millisecond, in the format of RFC 3339.
     pub(super) fn write_time(&mut self, key: &str, value: SystemTime) {
         self.write_key(key);
         let quote = if self.style == LineStyle::Json { "\"" } else { "" };
         let _ = write!(self.text, "{quote}{}{quote}", humantime::format_rfc3339_millis(value));
     }
 
-    /// A value that displays as printable ASCII without blanks.
+    /// Writes a value whose text is printable ASCII without blanks.
     pub(super) fn write_plain(&mut self, key: &str, value: impl std::fmt::Display) {
         self.write_key(key);
         let quote = if self.style == LineStyle::Json { "\"" } else { "" };
@@ -107,10 +107,10 @@ impl<'a> AccessLine<'a> {
     }
 }
 
-/// The fields of a request.
+/// Writes one field of a request; omits it if the request does not have it.
 pub(super) fn write_access_field(line: &mut AccessLine<'_>, field: AccessField, facts: &RecordedFacts) {
     let key = field.log_key();
-    // The query may be confidential (a token), so it is a field of its own.
+    // The query may be confidential (a token), so it has a field of its own.
     let target = |n| facts.request_text(RequestText::Path).splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
     let address = |address: SocketAddr| address.to_string();
     match field {
@@ -123,7 +123,7 @@ pub(super) fn write_access_field(line: &mut AccessLine<'_>, field: AccessField, 
         AccessField::Protocol => line.write_plain(key, facts.client.protocol.protocol_name()),
         AccessField::Tls => line.write_plain(key, facts.client.identity.tls.tls_version_name()),
         AccessField::ServerName => {
-            line.write_text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes())
+            line.write_text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes());
         }
         AccessField::Method => line.write_text(key, facts.request_text(RequestText::Method)),
         AccessField::Host => line.write_text(key, facts.request_text(RequestText::Host)),

@@ -1,4 +1,4 @@
-//! The process's access log, and a worker's part of it.
+//! The access log of the process, and the parts of its workers.
 
 use super::{
     line::{self, LineStyle},
@@ -16,17 +16,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Lines cannot be written: the operator's fault.
+/// Error of opening the access log, for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write access_log.path = \"{path}\": {source}")]
 pub struct AccessLogError {
-    /// The path.
+    /// Target in the configuration.
     path: AccessTarget,
-    /// The system's reason.
+    /// Error of the system.
     source: io::Error,
 }
 
-/// The process' access log. What is in force is read without a lock, written by the control thread.
+/// Access log of the process. The setting in force is read without a lock, written by the control thread.
 #[derive(Debug)]
 pub struct AccessLogger {
     now: CurrentLogSetting,
@@ -34,7 +34,7 @@ pub struct AccessLogger {
     metrics: Arc<WriterMetrics>,
 }
 
-/// How lines are formatted and where they go, if there are any.
+/// Setting in force; `None` if there is no access log.
 type CurrentLogSetting = Arc<ArcSwapOption<AccessLogSetting>>;
 
 #[derive(Debug)]
@@ -45,24 +45,24 @@ struct AccessLogSetting {
     sink: LineSink,
 }
 
-/// The writers.
+/// Writer in force, and earlier ones.
 #[derive(Debug, Default)]
 struct AccessLogWriters {
     now: Option<(AccessTarget, AccessLogWriter)>,
-    /// Writers of earlier configurations, until workers have sent them all they had.
+    /// Writers of earlier configurations, until workers have sent all their lines to them.
     leaving: Vec<LeavingWriter>,
 }
 
-/// Where lines will go. Without a writer, where they go now, or nowhere.
+/// Target that was opened for a new configuration. Without a writer, the target stays, or there is none.
 #[derive(Debug)]
 pub struct OpenedAccessLog(Option<AccessLogWriter>);
 
 impl AccessLogger {
-    /// Starts the access log that `config` describes.
+    /// Starts the access log of `config`.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]
+    /// [`AccessLogError`]
     pub async fn start_access_log(
         config: &config::AccessLog,
         metrics: Arc<WriterMetrics>,
@@ -73,12 +73,12 @@ impl AccessLogger {
         Ok(Arc::new(log))
     }
 
-    /// Opens the target of `config`, unless lines go there already. To be followed by [`AccessLogger::follow`], or
-    /// dropped.
+    /// Opens the target of `config`, unless it is open already. To be followed by [`AccessLogger::apply_access_log`],
+    /// or dropped.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]
+    /// [`AccessLogError`]
     pub async fn open_target(&self, config: &config::AccessLog) -> Result<OpenedAccessLog, AccessLogError> {
         let Some(path) = &config.path else { return Ok(OpenedAccessLog(None)) };
         if self.lock_writers().now.as_ref().is_some_and(|(now, _)| now == path) {
@@ -95,8 +95,8 @@ impl AccessLogger {
         }
     }
 
-    /// Has workers follow `config`, whose target was `opened`. They do from their next request on, or within half a
-    /// second; what they have formatted by then goes to the former target.
+    /// Has workers follow `config`, whose target was `opened`: from their next request on, or within half a second.
+    /// Lines that they have formatted by then go to the former target.
     pub fn apply_access_log(&self, config: &config::AccessLog, OpenedAccessLog(opened): OpenedAccessLog) {
         let mut writers = self.lock_writers();
         writers.leaving.retain_mut(|leaving| !leaving.has_ended());
@@ -120,14 +120,14 @@ impl AccessLogger {
         self.now.store(setting.map(Arc::new));
     }
 
-    /// Reopens the file by its name: after a rotation.
+    /// Reopens the file by its name, after a rotation.
     pub fn reopen_access_log(&self) {
         if let Some(setting) = &*self.now.load() {
             setting.sink.reopen_file();
         }
     }
 
-    /// Waits until all lines are written that ended workers sent; two seconds at most.
+    /// Waits until all lines of ended workers are written; at most two seconds.
     pub async fn finish_access_log(&self) {
         let AccessLogWriters { now, leaving } = std::mem::take(&mut *self.lock_writers());
         let now = async {
@@ -138,7 +138,7 @@ impl AccessLogger {
         tokio::join!(now, join_all(leaving.into_iter().map(LeavingWriter::wait_for_writer_end)));
     }
 
-    /// One worker's part of it, which counts in `metrics`.
+    /// A worker's part of the access log, which counts in `metrics`.
     pub fn worker_access_log(&self, metrics: Arc<AccessLogMetrics>) -> WorkerAccessLog {
         WorkerAccessLog { now: Arc::clone(&self.now), metrics }
     }
@@ -148,14 +148,14 @@ impl AccessLogger {
     }
 }
 
-/// A worker's part before its thread began.
+/// Part of a worker in the access log, before the worker's thread has begun.
 pub struct WorkerAccessLog {
     now: CurrentLogSetting,
     metrics: Arc<AccessLogMetrics>,
 }
 
 impl WorkerAccessLog {
-    /// On the worker's thread.
+    /// Makes the records and their flusher, on the worker's thread.
     pub fn into_records(self) -> (RequestRecorder, AccessLogFlusher) {
         let pen = LineFormatter { now: Cache::new(self.now), metrics: self.metrics, lines: None };
         let pen = Rc::new(RefCell::new(pen));
@@ -163,16 +163,16 @@ impl WorkerAccessLog {
     }
 }
 
-/// Formats one worker's lines.
+/// Formatter of one worker's lines.
 struct LineFormatter {
     now: Cache<CurrentLogSetting, Option<Arc<AccessLogSetting>>>,
     metrics: Arc<AccessLogMetrics>,
-    /// By the setting beside them.
+    /// Unsent lines, and the setting that formats them.
     lines: Option<(Arc<AccessLogSetting>, LineBuffer)>,
 }
 
 impl LineFormatter {
-    /// By the setting in force. Lines of the former one are sent first.
+    /// Follows the setting in force, and returns its lines. Lines under the former setting are sent first.
     fn follow_log_setting(&mut self) -> Option<&mut (Arc<AccessLogSetting>, LineBuffer)> {
         let now = self.now.load();
         let follows = match (now, &self.lines) {
@@ -188,14 +188,14 @@ impl LineFormatter {
     }
 }
 
-/// Notified of requests.
+/// Logs the requests of a worker.
 struct RequestLogger(Rc<RefCell<LineFormatter>>);
 
-/// Sends lines that would otherwise wait for more.
+/// Sends the lines of a worker that would otherwise wait for more.
 pub struct AccessLogFlusher(Rc<RefCell<LineFormatter>>);
 
 impl AccessLogFlusher {
-    /// To be called periodically.
+    /// Sends unsent lines; to be called periodically.
     pub fn flush_lines(&self) {
         if let Some((_, lines)) = self.0.borrow_mut().follow_log_setting() {
             lines.send_lines();
@@ -213,7 +213,7 @@ impl RecordListener for RequestLogger {
     fn on_request_ended(&self, facts: &RecordedFacts) {
         if let Some((setting, lines)) = self.0.borrow_mut().follow_log_setting() {
             lines.append_line(|line| {
-                setting.fields.iter().for_each(|field| line::write_access_field(line, *field, facts))
+                setting.fields.iter().for_each(|field| line::write_access_field(line, *field, facts));
             });
         }
     }

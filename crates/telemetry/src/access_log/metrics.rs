@@ -1,10 +1,10 @@
-//! The access log's metrics.
+//! Metrics of the access log.
 
 use crate::{Counter, metrics};
 use std::sync::atomic::AtomicU64;
 
 metrics! {
-    /// On one worker.
+    /// Counters of the access log on one worker.
     pub struct AccessLogMetrics {
         Counter("access_log_lines", "Lines of the access log by their fate.") {
             queued [result: "queued"] "Lines of the [access log](../operating.md#access-log) that were queued for its writer.",

@@ -1,4 +1,4 @@
-//! The access log: the settings in force, which workers follow. A worker formats lines (line.rs) from the record of a
+//! Writes the access log: workers follow the settings in force. A worker formats lines (line.rs) from the record of a
 //! request, and sends them to the writing thread (writer.rs).
 
 mod line;

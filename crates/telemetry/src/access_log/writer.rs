@@ -1,4 +1,4 @@
-//! The path of a line to its file. Workers format lines and send them in pieces, without waiting; the thread of
+//! Writes lines to the access log's file. Workers format lines and send them in pieces, without waiting; the thread of
 //! [`log_writer`](litequic_base::log_writer) writes them. Pieces that do not fit into the queue are dropped, and
 //! counted.
 
@@ -18,16 +18,17 @@ use tokio::{
     time::timeout,
 };
 
-/// Bytes of lines in the writer's queue: some seconds of a disk that does not answer.
+/// Bound of the writer's queue in bytes: some seconds of a disk that does not respond.
 const MAX_ACCESS_QUEUE_BYTES: usize = 16 << 20;
-/// Bytes of a worker's lines that are sent at once; shorter ones are sent at every [`LineBuffer::flush`].
+/// Number of bytes of a worker's lines from which on they are sent at once; fewer are sent at every
+/// [`LineBuffer::send_lines`].
 const ACCESS_PIECE_BYTES: usize = 16 * 1024;
-/// How long the end of the process waits for the last lines.
+/// Longest time that the end of the process waits for the last lines.
 const LAST_ACCESS_LINES_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long opening a file may take: opening a pipe without a reader never returns.
+/// Longest time that opening a file may take: opening a pipe without a reader never returns.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The writing thread, as other modules use it.
+/// Handle of the thread that writes the access log.
 #[derive(Debug)]
 pub(super) struct AccessLogWriter {
     sink: LineSink,
@@ -35,15 +36,15 @@ pub(super) struct AccessLogWriter {
 }
 
 impl AccessLogWriter {
-    /// Opens `target`, and writes to it from a thread of its own. Failures to write are counted in `metrics`.
+    /// Opens `target`, and writes to it from a thread of its own. `metrics` count lines that cannot be written.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, or not within five seconds, or the thread not be started.
+    /// The file cannot be opened, or not within five seconds, or the thread cannot be started.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up; the file may be created all the same.
+    /// Dropping the future cancels the start; the file may be created nevertheless.
     pub(super) async fn start_writer(target: LogTarget, metrics: Arc<WriterMetrics>) -> io::Result<Self> {
         let (sender, receiver) = line_queue(MAX_ACCESS_QUEUE_BYTES);
         let StartedWriter { opened, ended } =
@@ -56,25 +57,25 @@ impl AccessLogWriter {
         Ok(Self { sink: LineSink(sender), leaving: LeavingWriter(ended) })
     }
 
-    /// The channel to it.
+    /// Sender to the writing thread.
     pub(super) const fn line_sink(&self) -> &LineSink {
         &self.sink
     }
 
-    /// Lets the writer end once no [`Sink`] is left.
+    /// Lets the writer end once no [`LineSink`] is left.
     pub(super) fn into_leaving(self) -> LeavingWriter {
         self.leaving
     }
 
-    /// Waits until all lines are written that ended workers sent; two seconds at most.
+    /// Waits until all lines of ended workers are written; at most two seconds.
     pub(super) async fn finish_writer(self) {
         self.sink.0.end_queue();
-        // A disk that does not answer does not delay the end of the process.
+        // A disk that does not respond must not delay the end of the process.
         self.leaving.wait_for_writer_end().await;
     }
 }
 
-/// What became of lines, in the log and the metrics.
+/// Reports the fate of lines in the log and the metrics.
 struct AccessLogWriterEvents(Arc<WriterMetrics>);
 
 impl WriterEvents for AccessLogWriterEvents {
@@ -95,52 +96,51 @@ impl WriterEvents for AccessLogWriterEvents {
     }
 }
 
-/// A writing thread that ends by itself.
+/// Writing thread that ends once its senders are gone.
 #[derive(Debug)]
 pub(super) struct LeavingWriter(oneshot::Receiver<()>);
 
 impl LeavingWriter {
-    /// Whether it has ended.
+    /// Whether the thread has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
     }
 
-    /// Waits for its end, two seconds at most.
+    /// Waits until the thread has ended; at most two seconds.
     pub(super) async fn wait_for_writer_end(self) {
-        // An error means that it has ended, too.
+        // An error also means that the thread has ended.
         let _ = timeout(LAST_ACCESS_LINES_TIMEOUT, self.0).await;
     }
 }
 
-/// The channel to a writing thread.
+/// Sender to a writing thread.
 #[derive(Debug, Clone)]
 pub(super) struct LineSink(LineSender);
 
 impl LineSink {
-    /// For one worker, which counts in `metrics`.
+    /// A buffer for the lines of one worker, which counts in `metrics`.
     pub(super) fn line_buffer(&self, style: LineStyle, metrics: Arc<AccessLogMetrics>) -> LineBuffer {
         LineBuffer { style, text: String::new(), lines: 0, writer: self.0.clone(), metrics }
     }
 
-    /// Reopens the file by its name: after a rotation. Lines that are written from now on go to the file of that name;
-    /// if it cannot be opened they go where they went.
+    /// Reopens the file by its name, after a rotation. If that fails, lines go to the former file.
     pub(super) fn reopen_file(&self) {
         self.0.request_reopen();
     }
 }
 
-/// One worker's lines before they reach the writer.
+/// Lines of one worker that were not sent yet.
 pub(super) struct LineBuffer {
     style: LineStyle,
     text: String,
-    /// Lines in `text`.
+    /// Number of lines in `text`.
     lines: u64,
     writer: LineSender,
     metrics: Arc<AccessLogMetrics>,
 }
 
 impl LineBuffer {
-    /// Adds a line that `write` fills. Never waits.
+    /// Appends a line that `write` fills. Never waits.
     pub(super) fn append_line(&mut self, write: impl FnOnce(&mut AccessLine<'_>)) {
         AccessLine::append_access_line(self.style, &mut self.text, write);
         self.lines += 1;
@@ -149,7 +149,7 @@ impl LineBuffer {
         }
     }
 
-    /// Sends what there is; to be called periodically, so that no line waits for more.
+    /// Sends all lines; to be called periodically, so that no line waits for more.
     pub(super) fn send_lines(&mut self) {
         if self.lines == 0 {
             return;

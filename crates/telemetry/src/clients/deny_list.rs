@@ -1,4 +1,4 @@
-//! Networks whose clients the operator refuses for a time: the list that all workers read. In memory alone: an upgrade
+//! List of networks whose clients the operator denies for a time, which all workers read. In memory alone: an upgrade
 //! passes it on, a restart forgets it. Pure: callers pass the time.
 
 use arc_swap::ArcSwap;
@@ -14,40 +14,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Networks at most: a list for an incident, at 100 bytes each. A longer one belongs into a packet filter.
+/// Maximum number of denied networks: a list for an incident, at 100 bytes each. A longer list belongs into a packet
+/// filter.
 pub const MAX_DENIED: usize = 1_024;
-/// The longest time for which a network is denied: what is longer belongs into the configuration.
+/// Longest time for which a network is denied: a longer denial belongs into the configuration.
 pub const MAX_DENIAL_TIME: Duration = Duration::from_hours(30 * 24);
 
-/// The networks that are denied now, shared by all threads. While there are none, a question costs a load.
+/// Networks that are denied now, shared by all threads. While there are none, a check costs a load.
 #[derive(Debug, Default)]
 pub struct DenyList {
     current: ArcSwap<DeniedNetworks>,
-    /// Held while `current` is replaced, which follows from what it was.
+    /// Held while `current` is replaced, as the new list derives from the former one.
     changing: Mutex<()>,
-    /// Networks in `current`.
+    /// Number of networks in `current`.
     count: AtomicUsize,
 }
 
-/// A network that is denied.
+/// Denied network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeniedNetwork {
-    /// The network.
+    /// Network whose clients are denied.
     pub network: Network,
-    /// How much longer it is denied.
+    /// Remaining time of the denial.
     pub left: Duration,
 }
 
-/// Why a network is not denied, or not allowed again.
+/// Error of denying or allowing a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DenyError {
     /// The list is full.
     #[error("{MAX_DENIED} networks are denied already, which is the most: allow some, or deny a larger network")]
     Full,
-    /// Nothing of the network is on the list.
+    /// No part of the network is on the list.
     #[error("{0} is not denied")]
     NotDenied(Network),
-    /// The network is part of one that is denied.
+    /// The network is part of a larger denied network.
     #[error("{0} is not denied by itself, but as part of {1}: allow that")]
     PartOf(Network, Network),
 }
@@ -55,12 +56,12 @@ pub enum DenyError {
 #[derive(Debug, Clone, Default)]
 struct DeniedNetworks {
     until: HashMap<Network, Instant>,
-    /// Lengths of the prefixes of IPv4 and of IPv6 networks in `until`: a question costs a look-up for each.
+    /// Prefix lengths of the IPv4 and of the IPv6 networks in `until`: a check costs a look-up for each.
     prefixes: [Vec<u8>; 2],
 }
 
 impl DeniedNetworks {
-    /// The network on the list that denies `address` at `now`.
+    /// Network on the list that denies `address` at `now`.
     fn denying_network(&self, address: IpAddr, now: Instant) -> Option<Network> {
         let address = address.to_canonical();
         let [ipv4, ipv6] = &self.prefixes;
@@ -69,7 +70,7 @@ impl DeniedNetworks {
         networks.find(|network| self.until.get(network).is_some_and(|until| *until > now))
     }
 
-    /// The list with what `change` changes, and without what is over at `now`.
+    /// The list after `change`, without the denials that are over at `now`.
     fn with_change(&self, now: Instant, change: impl FnOnce(&mut HashMap<Network, Instant>)) -> Self {
         let mut until = self.until.clone();
         until.retain(|_, until| *until > now);
@@ -87,11 +88,11 @@ impl DeniedNetworks {
 }
 
 impl DenyList {
-    /// A list with these networks, of which no more are taken than it may have.
+    /// A list of `networks`, of which at most [`MAX_DENIED`] are taken.
     pub fn from_networks(networks: impl IntoIterator<Item = DeniedNetwork>, now: Instant) -> Self {
         let list = Self::default();
         for DeniedNetwork { network, left } in networks.into_iter().take(MAX_DENIED) {
-            // It has room for so many.
+            // The list has room for them.
             let _ = list.add_denial(network, left, now);
         }
         list
@@ -102,13 +103,13 @@ impl DenyList {
         self.count.load(Relaxed) == 0
     }
 
-    /// Whether the clients at `address` are denied at `now`, which is not asked for while none is.
+    /// Whether the clients at `address` are denied at `now`, which is not called while no network is denied.
     pub fn is_client_denied(&self, address: IpAddr, now: impl FnOnce() -> Instant) -> bool {
         !self.is_empty() && self.current.load().denying_network(address, now()).is_some()
     }
 
-    /// Denies `network` for `time`, [`MAX_DENIAL`] at most, from `now` on: one that is denied already for that time
-    /// rather than the former one.
+    /// Denies `network` for `time`, at most [`MAX_DENIAL_TIME`], from `now` on. If it is denied already, `time`
+    /// replaces the former time.
     ///
     /// # Errors
     ///
@@ -127,7 +128,8 @@ impl DenyList {
         Ok(())
     }
 
-    /// Allows `network` again, and all networks that are part of it. Returns how many networks leave the list.
+    /// Allows `network` again, and all networks that are part of it. Returns the number of networks that leave the
+    /// list.
     ///
     /// # Errors
     ///
@@ -147,7 +149,7 @@ impl DenyList {
         Ok(count)
     }
 
-    /// Removes the networks whose time is over at `now`, and returns them.
+    /// Removes the networks whose denial is over at `now`, and returns them.
     pub fn remove_expired(&self, now: Instant) -> Vec<Network> {
         let _changing = self.lock_changes();
         let current = self.current.load();
@@ -159,12 +161,12 @@ impl DenyList {
         over
     }
 
-    /// When the next network is allowed again; `None` if none is denied.
+    /// Earliest end of a denial; `None` if no network is denied.
     pub fn next_denial_end(&self) -> Option<Instant> {
         self.current.load().until.values().min().copied()
     }
 
-    /// The networks that are denied at `now`, those for longest first.
+    /// Networks that are denied at `now`, the longest denials first.
     pub fn denied_networks(&self, now: Instant) -> Vec<DeniedNetwork> {
         let current = self.current.load();
         let denied = current.until.iter().filter(|(_, until)| **until > now);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_denied_until_its_time_is_over_or_it_is_allowed() {
+    fn a_denial_lasts_until_its_time_or_until_it_is_allowed() {
         let (list, now) = (DenyList::default(), Instant::now());
         assert!(!list.is_client_denied([192, 0, 2, 1].into(), || panic!("no time is read while none is denied")));
         list.add_denial(network("192.0.2.0/24"), HOUR, now).unwrap();
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(list.remove_expired(over), [network("192.0.2.0/24")]);
         let left = DeniedNetwork { network: network("2001:db8::/32"), left: HOUR };
         assert_eq!((list.denied_networks(over), list.remove_expired(over)), (vec![left], vec![]));
-        // A second order replaces the first one's time.
+        // A second denial replaces the time of the first.
         list.add_denial(network("2001:db8::/32"), HOUR / 2, over).unwrap();
         assert_eq!(list.denied_networks(over), [DeniedNetwork { left: HOUR / 2, ..left }]);
         assert_eq!(list.remove_denials(network("2001:db8::/32"), over), Ok(1));
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_a_network_on_the_list_or_several() {
+    fn only_whole_denied_networks_can_be_allowed() {
         let (list, now) = (DenyList::default(), Instant::now());
         for text in ["10.0.0.0/8", "192.0.2.1", "192.0.2.128/25", "2001:db8::1"] {
             list.add_denial(network(text), HOUR, now).unwrap();
@@ -254,7 +256,7 @@ mod tests {
             list.add_denial(nth(index), if index == 7 { HOUR } else { 2 * HOUR }, now).unwrap();
         }
         assert_eq!(list.add_denial(nth(1_024), HOUR, now), Err(DenyError::Full));
-        // One that is on it is no further one.
+        // A network on the list needs no further place.
         list.add_denial(nth(8), HOUR * 3, now).unwrap();
         list.add_denial(nth(1_024), HOUR, now + HOUR).unwrap();
         assert_eq!(list.denied_networks(now + HOUR).len(), 1_024);
@@ -277,7 +279,7 @@ mod tests {
                 oracle.push((network, *seconds));
                 list.add_denial(network, Duration::from_secs(*seconds), now).unwrap();
             }
-            // An address that is likely to be near one of the networks.
+            // The address is likely to be near one of the networks.
             let address = if networks.is_empty() || at % 2 == 0 { address } else { nth.get(&networks).0 };
             let expected = oracle.iter().any(|(network, seconds)| *seconds > at && network.contains_address(address));
             prop_assert_eq!(list.is_client_denied(address, || now + Duration::from_secs(at)), expected);

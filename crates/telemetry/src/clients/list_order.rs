@@ -1,35 +1,35 @@
-//! The values by which a list of connections is sorted.
+//! Orders of a list of connections.
 
 use std::{fmt, str::FromStr};
 
-/// The value by which a list is sorted, the largest first.
+/// Value by which a list of connections is sorted, the largest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// Bytes sent in the last second or so.
+    /// Recent rate of sent bytes.
     #[default]
     SentRate,
-    /// Bytes sent.
+    /// Number of bytes sent.
     Sent,
-    /// Bytes received.
+    /// Number of bytes received.
     Received,
-    /// Open requests.
+    /// Number of open requests.
     Open,
-    /// Age: the oldest first.
+    /// Age of the connection, the oldest first.
     Since,
     /// Round-trip time.
     Rtt,
-    /// Part of the packets that was lost.
+    /// Share of lost packets.
     Loss,
-    /// Bytes of memory.
+    /// Memory of the connection in bytes.
     Held,
 }
 
 impl ListOrder {
-    /// Every order.
+    /// All orders.
     pub const ALL: [Self; 8] =
         [Self::SentRate, Self::Sent, Self::Received, Self::Open, Self::Since, Self::Rtt, Self::Loss, Self::Held];
 
-    /// The name, as an operator writes it.
+    /// Name of the order, as an operator writes it.
     pub const fn order_name(self) -> &'static str {
         match self {
             Self::SentRate => "sent-rate",
@@ -43,7 +43,7 @@ impl ListOrder {
         }
     }
 
-    /// Whether the transport has to be asked for the value.
+    /// Whether the value comes from the transport.
     pub const fn needs_transport(self) -> bool {
         matches!(self, Self::Rtt | Self::Loss)
     }

@@ -1,6 +1,6 @@
-//! Connections of clients, as an operator lists and closes them: which are meant, what is reported of each, and which
-//! come first in a list; and the networks whose clients are refused. Pure: front ends report their connections, and
-//! `resources::connections::MemoryAccounts` looks through them.
+//! Lists and closes clients' connections for an operator: which are selected, what is reported of each, and which come
+//! first in a list; and denies the clients of networks. Pure: front ends report their connections, and
+//! `resources::connections::ConnectionRegistry` scans them.
 
 mod deny_list;
 mod list_order;

@@ -1,34 +1,34 @@
-//! What an operator asks for: some of the connections, in an order.
+//! Query of an operator: a selection of the connections, and an order.
 
 use super::list_order::ListOrder;
 use super::selector::{ConnectionName, Selector};
 use std::net::SocketAddr;
 
-/// Rows of a list without a limit of its own: a screen.
+/// Default of a list's maximum number of rows: a screen.
 pub const DEFAULT_LIMIT: usize = 50;
-/// Rows of a list at most: 1 MB of JSON.
+/// Largest number of rows of a list: 1 MB of JSON.
 pub const MAX_LIMIT: usize = 1_000;
 
 /// Names of HTTP versions, as lists show them, each with the short name of its protocol identifier.
 const PROTOCOLS: [(&str, &str); 3] = [("HTTP/3", "h3"), ("HTTP/2", "h2"), ("HTTP/1.1", "h1")];
 
-/// The connections that are meant; without any member, all.
+/// Selection of connections: all, unless a member restricts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Whose.
+    /// Clients, or the one connection, that are selected.
     pub client: Option<Selector>,
     /// Name of the HTTP version.
     pub protocol: Option<&'static str>,
 }
 
-/// A list of connections.
+/// Query for a list of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Connections that the list is made of.
+    /// Connections in the list.
     pub selection: Selection,
-    /// What the first rows have most of.
+    /// Value by which the list is sorted, the largest first.
     pub sort: ListOrder,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub limit: usize,
 }
 
@@ -39,19 +39,19 @@ impl Default for ListQuery {
 }
 
 impl Selection {
-    /// Whether the connection `name` of a client at `address` is meant.
+    /// Whether the connection `name` of a client at `address` is selected.
     pub fn selects_connection(&self, name: ConnectionName, address: SocketAddr, protocol: &str) -> bool {
         self.client.is_none_or(|client| client.matches_connection(name, address))
             && self.protocol.is_none_or(|wanted| wanted == protocol)
     }
 
-    /// Whether a connection that is in its handshake, with a client at `address`, is meant: nothing else is known of
-    /// it.
+    /// Whether a connection in its handshake, of a client at `address`, is selected: nothing else is known of such a
+    /// connection.
     pub fn selects_handshake(&self, name: ConnectionName, address: SocketAddr) -> bool {
         self.protocol.is_none() && self.client.is_some_and(|client| client.matches_connection(name, address))
     }
 
-    /// The name of an HTTP version by that name, or by `h3`, `h2` or `h1`.
+    /// Parses an HTTP version: its name, or `h3`, `h2` or `h1`. Returns the name.
     pub fn parse_http_version(text: &str) -> Option<&'static str> {
         let is_named = |(name, short): &&(&str, &str)| text.eq_ignore_ascii_case(name) || text == *short;
         PROTOCOLS.iter().find(is_named).map(|(name, _)| *name)

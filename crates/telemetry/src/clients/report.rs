@@ -1,40 +1,40 @@
-//! What is reported of an open connection.
+//! Reports of open connections.
 
 use super::{list_order::ListOrder, selector::ConnectionName};
 use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-/// An open connection of a client, as its front end knows it.
+/// Open connection of a client, as its front end reports it.
 pub trait OpenConnection {
-    /// The client's address; an IPv4-mapped IPv6 address as IPv4.
+    /// Address of the client; an IPv4-mapped IPv6 address as IPv4.
     fn remote_address(&self) -> SocketAddr;
 
-    /// The name of the HTTP version.
+    /// Name of the HTTP version.
     fn http_version(&self) -> &'static str;
 
-    /// What the transport knows of the path.
+    /// State of the path, as the transport reports it.
     fn path_report(&self) -> TransportReport;
 
-    /// What does not change, and what is counted by requests.
+    /// Constant properties of the connection, and its number of requests.
     fn describe_connection(&self) -> ConnectionDescription;
 
-    /// The handle of a connection over QUIC; `None` over TCP.
+    /// Handle of a connection over QUIC; `None` over TCP.
     fn quic_handle(&self) -> Option<&Handle> {
         None
     }
 }
 
-/// What a transport knows of a connection's path. Values that are unknown, or that the transport does not have, are
-/// `None`.
+/// State of a connection's path, as its transport reports it. A value that is unknown, or that the transport does not
+/// have, is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransportReport {
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
-    /// Packets sent.
+    /// Number of packets sent.
     pub packets_sent: Option<u64>,
-    /// Packets that were declared lost.
+    /// Number of packets that were declared lost.
     pub packets_lost: Option<u64>,
-    /// ACK frames received.
+    /// Number of ACK frames received.
     pub acks: Option<u64>,
     /// Congestion window in bytes.
     pub congestion_window: Option<u64>,
@@ -42,62 +42,62 @@ pub struct TransportReport {
     pub bytes_in_flight: Option<u64>,
 }
 
-/// What a front end knows of a connection beside its client and its path.
+/// Description of a connection by its front end, beside its client and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionDescription {
-    /// The local address of the connection.
+    /// Local address of the connection.
     pub local: SocketAddr,
-    /// The name in the TLS handshake.
+    /// Server name in the TLS handshake (SNI).
     pub server_name: Option<Arc<str>>,
-    /// The version of TLS.
+    /// Version of TLS.
     pub tls: &'static str,
-    /// The key exchange group of the handshake.
+    /// Key exchange group of the handshake.
     pub group: Option<&'static str>,
     /// Whether the handshake resumed a session.
     pub resumed: Option<bool>,
-    /// The certificate that the client has shown, as `Client-Cert` has it (RFC 9440).
+    /// Certificate of the client, as `Client-Cert` encodes it (RFC 9440).
     pub certificate: Option<String>,
-    /// Requests so far.
+    /// Number of requests so far.
     pub requests: u64,
 }
 
-/// A row of a list.
+/// Row of a list of connections.
 #[derive(Debug, Clone)]
 pub struct ClientReport {
-    /// The connection's name.
+    /// Name of the connection.
     pub name: ConnectionName,
-    /// The client's address.
+    /// Address of the client.
     pub address: SocketAddr,
-    /// The name of the HTTP version.
+    /// Name of the HTTP version.
     pub protocol: &'static str,
-    /// For how long it is open.
+    /// Time since the connection began.
     pub age: Duration,
-    /// For how long no request is open on it; `None` while one is.
+    /// Time without an open request; `None` while one is open.
     pub idle: Option<Duration>,
-    /// Open requests.
+    /// Number of open requests.
     pub open: u32,
-    /// Bytes sent, as HTTP knows them: without TLS and packets.
+    /// Number of bytes sent by HTTP, without the overhead of TLS and packets.
     pub sent: u64,
-    /// Bytes of these a second, lately.
+    /// Recent rate of sent bytes, in bytes a second.
     pub sent_rate: u64,
-    /// Bytes received.
+    /// Number of bytes received by HTTP.
     pub received: u64,
-    /// Bytes of memory that the connection holds.
+    /// Memory of the connection in bytes.
     pub held: u64,
-    /// The transport's part.
+    /// State of the path, by the transport.
     pub transport: TransportReport,
-    /// The front end's part.
+    /// Description by the front end.
     pub description: ConnectionDescription,
 }
 
 impl TransportReport {
-    /// Packets that were declared lost, of a million that were sent.
+    /// Number of packets that were declared lost, for each million sent.
     pub fn lost_per_million(&self) -> Option<u64> {
         let (lost, sent) = (self.packets_lost?, self.packets_sent.filter(|sent| *sent > 0)?);
         lost.saturating_mul(1_000_000).checked_div(sent)
     }
 
-    /// The value for `sort`, if it is one of a transport; 0 where it is unknown.
+    /// Value for the order `sort`, if that is one of the transport; 0 if it is unknown.
     pub fn transport_sort_value(&self, sort: ListOrder) -> u64 {
         match sort {
             ListOrder::Rtt => self.rtt.map_or(0, |rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
@@ -108,7 +108,7 @@ impl TransportReport {
 }
 
 impl ListOrder {
-    /// The value of a connection.
+    /// Value of a connection by this order.
     pub fn report_sort_value(self, report: &ClientReport) -> u64 {
         match self {
             Self::SentRate => report.sent_rate,

@@ -1,4 +1,4 @@
-//! The connections that an operator means: those of an address, of a network, or one by its name.
+//! Selects connections for an operator: of an address, of a network, or one by its name.
 
 use litequic_base::network::Network;
 use std::{
@@ -7,16 +7,16 @@ use std::{
     str::FromStr,
 };
 
-/// The name of an open connection: no other open connection of the process has it.
+/// Name of an open connection: no other open connection of the process has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionName {
-    /// The worker's index.
+    /// Index of the worker.
     pub worker: usize,
-    /// The number that the worker has given to the connection.
+    /// Number of the connection in the worker's registry.
     pub number: u64,
 }
 
-/// The connections that are meant.
+/// Selector of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selector {
     /// The connection of a client's address and port.
@@ -27,13 +27,13 @@ pub enum Selector {
     Connection(ConnectionName),
 }
 
-/// A text that names no connections.
+/// Error of parsing a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
 
 impl Selector {
-    /// Whether the connection `name` of a client at `address` is meant.
+    /// Whether the connection `name` of a client at `address` is selected.
     pub fn matches_connection(&self, name: ConnectionName, address: SocketAddr) -> bool {
         match self {
             Self::Address(client) => client.port() == address.port() && client.ip() == address.ip().to_canonical(),
@@ -42,8 +42,8 @@ impl Selector {
         }
     }
 
-    /// Whether the operator has to confirm that all these addresses are meant: those of a network above an IPv4 /16 or
-    /// an IPv6 /32, which is what a network operator gets.
+    /// Whether the operator has to confirm the selection, as it is a network larger than an IPv4 /16 or an IPv6 /32,
+    /// the usual allocation of a network operator.
     pub const fn is_wide(&self) -> bool {
         match self {
             Self::Network(network) => network.is_wide(),
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_shown_is_read_again(text in "[0-9a-f:./\\[\\]-]{0,24}") {
+        fn no_selector_panics_and_displayed_ones_are_read_back(text in "[0-9a-f:./\\[\\]-]{0,24}") {
             if let Ok(selector) = text.parse::<Selector>() {
                 prop_assert_eq!(selector.to_string().parse::<Selector>(), Ok(selector));
             }

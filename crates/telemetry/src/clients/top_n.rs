@@ -1,18 +1,18 @@
-//! The first rows of a list that is never sorted as a whole.
+//! Finds the first rows of a list without sorting the whole list.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// The values with the largest keys, of which there may be a limited number.
+/// Collection of the values with the largest keys, up to a limit.
 #[derive(Debug)]
 pub struct TopN<T> {
     limit: usize,
-    /// The smallest of them is on top.
+    /// Heap with the smallest key on top.
     heap: BinaryHeap<Reverse<RankedValue<T>>>,
 }
 
 #[derive(Debug)]
 struct RankedValue<T> {
-    /// A key, and behind it what decides between values with the same one: the smaller is first.
+    /// Key and tie-breaker: of values with the same key, the smaller `order` is first.
     key: (u64, Reverse<(usize, u64)>),
     value: T,
 }
@@ -38,13 +38,13 @@ impl<T> Ord for RankedValue<T> {
 }
 
 impl<T> TopN<T> {
-    /// A list of at most `limit` values.
+    /// A collection of at most `limit` values.
     pub const fn new(limit: usize) -> Self {
         Self { limit, heap: BinaryHeap::new() }
     }
 
-    /// Adds the value that `value` makes, unless there are enough with larger keys. Of values with the same key those
-    /// with the smaller `order` are first.
+    /// Adds the value that `value` makes, unless `limit` values have larger keys. Of values with the same key, the
+    /// smaller `order` is first.
     pub fn offer_value(&mut self, key: u64, order: (usize, u64), value: impl FnOnce() -> T) {
         let key = (key, Reverse(order));
         if self.heap.len() >= self.limit {
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_the_first_of_the_sorted_list(keys in prop::collection::vec(0..20_u64, 0..60), limit in 0..20_usize) {
+        fn top_values_are_the_first_of_the_sorted_list(keys in prop::collection::vec(0..20_u64, 0..60), limit in 0..20_usize) {
             let mut best = TopN::new(limit);
             for (nth, key) in keys.iter().enumerate() {
                 best.offer_value(*key, (nth % 2, nth as u64), || (*key, nth));

@@ -1,5 +1,5 @@
-//! An event as an object a line. tracing-subscriber's own format adds the position in a library's sources to its
-//! records (`log.file`, `log.module_path`); this one does not.
+//! Formats an event as one JSON object a line. tracing-subscriber's own format adds the position in a library's sources
+//! to its records (`log.file`, `log.module_path`); this one does not.
 
 use std::{fmt, io};
 use tracing::{
@@ -15,12 +15,12 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// How the fields begin that tracing-log adds to a record of the `log` crate.
+/// Prefix of the fields that tracing-log adds to a record of the `log` crate.
 const RECORD_PREFIX: &str = "log.";
-/// The target of such a record.
+/// Field with the target of a record of the `log` crate.
 pub(super) const RECORD_TARGET: &str = "log.target";
 
-/// Time, level, fields and target of an event, on one level, as log collectors expect.
+/// Formatter that writes time, level, fields and target of an event on one level, as log collectors expect.
 #[derive(Debug)]
 pub(super) struct JsonFormat;
 
@@ -44,10 +44,10 @@ where
     }
 }
 
-/// Writes fields as members of an object.
+/// Writes the fields of an event as members of a JSON object.
 struct JsonFields<'a> {
     writer: Writer<'a>,
-    /// The target is among the fields that were written.
+    /// Whether the target was among the fields.
     target: bool,
     result: fmt::Result,
 }
@@ -81,7 +81,7 @@ impl JsonFields<'_> {
         self.writer.write_fmt(literal)
     }
 
-    /// Escapes `text` as it is formatted.
+    /// Writes `text` as a JSON string, and escapes it while it is formatted.
     fn write_json_string(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
         serde_json::to_writer(ByteAdapter(&mut self.writer), &text).map_err(|_| fmt::Error)
     }
@@ -111,13 +111,13 @@ impl Visit for JsonFields<'_> {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.write_member(field, |fields, name| match value.is_finite() {
             true => fields.write_literal_member(name, format_args!("{value:?}")),
-            // JSON has no such numbers.
+            // JSON has no infinity and no NaN.
             false => fields.write_literal_member(name, format_args!("null")),
         });
     }
 }
 
-/// tracing's writer of text as a writer of bytes.
+/// Adapts tracing's writer of text to a writer of bytes.
 struct ByteAdapter<'a, 'w>(&'a mut Writer<'w>);
 
 impl io::Write for ByteAdapter<'_, '_> {

@@ -1,4 +1,4 @@
-//! The layer that limits how many lines one place may log (limits.rs), and writes their summaries.
+//! Layer that limits the lines that one place in the sources may log (`line_limits`), and writes their summaries.
 
 use super::{
     LogLineMetrics,
@@ -21,30 +21,30 @@ use tracing::{
 };
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Fields whose values count by themselves. The values come from the configuration and from name resolution, never from
-/// a client.
+/// Fields of which each value has a limit of its own. The values come from the configuration and from name resolution,
+/// never from a client.
 const ORIGIN: &str = "origin";
 const SERVER: &str = "server";
-/// Bytes of a message, or of a value, that a summary repeats.
+/// Maximum length in bytes of a message, or of a value, in a summary.
 const MAX_TEXT: usize = 256;
 
-/// Lines by place, over all threads.
+/// Limits the lines of all threads by their place.
 #[derive(Debug, Default)]
 pub(super) struct LineLimiter {
     limits: Mutex<LineLimits<Identifier, Box<LineDescription>>>,
-    /// The writer, whose thread writes summaries in time.
+    /// Sender to the writer, whose thread writes summaries in time.
     writer: OnceLock<LineSender>,
     metrics: Arc<LogLineMetrics>,
-    /// Targets whose lines are not limited.
+    /// Targets without a limit.
     unlimited: &'static [&'static str],
 }
 
-/// The first line that was suppressed, shortened.
+/// First suppressed line of a window, shortened.
 #[derive(Debug)]
 struct LineDescription {
     metadata: &'static Metadata<'static>,
     message: String,
-    /// Values of [`ORIGIN`], [`SERVER`] and [`RECORD_TARGET`], as far as the line has them.
+    /// Values of [`ORIGIN`], [`SERVER`] and [`RECORD_TARGET`], if the line has them.
     values: [Option<String>; 3],
 }
 
@@ -53,26 +53,26 @@ impl LineLimiter {
         Self { metrics, unlimited, ..Self::default() }
     }
 
-    /// Summaries are written by the thread of `writer`.
+    /// Sets the writer whose thread writes summaries.
     pub(super) fn set_summary_writer(&self, writer: LineSender) {
         let _ = self.writer.set(writer);
     }
 
-    /// Passes the lines of each summary that is due, or of all, to `log`. Returns when the next one is due.
+    /// Passes the lines of each summary that is due, or of `all`, to `log`. Returns the time of the next summary.
     pub(super) fn summarize(&self, all: bool, log: impl FnMut(Vec<u8>)) -> Option<Instant> {
         let now = Instant::now();
         let (summaries, next) = {
             let mut limits = self.lock_limits();
             (limits.take_summaries(now, all), limits.next_summary_time())
         };
-        // Not under the lock: formatting may log.
+        // Formatting may log, so it happens outside the lock.
         summaries.into_iter().filter_map(render_summary).for_each(log);
         next
     }
 
     fn is_logged(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
-        // An operator who set `debug` wants all of it; what is captured is a summary itself, or the last line.
+        // An operator who set `debug` wants all lines; captured lines are summaries, or the last lines of the process.
         if *metadata.level() > Level::INFO || self.unlimited.contains(&metadata.target()) || is_capturing() {
             return true;
         }
@@ -98,7 +98,7 @@ impl LineLimiter {
     }
 }
 
-/// The limiter as a layer.
+/// The limiter as a layer of tracing-subscriber.
 pub(super) struct LineLimitLayer(pub(super) Arc<LineLimiter>);
 
 impl<S: Subscriber> Layer<S> for LineLimitLayer {
@@ -107,8 +107,8 @@ impl<S: Subscriber> Layer<S> for LineLimitLayer {
     }
 }
 
-/// A hash of the values by which the lines of one place are told apart: a library's records have one place for each
-/// level (tracing-log), and their targets.
+/// Hashes the values that distinguish the lines of one place: a library's records have one place for each level
+/// (tracing-log), and their targets.
 fn hash_values(event: &Event<'_>) -> Option<u64> {
     let counts = |name: &str| [ORIGIN, SERVER, RECORD_TARGET].contains(&name);
     event.metadata().fields().iter().any(|field| counts(field.name())).then(|| {
@@ -118,7 +118,7 @@ fn hash_values(event: &Event<'_>) -> Option<u64> {
     })
 }
 
-/// Hashes values without storing them.
+/// Hasher of field values, which stores none.
 struct ValueHasher(DefaultHasher);
 
 impl Visit for ValueHasher {
@@ -156,7 +156,7 @@ impl Visit for LineDescription {
             RECORD_TARGET => target.get_or_insert_default(),
             _ => return,
         };
-        // An error says that the text is cut.
+        // An error means that the text is cut.
         let _ = write!(BoundedText(text), "{value:?}");
     }
 
@@ -165,7 +165,7 @@ impl Visit for LineDescription {
     }
 }
 
-/// Takes [`MAX_TEXT`] bytes.
+/// Text that is cut at [`MAX_TEXT`] bytes.
 struct BoundedText<'a>(&'a mut String);
 
 impl Write for BoundedText<'_> {
@@ -177,8 +177,8 @@ impl Write for BoundedText<'_> {
     }
 }
 
-/// The line of `summary`: an event of the place whose lines it sums up, with the same level and target. None if the
-/// level is not logged any more.
+/// Formats the line of `summary` as an event of the place of the suppressed lines, with the same level and target.
+/// `None` if the level is not logged any more.
 fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<Vec<u8>> {
     let SuppressionSummary { lines, time, description } = summary;
     let LineDescription { metadata, message, values } = *description;
@@ -186,7 +186,7 @@ fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<V
     let message_field = fields.field("message")?;
     let seconds = time.max(Duration::from_secs(1)).as_secs();
     let text = format!("{} more in the last {seconds} s: {message}", group_thousands(lines));
-    // Fields without a value are not recorded, whatever their name.
+    // Fields without a value are not recorded, so any field may stand for a missing one.
     let field = |name| fields.field(name).unwrap_or_else(|| message_field.clone());
     let [origin, server, target] = [ORIGIN, SERVER, RECORD_TARGET].map(field);
     let [origin_value, server_value, target_value] = values.each_ref().map(|value| value.as_ref().map(as_value));
@@ -211,7 +211,7 @@ fn as_value(text: &String) -> &dyn Value {
     text
 }
 
-/// `number` with its thousands separated.
+/// Formats `number` with a comma between thousands.
 fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

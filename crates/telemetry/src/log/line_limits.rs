@@ -1,6 +1,6 @@
-//! How many lines one place in the sources may log. Pure; the caller passes the time. Each place has a burst a window
-//! of time, and so has each origin and server of its own where a line names one: a flood of one server's failures does
-//! not hide the first of another. What is beyond the burst is counted, and reported at the end of the window.
+//! Limits the lines that one place in the sources may log. Pure; the caller passes the time. Each place has a limit for
+//! each window of time, and so has each origin and server that a line names: a flood of one server's failures does not
+//! hide the first failure of another. Lines beyond the limit are counted, and reported at the end of the window.
 
 use std::{
     collections::HashMap,
@@ -8,54 +8,54 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of one key in a window: enough to see what happens, and to list what litequic logs at a start (addresses);
-/// below 100 KB of usual lines in ten seconds.
+/// Maximum number of lines of one key in a window: enough to diagnose a problem, and to list what litequic logs at a
+/// start (addresses); below 100 KB of usual lines in ten seconds.
 const MAX_LINES: u32 = 100;
-/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Keys that are known at once: some 100 places in the sources, and the servers that fail at the same time. Beyond,
-/// lines of a place count together.
+/// Maximum number of keys in the table: some 100 places in the sources, and the servers that fail at the same time.
+/// Beyond, lines of a place count together.
 const MAX_KEYS: usize = 1024;
 
-/// What lines are counted by: the place in the sources, and a hash of the values that tell its lines apart.
+/// Key of the count of lines: the place in the sources, and a hash of the values that distinguish the lines of one
+/// place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LineKey<P> {
     pub(super) place: P,
     pub(super) values: Option<u64>,
 }
 
-/// Counts of lines; `D` describes the lines that were suppressed.
+/// Counts of lines by key; `D` describes the suppressed lines.
 #[derive(Debug)]
 pub(super) struct LineLimits<P, D> {
-    /// `None` as a key: the lines of places that found no room.
+    /// The key `None` counts the lines of places for which the table has no room.
     counts: HashMap<Option<LineKey<P>>, LineCount<D>>,
 }
 
 #[derive(Debug)]
 struct LineCount<D> {
-    /// The window's beginning.
+    /// Beginning of the window.
     since: Instant,
     logged: u32,
     suppressed: u64,
-    /// Set once a line was suppressed.
+    /// Description of the first suppressed line.
     description: Option<D>,
 }
 
-/// Whether a line is logged.
+/// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineVerdict<K> {
     Log,
-    /// The first of its window that is not: to be described by [`LineLimits::describe`], and [`LineLimits::next`] has
-    /// changed.
+    /// The first suppressed line of its window: to be described by [`LineLimits::describe_suppressed`].
+    /// [`LineLimits::next_summary_time`] has changed.
     FirstSuppressed(K),
     Suppress,
 }
 
-/// Lines that were suppressed.
+/// Summary of suppressed lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SuppressionSummary<D> {
     pub(super) lines: u64,
-    /// Time since the beginning of their window.
+    /// Time since the beginning of the window.
     pub(super) time: Duration,
     pub(super) description: D,
 }
@@ -67,7 +67,7 @@ impl<P, D> Default for LineLimits<P, D> {
 }
 
 impl<P: Clone + Eq + Hash, D> LineLimits<P, D> {
-    /// Counts a line of `key` at `now`.
+    /// Counts a line of `key` at the time `now`, and decides about it.
     pub(super) fn count_line(&mut self, key: LineKey<P>, now: Instant) -> LineVerdict<Option<LineKey<P>>> {
         let key = self.counted_key(key, now);
         let new = || LineCount { since: now, logged: 0, suppressed: 0, description: None };
@@ -83,20 +83,21 @@ impl<P: Clone + Eq + Hash, D> LineLimits<P, D> {
         if count.suppressed == 1 { LineVerdict::FirstSuppressed(key) } else { LineVerdict::Suppress }
     }
 
-    /// Sets what the summary of `key` says. Without a description there is none.
+    /// Sets the description for the summary of `key`. Without a description, no summary is written.
     pub(super) fn describe_suppressed(&mut self, key: &Option<LineKey<P>>, description: D) {
         if let Some(count) = self.counts.get_mut(key) {
             count.description = Some(description);
         }
     }
 
-    /// The earliest end of a window with suppressed lines; `None` while nothing is suppressed.
+    /// Earliest end of a window with suppressed lines; `None` while no line is suppressed.
     pub(super) fn next_summary_time(&self) -> Option<Instant> {
         let suppressing = self.counts.values().filter(|count| count.suppressed > 0);
         suppressing.map(|count| count.since + WINDOW).min()
     }
 
-    /// The summaries of windows that are over at `now`, or of all. Their lines are logged again up to the burst.
+    /// Takes the summaries of the windows that are over at `now`, or of all windows. Their lines are logged again up to
+    /// the limit.
     pub(super) fn take_summaries(&mut self, now: Instant, all: bool) -> Vec<SuppressionSummary<D>> {
         let due = |count: &LineCount<D>| count.suppressed > 0 && (all || now >= count.since + WINDOW);
         let counts = self.counts.values_mut().filter(|count| due(count));
@@ -109,7 +110,7 @@ impl<P: Clone + Eq + Hash, D> LineLimits<P, D> {
         summaries.collect()
     }
 
-    /// The key under which lines of `key` are counted: itself, if there is room, or else its place, or else none.
+    /// Key that counts lines of `key`: itself if the table has room, or else its place, or else `None`.
     fn counted_key(&mut self, key: LineKey<P>, now: Instant) -> Option<LineKey<P>> {
         let place = LineKey { place: key.place.clone(), values: None };
         for key in [key, place].map(Some) {
@@ -138,13 +139,13 @@ mod tests {
         LineKey { place, values: Some(values) }
     }
 
-    /// How many of `lines` lines are logged.
+    /// Number of `lines` lines that are logged.
     fn logged(limits: &mut Table, key: &LineKey<u32>, lines: u32, now: Instant) -> u32 {
         (0..lines).map(|_| u32::from(limits.count_line(key.clone(), now) == LineVerdict::Log)).sum()
     }
 
     #[test]
-    fn a_burst_is_logged_the_rest_is_summed_up_and_the_next_window_begins() {
+    fn lines_beyond_the_limit_are_summed_up_until_the_next_window() {
         let (mut limits, start) = (Table::default(), Instant::now());
         assert_eq!(logged(&mut limits, &key(1, 1), MAX_LINES, start), MAX_LINES);
         assert_eq!(limits.next_summary_time(), None, "no timer while nothing is suppressed");
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_sums_up_what_no_window_has() {
+    fn the_end_sums_up_unfinished_windows() {
         let (mut limits, now) = (Table::default(), Instant::now());
         logged(&mut limits, &key(1, 1), MAX_LINES + 5, now);
         limits.describe_suppressed(&Some(key(1, 1)), "a");
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_full_counts_by_place_and_forgets_what_is_over() {
+    fn a_full_table_counts_by_place_and_removes_old_windows() {
         let (mut limits, now) = (Table::default(), Instant::now());
         assert_eq!(limits.count_line(LineKey { place: 1, values: None }, now), LineVerdict::Log);
         for values in 0..10 * MAX_KEYS as u64 {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each line is logged or in a summary, and no window has more than the burst.
+        /// Checks that each line is logged or in a summary, and that no window exceeds the limit.
         #[test]
         fn every_line_is_logged_or_summed_up(steps in prop::collection::vec((0u32..3, 0u32..150, 0u64..4000), 1..60)) {
             let (mut limits, mut now) = (Table::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! The lines of the log on their way to its writer, and the last ones of a process.
+//! Sends the lines of the log to its writer, and writes the last lines of a process.
 
 use super::{capture, line_limiter::LineLimiter, metrics::LogLineMetrics};
 use litequic_base::log_writer::{LineSender, LogPiece, WriterEvents, WriterWake, hold_stderr, write_last_lines};
@@ -10,31 +10,32 @@ use std::{
 };
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How long an orderly end waits for the last lines to be written, as that of the access log.
+/// Longest time that an orderly end waits for the last lines, as that of the access log.
 const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a panic waits for the lines before its own, for standard error, and for its own line.
+/// Longest time that a panic waits for the earlier lines, for standard error, and for its own line.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the reason for the end of the process waits for a reader.
+/// Longest time that the reason for the end of the process waits for a reader.
 const LAST_LINE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The log of the process, once it is set up.
+/// Log of the process, once it is set up.
 pub(super) static LOG: OnceLock<LogOutput> = OnceLock::new();
 
 thread_local! {
     static WAKE_MODE: Cell<WakeMode> = const { Cell::new(WakeMode::AtOnce) };
 }
 
-/// How the lines of a thread wake the writer.
+/// Way in which the lines of a thread wake the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WakeMode {
-    /// Each line does, if the writer sleeps.
+    /// Each line wakes a writer that sleeps.
     AtOnce,
-    /// [`wake`] does, which the thread calls before it waits; whether there is a line since the last call.
+    /// [`wake_log_writer`] wakes the writer, which the thread calls before it waits; `due`: a line was logged since the
+    /// last call.
     Later { due: bool },
 }
 
-/// Has the lines of the calling thread wake the writer at the thread's next call of [`wake`]: so that logging makes no
-/// system call on a worker.
+/// Has the lines of the calling thread wake the writer only at the thread's next call of [`wake_log_writer`], so that
+/// logging makes no system call on a worker.
 pub fn defer_log_wakes() {
     WAKE_MODE.set(WakeMode::Later { due: false });
 }
@@ -49,8 +50,8 @@ pub fn wake_log_writer() {
     }
 }
 
-/// Waits until the lines that were logged are written, and the summaries of those that were not logged; two seconds at
-/// most. For an orderly end. Returns whether there is a log.
+/// Waits until all logged lines and the summaries of suppressed lines are written; at most two seconds. For an orderly
+/// end. Returns whether there is a log.
 pub fn finish_log() -> bool {
     let Some(LogOutput { lines, limiter }) = LOG.get() else { return false };
     limiter.summarize(true, |line| lines.queue_line(line));
@@ -59,15 +60,15 @@ pub fn finish_log() -> bool {
     true
 }
 
-/// Writes why the process ends, as the last line: behind all that was logged, past the log's thread, and within a
-/// second.
+/// Writes the reason for the end of the process as the last line, after all logged lines, past the log's thread, and
+/// within a second.
 pub fn write_end_reason(reason: String) {
     write_last_lines(reason.into_bytes(), LAST_LINE_TIMEOUT);
 }
 
 /// Writes `before` and the lines of the events that `events` logs, or `plain` if they are not logged or there is no
-/// log, to standard error, as the last lines of a process that panicked: behind what was logged, past the log's thread,
-/// which may be blocked or the one that panicked, and within three seconds.
+/// log, to standard error, as the last lines of a process that panicked: after all logged lines, past the log's thread,
+/// which may be blocked or have panicked itself, and within three seconds.
 pub fn write_panic_lines(before: &str, events: impl FnOnce(), plain: &str) {
     let unwritten = LOG.get().map_or_else(Vec::new, |LogOutput { lines, .. }| {
         let unwritten = lines.sender.end_in_panic();
@@ -81,13 +82,13 @@ pub fn write_panic_lines(before: &str, events: impl FnOnce(), plain: &str) {
     write_last_lines(lines.concat(), PANIC_TIMEOUT);
 }
 
-/// What [`finish`] and a panic need.
+/// State for [`finish_log`] and for a panic.
 pub(super) struct LogOutput {
     pub(super) lines: LogLineSender,
     pub(super) limiter: Arc<LineLimiter>,
 }
 
-/// Queues lines for the writer.
+/// Sender of lines to the log's writer.
 #[derive(Debug, Clone)]
 pub(super) struct LogLineSender {
     pub(super) sender: LineSender,
@@ -112,7 +113,7 @@ impl LogLineSender {
 }
 
 impl Write for &LogLineSender {
-    /// Takes one event's line, as tracing-subscriber writes it.
+    /// Queues or captures one event's line, as tracing-subscriber writes it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if !capture::capture_line(line) {
             self.queue_line(line.to_vec());
@@ -133,7 +134,7 @@ impl<'a> MakeWriter<'a> for LogLineSender {
     }
 }
 
-/// What the writer reports.
+/// Handles the events of the log's writer.
 pub(super) struct LogWriterEvents {
     pub(super) lines: LogLineSender,
     pub(super) limiter: Arc<LineLimiter>,

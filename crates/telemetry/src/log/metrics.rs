@@ -1,10 +1,10 @@
-//! Counts of the log's lines.
+//! Metrics of the error log.
 
 use crate::metrics;
 use std::sync::atomic::AtomicU64;
 
 metrics! {
-    /// Lines of the log, of all threads.
+    /// Counts of the log's lines, of all threads.
     pub struct LogLineMetrics {
         AtomicU64("log_lines", "Lines of the error log by their fate.") {
             queued [result: "queued"] "Lines of the [error log](../operating.md#error-log) that were queued for its writer.",

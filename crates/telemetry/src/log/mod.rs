@@ -1,6 +1,6 @@
-//! The log: one line an event on standard error, with a time in UTC in the format of RFC 3339; on a terminal, with the
-//! local time of day (terminal.rs). A thread writes the lines (`log_writer`); a caller formats its line, and never
-//! waits. How many lines one place may log is limited (limiter.rs).
+//! Writes the log: one line an event on standard error, with a time in UTC in the format of RFC 3339; on a terminal,
+//! with the local time of day (terminal.rs). A thread writes the lines (`log_writer`); a caller formats its line, and
+//! never waits. The number of lines that one place may log is limited (line_limiter.rs).
 
 mod capture;
 mod json;

@@ -22,49 +22,49 @@ use tracing_subscriber::{
     util::{SubscriberInitExt, TryInitError},
 };
 
-/// The environment variable that adds to the log, as `target=level,…`: for debugging a library, which otherwise logs
-/// its warnings and errors only.
+/// Environment variable that adds targets to the log, as `target=level,…`: for debugging a library, which otherwise
+/// logs only its warnings and errors.
 pub const VARIABLE: &str = "RUST_LOG";
 
-/// The least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
+/// Least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
 /// nothing: s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
 const LIBRARY_LEVEL: Level = Level::WARN;
 
-/// Bytes of lines that wait for the writer: some thousand lines, for a reader that stops for a while.
+/// Bound of the queue to the writer, in bytes: some thousand lines, for a reader that stops for a while.
 const MAX_LOG_QUEUE_BYTES: usize = 1 << 20;
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogOutputFormat {
-    /// [`Format::Human`] on a terminal, [`Format::Json`] otherwise.
+    /// [`LogOutputFormat::Human`] on a terminal, [`LogOutputFormat::Json`] otherwise.
     Auto,
-    /// For people.
+    /// Lines for people.
     Human,
-    /// An object a line.
+    /// A JSON object a line.
     Json,
 }
 
-/// The log could not be set up.
+/// Error of setting up the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The operator's fault.
+    /// Error of the operator.
     #[error("the environment variable {VARIABLE} is not a list of target=level")]
     Filter(#[from] ParseError),
-    /// litequic's fault.
+    /// Error of litequic.
     #[error("the log was set up before")]
     Twice(#[from] TryInitError),
-    /// The system's fault: it starts no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the log's thread: {0}")]
     Thread(#[source] io::Error),
 }
 
 /// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. The number
-/// of lines is limited, except of the targets in `unlimited`. `written` is called on the writer's thread after each
-/// write.
+/// of lines is limited, except those of the targets in `unlimited`. `written` is called on the writer's thread after
+/// each write.
 ///
 /// # Errors
 ///
-/// [`LogError`] when [`VARIABLE`] cannot be read as a filter, when there is a log already, or no thread for it.
+/// [`LogError`] when [`VARIABLE`] cannot be read as a filter, there is a log already, or its thread cannot be started.
 pub fn init_log(
     level: Level,
     format: LogOutputFormat,
@@ -90,7 +90,7 @@ pub fn init_log(
     let (subscriber, filter) = build_subscriber(event_filter(level, &extra)?, &limiter, style, lines.clone());
     subscriber.try_init()?;
     limiter.set_summary_writer(sender);
-    // The only place that sets it, behind try_init, which succeeds once.
+    // Nothing else sets it, and try_init succeeds only once.
     let _ = LOG.set(LogOutput { lines: lines.clone(), limiter: Arc::clone(&limiter) });
     receiver
         .spawn_writer(LogTarget::Stderr, "log", LogWriterEvents { lines, limiter, written })
@@ -98,11 +98,11 @@ pub fn init_log(
     Ok(LogHandle { filter, extra, metrics })
 }
 
-/// Changes the log's level at run time.
+/// Handle that changes the log's level at run time.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// The value of [`VARIABLE`] at the start.
+    /// Value of [`VARIABLE`] at the start.
     extra: String,
     metrics: Arc<LogLineMetrics>,
 }
@@ -123,17 +123,17 @@ impl LogHandle {
 }
 
 fn event_filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
-    // At the level `error` the libraries are not to be louder than litequic.
+    // At the level `error`, the libraries must not log more than litequic.
     EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARY_LEVEL)))
 }
 
 type ReloadableSubscriber = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
 
-/// How lines look.
+/// Style of the log's lines.
 #[derive(Debug)]
 enum LogLineStyle {
     Json,
-    /// For people, in a file or a pipe: without colours.
+    /// Lines for people in a file or a pipe, without colours.
     Text,
     Terminal(TerminalFormat),
 }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_a_line_without_colours_in_a_file() {
+    fn a_file_gets_lines_without_colours() {
         let text = logged(Level::INFO, "", LogLineStyle::Text, || tracing::info!(workers = 2, "ready"));
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(humantime::parse_rfc3339(time).is_ok(), "{text}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn people_at_a_terminal_read_the_time_of_day_and_the_module_of_details_alone() {
+    fn a_terminal_shows_local_time_and_modules_only_of_debug_lines() {
         let terminal = LogLineStyle::Terminal(TerminalFormat::new(jiff::tz::TimeZone::UTC));
         let text = logged(Level::DEBUG, "", terminal, || {
             tracing::info!(workers = 2, "ready");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_heard_from_warnings_on() {
+    fn libraries_log_warnings_and_errors_only() {
         let cases = [
             (Level::ERROR, "", vec![]),
             (Level::WARN, "", vec!["a fault"]),
@@ -285,13 +285,13 @@ mod tests {
         assert!(messages.iter().zip(begins).all(|(message, begin)| message.starts_with(begin)), "{text}");
     }
 
-    /// Messages of the lines of `text`, each an object.
+    /// Messages of the lines of `text`, each a JSON object.
     fn messages(text: &str) -> Vec<String> {
         let line = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
         text.lines().map(|text| line(text)["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The summaries of all that `limiter` has suppressed, and the lines that `events` logs.
+    /// Summaries of all suppressed lines, and the lines that `events` logs.
     fn summed_up(events: impl Fn()) -> (Vec<String>, String) {
         let (limiter, mut summaries) = (Arc::new(LineLimiter::new(Arc::default(), &["operator"])), Vec::new());
         let memory = Memory::default();
@@ -308,7 +308,7 @@ mod tests {
         (messages(&lines), summaries.concat())
     }
 
-    /// A writer that passes what is captured, as [`Lines`].
+    /// Writer that captures lines, as [`LogLineSender`] does.
     struct Capturing(Memory);
 
     impl Write for Capturing {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_servers_failures_is_summed_up_and_hides_no_other_line() {
+    fn one_servers_flood_is_summed_up_and_hides_no_other_line() {
         let (logged, summaries) = summed_up(|| {
             for n in 0..1304 {
                 let (origin, server) = ("a", format_args!("192.0.2.{}", n / 1303));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_is_refused() {
+    fn an_invalid_filter_is_rejected() {
         assert!(event_filter(Level::INFO, "rustls=loud").is_err());
     }
 }

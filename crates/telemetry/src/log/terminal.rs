@@ -1,5 +1,5 @@
-//! An event as a line for a person at a terminal: the time of day where the machine is, and the module's path at
-//! `debug` and `trace` alone. What is read later, or elsewhere, has whole times in UTC instead (mod.rs).
+//! Formats an event for a person at a terminal: the local time of day, and the module's path at `debug` and `trace`
+//! alone. Lines that are read later, or elsewhere, have whole times in UTC instead (mod.rs).
 
 use jiff::{Timestamp, tz::TimeZone};
 use std::{fmt, time::SystemTime};
@@ -13,23 +13,21 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The format of a terminal's lines.
 #[derive(Debug)]
 pub(super) struct TerminalFormat {
-    /// For `info` and what is more severe.
+    /// Format of `info` and more severe levels.
     short: Format<Full, TimeOfDay>,
-    /// For `debug` and `trace`.
+    /// Format of `debug` and `trace`.
     long: Format<Full, TimeOfDay>,
 }
 
 impl TerminalFormat {
-    /// With times in `zone`.
     pub(super) fn new(zone: TimeZone) -> Self {
         let long = format().with_timer(TimeOfDay(zone));
         Self { short: long.clone().with_target(false), long }
     }
 
-    /// With times in the zone that `TZ` or `/etc/localtime` names; in UTC if neither does.
+    /// A formatter with times in the zone that `TZ` or `/etc/localtime` names, or else in UTC.
     pub(super) fn with_local_zone() -> Self {
         Self::new(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
@@ -46,13 +44,13 @@ where
     }
 }
 
-/// Hours, minutes, seconds and milliseconds in a zone.
+/// Timer that formats hours, minutes, seconds and milliseconds in a zone.
 #[derive(Debug, Clone)]
 struct TimeOfDay(TimeZone);
 
 impl TimeOfDay {
     fn write_time_of_day(&self, time: SystemTime, writer: &mut impl fmt::Write) -> fmt::Result {
-        // A clock beyond the years that jiff knows.
+        // The conversion fails for a clock beyond the years that jiff supports.
         let time = Timestamp::try_from(time).map_err(|_| fmt::Error)?;
         write!(writer, "{}", self.0.to_datetime(time).strftime("%H:%M:%S%.3f"))
     }
@@ -70,8 +68,8 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_time_of_day_is_that_of_the_zone_with_milliseconds() {
-        // 2023-11-14T22:13:20Z, and the same time of day in summer.
+    fn the_time_of_day_has_the_zone_and_milliseconds() {
+        // The times are 2023-11-14T22:13:20Z, and the same time of day in summer.
         let (winter, summer) = (1_700_000_000, 1_689_372_800);
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let kathmandu = TimeZone::posix("<+0545>-5:45").unwrap();

@@ -1,8 +1,8 @@
-//! Attributes of a span as OTLP has them (`KeyValue` of opentelemetry/proto, common.proto). Pure.
+//! Writes attributes of a span in the format of OTLP (`KeyValue` of opentelemetry/proto, common.proto). Pure.
 
 use super::protobuf as pb;
 
-/// Fields of `Span`, `KeyValue` and `AnyValue`.
+/// Field numbers of `Span`, `KeyValue` and `AnyValue`.
 const ATTRIBUTES: u32 = 9;
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
@@ -10,17 +10,17 @@ const STRING: u32 = 1;
 const BOOLEAN: u32 = 2;
 const INTEGER: u32 = 3;
 
-/// Lengths below this are one byte.
+/// Smallest length that takes more than one byte.
 const LONG_LENGTH: usize = 0x80;
-/// Bytes of a [`AttributeKey`] that are not the key's: four tags, and four lengths.
+/// Number of bytes of an [`AttributeKey`] beside the key: four tags, and four lengths.
 pub(super) const AROUND: usize = 8;
 
-/// The beginning of an attribute with a string, written while compiling: tags and lengths of the attribute, of its key
-/// and its value, and of the string in that. Lengths that depend on the string are 0.
+/// Beginning of an attribute with a string, written at compile time: tags and lengths of the attribute, of its key and
+/// its value, and of the string in the value. Lengths that depend on the string are 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttributeKey<const N: usize>([u8; N]);
 
-/// A [`AttributeKey`].
+/// Makes an [`AttributeKey`] at compile time.
 macro_rules! key {
     ($key:literal) => {{
         const KEY: AttributeKey<{ $key.len() + AROUND }> = AttributeKey::new($key.as_bytes());
@@ -30,7 +30,7 @@ macro_rules! key {
 pub(super) use key;
 
 impl<const N: usize> AttributeKey<N> {
-    /// `key` has [`AROUND`] bytes fewer than the array.
+    /// The beginning of an attribute with the name `key`, which is [`AROUND`] bytes shorter than the array.
     pub(super) const fn new(key: &[u8]) -> Self {
         assert!(N < LONG_LENGTH && key.len() + AROUND == N);
         let mut written = [0; N];
@@ -47,10 +47,10 @@ impl<const N: usize> AttributeKey<N> {
         Self(written)
     }
 
-    /// Bytes of the key, of its own tag and length, and of the value's tag.
+    /// Number of bytes of the key, its tag and its length, and of the value's tag.
     const WRITTEN: usize = N - AROUND + 3;
 
-    /// With `value` bytes of a value with a short length, which begin with `tag`.
+    /// The beginning of an attribute whose value has `value` bytes, a short length, and begins with `tag`.
     fn with_value_length(&self, value: usize, tag: u8) -> [u8; N] {
         let mut written = self.0;
         if let [_, total, .., length, first, _] = written.as_mut_slice() {
@@ -59,19 +59,19 @@ impl<const N: usize> AttributeKey<N> {
         written
     }
 
-    /// The key with its tag and length, and the value's tag.
+    /// Bytes of the key with its tag and length, and of the value's tag.
     fn key_bytes(&self) -> &[u8] {
         self.0.get(2..N - 3).unwrap_or_default()
     }
 }
 
-/// A length below [`SHORT`].
+/// Encodes a length below [`LONG_LENGTH`].
 #[expect(clippy::cast_possible_truncation, reason = "it is below 128")]
 const fn short_length(length: usize) -> u8 {
     length as u8
 }
 
-/// Appends an attribute with a string. `value` is UTF-8.
+/// Appends an attribute with the string `value`, which is UTF-8.
 pub(super) fn append_text<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: &[u8]) {
     if AttributeKey::<N>::WRITTEN + 3 + value.len() >= LONG_LENGTH {
         return append_joined_text(out, key.key_bytes(), &[value]);
@@ -84,7 +84,7 @@ pub(super) fn append_text<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<
     out.extend_from_slice(value);
 }
 
-/// Appends an attribute with a string that is `parts` one after the other, in UTF-8.
+/// Appends an attribute whose string is the concatenation of `parts`, in UTF-8.
 pub(super) fn append_text_parts<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, parts: &[&[u8]]) {
     append_joined_text(out, key.key_bytes(), parts);
 }
@@ -97,24 +97,22 @@ fn append_joined_text(out: &mut Vec<u8>, key: &[u8], parts: &[&[u8]]) {
     pb::write_joined_field(out, STRING, parts);
 }
 
-/// Appends an attribute with an integer.
 pub(super) fn append_number<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: u64) {
     append_varint_attribute(out, key, INTEGER, value);
 }
 
-/// Appends an attribute with a boolean.
 pub(super) fn append_boolean<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: bool) {
     append_varint_attribute(out, key, BOOLEAN, value.into());
 }
 
 fn append_varint_attribute<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, field: u32, value: u64) {
     let begun = key.with_value_length(1 + pb::varint_length(value), pb::small_tag(field, pb::VARINT));
-    // A number has no length.
+    // An integer has no length.
     out.extend_from_slice(begun.split_last().map_or(&[][..], |(_, begun)| begun));
     pb::write_varint(out, value);
 }
 
-/// Appends a `KeyValue` of the resource, as a field with the number `field`.
+/// Appends a `KeyValue` of the resource, as the field `field`.
 pub(super) fn append_resource_attribute(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
     let any = pb::field_length(value.len());
     pb::write_field_head(out, field, pb::field_length(key.len()) + pb::field_length(any));
@@ -140,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn others_read_what_is_written(number_: u64, is: bool, short in "[a-zä]{0,90}", long in "[a-zä]{80,300}") {
+        fn another_decoder_reads_the_written_attributes(number_: u64, is: bool, short in "[a-zä]{0,90}", long in "[a-zä]{80,300}") {
             let mut out = Vec::new();
             append_text(&mut out, key!("a"), short.as_bytes());
             append_text(&mut out, key!("http.request.method_original"), long.as_bytes());

@@ -1,5 +1,5 @@
-//! A connection to a collector, and one export over it: protobuf over HTTP/1.1, or gRPC over HTTP/2. What a collector
-//! answers is bounded in time and size, and redirects are not followed.
+//! Connects to a collector, and sends one export: protobuf over HTTP/1.1, or gRPC over HTTP/2. A collector's response
+//! is bounded in time and size, and redirects are not followed.
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{
@@ -39,32 +39,31 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// Bytes of an answer that are read at most.
+/// Maximum number of bytes that are read of a response's body.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Bytes of an answer's header at most.
+/// Maximum size of a response's header, in bytes.
 const MAX_HEADER: usize = 64 * 1024;
-/// The method of the service (opentelemetry/proto/collector/trace/v1/trace_service.proto).
+/// Path of the method `Export` (opentelemetry/proto/collector/trace/v1/trace_service.proto).
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("litequic/", env!("CARGO_PKG_VERSION")));
 
-/// What became of an export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportOutcome {
-    /// The collector has the spans, but for those that it rejected.
+    /// The collector accepted the request, except the spans that it rejected.
     Accepted(PartialSuccess),
-    /// The request is to be sent again: there was no answer, or one that asks for it, after a time.
+    /// The request is to be sent again, after a time if the collector named one: there was no response, or a retryable
+    /// one.
     Again { after: Option<Duration>, problem: String },
-    /// The collector does not want the request.
+    /// The collector rejected the request.
     Refused(String),
 }
 
-/// An open connection; dropped, it closes.
+/// Open connection to a collector, closed when dropped.
 pub(super) struct CollectorConnection {
     sender: RequestSender,
-    /// The task that reads and writes.
     _driver: JoinSet<()>,
 }
 
@@ -79,11 +78,10 @@ impl fmt::Debug for CollectorConnection {
     }
 }
 
-/// A stream to a collector.
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
-/// Why there is no answer.
+/// Error of an export without a response.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
     #[error("cannot find {0}: {1}")]
@@ -100,7 +98,7 @@ enum ExportError {
     Request(#[from] http::Error),
 }
 
-/// An error with its causes: hyper's own text has none of them.
+/// Formats an error with its causes, which hyper's own text lacks.
 fn causes(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -111,11 +109,11 @@ fn causes(error: &hyper::Error) -> String {
     text
 }
 
-/// A request's body: the pieces that workers have sent, between what the message begins and ends with.
+/// Body of an export: the spans that workers have sent, between the beginning and the end of the message.
 #[derive(Debug, Clone)]
 pub(super) struct ExportBody {
     pieces: VecDeque<Bytes>,
-    /// Bytes of all of them.
+    /// Number of bytes in all pieces.
     left: u64,
 }
 
@@ -146,8 +144,8 @@ impl Body for ExportBody {
     }
 }
 
-/// Sends `message` to `destination`, over the connection that is open, or a new one. Returns the connection if it may
-/// be used again.
+/// Sends `message` to `destination`, over the connection `open` or a new one. Returns the connection if it may be
+/// reused.
 ///
 /// # Cancel safety
 ///
@@ -160,7 +158,8 @@ pub(super) async fn export_spans(
     let limit = destination.timeout;
     let answered = async {
         if let Some(open) = open {
-            // One that the collector has closed meanwhile: nothing is known of the request, which is sent again.
+            // The collector may have closed the connection meanwhile. The request's fate is unknown then, and it is
+            // sent again.
             if let Ok(answered) = send_export(open, destination, message.clone()).await {
                 return Ok(answered);
             }
@@ -187,7 +186,7 @@ pub(super) async fn export_spans(
     (Some(connection).filter(|_| body.is_whole), exported)
 }
 
-/// Sends a request, and waits for the header of the answer.
+/// Sends a request, and waits for the header of the response.
 async fn send_export(
     mut connection: CollectorConnection,
     destination: &SpanDestination,
@@ -207,7 +206,7 @@ async fn send_export(
     Ok((connection, response.map_err(ExportError::Http)?))
 }
 
-/// The body of an answer, as far as it was read.
+/// Body of a collector's response, as far as it was read.
 #[derive(Default)]
 struct CollectorAnswer {
     bytes: Bytes,
@@ -216,8 +215,8 @@ struct CollectorAnswer {
 }
 
 impl CollectorAnswer {
-    /// Reads at most [`MAX_ANSWER`] bytes, for at most `limit`. The status of an answer over HTTP/1.1 has come:
-    /// whatever happens to the rest decides about the connection alone.
+    /// Reads at most [`MAX_ANSWER`] bytes within `limit`. The status of a response over HTTP/1.1 is known by then, so a
+    /// failure only decides about the connection.
     async fn read_answer(body: Incoming, limit: Duration) -> Self {
         match timeout(limit, Limited::new(body, MAX_ANSWER).collect()).await {
             Ok(Ok(body)) => {
@@ -269,7 +268,6 @@ const RETRYABLE: [StatusCode; 4] = [
     StatusCode::GATEWAY_TIMEOUT,
 ];
 
-/// The outcome of an HTTP request.
 fn http_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOutcome {
     if status.is_success() {
         return ExportOutcome::Accepted(partial_success(body));
@@ -281,18 +279,18 @@ fn http_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOu
     if status.is_redirection() {
         return ExportOutcome::Refused(format!("answered {status}: redirects are not followed"));
     }
-    // `google.rpc.Status`, whose message has the same field number as a text has none.
+    // The body is a `google.rpc.Status`, or text. A text parses to an empty message.
     let is_text = fields.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
     let words = if is_text { printable_message(body) } else { String::new() };
     let words = if words.is_empty() { words } else { format!(": {words}") };
     ExportOutcome::Refused(format!("answered {status}{words}"))
 }
 
-/// The outcome of a gRPC call, whose status is in `fields`: those of the header alone, or the trailers.
+/// Outcome of a gRPC call, whose status is in `fields`: the header of a response without a body, or the trailers.
 fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOutcome {
     let code = fields.get(GRPC_STATUS).and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok());
     let Some(code) = code else {
-        // Not from the service (gRPC, HTTP to gRPC Status Code Mapping).
+        // The response does not come from the service (gRPC, HTTP to gRPC Status Code Mapping).
         let problem = format!("answered HTTP status {status} without grpc-status");
         return match RETRYABLE.contains(&status) || status.is_success() {
             true => ExportOutcome::Again { after: None, problem },
@@ -309,14 +307,14 @@ fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOu
     }
 }
 
-/// How long `Retry-After` asks to wait (RFC 9110 §10.2.3).
+/// Delay that `Retry-After` asks for (RFC 9110 §10.2.3).
 fn retry_after_delay(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let value = value.to_str().ok()?.trim();
     let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default());
     value.parse().ok().map(Duration::from_secs).or_else(until)
 }
 
-/// A connection to the first of the host's addresses that accepts one.
+/// Connects to the first of the host's addresses that accepts a connection.
 async fn connect_collector(destination: &SpanDestination) -> Result<CollectorConnection, ExportError> {
     let endpoint = &destination.endpoint;
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -335,7 +333,7 @@ async fn open_collector_connection(
     destination: &SpanDestination,
     stream: TcpStream,
 ) -> Result<CollectorConnection, ExportError> {
-    // A small batch is one segment, and its answer is waited for.
+    // A small batch is one segment, and its response is awaited.
     let _ = stream.set_nodelay(true);
     let host = &destination.endpoint.host;
     let stream: Box<dyn CollectorStream> = match &destination.tls {
@@ -348,7 +346,7 @@ async fn open_collector_connection(
     };
     let mut driver = JoinSet::new();
     let stream = TokioIo::new(stream);
-    // The task of either has no result: its failure is that of the request.
+    // A failure of the task fails the request, too, so its result is dropped.
     let sender = match destination.protocol {
         TraceProtocol::Http => {
             let mut builder = http1::Builder::new();
@@ -368,11 +366,11 @@ async fn open_collector_connection(
     Ok(CollectorConnection { sender, _driver: driver })
 }
 
-/// [`MAX_HEADER`] as HTTP/2 has it.
+/// [`MAX_HEADER`] as SETTINGS_MAX_HEADER_LIST_SIZE.
 const MAX_HEADER_LIST: u32 = 64 * 1024;
 
-/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that
-/// nothing has to wait for.
+/// Looks up the addresses of `host` by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread
+/// for which nothing has to wait.
 async fn lookup_collector(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -380,7 +378,7 @@ async fn lookup_collector(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> 
     let (found, finding) = oneshot::channel();
     let name = host.to_owned();
     thread::Builder::new().name("traces-lookup".into()).spawn(move || {
-        // An error means that the export has ended.
+        // An error means that the export has timed out.
         let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
     })?;
     finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
@@ -392,7 +390,7 @@ mod tests {
     use http::Response;
 
     #[test]
-    fn a_date_or_seconds_say_when_to_send_again() {
+    fn retry_after_is_a_date_or_seconds() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         for (value, expected) in [
             ("7", Some(7)),
@@ -408,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answers_status_decides() {
+    fn the_http_status_decides_about_a_retry() {
         let outcome = |status: u16| http_outcome(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), b"");
         for status in [200, 202, 204] {
             assert_eq!(outcome(status), ExportOutcome::Accepted(PartialSuccess::default()));
@@ -425,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calls_status_decides() {
+    fn the_grpc_status_decides_about_a_retry() {
         let outcome = |status: u16, fields: &[(&'static str, &'static str)]| {
             let fields =
                 fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));

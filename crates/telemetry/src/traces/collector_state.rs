@@ -1,18 +1,18 @@
-//! What is known of the collector.
+//! State of the collector, for `/status`.
 
 use std::{
     sync::{Arc, Mutex},
     time::SystemTime,
 };
 
-/// What is known of the collector.
+/// State of the collector, by its last responses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectorState {
-    /// When it accepted spans last.
+    /// Time at which the collector last accepted spans.
     pub accepted_at: Option<SystemTime>,
-    /// Why it did not accept the last spans, or not all; `None` if it did.
+    /// Reason for which the collector did not accept all of the last spans; `None` if it did.
     pub problem: Option<String>,
 }
 
-/// What is known of the collector, written by the exporter.
+/// State of the collector, which the exporter writes.
 pub(super) type SharedCollectorState = Arc<Mutex<CollectorState>>;

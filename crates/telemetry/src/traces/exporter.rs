@@ -1,5 +1,5 @@
-//! The task of the control thread that sends spans to their collector: in batches, one export at a time, again as often
-//! as the collector asks for it.
+//! Task of the control thread that sends spans to their collector: in batches, one export at a time, again as often as
+//! the collector asks for it.
 
 use super::CollectorState;
 use super::collector::{CollectorConnection, ExportBody, ExportOutcome, export_spans};
@@ -23,32 +23,31 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Bytes of spans that wait at most: some seconds of a collector that does not answer.
+/// Maximum number of bytes of waiting spans: some seconds of a collector that does not respond.
 pub(super) const MAX_WAITING_BYTES: u64 = 4 << 20;
 
-/// Bytes of spans in a request at most, but for a single piece. Collectors accept 4 MiB (gRPC's default).
+/// Maximum number of bytes of spans in a request, except of a single piece. Collectors accept 4 MiB (gRPC's default).
 const MAX_BATCH_BYTES: usize = 512 * 1024;
-/// How long spans wait for others.
+/// Longest time that spans wait for more.
 const BATCH_TIME: Duration = Duration::from_secs(2);
-/// Delay before the first repetition of a request; each further one has twice that.
+/// Delay before the first retry of a request; each further one doubles it.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The longest delay, unless the collector asks for a longer one.
+/// Longest delay of a retry, unless the collector asks for a longer one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// The longest delay that a collector may ask for.
+/// Longest delay that a collector may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// Spans of a worker.
+/// Piece of spans that a worker sends to the exporter.
 #[derive(Debug)]
 pub(super) struct SpanPiece {
     pub(super) destination: Arc<SpanDestination>,
-    /// Fields of `ScopeSpans`.
+    /// Encoded fields of `ScopeSpans`.
     pub(super) spans: Bytes,
-    /// Number of spans.
     pub(super) count: u64,
     pub(super) exemplars: Vec<PendingExemplar>,
 }
 
-/// A histogram whose buckets name a sampled request.
+/// Histogram whose buckets have exemplars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExemplarHistogram {
     Request,
@@ -64,7 +63,7 @@ impl ExemplarHistogram {
     }
 }
 
-/// A sampled request by its place in a histogram.
+/// Sampled request that may become the exemplar of a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingExemplar {
     pub(super) histogram: ExemplarHistogram,
@@ -74,16 +73,16 @@ pub(super) struct PendingExemplar {
     pub(super) span_id: SpanId,
 }
 
-/// Spans for one destination that wait for others.
+/// Batch of spans for one destination, which waits for more.
 #[derive(Debug)]
 struct SpanBatch {
     destination: Arc<SpanDestination>,
-    /// What workers have sent.
+    /// Pieces that workers have sent.
     pieces: Vec<Bytes>,
-    /// Bytes of all pieces.
+    /// Number of bytes in all pieces.
     bytes: usize,
     count: u64,
-    /// When it is sent at the latest.
+    /// Latest time at which the batch is sent.
     due: Instant,
 }
 
@@ -93,23 +92,21 @@ impl SpanBatch {
     }
 }
 
-/// A request that is being sent, or will be again.
+/// Request that is being sent, or will be retried.
 struct OutgoingExport {
     destination: Arc<SpanDestination>,
     message: ExportBody,
     count: u64,
-    /// Bytes of the spans in it.
+    /// Number of bytes of the spans in the request.
     bytes: u64,
-    /// Delay before the next repetition.
+    /// Delay before the next retry.
     delay: Duration,
-    /// When it is sent.
     at: Instant,
 }
 
-/// An export that runs: the connection comes back with its outcome.
+/// Running export, which returns the connection and the outcome.
 type ExportInFlight = Pin<Box<dyn Future<Output = (Option<CollectorConnection>, ExportOutcome)> + Send>>;
 
-/// The exporter.
 pub(super) struct Exporter {
     pieces: mpsc::Receiver<SpanPiece>,
     metrics: Arc<ExportMetrics>,
@@ -118,11 +115,10 @@ pub(super) struct Exporter {
     backlog: VecDeque<SpanBatch>,
     outgoing: Option<OutgoingExport>,
     connection: Option<(Arc<SpanDestination>, CollectorConnection)>,
-    /// The last export failed.
     is_failing: bool,
-    /// The collector rejected spans of the last export.
+    /// Whether the collector rejected spans of the last export.
     is_rejecting: bool,
-    /// The process ends: nothing is sent twice any more.
+    /// Whether the process ends, so that no request is retried.
     is_ending: bool,
 }
 
@@ -147,7 +143,7 @@ impl Exporter {
         }
     }
 
-    /// Exports until `stop`, and then what there is, once each.
+    /// Exports until `stop`, and then sends each remaining batch once.
     pub(super) async fn run_exporter(mut self, mut stop: oneshot::Receiver<()>) {
         let mut in_flight: Option<ExportInFlight> = None;
         loop {
@@ -180,7 +176,7 @@ impl Exporter {
         }
     }
 
-    /// Takes everything that workers have sent; no worker is left.
+    /// Takes the remaining pieces from the queue, once all workers have ended.
     fn begin_last_exports(&mut self) {
         self.is_ending = true;
         while let Ok(piece) = self.pieces.try_recv() {
@@ -213,7 +209,7 @@ impl Exporter {
                 batch.count = batch.count.saturating_add(count);
             }
             None => {
-                // The one before is complete: more of its destination cannot be added.
+                // The batch before is complete: it cannot get more pieces.
                 if let Some(complete) = self.backlog.back_mut() {
                     complete.due = Instant::now();
                 }
@@ -223,7 +219,7 @@ impl Exporter {
         }
     }
 
-    /// Makes a request of the first batch, once that is due.
+    /// Makes a request of the first batch, if that is due.
     fn prepare_export(&mut self) {
         let now = Instant::now();
         let is_due = |batch: &mut SpanBatch| batch.is_batch_full() || batch.due <= now || self.is_ending;
@@ -245,7 +241,7 @@ impl Exporter {
         Box::pin(async move { export_spans(open.map(|(_, open)| open), &destination, message).await })
     }
 
-    /// Takes note of what became of the request that was sent.
+    /// Handles the outcome of the request that was sent.
     fn finish_export(&mut self, connection: Option<CollectorConnection>, exported: ExportOutcome) {
         let Some(mut outgoing) = self.outgoing.take() else { return };
         self.connection = connection.map(|open| (Arc::clone(&outgoing.destination), open));
@@ -287,7 +283,7 @@ impl Exporter {
         }
     }
 
-    /// Reports that an export failed, once until one succeeds.
+    /// Reports a failed export; logs only the first failure until an export succeeds.
     fn report_export_failure(&mut self, problem: &str, outgoing: &OutgoingExport) {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(endpoint = %outgoing.destination.endpoint, error = problem, "cannot export spans");
@@ -300,7 +296,7 @@ impl Exporter {
     }
 }
 
-/// The outcome of an export, if one runs.
+/// Waits for the outcome of the running export; forever if none runs.
 async fn poll_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<CollectorConnection>, ExportOutcome) {
     match in_flight {
         Some(in_flight) => in_flight.await,
@@ -308,7 +304,7 @@ async fn poll_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<Colle
     }
 }
 
-/// Waits until `at`, if that is a time.
+/// Waits until `at`; forever if it is `None`.
 async fn sleep_until_some(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -316,7 +312,6 @@ async fn sleep_until_some(at: Option<Instant>) {
     }
 }
 
-/// The way from workers to the exporter.
 #[derive(Debug, Clone)]
 pub(super) struct SpanQueue {
     pub(super) pieces: mpsc::Sender<SpanPiece>,

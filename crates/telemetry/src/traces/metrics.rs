@@ -3,11 +3,11 @@
 use crate::{Counter, Family, Group, Sample, SampleValue, metrics};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Spans by their fate, which workers and the exporter count.
+/// Spans by their outcome, which workers and the exporter count.
 const SPANS: Family = Family { name: "spans", help: "Spans of traces by their fate." };
 
 metrics! {
-    /// On one worker.
+    /// Counters of spans on one worker.
     pub struct SpanMetrics {
         Counter(SPANS) {
             full [result: "full"]
@@ -33,18 +33,18 @@ metrics! {
             exports_failed [result: "failed"],
         }
         + with {
-            /// Bytes of spans between workers and the collector.
+            /// Number of bytes of spans that wait for the collector.
             pub waiting: WaitingSpanBytes,
         }
     }
 }
 
-/// Bytes of spans that workers have sent and the collector has not accepted. Several threads write it.
+/// Counts the bytes of spans that workers have sent and the collector has not accepted. Several threads write it.
 #[derive(Debug, Default)]
 pub struct WaitingSpanBytes(AtomicU64);
 
 impl WaitingSpanBytes {
-    /// Adds `bytes`, unless there would be more than `most`. Returns whether they were added.
+    /// Adds `bytes`, unless the sum would exceed `most`. Returns whether they were added.
     pub(super) fn reserve_bytes(&self, bytes: u64, most: u64) -> bool {
         let fits = self.0.fetch_add(bytes, Relaxed).saturating_add(bytes) <= most;
         if !fits {
@@ -57,7 +57,7 @@ impl WaitingSpanBytes {
         self.0.fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns the bytes.
+    /// Number of waiting bytes.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Traces: a span for each request, and one for each attempt at its origin, exported by OTLP.
+//! Traces requests: a span for each request, and one for each attempt at its origin, exported by OTLP.
 //!
-//! `context` decides about a request's trace, `span` writes spans in `protobuf`, `recorder` collects them on a worker,
-//! and `exporter`, a task of the control thread, sends them to the collector: by `collector`, in the messages of
-//! `otlp`. Workers never wait for any of it.
+//! `sampler` decides about a request's trace, `span` writes spans in `protobuf`, `span_recorder` collects them on a
+//! worker, and `exporter`, a task of the control thread, sends them to the collector: by `collector`, in the messages
+//! of `otlp`. Workers never wait for any of it.
 
 mod attribute;
 mod collector;

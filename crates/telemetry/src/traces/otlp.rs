@@ -1,4 +1,4 @@
-//! Messages of OTLP: the request that carries spans, and what a collector answers. Pure.
+//! Writes and reads messages of OTLP: the request that carries spans, and a collector's response. Pure.
 
 use super::{
     attribute,
@@ -11,7 +11,7 @@ use base64::{
 use litequic_config::Traces;
 use std::time::Duration;
 
-/// Fields of `ExportTraceServiceRequest`, `ResourceSpans`, `Resource`, `ScopeSpans` and `InstrumentationScope`.
+/// Field numbers of `ExportTraceServiceRequest`, `ResourceSpans`, `Resource`, `ScopeSpans` and `InstrumentationScope`.
 const RESOURCE_SPANS: u32 = 1;
 const RESOURCE: u32 = 1;
 const SCOPE_SPANS: u32 = 2;
@@ -21,20 +21,20 @@ const SCOPE_NAME: u32 = 1;
 const SCOPE_VERSION: u32 = 2;
 const SCHEMA_URL: u32 = 3;
 
-/// The semantic conventions whose names the spans have.
+/// Semantic conventions that the spans follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// Bytes before a gRPC message: whether it is compressed, and its length.
+/// Length of the prefix of a gRPC message: the compressed flag, and the length.
 const GRPC_PREFIX_BYTES: usize = 5;
-/// Characters of a collector's message that are kept.
+/// Maximum number of characters of a collector's message.
 const MAX_MESSAGE_CHARACTERS: usize = 200;
 
-/// The parts of a request that are the same for all spans.
+/// Parts of a request that are the same for all spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExportEnvelope {
-    /// `ResourceSpans.resource`, as a field.
+    /// Encoded field `ResourceSpans.resource`.
     resource: Vec<u8>,
-    /// `ScopeSpans.scope`, as a field.
+    /// Encoded field `ScopeSpans.scope`.
     scope: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl ExportEnvelope {
         Self { resource, scope }
     }
 
-    /// The beginning and the end of an `ExportTraceServiceRequest` around `spans` bytes, which are fields of
+    /// The beginning and the end of an `ExportTraceServiceRequest` around `spans` bytes of encoded fields of
     /// `ScopeSpans`; with the prefix of gRPC if `is_grpc`.
     pub(super) fn wrap_spans(&self, spans: usize, is_grpc: bool) -> (Vec<u8>, Vec<u8>) {
         let field = |length: usize| pb::field_length(length);
@@ -82,21 +82,21 @@ impl ExportEnvelope {
     }
 }
 
-/// `ExportTracePartialSuccess`: what a collector did not accept of a request that succeeded.
+/// Spans that a collector rejected in a request that succeeded (`ExportTracePartialSuccess`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PartialSuccess {
     pub(super) rejected: u64,
     pub(super) message: String,
 }
 
-/// The `partial_success` of an `ExportTraceServiceResponse`; as far as it can be read.
+/// Reads the `partial_success` of an `ExportTraceServiceResponse`, as far as possible.
 pub(super) fn partial_success(answer: &[u8]) -> PartialSuccess {
     let mut partial = PartialSuccess::default();
     for (field, value) in FieldReader(answer) {
         let (1, FieldValue::Bytes(inner)) = (field, value) else { continue };
         for (field, value) in FieldReader(inner) {
             match (field, value) {
-                // A negative count is none.
+                // A negative count counts as zero.
                 (1, FieldValue::Number(count)) => partial.rejected = u64::try_from(count.cast_signed()).unwrap_or(0),
                 (2, FieldValue::Bytes(text)) => partial.message = printable_message(text),
                 _ => {}
@@ -106,20 +106,20 @@ pub(super) fn partial_success(answer: &[u8]) -> PartialSuccess {
     partial
 }
 
-/// The message of a gRPC answer's first frame; `None` if it is compressed, or not all of it came.
+/// The message of a gRPC response's first frame; `None` if it is compressed or truncated.
 pub(super) fn grpc_payload(answer: &[u8]) -> Option<&[u8]> {
     let (prefix, rest) = answer.split_first_chunk::<GRPC_PREFIX_BYTES>()?;
     let [0, length @ ..] = *prefix else { return None };
     rest.get(..usize::try_from(u32::from_be_bytes(length)).ok()?)
 }
 
-/// A collector's words for the log and `/status`: printable, and not too many.
+/// Makes a collector's message printable, and shortens it, for the log and `/status`.
 pub(super) fn printable_message(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text.get(..4 * MAX_MESSAGE_CHARACTERS).unwrap_or(text));
     text.trim().chars().take(MAX_MESSAGE_CHARACTERS).map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
-/// The value of `grpc-message`, which is percent-encoded (gRPC over HTTP/2, Responses).
+/// Decodes the value of `grpc-message`, which is percent-encoded (gRPC over HTTP/2, Responses).
 pub(super) fn grpc_message(value: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -135,13 +135,13 @@ pub(super) fn grpc_message(value: &[u8]) -> String {
     printable_message(&bytes)
 }
 
-/// Base64 as gRPC has it in binary metadata: with or without padding.
+/// Base64 of gRPC's binary metadata, with or without padding.
 const METADATA_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The delay of the `google.rpc.RetryInfo` among the details of `grpc-status-details-bin`, if there is one.
+/// Delay of the `google.rpc.RetryInfo` among the details of `grpc-status-details-bin`, if any.
 pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
     let status = METADATA_BASE64.decode(details).ok()?;
     let inner = |message: &'_ [u8], wanted: u64| -> Vec<Vec<u8>> {
@@ -154,7 +154,7 @@ pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
     };
     let is_retry_info =
         |any: &Vec<u8>| inner(any, 1).first().is_some_and(|name| name.ends_with(b"/google.rpc.RetryInfo"));
-    // Status.details, Any.value, RetryInfo.retry_delay, Duration.
+    // The nesting is Status.details, Any.value, RetryInfo.retry_delay, Duration.
     let any = inner(&status, 3).into_iter().find(is_retry_info)?;
     let info = inner(&any, 2).into_iter().next()?;
     let delay = inner(&info, 1).into_iter().next().unwrap_or_default();
@@ -174,7 +174,6 @@ pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
     Some(duration)
 }
 
-/// The outcome of a gRPC call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrpcStatus {
     Ok,
@@ -183,7 +182,7 @@ pub(super) enum GrpcStatus {
     Failed,
 }
 
-/// The outcome that the code in `grpc-status` stands for. `has_retry_info` decides about RESOURCE_EXHAUSTED (OTLP/gRPC,
+/// Outcome for the code `code` of `grpc-status`. `has_retry_info` decides about RESOURCE_EXHAUSTED (OTLP/gRPC,
 /// Failures).
 pub(super) const fn grpc_status(code: u32, has_retry_info: bool) -> GrpcStatus {
     match code {
@@ -234,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn a_collectors_words_are_printable_and_few() {
+    fn a_collectors_message_is_printable_and_short() {
         assert_eq!(grpc_message(b"no%20span%0Aat all %zz %4"), "no span at all %zz %4");
         assert_eq!(printable_message(&[b'a'; 5000]).len(), MAX_MESSAGE_CHARACTERS);
         assert_eq!(printable_message("ö\u{1b}[2J\n".as_bytes()), "ö [2J");
     }
 
     #[test]
-    fn a_partial_success_is_read_as_far_as_it_came() {
+    fn a_truncated_partial_success_is_read_as_far_as_possible() {
         let (mut inner, mut answer) = (Vec::new(), Vec::new());
         pb::write_number_field(&mut inner, 1, 7);
         pb::write_bytes_field(&mut inner, 2, b"too old");
@@ -258,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_panics(answer: Vec<u8>) {
+        fn no_response_panics(answer: Vec<u8>) {
             partial_success(&answer);
             retry_info(&answer);
             grpc_message(&answer);

@@ -1,16 +1,16 @@
-//! Protocol Buffers as far as OTLP needs them: fields are appended to a buffer, and answers are walked field by field.
-//! Pure.
+//! Writes and reads Protocol Buffers, as far as OTLP needs them: fields are appended to a buffer, and responses are
+//! read field by field. Pure.
 
-/// Bytes of a varint at most.
+/// Maximum length of a varint in bytes.
 const MAX_VARINT: usize = 10;
 
-/// Wire types (Protocol Buffers, Encoding).
+/// Wire types of fields (Protocol Buffers, Encoding).
 pub(super) const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 pub(super) const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
-/// Appends `value` in groups of seven bits.
+/// Appends `value` as a varint, in groups of seven bits.
 #[inline]
 pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -21,13 +21,13 @@ pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Bytes that [`varint`] appends.
+/// Number of bytes that [`write_varint`] appends.
 pub(super) const fn varint_length(value: u64) -> usize {
-    // One for each seven bits, and one for zero.
+    // Each seven bits take a byte, and zero takes one.
     (value | 1).ilog2() as usize / 7 + 1
 }
 
-/// The tag of a field with a number below 16.
+/// Tag of a field with a number below 16.
 #[expect(clippy::cast_possible_truncation, reason = "the number is below 16")]
 pub(super) const fn small_tag(field: u32, wire: u8) -> u8 {
     (field << 3) as u8 | wire
@@ -41,69 +41,65 @@ fn write_tag(out: &mut Vec<u8>, field: u32, wire: u8) {
     write_varint(out, u64::from(field) << 3 | u64::from(wire));
 }
 
-/// Appends a number.
 #[inline]
 pub(super) fn write_number_field(out: &mut Vec<u8>, field: u32, value: u64) {
     write_tag(out, field, VARINT);
     write_varint(out, value);
 }
 
-/// Appends eight bytes.
 #[inline]
 pub(super) fn write_fixed64_field(out: &mut Vec<u8>, field: u32, value: u64) {
     write_tag(out, field, FIXED64);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends four bytes.
 pub(super) fn write_fixed32_field(out: &mut Vec<u8>, field: u32, value: u32) {
     write_tag(out, field, FIXED32);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends a string, bytes, or a message that is written already.
+/// Appends a field with a string, bytes, or an encoded message.
 pub(super) fn write_bytes_field(out: &mut Vec<u8>, field: u32, value: &[u8]) {
     write_field_head(out, field, value.len());
     out.extend_from_slice(value);
 }
 
-/// Appends a few bytes, whose number is known while compiling.
+/// Appends a field of bytes whose number is known at compile time.
 #[inline]
 pub(super) fn write_array_field<const N: usize>(out: &mut Vec<u8>, field: u32, value: &[u8; N]) {
     write_field_head(out, field, N);
     out.extend_from_slice(value);
 }
 
-/// Appends a string that is `parts` one after the other.
+/// Appends a field whose string is the concatenation of `parts`.
 pub(super) fn write_joined_field(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
     write_field_head(out, field, parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends what stands before `length` bytes of a string, of bytes or of a message.
+/// Appends the tag and length of a field with `length` bytes of a string, of bytes or of a message.
 #[inline]
 pub(super) fn write_field_head(out: &mut Vec<u8>, field: u32, length: usize) {
     write_tag(out, field, BYTES);
     write_varint(out, length as u64);
 }
 
-/// Bytes of a field with a number below 16 and `length` bytes of content.
+/// Length in bytes of a field with a number below 16 and `length` bytes of content.
 pub(super) const fn field_length(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }
 
-/// The value of a field that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldValue<'a> {
-    /// A varint.
+    /// Value of a varint.
     Number(u64),
-    /// A string, bytes or a message.
+    /// Content of a string, of bytes or of a message.
     Bytes(&'a [u8]),
-    /// Four or eight bytes.
+    /// Four or eight bytes, which are skipped.
     Fixed,
 }
 
-/// The fields of a message, up to its end or the first byte that is none of a field.
+/// Iterator over the fields of a message, up to its end or the first invalid byte.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
@@ -152,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(value: u64, text: Vec<u8>, small in 0u32..16) {
+        fn written_fields_are_read_back(value: u64, text: Vec<u8>, small in 0u32..16) {
             let mut out = Vec::new();
             write_varint(&mut out, value);
             prop_assert_eq!(out.len(), varint_length(value));

@@ -1,15 +1,15 @@
-//! The decision about a request's trace: whose it is, and whether it is sampled. Pure.
+//! Decides about a request's trace: whether it continues the client's trace, and whether it is sampled. Pure.
 
 use litequic_config::Fraction;
 use litequic_exchange::{RequestTrace, SpanId, TraceFlags, TraceId, Traceparent};
 
-/// Bits of a trace ID that decide, the last ones: those that `random` promises (Trace Context, level 2, §3.2.2.5.2).
+/// Number of a trace ID's last bits that decide: the bits that `random` promises (Trace Context, level 2, §3.2.2.5.2).
 const RANDOM_BITS: u32 = 56;
 
-/// The share of traces that are sampled.
+/// Samples a share of the traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sampler {
-    /// Traces whose last 56 bits are at least this are sampled, as in OpenTelemetry's consistent sampling.
+    /// Smallest value of the last 56 bits of sampled traces, as in OpenTelemetry's consistent sampling.
     threshold: u64,
 }
 
@@ -20,16 +20,15 @@ impl Sampler {
         Self { threshold: u64::try_from(rejected).unwrap_or(u64::MAX) }
     }
 
-    /// Whether the trace is sampled.
     pub(super) fn samples_trace(self, trace_id: TraceId) -> bool {
         let last = trace_id.bytes().last_chunk::<8>().map_or(0, |last| u64::from_be_bytes(*last));
         (last & ((1 << RANDOM_BITS) - 1)) >= self.threshold
     }
 }
 
-/// The trace of a request whose `request_id` litequic or a trusted proxy has made; without one of a trace's form it has
-/// the ID `own`. With `counts`, what the client's `traceparent` says is followed; otherwise a new trace has a
-/// link to it.
+/// Decides about the trace of a request whose `request_id` litequic or a trusted proxy has made; if that has not the
+/// form of a trace ID, a new trace has the ID `own`. With `counts`, the client's `traceparent` is continued; otherwise
+/// a new trace links to it.
 pub(super) fn decide_trace(
     traceparent: Option<Traceparent>,
     counts: bool,
@@ -44,7 +43,7 @@ pub(super) fn decide_trace(
             RequestTrace { trace_id, span_id, parent_id: Some(parent_id), flags, link: None, attempts }
         }
         link => {
-            // One number for the log, the error page and the trace.
+            // The log, the error page and the trace have the same ID.
             let given = if own.digits() == *request_id { None } else { TraceId::parse(request_id) };
             let trace_id = given.unwrap_or(own);
             let flags = TraceFlags::new(sampler.samples_trace(trace_id), true);
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_counts_or_is_linked() {
+    fn a_traceparent_is_continued_or_linked() {
         let parent = format!("00-{ID}-00f067aa0ba902b7-01");
         let parent = Traceparent::parse_traceparent(parent.as_bytes()).unwrap();
         let none = Sampler::new(Fraction(0));
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_begins_here_has_the_requests_id_if_it_is_one() {
+    fn a_new_trace_takes_a_request_id_in_trace_format() {
         let (all, own) = (Sampler::new(Fraction::ALL), TraceId::random());
         for id in ["", "abc", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736"] {
             assert_eq!(decide_trace(None, true, id.as_bytes(), own, all).trace_id, own, "{id}");
@@ -110,12 +109,12 @@ mod tests {
     }
 
     proptest! {
-        /// Against the fraction that the bits are.
+        /// Compared with the bits as a fraction.
         #[test]
         fn a_ratio_takes_its_share(ratio in 0u32..=1_000_000, last: u64) {
             let part = (last & ((1 << RANDOM_BITS) - 1)) as f64 / (1_u64 << RANDOM_BITS) as f64;
             let wanted = 1.0 - f64::from(ratio) / 1e6;
-            // A double has three bits less.
+            // A double has three bits fewer.
             if (part - wanted).abs() > 1e-12 {
                 prop_assert_eq!(Sampler::new(Fraction(ratio)).samples_trace(trace_id(last)), part > wanted);
             }

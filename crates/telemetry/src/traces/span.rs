@@ -1,5 +1,5 @@
-//! A request's spans as OTLP has them: one for the request, and one for each attempt at its origin, by the semantic
-//! conventions for HTTP. Pure.
+//! Writes a request's spans in the format of OTLP: one for the request, and one for each attempt at its origin, by the
+//! semantic conventions for HTTP. Pure.
 
 use super::{
     attribute::{AROUND, AttributeKey, append_boolean, append_number, append_text, append_text_parts, key},
@@ -15,12 +15,12 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Bytes of an address as text at most.
+/// Maximum length of an IP address as text, in bytes.
 const MAX_ADDRESS_LENGTH: usize = 45;
-/// Bytes of a value at most: longer ones are cut.
+/// Maximum length of a value in bytes: longer ones are cut.
 pub(super) const MAX_VALUE: usize = 2048;
 
-/// Fields of `ScopeSpans`, `Span`, `Span.Link` and `Status` (opentelemetry/proto, trace.proto).
+/// Field numbers of `ScopeSpans`, `Span`, `Span.Link` and `Status` (opentelemetry/proto, trace.proto).
 const SPANS: u32 = 2;
 const TRACE_ID: u32 = 1;
 const SPAN_ID: u32 = 2;
@@ -34,22 +34,22 @@ const STATUS: u32 = 15;
 const FLAGS: u32 = 16;
 const LINK_FLAGS: u32 = 6;
 
-/// `SPAN_KIND_SERVER`, `SPAN_KIND_CLIENT`
+/// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT`.
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
-/// `Status` with `STATUS_CODE_ERROR`.
+/// Encoded `Status` with `STATUS_CODE_ERROR`.
 const ERROR: &[u8] = &[3 << 3, 2];
-/// `SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK`, `SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK`
+/// `SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK` and `SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK`.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// Methods that the conventions know: of RFC 9110, and PATCH.
+/// Methods that the conventions name: those of RFC 9110, and PATCH.
 const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
-/// Parameters of a query whose values are signatures and keys.
+/// Query parameters whose values are signatures or keys.
 const SECRETS: [&[u8]; 4] = [b"sig", b"Signature", b"AWSAccessKeyId", b"X-Goog-Signature"];
 
-/// A request that has ended, `took` after it began.
+/// Ended request, of the duration `took`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedRequest<'a> {
     pub(super) facts: &'a RecordedFacts,
@@ -57,8 +57,8 @@ pub(super) struct EndedRequest<'a> {
     pub(super) took: Duration,
 }
 
-/// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns how many. `scratch` is memory for
-/// one of them.
+/// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns their number. `scratch` is memory
+/// for one span.
 pub(super) fn write_spans(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: EndedRequest<'_>, query: bool) -> u32 {
     scratch.clear();
     write_server_span(scratch, request, query);
@@ -73,7 +73,7 @@ pub(super) fn write_spans(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: End
     count
 }
 
-/// When the request began, in nanoseconds since the Unix epoch.
+/// Beginning of the request, in nanoseconds since the Unix epoch.
 fn start_nanoseconds(facts: &RecordedFacts) -> u64 {
     nanoseconds(facts.began.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
@@ -86,15 +86,14 @@ fn span_flags(flags: TraceFlags, is_remote: bool) -> u32 {
     u32::from(flags.to_byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
-/// The fields of a span that are not attributes.
+/// Fields of a span other than attributes.
 struct SpanHead<'a> {
     trace: &'a RequestTrace,
     span_id: SpanId,
     parent_id: Option<SpanId>,
-    /// The parts of the name.
     name: &'a [&'a [u8]],
     kind: u64,
-    /// Nanoseconds since the Unix epoch.
+    /// Beginning in nanoseconds since the Unix epoch, as `end`.
     start: u64,
     end: u64,
 }
@@ -118,7 +117,7 @@ impl SpanHead<'_> {
     }
 }
 
-/// The method as a span's name has it, and its attributes.
+/// Writes the attributes of a request's method, and returns the method for the span's name.
 fn write_method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
     if let Some(known) = METHODS.into_iter().find(|known| *known == method) {
         append_text(out, key!("http.request.method"), known);
@@ -131,7 +130,7 @@ fn write_method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
     b"HTTP"
 }
 
-/// Whether the request was cut off by litequic, or for want of a response.
+/// Whether litequic cut off the request, or no response came.
 const fn is_cut_off(facts: &RecordedFacts) -> bool {
     match facts.end {
         RequestEnd::Complete | RequestEnd::Cancelled => false,
@@ -247,7 +246,7 @@ fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Att
             append_number(out, key!("server.port"), port.unwrap_or(if is_https { 443 } else { 80 }).into());
         }
     }
-    // Nothing was sent where there was no connection.
+    // Without a connection, nothing was sent.
     if !attempt.target.is_empty() {
         let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
         let (path, rest) = split_query(attempt.target.as_bytes());
@@ -282,7 +281,7 @@ fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Att
     }
 }
 
-/// A path, and the query behind it.
+/// Splits a request target into its path and its query.
 fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match target.iter().position(|byte| *byte == b'?') {
         Some(at) => (target.get(..at).unwrap_or_default(), target.get(at.saturating_add(1)..)),
@@ -290,7 +289,7 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The host of an authority, without brackets, and its port.
+/// Splits an authority into its host, without brackets, and its port.
 fn split_authority(authority: &[u8]) -> (&[u8], Option<u16>) {
     if let Some(rest) = authority.strip_prefix(b"[") {
         let end = rest.iter().rposition(|byte| *byte == b']').unwrap_or(rest.len());
@@ -304,18 +303,18 @@ fn split_authority(authority: &[u8]) -> (&[u8], Option<u16>) {
 }
 
 fn port_number(digits: &[u8]) -> Option<u16> {
-    // An empty one is none (RFC 3986 §3.2.3).
+    // An empty port counts as none (RFC 3986 §3.2.3).
     let digit =
         |port: u16, byte: &u8| port.checked_mul(10)?.checked_add(char::from(*byte).to_digit(10)?.try_into().ok()?);
     (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit)).flatten()
 }
 
-/// A value that is text, cut where it is longer than [`MAX_VALUE`].
+/// Cuts a text at [`MAX_VALUE`] bytes.
 fn cut_text(value: &str) -> &[u8] {
     value.get(..value.floor_char_boundary(MAX_VALUE)).unwrap_or_default().as_bytes()
 }
 
-/// A value in UTF-8: other bytes are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
+/// Makes a value UTF-8: other bytes become `\xHH`, and the value is cut at [`MAX_VALUE`] bytes.
 fn printable_value(value: &[u8]) -> Cow<'_, [u8]> {
     let is_whole = value.len() <= MAX_VALUE;
     let value = value.get(..MAX_VALUE).unwrap_or(value);
@@ -327,7 +326,7 @@ fn printable_value(value: &[u8]) -> Cow<'_, [u8]> {
         Err(error) => error,
     };
     if !is_whole && error.error_len().is_none() {
-        // A character that was cut.
+        // The last character was cut.
         return value.get(..error.valid_up_to()).unwrap_or_default().into();
     }
     let mut text = String::with_capacity(value.len());
@@ -342,7 +341,7 @@ fn printable_value(value: &[u8]) -> Cow<'_, [u8]> {
     text.into_bytes().into()
 }
 
-/// A query without the values that are secrets by the conventions.
+/// Redacts the values that the conventions call secret from a query.
 fn redact_query(query: &[u8]) -> Cow<'_, [u8]> {
     let secret = |parameter: &[u8]| {
         SECRETS.into_iter().find(|name| parameter.strip_prefix(*name).is_some_and(|rest| rest.starts_with(b"=")))

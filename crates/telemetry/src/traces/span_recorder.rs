@@ -1,5 +1,5 @@
-//! One worker's spans: the decision about each request's trace, and its spans' bytes until they are sent to the
-//! exporter.
+//! Records the spans of one worker: decides about each request's trace, and collects its spans until they are sent to
+//! the exporter.
 
 use super::{
     exporter::{ExemplarHistogram, MAX_WAITING_BYTES, PendingExemplar, SpanPiece, SpanQueue},
@@ -24,14 +24,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of spans that are sent at once; fewer are sent at every [`SpanFlusher::flush`].
+/// Number of bytes of spans from which on they are sent at once; fewer are sent at every [`SpanFlusher::flush_spans`].
 const PIECE_BYTES: usize = 16 * 1024;
-/// Bytes that the spans of a request take rarely more than.
+/// Number of bytes that the spans of a request rarely exceed.
 const USUAL_REQUEST_BYTES: usize = 2 * 1024;
-/// What `traces.max_per_second` permits at once: the worth of a second.
+/// Burst of `traces.max_per_second`: the spans of one second.
 const RATE_BURST: Duration = Duration::from_secs(1);
 
-/// A worker's part before its thread began.
+/// Span recorder of a worker, before the worker's thread has begun.
 pub struct WorkerSpans {
     now: CurrentTraceSetting,
     queue: SpanQueue,
@@ -43,7 +43,7 @@ impl WorkerSpans {
         Self { now, queue, metrics }
     }
 
-    /// On the worker's thread.
+    /// Makes the tracer and its flusher, on the worker's thread.
     pub fn into_tracer(self) -> (impl Tracer + 'static, SpanFlusher) {
         let Self { now, queue, metrics } = self;
         let recorder = SpanRecorder { now: Cache::new(now), queue, metrics, unsent: None, scratch: Vec::new() };
@@ -52,17 +52,16 @@ impl WorkerSpans {
     }
 }
 
-/// A worker's spans.
 struct SpanRecorder {
     now: Cache<CurrentTraceSetting, Option<Arc<TraceSetting>>>,
     queue: SpanQueue,
     metrics: Arc<SpanMetrics>,
     unsent: Option<UnsentSpans>,
-    /// Memory for a span that is being written.
+    /// Memory in which a span is written.
     scratch: Vec<u8>,
 }
 
-/// Spans by a setting that were not sent yet.
+/// Unsent spans under one setting.
 struct UnsentSpans {
     setting: Arc<TraceSetting>,
     spans: Vec<u8>,
@@ -72,7 +71,7 @@ struct UnsentSpans {
 }
 
 impl SpanRecorder {
-    /// By the setting in force. Spans by the former one are sent first.
+    /// Follows the setting in force, and returns its unsent spans. Spans under the former setting are sent first.
     fn follow_trace_setting(&mut self) -> Option<&mut UnsentSpans> {
         let now = self.now.load();
         let follows = match (now, &self.unsent) {
@@ -112,7 +111,7 @@ impl SpanRecorder {
             return;
         }
         let took = exchange::elapsed_since(facts.started);
-        // Without traces by now.
+        // Traces may be off by now.
         if self.follow_trace_setting().is_none() {
             return;
         }
@@ -146,7 +145,7 @@ impl UnsentSpans {
         let EndedRequest { facts, trace, took } = request;
         let before = self.spans.len();
         let count = span::write_spans(&mut self.spans, scratch, request, self.setting.query);
-        // The request's own span was taken when it began.
+        // The request's own span was counted when the request began.
         if count > 1 {
             self.rate.take_tokens(count.saturating_sub(1), Instant::now());
         }
@@ -165,7 +164,7 @@ impl UnsentSpans {
         }
     }
 
-    /// Notes the newest request of each bucket of a histogram.
+    /// Keeps the newest request of each bucket of a histogram.
     fn note_exemplar(&mut self, timed: ExemplarHistogram, took: Duration, trace: &RequestTrace, span_id: SpanId) {
         let bucket = Histogram::bucket_index(took);
         let noted = PendingExemplar { histogram: timed, bucket, took, trace_id: trace.trace_id, span_id };
@@ -175,7 +174,7 @@ impl UnsentSpans {
         }
     }
 
-    /// Sends what there is. Never waits.
+    /// Sends all unsent spans. Never waits.
     fn send_spans(&mut self, queue: &SpanQueue, metrics: &SpanMetrics) {
         let count = mem::take(&mut self.count);
         if count == 0 {
@@ -186,7 +185,7 @@ impl UnsentSpans {
         let waiting = &queue.metrics.waiting;
         let destination = Arc::clone(&self.setting.destination);
         let sent = waiting.reserve_bytes(bytes, MAX_WAITING_BYTES) && {
-            // Memory that is full goes with what is in it.
+            // A buffer that is more than half full is sent as it is, without a copy.
             let spans = if self.spans.len() > PIECE_BYTES / 2 {
                 mem::replace(&mut self.spans, Vec::with_capacity(PIECE_BYTES + USUAL_REQUEST_BYTES)).into()
             } else {
@@ -206,7 +205,6 @@ impl UnsentSpans {
     }
 }
 
-/// Notified of requests.
 struct WorkerTracer(Rc<RefCell<SpanRecorder>>);
 
 impl Tracer for WorkerTracer {
@@ -226,11 +224,11 @@ impl Tracer for WorkerTracer {
     }
 }
 
-/// Sends spans that would otherwise wait for more.
+/// Sends the spans of a worker that would otherwise wait for more.
 pub struct SpanFlusher(Rc<RefCell<SpanRecorder>>);
 
 impl SpanFlusher {
-    /// To be called periodically.
+    /// Sends unsent spans; to be called periodically.
     pub fn flush_spans(&self) {
         self.0.borrow_mut().send_unsent();
     }

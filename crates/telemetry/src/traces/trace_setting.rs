@@ -1,4 +1,4 @@
-//! How requests are traced, and where their spans go.
+//! Settings of traces: sampling, and the destination of spans.
 
 use super::{otlp::ExportEnvelope, sampler::Sampler};
 use arc_swap::ArcSwapOption;
@@ -7,12 +7,12 @@ use litequic_exchange::{TraceId, TraceStart};
 use rustls::ClientConfig;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-/// TLS to a collector, as its files are.
+/// TLS to a collector, by the present content of its files.
 #[derive(Clone)]
 pub struct CollectorTls {
-    /// The client's side, with the protocol that is offered.
+    /// TLS configuration, with the offered ALPN protocol.
     pub config: Arc<ClientConfig>,
-    /// Digest of what the collector's certificate is verified with.
+    /// Digest of the files that verify the collector's certificate.
     pub digest: [u8; 32],
 }
 
@@ -30,7 +30,6 @@ impl fmt::Debug for CollectorTls {
     }
 }
 
-/// Where spans go.
 #[derive(Debug)]
 pub(super) struct SpanDestination {
     pub(super) endpoint: TraceEndpoint,
@@ -41,7 +40,6 @@ pub(super) struct SpanDestination {
     pub(super) envelope: ExportEnvelope,
 }
 
-/// How requests are traced.
 #[derive(Debug)]
 pub(super) struct TraceSetting {
     pub(super) sampler: Sampler,
@@ -53,7 +51,7 @@ pub(super) struct TraceSetting {
 }
 
 impl TraceSetting {
-    /// `None` without traces, or without the TLS that they need.
+    /// The setting of `config`; `None` if traces are off, or need TLS and `tls` is `None`.
     pub(super) fn new(config: &Config, tls: Option<CollectorTls>) -> Option<Self> {
         let Traces { endpoint, protocol, ratio, parent, max_per_second, query, headers, timeout, .. } = &config.traces;
         let endpoint = endpoint.clone()?;
@@ -78,8 +76,8 @@ impl TraceSetting {
         })
     }
 
-    /// What is decided about a request of `peer` before its header is known. A trace that begins here has the ID `own`,
-    /// which decides whether it is sampled; only a peer that is trusted can have another one followed.
+    /// Decides about a request of `peer` before its header is known. A trace that begins here has the ID `own`, which
+    /// decides whether it is sampled; only a trusted peer's `traceparent` may be continued.
     pub(super) fn begin_trace(&self, peer: IpAddr, own: TraceId) -> TraceStart {
         if self.sampler.samples_trace(own) || self.parent == TraceParent::Any || self.is_trusted_peer(peer) {
             TraceStart::Undecided(own)
@@ -92,7 +90,7 @@ impl TraceSetting {
         self.trusted.iter().any(|network| network.contains_address(address))
     }
 
-    /// Whether the `traceparent` of the peer at `address` decides.
+    /// Whether the `traceparent` of the peer at `address` is continued.
     pub(super) fn follows_traceparent(&self, address: IpAddr) -> bool {
         match self.parent {
             TraceParent::Any => true,
@@ -102,5 +100,5 @@ impl TraceSetting {
     }
 }
 
-/// What is in force, read without a lock, written by the control thread.
+/// Setting in force, read without a lock, written by the control thread.
 pub(super) type CurrentTraceSetting = Arc<ArcSwapOption<TraceSetting>>;

@@ -1,4 +1,4 @@
-//! The process's traces: how requests are traced now, and the exporter.
+//! Holds the traces of the process: the setting in force, and the exporter.
 
 use super::collector_state::{CollectorState, SharedCollectorState};
 use super::exporter::{Exporter, SpanQueue};
@@ -18,12 +18,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Pieces in the queue between workers and the exporter at most: with 4 MiB of spans, those of quiet workers too.
+/// Maximum number of pieces in the queue between workers and the exporter: with 4 MiB of spans, those of quiet workers
+/// too.
 const MAX_PIECES: usize = 1_024;
-/// How long the end of the process waits for the last spans.
+/// Longest time that the end of the process waits for the last spans.
 const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process's traces: what is in force, and the exporter.
+/// Traces of the process: the setting in force, and the exporter.
 #[derive(Debug)]
 pub struct Tracing {
     now: CurrentTraceSetting,
@@ -32,7 +33,7 @@ pub struct Tracing {
     exporter: Mutex<Option<ExporterTask>>,
 }
 
-/// The task of the exporter, which ends when this is dropped.
+/// Task of the exporter, which ends when this is dropped.
 #[derive(Debug)]
 struct ExporterTask {
     stop: oneshot::Sender<()>,
@@ -40,8 +41,8 @@ struct ExporterTask {
 }
 
 impl Tracing {
-    /// Starts the exporter, on a tokio runtime, and traces requests as `config` says. What it learns of requests' times
-    /// goes to `exemplars`.
+    /// Starts the exporter, on a tokio runtime, and traces requests as `config` says. Durations of sampled requests go
+    /// to `exemplars`.
     pub fn start_exporter(
         config: &Config,
         tls: Option<CollectorTls>,
@@ -58,8 +59,8 @@ impl Tracing {
         Arc::new(Self { now, queue: SpanQueue { pieces, metrics }, collector_state: board, exporter })
     }
 
-    /// Has workers follow `config`, from their next request on. Spans that they have written go where they were meant
-    /// to.
+    /// Has workers follow `config`, from their next request on. Spans that they have written go to the former
+    /// destination.
     pub fn apply_trace_config(&self, config: &Config, tls: Option<CollectorTls>) {
         let setting = TraceSetting::new(config, tls);
         let is_other = |now: &TraceSetting| {
@@ -71,34 +72,34 @@ impl Tracing {
         self.now.store(setting.map(Arc::new));
     }
 
-    /// Whether TLS to the collector is another than `tls`.
+    /// Whether the TLS in force to the collector differs from `tls`.
     pub fn has_other_collector_tls(&self, tls: Option<&CollectorTls>) -> bool {
         self.now.load().as_deref().is_some_and(|now| now.destination.tls.as_ref() != tls)
     }
 
-    /// TLS to the collector, as it is in force.
+    /// TLS in force to the collector.
     pub fn collector_tls(&self) -> Option<CollectorTls> {
         self.now.load().as_deref()?.destination.tls.clone()
     }
 
-    /// The URL of the collector, and what is known of it; `None` without traces.
+    /// URL and state of the collector; `None` if traces are off.
     pub fn collector_status(&self) -> Option<(String, CollectorState)> {
         let now = self.now.load();
         let endpoint = now.as_deref()?.destination.endpoint.to_string();
         Some((endpoint, self.collector_state_guard().clone()))
     }
 
-    /// Waits until the spans of ended workers are sent; two seconds at most.
+    /// Waits until the spans of ended workers are sent; at most two seconds.
     pub async fn finish_spans(&self) {
         let exporting = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ExporterTask { stop, mut task }) = exporting {
-            // An error means that it has ended.
+            // An error means that the exporter has ended.
             let _ = stop.send(());
             let _ = timeout(LAST_SPANS_TIMEOUT, task.join_next()).await;
         }
     }
 
-    /// One worker's part of it, which counts in `metrics`.
+    /// A worker's recorder of spans, which counts in `metrics`.
     pub fn worker_spans(&self, metrics: Arc<SpanMetrics>) -> WorkerSpans {
         WorkerSpans::new(Arc::clone(&self.now), self.queue.clone(), metrics)
     }

@@ -5,11 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// The pool by its rules, counted anew at each question.
+/// Model of the pool, which counts everything anew at each question.
 #[derive(Debug, Default)]
 struct Model {
     held: BTreeMap<usize, ClientSource>,
-    /// In the order of arrival.
+    /// Waiting requests in the order of arrival.
     waiting: Vec<(u32, ClientSource)>,
 }
 
@@ -27,7 +27,7 @@ impl Model {
         self.waiting.iter().filter(|(_, source)| prefixes(source).iter().any(|prefix| prefix == branch)).count()
     }
 
-    /// Branches beside `branch`, and itself, in which requests wait.
+    /// `branch` and its siblings in which requests wait.
     fn siblings(&self, branch: &str, level: usize) -> Vec<String> {
         let parent = branch.rsplit_once('/').map_or("", |(parent, _)| parent);
         let all = self.waiting.iter().filter_map(|(_, source)| prefixes(source).get(level).cloned());
@@ -38,7 +38,7 @@ impl Model {
         siblings
     }
 
-    /// On no level a branch in which a request waits holds less than that of the request.
+    /// Checks that, on every level, no branch with a waiting request holds less than the request's branch.
     fn grant(&mut self, request: u32, slot: usize) {
         let at = self.waiting.iter().position(|(waiting, _)| *waiting == request).unwrap();
         let source = self.waiting[at].1;
@@ -53,7 +53,8 @@ impl Model {
         assert!(self.held.insert(slot, source).is_none());
     }
 
-    /// On every level its branch has the longest queue, and it is the newest of its connection.
+    /// Checks that, on every level, the request's branch has the longest queue, and that it is the newest of its
+    /// connection.
     fn shed(&mut self, request: u32) {
         let at = self.waiting.iter().position(|(waiting, _)| *waiting == request).unwrap();
         let source = self.waiting[at].1;
@@ -98,7 +99,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 const QUEUE: u32 = 6;
 
-/// Has a request wait in a queue without a bound.
+/// Adds a request to a queue without a bound.
 fn queue<W>(pool: &mut FairPool<W>, source: ClientSource, now: Instant, request: W) {
     let waited = pool.enqueue_request(source, now, u32::MAX, request);
     assert!(matches!(waited, QueueOutcome::Queued(_, None)));
@@ -162,7 +163,7 @@ proptest! {
             prop_assert!(model.waiting.is_empty() || model.held.len() >= limit as usize);
             prop_assert_eq!((pool.used_slot_count() as usize, pool.waiting_requests() as usize), (model.held.len(), model.waiting.len()));
             if let Some(tree) = &pool.tree {
-                // The root, and at most three networks and a connection for each.
+                // The tree has the root, and at most three networks and a connection for each client.
                 prop_assert!(tree.len() <= 1 + 4 * (model.held.len() + model.waiting.len()));
             }
             if let Some(next) = pool.next_requests().next() {
@@ -175,7 +176,7 @@ proptest! {
                             model.held_in(&giver[at]).saturating_sub(model.held_in(&taker[at]))
                         })
                     });
-                    // What gives way holds two slots more than some waiting request's client, where they part.
+                    // The evicted client holds two slots more than the client of some waiting request, where they part.
                     prop_assert!(excess.is_none() || least.max().unwrap_or(0) >= 2);
                 }
             }
@@ -209,18 +210,18 @@ proptest! {
             pool.release_slot(slot);
             granted += usize::from(pool.grant_slot().is_some_and(|(is_honest, _)| is_honest));
         }
-        // All slots were the network's: until both hold as many, each free one is the other's.
+        // The network had all slots: until both hold as many, each free one goes to the other client.
         let served = served.min(limit as usize);
         prop_assert!(granted + 1 >= served.min((limit as usize).div_ceil(2)), "{granted} of {served}");
     }
 
     #[test]
-    fn the_giver_holds_most_where_it_parts_from_the_taker_and_two_slots_more(
+    fn the_largest_source_holds_two_slots_more_than_the_taker(
         holders in prop::collection::vec(sources(), 0..30), taker in sources(), waits_first: bool,
     ) {
         let mut pool = FairPool::<()>::with_ranking(u32::try_from(holders.len()).unwrap());
         if waits_first {
-            // Counters that exist before slots are taken are the same as those made from them.
+            // Counters that exist before slots are taken equal counters that are made afterwards.
             prop_assert_eq!(pool.largest_source_connections(&taker).count(), 0);
         }
         let slots: Vec<(PoolSlot, ClientSource)> = holders.iter().map(|source| (pool.take_slot(*source).unwrap(), *source)).collect();
@@ -230,7 +231,7 @@ proptest! {
         prop_assert_eq!(given.is_empty(), slots.iter().all(|(slot, _)| excess(*slot).is_none()));
         let held = |branch: &str| holders.iter().filter(|source| prefixes(source).iter().any(|one| one == branch)).count();
         let own = prefixes(&taker);
-        // Connections of several sources have one number here: one of each is a giver.
+        // Connections of several sources have the same number here: any of these sources may be the largest.
         for number in given {
             let mut called = slots.iter().filter(|(_, source)| source.source_connection() == number);
             let is_giver = called.any(|(slot, giver)| {
@@ -248,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn giving_way_ends_and_leaves_the_giver_with_no_less_than_the_taker(
+    fn preemption_ends_once_no_client_holds_two_slots_more(
         holders in prop::collection::vec(sources(), 1..30), taker in sources(),
     ) {
         let (mut pool, now) = (FairPool::new(u32::try_from(holders.len()).unwrap()), Instant::now());
@@ -309,7 +310,7 @@ fn the_connections_of_one_source_take_turns() {
 }
 
 #[test]
-fn a_full_queue_loses_the_newest_request_of_the_source_with_the_longest_queue() {
+fn a_full_queue_drops_the_newest_request_of_the_longest_queue() {
     let (mut pool, now) = (FairPool::new(0), Instant::now());
     for request in 0..8 {
         let _ = pool.enqueue_request(ClientSource::new(address(1), 1), now, 8, request);
@@ -324,7 +325,7 @@ fn a_full_queue_loses_the_newest_request_of_the_source_with_the_longest_queue() 
 }
 
 #[test]
-fn a_place_of_the_past_removes_no_later_request() {
+fn an_old_queue_place_removes_no_later_request() {
     let (mut pool, now) = (FairPool::new(3), Instant::now());
     let source = ClientSource::new(address(1), 1);
     let slots: Vec<PoolSlot> = (0..3).map(|_| pool.take_slot(source).unwrap()).collect();
@@ -353,7 +354,7 @@ fn the_next_request_of_each_network_is_known() {
 }
 
 #[test]
-fn the_last_eighth_of_a_pool_without_a_queue_is_for_sources_that_hold_nothing() {
+fn the_last_eighth_of_a_pool_is_for_sources_without_slots() {
     let mut pool = FairPool::<()>::new(160);
     let take = |pool: &mut FairPool<()>, source: ClientSource| {
         let admitted = pool.admits_to_last_slots(&source);

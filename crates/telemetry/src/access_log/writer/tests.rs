@@ -3,7 +3,7 @@ use crate::access_log::line::MAX_VALUE;
 use litequic_base::log_writer::LineReceiver;
 use std::time::SystemTime;
 
-/// A log whose writer is the test, and whose queue has `room` bytes.
+/// Log whose writer is the test, and whose queue has `room` bytes.
 fn unwritten(style: LineStyle, room: usize) -> (LineBuffer, LineReceiver, Arc<AccessLogMetrics>) {
     let (writer, waiting) = line_queue(room);
     let metrics = Arc::<AccessLogMetrics>::default();
@@ -19,7 +19,7 @@ fn written(style: LineStyle, write: impl FnOnce(&mut AccessLine<'_>)) -> String 
 }
 
 #[test]
-fn a_line_reads_like_this() {
+fn a_line_has_this_format() {
     let write = |line: &mut AccessLine<'_>| {
         line.write_time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
         line.write_plain("client", "192.0.2.1");
@@ -80,7 +80,7 @@ fn no_value_forges_a_line_or_another_value() {
 }
 
 #[test]
-fn lines_that_find_no_room_are_dropped_and_counted() {
+fn lines_beyond_the_queue_are_dropped_and_counted() {
     let two = 2 * "{\"status\":200}\n".len();
     let (mut lines, waiting, metrics) = unwritten(LineStyle::Json, two);
     for _ in 0..3 {
@@ -94,7 +94,7 @@ fn lines_that_find_no_room_are_dropped_and_counted() {
 }
 
 #[test]
-fn long_pieces_are_handed_over_unasked() {
+fn full_buffers_are_sent_without_a_flush() {
     let (mut lines, waiting, _) = unwritten(LineStyle::Logfmt, MAX_ACCESS_QUEUE_BYTES);
     while waiting.pop_piece().is_none() {
         lines.append_line(|line| line.write_text("path", &[b'x'; 1000]));
@@ -103,7 +103,7 @@ fn long_pieces_are_handed_over_unasked() {
 }
 
 #[tokio::test]
-async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_none() {
+async fn all_lines_reach_the_file_even_across_a_rotation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     std::fs::write(&path, "before\n").unwrap();
@@ -129,7 +129,7 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
 #[tokio::test]
 async fn lines_that_cannot_be_written_are_counted() {
     let control = Arc::<WriterMetrics>::default();
-    // Every write fails there for want of space (full(4)).
+    // Every write to `/dev/full` fails for want of space (full(4)).
     let log = AccessLogWriter::start_writer(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
     let mut lines = log.line_sink().line_buffer(LineStyle::Json, Arc::default());
     lines.append_line(|line| line.write_number("n", 1));

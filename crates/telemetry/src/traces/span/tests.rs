@@ -35,7 +35,7 @@ fn client(protocol: Protocol, address: SocketAddr) -> Rc<Client> {
     })
 }
 
-/// Samples everything, follows every parent, and writes what ends.
+/// Tracer that samples all requests, continues every trace, and writes the spans of ended requests.
 struct All {
     query: bool,
     spans: Rc<RefCell<Vec<u8>>>,
@@ -61,7 +61,7 @@ impl Tracer for All {
     }
 }
 
-/// What a collector reads of the spans of a request that `serve` records.
+/// Spans of a request that `serve` records, as a collector reads them.
 fn exported(protocol: Protocol, query: bool, serve: impl FnOnce(&RequestRecord)) -> Vec<Span> {
     let spans = Rc::new(RefCell::new(Vec::new()));
     let records = RequestRecorder::default().with_tracer(All { query, spans: Rc::clone(&spans) });
@@ -178,7 +178,7 @@ fn a_retried_request_is_three_spans_with_the_attributes_of_the_conventions() {
 }
 
 #[test]
-fn a_trace_that_is_not_followed_is_linked() {
+fn a_trace_that_is_not_continued_is_linked() {
     let link = Traceparent::parse_traceparent(PARENT.as_bytes());
     let spans = exported(Protocol::Http1, false, |record| {
         record.update_facts(|facts| {
@@ -203,7 +203,7 @@ fn a_trace_that_is_not_followed_is_linked() {
 }
 
 #[test]
-fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
+fn an_error_or_a_truncated_response_makes_the_span_an_error() {
     use RequestEnd::{Cancelled, Complete, Evicted, Failed, Malformed, Stalled};
     for (end, status, error, expected, kind) in [
         (Complete, Some(200), None, false, None),
@@ -235,7 +235,7 @@ fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
 }
 
 #[test]
-fn other_methods_and_queries_are_as_the_conventions_want() {
+fn unknown_methods_and_secret_queries_follow_the_conventions() {
     let spans = exported(Protocol::Http2, true, |record| {
         record.update_facts(|facts| {
             facts.set_request_text(RequestText::Method, b"BREW");
@@ -261,7 +261,7 @@ fn other_methods_and_queries_are_as_the_conventions_want() {
 }
 
 #[test]
-fn values_are_cut_between_characters_and_bytes_that_are_no_text_are_escaped() {
+fn values_are_cut_between_characters_and_invalid_bytes_are_escaped() {
     assert_eq!(&*printable_value(b"a\xffb"), b"a\\xFFb");
     assert_eq!(&*printable_value(b"a\xc3"), b"a\\xC3");
     let long = format!("{}ö", "a".repeat(MAX_VALUE - 1));
@@ -287,9 +287,9 @@ fn anything() -> impl Strategy<Value = Bytes> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Every byte that is written is read by the messages that others have compiled.
+    /// Checks that messages that others have compiled read every written byte.
     #[test]
-    fn whatever_a_client_sends_is_a_span_that_others_read(
+    fn any_request_makes_a_span_that_others_read(
         method in anything(),
         path in anything(),
         host in anything(),

@@ -96,7 +96,7 @@ metrics! {
             /// Version of the configuration in force.
             pub version: ConfigVersion,
             /// Validity of each certificate, in the configuration's order.
-            pub certificates: CertificateExpiries,
+            pub certificates: CertificateValidities,
         }
     }
 }
@@ -157,9 +157,9 @@ pub struct CertificateValidity {
 
 /// Validity of each certificate. Locked by reloads and scrapes only.
 #[derive(Debug, Default)]
-pub struct CertificateExpiries(Mutex<Vec<CertificateValidity>>);
+pub struct CertificateValidities(Mutex<Vec<CertificateValidity>>);
 
-impl CertificateExpiries {
+impl CertificateValidities {
     /// Sets the validity of all certificates.
     pub fn set_validities(&self, certificates: Vec<CertificateValidity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
@@ -171,7 +171,7 @@ impl CertificateExpiries {
     }
 }
 
-impl Group for CertificateExpiries {
+impl Group for CertificateValidities {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let expiry = Family {
             name: "certificates_expiry_timestamp_seconds",

@@ -24,7 +24,7 @@ pub mod traces;
 mod wakes;
 
 pub use confinement::Confinement;
-pub use control::{CertificateExpiries, CertificateValidity, ConfigVersion, ControlMetrics};
+pub use control::{CertificateValidities, CertificateValidity, ConfigVersion, ControlMetrics};
 pub use counter::{Counter, Gauge, GaugeGuard, Histogram, SizeHistogram};
 pub use counter_table::{CounterKey, CounterTable, plain_label};
 pub use exemplar::{Exemplar, Exemplars};

@@ -166,7 +166,7 @@ impl Exporter {
             select! {
                 biased;
                 _ = &mut stop, if !self.is_ending => self.begin_last_exports(),
-                (connection, exported) = poll_in_flight(in_flight.as_mut()) => {
+                (connection, exported) = wait_in_flight(in_flight.as_mut()) => {
                     in_flight = None;
                     self.finish_export(connection, exported);
                 }
@@ -297,7 +297,7 @@ impl Exporter {
 }
 
 /// Waits for the outcome of the running export; forever if none runs.
-async fn poll_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<CollectorConnection>, ExportOutcome) {
+async fn wait_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<CollectorConnection>, ExportOutcome) {
     match in_flight {
         Some(in_flight) => in_flight.await,
         None => pending().await,

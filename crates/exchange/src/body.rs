@@ -1,4 +1,4 @@
-//! A message body: empty, bytes in memory, a stream of frames, or a tunnel.
+//! Defines a message body: empty, bytes in memory, a stream of frames, or a tunnel.
 
 use super::{byte_counter::ByteCounter, tunnel::Tunnel, whole_body::WholeBody};
 use bytes::Bytes;

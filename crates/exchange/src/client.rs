@@ -1,4 +1,4 @@
-//! The client of a request, as described by its front end.
+//! Describes the client of a request, as its front end knows the client.
 
 use super::{forwarded_values::LastForwarded, tls_identity::TlsIdentity};
 use std::{net::SocketAddr, sync::Arc};
@@ -14,7 +14,7 @@ pub struct Client {
     pub address: SocketAddr,
     /// The local address of the connection.
     pub local: SocketAddr,
-    /// The HTTP version.
+    /// HTTP version of the connection.
     pub protocol: Protocol,
     /// Server name (SNI) of the TLS handshake (RFC 6066 §3), in lower case.
     pub server_name: Option<Arc<str>>,

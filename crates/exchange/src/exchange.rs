@@ -27,7 +27,7 @@ pub struct Exchange {
 
 const _: () = assert!(size_of::<Exchange>() <= 256);
 
-/// Serves requests. The proxy implements it; tests have handlers of their own.
+/// Serves requests, as the proxy does. Tests have handlers of their own.
 pub trait Handler: 'static {
     /// Answers one request.
     ///

@@ -1,4 +1,4 @@
-//! The head of a request: checked by the front end, edited by the proxy for the origin. Pure.
+//! Defines a response, a request, and its head: checked by the front end, edited by the proxy for the origin. Pure.
 
 use super::authority::Authority;
 use super::body::Body;
@@ -9,9 +9,9 @@ use http::{Method, StatusCode, request};
 /// Head of a request. All its texts are parts of one buffer, which the fields own.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// The method.
+    /// Method of the request.
     pub method: Method,
-    /// The fields. Only the head for an origin has `Host` among them.
+    /// Fields of the header. Only the head for an origin has `Host` among them.
     pub fields: Fields,
     /// The protocol switch that the request asks for.
     pub upgrade: Option<Upgrade>,
@@ -126,7 +126,7 @@ impl From<http::Request<Body>> for Request {
 /// A response whose body is a stream.
 #[derive(Debug)]
 pub struct Response {
-    /// The status.
+    /// Status of the response.
     pub status: StatusCode,
     /// The fields.
     pub fields: Fields,

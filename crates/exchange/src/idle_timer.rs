@@ -1,4 +1,5 @@
-//! An idle timeout: one timer for a body, moved on only when it fires, so that each chunk costs one clock reading.
+//! Implements an idle timeout: one timer for a body, moved on only when it fires, so that each chunk costs one clock
+//! reading.
 
 use litequic_base::timers;
 use std::{

@@ -1,4 +1,4 @@
-//! The channel of interim (1xx) responses, from the handler to the front end.
+//! Passes interim (1xx) responses from the handler to the front end.
 
 use super::fields::Fields;
 use http::StatusCode;
@@ -9,8 +9,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Interim responses that the channel holds at most. More before the final response are dropped: they are advisory (RFC
-/// 9110 §15.2).
+/// Largest number of interim responses in the channel. More before the final response are dropped, as interim responses
+/// are advisory (RFC 9110 §15.2).
 const MAX_QUEUED_INTERIM: usize = 8;
 
 /// The handler's end of the channel: sends interim responses. The default drops all.
@@ -34,7 +34,7 @@ thread_local! {
     static FREE_CHANNELS: RefCell<Vec<Rc<RefCell<InterimChannel>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Number of channels kept for reuse at most.
+/// Largest number of channels kept for reuse.
 const MAX_FREE_CHANNELS: usize = 128;
 
 /// Keeps the channel for another request, unless the handler still has its end.

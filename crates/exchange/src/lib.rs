@@ -1,4 +1,4 @@
-//! The interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
+//! Defines the interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
 //! authorities, paths and fields are accepted; HTTP/1.1 as bytes, and priorities.
 //!
 //! The crate uses `litequic-base` and `litequic-config`. Front ends, the proxy and `litequic-telemetry` use it; it

@@ -62,7 +62,6 @@ fn possible_decodings(text: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns `text`, percent-decoded once.
 fn percent_decode(text: &[u8]) -> Vec<u8> {
     percent_decode_by(text, next_decoded)
 }
@@ -89,7 +88,6 @@ fn without_parameters(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// Returns `path` with slashes in place of backslashes.
 fn replace_backslashes(mut path: Vec<u8>) -> Vec<u8> {
     path.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     path

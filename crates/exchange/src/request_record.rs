@@ -1,5 +1,5 @@
-//! The record of one request: front end and proxy fill it in, and it is reported once when the front end drops it, at
-//! whatever end. A record that is off costs a comparison, and holds nothing.
+//! Records one request. Front end and proxy fill in the record, which is reported once, when the front end drops it. A
+//! record that is off costs a comparison, and holds nothing.
 
 use super::body::BodyError;
 use super::client::Client;
@@ -110,7 +110,6 @@ pub enum RequestText {
 }
 
 impl RequestText {
-    /// Number of recorded texts.
     const COUNT: usize = 7;
 }
 

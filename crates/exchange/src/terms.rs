@@ -61,7 +61,7 @@ impl Terms {
 }
 
 impl FieldLimits {
-    /// No limits.
+    /// Unlimited bytes and fields.
     pub const NONE: Self = Self { bytes: usize::MAX, fields: usize::MAX };
 }
 

@@ -1,4 +1,4 @@
-//! The identity of a client by its TLS certificate, and its fields for an origin (RFC 9440).
+//! Describes a client by its TLS certificate, and encodes the certificate in fields for an origin (RFC 9440).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
@@ -21,7 +21,7 @@ pub struct TlsIdentity {
     pub certificate_request: CertificateRequest,
     /// The client's certificate, if the handshake verified one.
     pub certificate: Option<ClientCertificate>,
-    /// The version of TLS.
+    /// TLS version of the session.
     pub tls: ClientTls,
     /// Number of the key exchange group (RFC 8446 §4.2.7), if one was negotiated.
     pub group: Option<u16>,

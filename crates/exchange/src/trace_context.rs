@@ -13,7 +13,6 @@ const fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// Decodes lower-case hexadecimal digits.
 fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = digits.as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {

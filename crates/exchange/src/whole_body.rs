@@ -1,5 +1,5 @@
-//! A body that was received whole with its message's header, in one allocation. A front end writes its own header in
-//! front of the body, where the HTTP/1.1 header was, so that the body is not copied again.
+//! Holds a body that was received whole with its message's header, in one allocation. A front end writes its own header
+//! in front of the body, where the HTTP/1.1 header was, so that the body is not copied again.
 
 use bytes::Bytes;
 use std::{cell::RefCell, mem};
@@ -16,7 +16,7 @@ pub struct WholeBody {
 const POOLED_CAPACITY: usize = 2048;
 /// A buffer for fewer bytes has exactly their size, and is not reused.
 const MIN_POOLED_LEN: usize = POOLED_CAPACITY / 4;
-/// Number of buffers kept for reuse at most.
+/// Largest number of buffers kept for reuse.
 const MAX_FREE_BUFFERS: usize = 128;
 
 thread_local! {

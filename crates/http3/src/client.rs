@@ -1,4 +1,4 @@
-//! A small HTTP/3 client for `litequic get`. It sends requests on one connection, and streams each body both ways.
+//! Sends the requests of `litequic get` on one HTTP/3 connection, and streams each body both ways.
 
 use super::{
     error_code::{ErrorCode, to_application_error},

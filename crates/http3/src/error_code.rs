@@ -1,4 +1,4 @@
-//! Error codes of HTTP/3 and QPACK, for STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
+//! Defines the error codes of HTTP/3 and QPACK, for STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
 
 use s2n_quic::application;
 use std::fmt;
@@ -10,7 +10,7 @@ pub enum ErrorCode {
     NoError = 0x100,
     /// A violation that has no specific code.
     GeneralProtocolError = 0x101,
-    /// litequic failed.
+    /// An internal failure of litequic.
     InternalError = 0x102,
     /// A stream that the peer may not open.
     StreamCreationError = 0x103,
@@ -51,7 +51,6 @@ pub enum ErrorCode {
 /// H3_DATAGRAM_ERROR (RFC 9297 §5.2), which litequic never sends.
 const DATAGRAM_ERROR: u64 = 0x33;
 
-/// All codes of this type.
 const NAMED_CODES: [ErrorCode; 20] = [
     ErrorCode::NoError,
     ErrorCode::GeneralProtocolError,

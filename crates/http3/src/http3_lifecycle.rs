@@ -80,7 +80,6 @@ impl Http3Lifecycle {
         Some(state.accepted)
     }
 
-    /// Returns the number of accepted requests.
     pub(super) fn accepted_requests(&self) -> u64 {
         self.state.borrow().accepted
     }

@@ -1,4 +1,4 @@
-//! A worker's metrics of HTTP/3.
+//! Defines the HTTP/3 metrics of a worker.
 
 use litequic_telemetry::{Counter, DENIED, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, WakeTracker, metrics};
 use std::sync::Arc;

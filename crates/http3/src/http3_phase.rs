@@ -1,4 +1,4 @@
-//! The phases of an HTTP/3 connection, and the events that change them. Pure.
+//! Changes the phase of an HTTP/3 connection by events. Pure.
 
 use super::error_code::ErrorCode;
 
@@ -53,7 +53,6 @@ impl Http3Phase {
         true
     }
 
-    /// Whether a request on stream `id` is rejected.
     pub(super) fn rejects_stream(self, id: u64) -> bool {
         matches!(self, Self::GoingAway { first_rejected } if id >= first_rejected)
     }

@@ -1,4 +1,4 @@
-//! The shared state of one worker's HTTP/3 connections, and that of one connection's streams.
+//! Holds the state that the HTTP/3 connections of a worker share, and the state that the streams of a connection share.
 
 use super::{
     alt_svc_renewal::AltSvcRenewal,
@@ -140,7 +140,6 @@ pub(super) struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Creates the accounts of the connection with the entry `holder`.
     pub(super) fn new(holder: ConnectionEntry, received: ReceiveAccount, terms: &Terms) -> Self {
         let sent = SendBudget::for_connection(u64::from(terms.limits.connection_send_buffer));
         let (sends, receives) = (Rc::clone(&sent), received.clone());

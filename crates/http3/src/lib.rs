@@ -1,10 +1,10 @@
-//! HTTP/3 (RFC 9114) on QUIC streams: frames, QPACK and field sections on the way in, the same on the way out.
+//! Serves HTTP/3 (RFC 9114) on QUIC streams: frames, QPACK and field sections on the way in, the same on the way out.
 //!
-//! [`serve_http3`] is the connection's loop. The public modules below are pure: they take bytes and return values, and
-//! use no stream, timer or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
+//! [`serve_http3`] serves one connection. The public modules below are pure: they take bytes and return values, and use
+//! no stream, timer or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
 //! [`frame::ControlStream`], a HEADERS frame's payload through [`qpack::decode_section`], and the decoded fields
 //! through [`message::decode_request`], [`message::decode_response`] or [`message::decode_trailers`].
-//! [`message::encode_response`] and its neighbours encode messages.
+//! [`message::encode_request`], [`message::encode_response`] and [`message::encode_trailers`] encode messages.
 //!
 //! The crate uses `litequic-exchange`, `litequic-resources`, the crates below these two, and s2n-quic's streams. The
 //! program uses the crate.

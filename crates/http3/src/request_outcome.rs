@@ -1,5 +1,5 @@
-//! The outcome of a request: a fault of the request, or the failure of its response, shared by the two halves of the
-//! stream.
+//! Records the outcome of a request: a fault of the request, or the failure of its response, shared by the two halves
+//! of the stream.
 
 use super::{error_code::ErrorCode, stream_send_error::StreamSendError};
 use std::{
@@ -68,7 +68,7 @@ thread_local! {
     static FREE_OUTCOMES: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Number of outcomes kept for reuse at most.
+/// Largest number of outcomes kept for reuse.
 const MAX_FREE_OUTCOMES: usize = 128;
 
 impl RequestOutcome {
@@ -91,7 +91,6 @@ impl RequestOutcome {
         });
     }
 
-    /// Returns the first fault.
     pub(super) fn first_fault(&self) -> Option<RequestFault> {
         self.fault.get()
     }

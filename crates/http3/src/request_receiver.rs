@@ -1,4 +1,4 @@
-//! The receiving half of a request stream: reads frames, then the request's body as the proxy polls it.
+//! Receives the request on a stream: reads frames, then the request's body as the proxy polls it.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -301,7 +301,6 @@ impl RequestBody {
     }
 }
 
-/// Reads and checks trailers.
 fn read_trailers(section: &[u8], limits: &FieldLimits, metrics: &Http3Metrics) -> Result<Fields, RequestFault> {
     let fields = qpack::decode_section(section, limits).map_err(|error| match error {
         DecodeError::Failed(_) => RequestFault::Connection(ErrorCode::QpackDecompressionFailed),

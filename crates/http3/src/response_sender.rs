@@ -1,5 +1,5 @@
-//! The sending half of a request stream. Sends within the client's window and litequic's budget, within the timeouts,
-//! and never lets an incomplete response look complete.
+//! Sends the bytes of a response within the client's window, litequic's budget and the timeouts, and never lets an
+//! incomplete response look complete.
 
 use super::{
     error_code::{ErrorCode, to_application_error},
@@ -439,7 +439,6 @@ impl ResponseSender {
         self.lease.held_bytes().min(self.outstanding.max(FIRST_SHARE_BYTES)).max(TRAIN)
     }
 
-    /// Whether the stream has leased bytes.
     pub(super) fn has_lease(&self) -> bool {
         self.lease.held_bytes() > 0
     }

@@ -257,7 +257,6 @@ impl ResponseWriter<'_> {
         Ok(start)
     }
 
-    /// Sends a piece of the body.
     async fn write_data(&mut self, data: Bytes) -> Result<(), ResponseFailure> {
         self.count_written_body(data.len() as u64)?;
         if let DataFraming::Whole(_) = self.framing {

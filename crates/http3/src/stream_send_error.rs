@@ -1,4 +1,4 @@
-//! The reason why a response cannot be sent.
+//! Defines the reason why a response cannot be sent.
 
 /// The reason why nothing more can be sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! Types of unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2), and the number of each that a peer may open.
+//! Defines the types of unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2), and limits the number that a peer opens
+//! of each.
 
 use super::{error_code::ErrorCode, frame::PeerRole, varint};
 use bytes::BytesMut;

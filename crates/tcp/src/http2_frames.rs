@@ -55,7 +55,7 @@ pub enum ReceivedPriority {
     Weight {
         /// Stream of the frame.
         stream: u32,
-        /// The urgency.
+        /// Urgency that the weight expresses.
         urgency: u8,
     },
     /// A complete PRIORITY_UPDATE frame.
@@ -186,13 +186,11 @@ pub struct FrameCounter {
     headers: FrameHeaderScanner,
     control: TokenBucket,
     small: TokenBucket,
-    /// Payload bytes of DATA frames since the last call, padding included.
+    /// Payload bytes of DATA frames since the last [`FrameCounter::take_data_len`], padding included.
     data: u64,
-    /// Number of HEADERS frames since the last call.
     heads: u32,
-    /// Streams of RST_STREAM frames since the last call.
     resets: Vec<u32>,
-    /// Priority signals since the last call; `None` if they are not read.
+    /// Priority signals since the last [`FrameCounter::take_priorities`]; `None` if signals are not read.
     updates: Option<Vec<ReceivedPriority>>,
     /// The payload that is being read.
     payload: PartialPayload,

@@ -1,4 +1,4 @@
-//! The TCP listeners: HTTP/1.1 and HTTP/2 over TLS, for clients without HTTP/3 or in a network that blocks UDP.
+//! Serves the TCP listeners: HTTP/1.1 and HTTP/2 over TLS, for clients without HTTP/3 or in a network that blocks UDP.
 //! `Alt-Svc` advertises HTTP/3 to these clients. Requests go to the same [`Handler`](litequic_exchange::Handler) on the
 //! same worker, which does not depend on the protocol.
 //!

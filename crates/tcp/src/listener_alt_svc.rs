@@ -22,7 +22,7 @@ impl ListenerAltSvc {
         Self { port, cached: RefCell::default() }
     }
 
-    /// Returns the value by the configuration in force.
+    /// Returns the field's value by the configuration in force.
     pub(super) fn alt_svc_value(&self, listen: &Listen) -> HeaderValue {
         if !listen.http3 {
             return HeaderValue::from_static("clear");

@@ -75,8 +75,8 @@ pub(super) async fn read_connection_addresses<H>(
     None
 }
 
-/// Parses a complete header into source and destination; `Some(None)` for one without: LOCAL, UNKNOWN, and families
-/// other than IP. `None` if the header is malformed.
+/// Parses a complete header into source and destination; `Some(None)` for one without addresses: LOCAL, UNKNOWN, and
+/// families other than IP. `None` if the header is malformed.
 pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
     if header.starts_with(v2::PROTOCOL_PREFIX) {
         let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;

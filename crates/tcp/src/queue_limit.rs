@@ -5,14 +5,14 @@
 use litequic_telemetry::clients::TransportReport;
 use std::time::Duration;
 
-/// Time for which each of these queues lasts. The kernel reports room at half of it.
+/// Time for which the bytes queued in h2, or in the kernel, last. The kernel reports room at half of this time.
 const QUEUE_TIME: Duration = Duration::from_millis(20);
 /// Smallest limit in bytes: a frame of h2, which is a TLS record.
 const MIN_QUEUE: u64 = 16 * 1024;
 /// Largest limit in bytes. The kernel reports room at 0.5 ms of 1 Gbit/s. A smaller value costs more CPU time per
 /// download.
 const MAX_QUEUE: u64 = 128 * 1024;
-/// The path is measured after this number of limits was written.
+/// Bytes written between two measurements of the path, as a multiple of the limit.
 const MEASURE_INTERVAL: u64 = 4;
 
 /// The limit of one connection.

@@ -1,4 +1,4 @@
-//! The reason why a request does not reach the handler, and the response to its client.
+//! Defines the reason why a request does not reach the handler, and the response to its client.
 
 use crate::tcp_metrics::TcpMetrics;
 use http::StatusCode;

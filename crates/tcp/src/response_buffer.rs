@@ -1,4 +1,4 @@
-//! The share of one response over TCP in the send budget. hyper and h2 queue all bytes until the kernel takes them, so
+//! Accounts for one response over TCP in the send budget. hyper and h2 queue all bytes until the kernel takes them, so
 //! a body is polled only as far as its lease allows.
 
 use crate::{priorities::TurnState, tcp_metrics::TcpMetrics};

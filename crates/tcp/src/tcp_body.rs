@@ -1,4 +1,4 @@
-//! The two bodies of an exchange over TCP: the request's from hyper or h2, and the response's for them.
+//! Defines the two bodies of an exchange over TCP: the request's from hyper or h2, and the response's for them.
 
 use super::{
     body_discard::{BodyDiscard, LingerLimits},

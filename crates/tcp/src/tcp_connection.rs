@@ -1,4 +1,4 @@
-//! The shared state of one TCP connection's requests, and the end of the connection.
+//! Holds the state that the requests of one TCP connection share, and ends the connection.
 
 use super::{
     body_discard::LingerLimits,
@@ -53,7 +53,7 @@ pub(super) struct TcpConnection<H> {
     budget: Rc<SendBudget>,
     /// Over HTTP/2: bytes received from the client and not read.
     account: OnceCell<ReceiveAccount>,
-    /// Over HTTP/2, if responses are sent by their priorities.
+    /// Priorities of the responses over HTTP/2, if responses are sent by their priorities.
     pub(super) priorities: OnceCell<Rc<Http2Priorities>>,
     /// Value of `Alt-Svc`, for connections over TLS.
     pub(super) alt_svc: Option<Rc<ListenerAltSvc>>,

@@ -78,7 +78,6 @@ impl TcpLifecycle {
         }
     }
 
-    /// Takes the next step.
     pub(super) fn take_step(&self) -> PhaseStep {
         std::mem::replace(&mut self.0.borrow_mut().due_step, PhaseStep::Continue)
     }
@@ -117,7 +116,6 @@ impl TcpLifecycle {
         self.0.borrow().serving as usize
     }
 
-    /// Whether a request is in progress.
     pub(super) fn is_serving(&self) -> bool {
         self.0.borrow().serving > 0
     }
@@ -129,7 +127,6 @@ impl TcpLifecycle {
         state.accepted
     }
 
-    /// Returns the number of accepted requests.
     pub(super) fn accepted_requests(&self) -> u64 {
         self.0.borrow().accepted
     }

@@ -1,4 +1,4 @@
-//! A worker's metrics of connections over TCP.
+//! Defines the TCP metrics of a worker.
 
 use litequic_telemetry::{
     CLIENT_CERTIFICATES_REFUSED, Counter, DENIED, Gauge, HANDSHAKE_GROUPS, HANDSHAKES, LIMIT_REACHED, REQUESTS,

@@ -1,4 +1,4 @@
-//! The phases of a TCP connection, and the events that change them. Pure.
+//! Changes the phase of a TCP connection by events. Pure.
 
 use litequic_resources::connections::EvictionReason;
 use tokio::time::Instant;
@@ -71,7 +71,7 @@ pub(super) enum TcpEvent {
 /// The next step of a connection's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PhaseStep {
-    /// Nothing.
+    /// Do nothing.
     Continue,
     /// Request the client to close.
     GoAway,

@@ -1,4 +1,4 @@
-//! The shared state of one worker's TCP connections.
+//! Holds the state that the TCP connections of one worker share.
 
 use super::listener_alt_svc::ListenerAltSvc;
 use crate::tcp_metrics::TcpMetrics;

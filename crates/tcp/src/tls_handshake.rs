@@ -24,7 +24,7 @@ const HANDSHAKE_RECORD: u8 = 22;
 const PLAIN_HTTP_BODY: &str = "400 Bad Request\nthis port accepts https only";
 /// The only protocol that a CA offers for a validation (RFC 8737 §3).
 const VALIDATION_ALPN: &[u8] = b"acme-tls/1";
-/// Longest wait for the client to take that response.
+/// Longest wait for the client to take [`PLAIN_HTTP_BODY`].
 const PLAIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Performs the handshake of the connection `holder` with the client at `address`. `None`, and counted, if the

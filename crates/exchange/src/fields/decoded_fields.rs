@@ -1,4 +1,4 @@
-//! Fields as a decoder produces them, unchecked.
+//! Stores fields as a decoder produces them, unchecked.
 
 use super::{Fields, NameId, NameSet, Span, field_line::StoredLine, memory_pool};
 use crate::field_syntax::is_alphanumeric_name;
@@ -14,11 +14,11 @@ pub struct DecodedFields {
 /// A line of [`DecodedFields`].
 #[derive(Debug, Clone, Copy)]
 pub struct DecodedLine<'a> {
-    /// The name's number.
+    /// Number of the name.
     pub id: NameId,
-    /// The name.
+    /// Name of the field.
     pub name: &'a [u8],
-    /// The value.
+    /// Value of the field.
     pub value: &'a [u8],
     /// Place of the value in the text, also in the [`Fields`] that are made of the lines.
     pub span: Span,

@@ -1,4 +1,4 @@
-//! One line of a field section, and the place of its text.
+//! Defines one line of a field section, and the place of its text.
 
 use super::name_table::{FieldNameRef, NameId};
 
@@ -28,7 +28,7 @@ pub struct FieldLine<'a> {
     pub(super) id: NameId,
     is_plain: bool,
     pub(super) name: &'a [u8],
-    /// The value.
+    /// Value of the line.
     pub value: &'a [u8],
 }
 

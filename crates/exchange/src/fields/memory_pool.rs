@@ -4,7 +4,7 @@
 use super::field_line::StoredLine;
 use std::{cell::RefCell, mem};
 
-/// Number of sets kept for reuse at most: about 100 KB if they are usual ones.
+/// Largest number of sets kept for reuse: about 100 KB if all are of usual size.
 const MAX_FREE_SETS: usize = 128;
 /// Largest text of a set kept for reuse, in bytes: more than nearly all headers have.
 const MAX_FREE_TEXT: usize = 2048;

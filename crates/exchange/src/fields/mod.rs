@@ -1,4 +1,4 @@
-//! The fields of a header or of trailers: one buffer of text, and a list of lines that point into it. Pure.
+//! Stores the fields of a header or of trailers: one buffer of text, and a list of lines that point into it. Pure.
 //!
 //! A name in the table of [`NameId`] is stored as a number, and its presence as a bit. Lines keep their order, and
 //! repeated names stay.

@@ -1,4 +1,4 @@
-//! A table of field names, each with a number: names that a rule, a check or QPACK's static table uses.
+//! Numbers the field names that a rule, a check or QPACK's static table uses.
 
 use crate::http1::is_name_ignoring_case;
 

@@ -1,4 +1,4 @@
-//! The lines of a header or of trailers, with lookup and editing.
+//! Stores the lines of a header or of trailers, with lookup and editing.
 
 use super::field_line::{FieldLine, Span, StoredLine};
 use super::memory_pool;

@@ -1,5 +1,5 @@
-//! A strict decoder of the chunked transfer coding (RFC 9112 §7.1): anything that two parsers could read differently is
-//! an error.
+//! Decodes the chunked transfer coding (RFC 9112 §7.1) strictly: anything that two parsers could read differently is an
+//! error.
 
 use super::is_token_byte;
 

@@ -1,5 +1,5 @@
-//! Priorities of responses (RFC 9218): what clients and origins signal, and the order in which a connection sends.
-//! Pure.
+//! Orders responses by priority (RFC 9218): reads the signals of clients and origins, and selects the next stream to
+//! send. Pure.
 //!
 //! - [`parameters`]: the value of a `Priority` field, and of PRIORITY_UPDATE frames,
 //! - [`priority_signals`]: the signals of a connection's client,

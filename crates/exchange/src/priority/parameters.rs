@@ -260,7 +260,6 @@ impl<'a> DictionaryReader<'a> {
     }
 }
 
-/// Returns the value of a lower-case hexadecimal digit.
 fn hex_digit_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

@@ -43,7 +43,6 @@ pub struct PriorityOrder<T> {
     list: SendList,
     /// Sorted by ID.
     streams: Vec<OrderedStream<T>>,
-    /// Number of waiting streams.
     waiting: usize,
     /// Counts turns and places in the list.
     clock: u64,
@@ -349,7 +348,6 @@ mod tests {
             }
         }
 
-        /// Adds `bytes` at hand to a stream.
         fn has(&mut self, id: u64, (urgency, incremental): (u8, bool), bytes: u64) {
             let priority = Priority { urgency, incremental };
             let order = &mut self.order;
@@ -432,7 +430,6 @@ mod tests {
             self.streams.iter().filter(|(_, stream)| stream.ready > 0).map(|(id, _)| *id)
         }
 
-        /// Has the transport send `bytes`.
         fn sends(&mut self, mut bytes: u64) {
             while bytes > 0 && !self.list.is_empty() {
                 let id = self.list[0];

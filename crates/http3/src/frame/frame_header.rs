@@ -68,7 +68,7 @@ impl FrameType {
 /// Header of a frame: the type, and the length of the payload in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The type.
+    /// Type of the frame.
     pub kind: FrameType,
     /// Length of the payload in bytes.
     pub length: u64,

@@ -1,4 +1,4 @@
-//! The two roles of a connection's peers.
+//! Defines the two roles of a connection's peers.
 
 /// Role of a peer on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

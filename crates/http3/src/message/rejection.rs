@@ -1,4 +1,4 @@
-//! The reason why a message is neither forwarded nor repaired.
+//! Defines the reason why a message is neither forwarded nor repaired.
 
 use http::StatusCode;
 

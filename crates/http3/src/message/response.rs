@@ -7,9 +7,9 @@ use litequic_exchange::{DecodedFields, Fields, name};
 /// A decoded and checked response, interim (1xx) or final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedResponse {
-    /// The status.
+    /// Status of the response.
     pub status: StatusCode,
-    /// The fields, checked.
+    /// Checked fields of the header.
     pub fields: Fields,
     /// Length that the body must have in bytes, unless the request was HEAD or the status is 304.
     pub content_length: Option<u64>,

@@ -85,7 +85,6 @@ struct FieldCount {
 }
 
 impl FieldCount {
-    /// Counts `line`.
     fn count_field(self, line: DecodedLine<'_>) -> Self {
         let Self { fields, has_cookie } = self;
         let is_cookie = line.id == name::COOKIE.id();

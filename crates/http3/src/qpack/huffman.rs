@@ -1,4 +1,4 @@
-//! The Huffman code of RFC 7541 Appendix B, which QPACK shares with HPACK.
+//! Encodes and decodes the Huffman code of RFC 7541 Appendix B, which QPACK shares with HPACK.
 //!
 //! The code is canonical: its words, ordered by length and then by symbol, count upwards. So the lengths alone define
 //! the code.

@@ -1,4 +1,4 @@
-//! Field compression (RFC 9204) without a dynamic table: static table, literals and Huffman strings. litequic
+//! Compresses fields (RFC 9204) without a dynamic table: static table, literals and Huffman strings. litequic
 //! advertises a capacity of zero, so that no field section waits for another stream and no peer can fill memory.
 
 mod decode;

@@ -1,4 +1,4 @@
-//! The static table (RFC 9204 Appendix A), for decoding by index and for encoding by name.
+//! Defines the static table (RFC 9204 Appendix A), for decoding by index and for encoding by name.
 
 use litequic_exchange::NameId;
 

@@ -1,4 +1,4 @@
-//! A request's body as hyper delivers it.
+//! Adapts a request's body as hyper delivers it.
 
 use super::{PipelineState, expectation::BodyGate};
 use crate::{body_discard::BodyDiscard, tcp_body::IncomingBody};

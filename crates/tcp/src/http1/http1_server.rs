@@ -112,7 +112,6 @@ impl<H> Http1Server<H> {
     }
 }
 
-/// Serves one request.
 async fn answer_http1<H: Handler>(
     server: Rc<Http1Server<H>>,
     request: http::Request<Incoming>,

@@ -49,11 +49,8 @@ pub struct PipelineState {
     waiting: RefCell<Option<Waker>>,
     /// Number of the last request with received bytes of its body.
     last_body: Cell<u64>,
-    /// All received bytes were read.
     drained: Cell<bool>,
-    /// The client sent too many small pieces.
     flooded: Cell<bool>,
-    /// The client sent trailers beyond their limit.
     large_trailers: Cell<bool>,
 }
 

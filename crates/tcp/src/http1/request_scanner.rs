@@ -102,7 +102,6 @@ impl RequestScanner {
         matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_) | ParseState::Broken | ParseState::Over)
     }
 
-    /// Returns the number of accepted heads.
     pub(super) fn accepted_heads(&self) -> u64 {
         self.count
     }

@@ -1,4 +1,4 @@
-//! A request's body as h2 delivers it.
+//! Adapts a request's body as h2 delivers it.
 
 use super::stream_tasks::StreamTasks;
 use crate::{body_discard::BodyDiscard, tcp_body::IncomingBody};

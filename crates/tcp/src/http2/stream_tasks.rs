@@ -1,4 +1,4 @@
-//! The tasks of a connection's streams.
+//! Runs the tasks of a connection's streams.
 
 use litequic_base::lifecycle::propagate_panic;
 use std::cell::RefCell;
@@ -20,7 +20,6 @@ impl StreamTasks {
         }
     }
 
-    /// Aborts all running tasks.
     pub(super) fn abort_tasks(&self) {
         self.reap_ended();
         self.0.borrow_mut().abort_all();

@@ -1,4 +1,4 @@
-//! The stream of an extended CONNECT (RFC 8441) as an `AsyncRead` and `AsyncWrite`.
+//! Reads and writes the stream of an extended CONNECT (RFC 8441) by `AsyncRead` and `AsyncWrite`.
 
 use super::send_capacity::poll_send_capacity;
 use crate::{response_buffer::QueuedPiece, write_timeout::ClientSocket};

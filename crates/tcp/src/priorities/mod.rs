@@ -1,4 +1,5 @@
-//! Priorities of responses over HTTP/2 (RFC 9218): signals, and the order in which responses hand over their bytes.
+//! Applies the priorities of responses over HTTP/2 (RFC 9218): signals, and the order in which responses hand over
+//! their bytes.
 
 mod http2_priorities;
 mod response_order;

@@ -32,7 +32,7 @@ needs() {
 
 # The program's version, as Cargo.toml has it.
 version_of_sources() {
-    sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml
+    sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml
 }
 
 # pack PARENT NAME: the folder PARENT/NAME as a tar.gz, to standard output.

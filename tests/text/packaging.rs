@@ -70,3 +70,10 @@ fn the_seccomp_profiles_are_what_their_script_writes() {
     let Ok(output) = Command::new("python3").arg(script).arg("--check").output() else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn the_packages_have_the_version_of_the_program() {
+    let script = ". packaging/reproducible.sh; version_of_sources";
+    let output = Command::new("sh").args(["-c", script]).current_dir(ROOT).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), env!("CARGO_PKG_VERSION"));
+}

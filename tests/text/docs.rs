@@ -27,7 +27,10 @@ fn documents() -> BTreeMap<String, String> {
         "docs/adr",
         "docs/how-to",
         "docs/reference",
+        "docs/results",
         "benches/lab",
+        "benches/lab/evidence",
+        "benches/httparena",
         "demo",
         "packaging",
         "helm/litequic",
@@ -406,11 +409,12 @@ fn the_architecture_lists_the_crates_and_what_they_use() {
         for name in next {
             let uses: Vec<String> = left.remove(&name).unwrap().iter().map(|used| format!("`{used}`")).collect();
             let uses = if uses.is_empty() { "none".to_owned() } else { uses.join(", ") };
-            rows += &format!("| `{name}` | {uses} |\n");
+            let about = first_sentence(&Path::new(ROOT).join(format!("crates/{name}/src/lib.rs")));
+            rows += &format!("| `{name}` | {about} | {uses} |\n");
             above.insert(name);
         }
     }
-    let table = format!("| crate | uses |\n|---|---|\n{rows}");
+    let table = format!("| crate | purpose | uses |\n|---|---|---|\n{rows}");
     let (before, rest) = text.split_once(MARKERS[0]).unwrap();
     let (shown, after) = rest.split_once(MARKERS[1]).unwrap();
     if std::env::var_os("LITEQUIC_RENEW").is_some() {
@@ -420,33 +424,43 @@ fn the_architecture_lists_the_crates_and_what_they_use() {
     }
 }
 
+/// Renewed with the environment variable `LITEQUIC_RENEW` set.
 #[test]
-fn the_tree_in_the_architecture_is_the_tree() {
-    let architecture = fs::read_to_string(Path::new(ROOT).join("docs/architecture.md")).unwrap();
-    let blocks = blocks(&architecture);
-    let (.., tree) = blocks.iter().find(|(.., block)| block.starts_with("src/")).expect("there is a tree");
-    let mut listed = BTreeSet::new();
-    let mut folders: Vec<&str> = Vec::new();
-    for line in tree.lines() {
-        let depth = (line.len() - line.trim_start().len()) / 2;
-        folders.truncate(depth);
-        let name = line.split_whitespace().next().unwrap();
-        folders.push(name);
-        let path = folders.concat();
-        assert!(Path::new(ROOT).join(&path).exists(), "{path} does not exist");
-        listed.insert(path);
-    }
+fn the_source_tree_lists_every_folder() {
+    let mut rows = BTreeMap::new();
     let mut left: Vec<PathBuf> =
         crates().into_iter().map(|name| Path::new(ROOT).join(format!("crates/{name}/src"))).collect();
     left.push(Path::new(ROOT).join("src"));
     while let Some(folder) = left.pop() {
         let entries: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let name = format!("{}/", folder.strip_prefix(ROOT).unwrap().display());
-        let of_tests = folder.ends_with("tests")
-            || entries.iter().all(|entry| entry.ends_with("tests.rs") || entry.ends_with("tests"));
-        assert!(of_tests || listed.contains(&name), "docs/architecture.md does not have {name}");
-        left.extend(entries.into_iter().filter(|entry| entry.is_dir()));
+        let of_tests = folder.ends_with("tests") || entries.iter().all(|entry| entry.ends_with("tests.rs"));
+        let module = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
+        if !of_tests && let Some(module) = module.iter().find(|module| module.is_file()) {
+            rows.insert(folder.strip_prefix(ROOT).unwrap().to_owned(), first_sentence(module));
+            left.extend(entries.into_iter().filter(|entry| entry.is_dir()));
+        }
     }
+    let rows: String = rows.iter().map(|(folder, about)| format!("| `{}/` | {about} |\n", folder.display())).collect();
+    let page = format!(
+        "# The source tree\n\nEvery folder of sources, with the first sentence of its documentation. \
+         [Architecture](../architecture.md) is the way in.\n\n| folder | purpose |\n|---|---|\n{rows}"
+    );
+    let path = Path::new(ROOT).join("docs/reference/source-tree.md");
+    if std::env::var_os("LITEQUIC_RENEW").is_some() {
+        fs::write(&path, page).unwrap();
+    } else {
+        let written = fs::read_to_string(&path).unwrap();
+        assert_eq!(written, page, "LITEQUIC_RENEW=1 cargo test --test text the_source_tree");
+    }
+}
+
+/// The first sentence of a module's documentation, without links to items.
+fn first_sentence(module: &Path) -> String {
+    let text = fs::read_to_string(module).unwrap();
+    let lines = text.lines().map_while(|line| line.strip_prefix("//!"));
+    let about = lines.take_while(|line| !line.is_empty()).collect::<String>().replace("[`", "`").replace("`]", "`");
+    let about = about.trim();
+    about.find(". ").map_or(about, |end| &about[..=end]).trim_end_matches(':').replace('|', "\\|")
 }
 
 /// The code spans of a document, without its fenced blocks.

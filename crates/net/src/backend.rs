@@ -21,7 +21,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// How datagrams are received and sent.
+/// System interface by which a worker receives and sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// recvmmsg(2) and sendmmsg(2) on a socket that epoll(7) watches.
@@ -30,12 +30,12 @@ pub enum Backend {
     IoUring,
 }
 
-/// How a socket is used.
+/// Configuration of a worker's UDP socket.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketOptions {
-    /// The backend.
+    /// System interface that the socket uses if the kernel has it.
     pub backend: Backend,
-    /// Messages received at once, at most.
+    /// Largest number of messages received at once.
     pub receive_batch: u16,
     /// Whether messages may hold several datagrams when sent (UDP_SEGMENT).
     pub gso: bool,
@@ -52,7 +52,7 @@ pub struct OpenSocket {
     pub sender: SocketSender,
     /// Whether the size of packets may be probed: nothing on their path, this machine included, fragments them.
     pub may_probe_mtu: bool,
-    /// The backend in use.
+    /// Backend in use: epoll if io_uring is unavailable.
     pub backend: Backend,
 }
 
@@ -66,7 +66,7 @@ pub enum SocketReceiver {
 
 impl OpenSocket {
     /// Prepares `socket`, which is bound and does not block. To be called on the worker's thread, inside its runtime.
-    /// Features that the kernel lacks are left out, counted and logged; io_uring too.
+    /// Features that the kernel lacks, io_uring included, are left out, counted and logged.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl OpenSocket {
     }
 }
 
-/// Counts it, and logs it, once for all sockets.
+/// Counts an error of io_uring, and logs the first one of the process.
 fn report_uring_error(refusal: &UringError, metrics: &SocketMetrics) {
     static URING_ERROR_LOGGED: AtomicBool = AtomicBool::new(false);
 

@@ -1,4 +1,4 @@
-//! Splits received messages into datagrams: of one path and codepoint each, and only whole ones.
+//! Splits received messages into datagrams, which have one path and codepoint each; incomplete messages are dropped.
 
 use super::sys::KernelMessage;
 use crate::{datagram::DatagramHeader, metrics::SocketMetrics};
@@ -8,14 +8,14 @@ use s2n_quic_core::{
 };
 use std::{net::SocketAddr, ops::Range, sync::Arc};
 
-/// The datagrams of a batch.
+/// Splits each batch of received messages into datagrams, and holds the last batch's.
 pub(super) struct DatagramSplitter {
     local: SocketAddr,
     datagrams: Vec<DatagramSlice>,
     metrics: Arc<SocketMetrics>,
 }
 
-/// A datagram of the batch: which bytes of which message.
+/// Place of a received datagram: its message's index in the batch, and its bytes in the message.
 #[derive(Clone)]
 pub(super) struct DatagramSlice {
     pub(super) header: DatagramHeader,
@@ -24,13 +24,13 @@ pub(super) struct DatagramSlice {
 }
 
 impl DatagramSplitter {
-    /// For a socket that is bound to `local` and receives at most `messages` messages at once.
+    /// A splitter for a socket that is bound to `local` and receives at most `messages` messages at once.
     pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<SocketMetrics>) -> Self {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }
 
-    /// Splits `count` messages, which `arrived` describes, in place of the last batch. Incomplete ones are dropped.
-    /// Returns how many datagrams there are.
+    /// Splits `count` messages, which `arrived` describes, and replaces the last batch. Incomplete messages are
+    /// dropped. Returns the number of datagrams.
     pub(super) fn split_batch(&mut self, count: usize, arrived: impl Fn(usize) -> Option<KernelMessage>) -> usize {
         self.datagrams.clear();
         let mut bytes = 0;
@@ -60,7 +60,7 @@ impl DatagramSplitter {
     }
 }
 
-/// The datagrams of a message of `len` bytes. An empty message is none: QUIC has no empty packets.
+/// Byte ranges of the datagrams in a message of `len` bytes; none of an empty message, as QUIC has no empty packets.
 fn segment_ranges(len: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(segment.max(1)).map(move |start| start..(start + segment).min(len))
 }

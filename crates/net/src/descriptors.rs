@@ -1,5 +1,5 @@
-//! Messages with file descriptors between two processes of one machine: unix(7), SCM_RIGHTS. A message is its lengths,
-//! its bytes, and its descriptors, which travel with a byte of their own for as many as the kernel takes at once.
+//! Passes messages with file descriptors between two processes of one machine (unix(7), SCM_RIGHTS). A message is two
+//! lengths, its bytes, and its descriptors, which are sent with a byte for each group that the kernel accepts at once.
 
 use rustix::{
     cmsg_space,
@@ -18,22 +18,22 @@ use tokio::{
     net::UnixStream,
 };
 
-/// Descriptors at once; the kernel allows 253 (SCM_MAX_FD).
+/// Descriptors of one sendmsg(2) call; the kernel allows 253 (SCM_MAX_FD).
 const MAX_DESCRIPTORS_AT_ONCE: usize = 128;
-/// Bytes of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
+/// Largest message in bytes: 16 addresses with a few dozen numbers each are some KiB.
 const MAX_PAYLOAD_LEN: u32 = 1024 * 1024;
-/// Descriptors of a message, at most: those of 16 addresses, each with 256 workers and a TCP listener for each.
+/// Largest number of descriptors in a message: a UDP socket and a TCP listener for each of 256 workers at 16 addresses.
 const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
 
 /// Sends `message` and duplicates of `descriptors`.
 ///
 /// # Errors
 ///
-/// The kernel's, as sendmsg(2) lists; [`io::ErrorKind::InvalidInput`] for what is too long.
+/// The error of sendmsg(2); [`io::ErrorKind::InvalidInput`] if the message or the number of descriptors is too large.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves half a message: the stream cannot be used any more.
+/// Dropping the future may leave an incomplete message: the stream cannot be used any more.
 pub async fn send_descriptors(
     stream: &mut UnixStream,
     message: &[u8],
@@ -59,16 +59,16 @@ pub async fn send_descriptors(
     Ok(())
 }
 
-/// Receives a message and its descriptors, which are closed on exec(2).
+/// Receives a message and its descriptors, which exec(2) closes.
 ///
 /// # Errors
 ///
-/// The kernel's, as recvmsg(2) lists; [`io::ErrorKind::InvalidData`] for what [`send`] did not send, or for descriptors
-/// that this process may not have (RLIMIT_NOFILE).
+/// The error of recvmsg(2); [`io::ErrorKind::InvalidData`] for bytes that [`send_descriptors`] did not send, or for
+/// descriptors beyond the limit of this process (RLIMIT_NOFILE).
 ///
 /// # Cancel safety
 ///
-/// Dropping the future loses what was received, and closes it.
+/// Dropping the future loses the received bytes and closes the received descriptors.
 pub async fn receive_descriptors(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let (len, count) = (stream.read_u32().await?, stream.read_u32().await?);
     if len > MAX_PAYLOAD_LEN || count > MAX_DESCRIPTORS {
@@ -96,7 +96,7 @@ pub async fn receive_descriptors(stream: &mut UnixStream) -> io::Result<(Vec<u8>
             Ok(some)
         });
         let some = received.await?;
-        // Fewer means that there was no room for some, or none at the stream's end.
+        // Fewer arrive if the process reached its limit of descriptors, or if the stream ended.
         if some.len() != expected {
             let why =
                 format!("received {} of {expected} file descriptors: is the limit of open files too low?", some.len());
@@ -116,7 +116,7 @@ mod tests {
     };
     use tokio::time::timeout;
 
-    /// The read ends of pipes, in whose other ends their numbers have been written.
+    /// Read ends of `count` pipes, each of which holds its own number.
     fn pipes(count: u32) -> Vec<OwnedFd> {
         let pipe = |number: u32| {
             let (reader, mut writer) = io::pipe().unwrap();

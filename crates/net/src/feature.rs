@@ -1,4 +1,4 @@
-//! The features of a UDP socket on this kernel: enabled if supported, left out if not.
+//! Enables the features of a UDP socket that this kernel supports.
 
 use super::sys::IntOption;
 use crate::metrics::SocketMetrics;
@@ -7,23 +7,23 @@ use std::{
     net::{SocketAddr, UdpSocket},
 };
 
-/// The features in use.
+/// Features of a socket that are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) gso: bool,
     pub(super) gro: bool,
-    /// Packets are never fragmented.
+    /// The kernel never fragments packets.
     pub(super) may_probe_mtu: bool,
 }
 
-/// The configured features.
+/// Features that the configuration requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FeatureRequest {
     pub(super) gso: bool,
     pub(super) gro: bool,
 }
 
-/// Enables the configured features that the kernel supports, and counts and logs those that it does not.
+/// Enables the configured features that the kernel supports; counts and logs the missing ones.
 pub(super) fn enable_features(
     socket: &UdpSocket,
     local: SocketAddr,
@@ -48,7 +48,8 @@ pub(super) fn enable_features(
     if !missing("ECN", enable_ecn(socket, local)) {
         metrics.io_degraded_ecn.increment();
     }
-    // A socket of one address needs no local address, and the kernel looks up a route for each datagram that has it.
+    // A socket with one address needs no local address for each datagram, and the kernel would look up a route for
+    // every datagram sent with one.
     if local.ip().is_unspecified() && !missing("local addresses", enable_local_address(socket, local)) {
         metrics.io_degraded_pktinfo.increment();
     }
@@ -56,17 +57,18 @@ pub(super) fn enable_features(
     Features { gso, gro, may_probe_mtu }
 }
 
-/// Several datagrams may be received as one message.
+/// Lets the kernel join received datagrams into one message (UDP_GRO).
 pub(super) fn enable_gro(socket: &UdpSocket) -> io::Result<()> {
     IntOption::UDP_GRO.set_option(socket, 1)
 }
 
-/// Whether messages may hold several datagrams; each carries its segments' size itself, the socket has none.
+/// Fails if messages may not hold several datagrams (UDP_SEGMENT). Each message carries its segment size; the socket
+/// has none.
 pub(super) fn enable_gso(socket: &UdpSocket) -> io::Result<()> {
     IntOption::UDP_SEGMENT.set_option(socket, 0)
 }
 
-/// The ECN codepoint of received datagrams.
+/// Has the kernel report the ECN codepoint of received datagrams.
 pub(super) fn enable_ecn(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
         IntOption::IPV6_RECVTCLASS.set_option(socket, 1)?;
@@ -77,7 +79,7 @@ pub(super) fn enable_ecn(socket: &UdpSocket, local: SocketAddr) -> io::Result<()
     IntOption::IP_RECVTOS.set_option(socket, 1)
 }
 
-/// The address that received datagrams came to.
+/// Has the kernel report the local address of received datagrams.
 pub(super) fn enable_local_address(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
         IntOption::IPV6_RECVPKTINFO.set_option(socket, 1)
@@ -86,7 +88,8 @@ pub(super) fn enable_local_address(socket: &UdpSocket, local: SocketAddr) -> io:
     }
 }
 
-/// RFC 9000 §14: datagrams are not fragmented, and the kernel does not reject those that it takes for too large.
+/// Disables fragmentation and the kernel's own path MTU (RFC 9000 §14): no packet is rejected as too large for the
+/// path.
 pub(super) fn enable_mtu_probing(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
         IntOption::IPV6_MTU_DISCOVER.set_option(socket, IntOption::PROBE)?;

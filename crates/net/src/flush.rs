@@ -1,54 +1,53 @@
-//! The outcome of messages that the kernel sends, does not take yet, or rejects: the decisions of the sending half, and
-//! the loop that follows them. Pure but for [`Calls`]. No error stops the others' messages, and none loses a datagram
-//! that could have been sent.
+//! Decides about messages that the kernel sends, does not accept yet, or rejects, and repeats calls until none is left.
+//! Pure but for [`MessageSink`]. No error delays other messages, and none loses a datagram that could have been sent.
 
 use crate::datagram::{MessageAction, OutgoingBatch, OutgoingMessage};
 
-/// The outcome of a message: the kernel has it, or an errno.
+/// Result of sending a message: the kernel accepted it, or an errno.
 pub(super) type SendResult = Result<(), i32>;
 
-/// The system call, which tests replace.
+/// Sends messages by a system call. Tests replace it.
 pub(super) trait MessageSink {
-    /// Has the kernel try the first messages of `outgoing`, one at least, and puts into `outcomes`, which is empty, the
-    /// outcome of each in turn. A message after one that failed may have been sent.
+    /// Has the kernel try the first messages of `outgoing`, at least one, and appends their outcomes in order to
+    /// `outcomes`, which is empty. Messages after a failed one may have been sent.
     fn send_first(&mut self, outgoing: &OutgoingBatch, outcomes: &mut Vec<SendResult>);
-    /// An event, for the metrics.
+    /// Counts and logs an event.
     fn record_event(&mut self, event: SendEvent);
 }
 
-/// What happens to messages.
+/// Event of sending, for metrics and the log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SendEvent {
-    /// The kernel has it.
+    /// The kernel accepted the message.
     Sent(OutgoingMessage),
-    /// The message is larger than a packet may be on this path, which is how path MTU discovery learns the limit (RFC
-    /// 8899).
+    /// The message exceeds the path's MTU. Path MTU discovery learns the limit from this (RFC 8899).
     TooLarge(OutgoingMessage),
-    /// The message cannot be sent at all: there is no route, or a firewall drops it.
+    /// The message can never be sent: no route exists, or a firewall drops it.
     Refused(OutgoingMessage, i32),
-    /// From now on every datagram is a message of its own, for this error.
+    /// GSO was switched off because of this errno: every datagram is a message of its own.
     GsoOff(i32),
 }
 
-/// Why messages stay.
+/// Reason for which messages stay in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendBlocked {
-    /// The socket's buffer is full: epoll reports when it is not.
+    /// The socket's buffer is full. epoll reports when it has room again.
     Buffer,
-    /// A queue below it is full, or memory short: there is no event for that.
+    /// A queue below the socket is full, or memory is short. No event reports the end of that.
     Below,
 }
 
-/// Whether several datagrams may be a message.
+/// Use of GSO on a socket: whether a message may hold several datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GsoState {
     On,
-    /// A message was rejected for this error, which may have another reason: its first datagram alone will show.
+    /// A message was rejected with this errno, perhaps not because of GSO: the outcome of its first datagram alone
+    /// decides.
     Doubted(i32),
     Off,
 }
 
-/// The class of an error of send(2): how to handle it.
+/// Classes of errors of send(2), by the reaction.
 #[derive(Debug, PartialEq, Eq)]
 enum SendErrorClass {
     Again,
@@ -58,7 +57,7 @@ enum SendErrorClass {
     Refused,
 }
 
-/// The class of the errno of a message of `count` datagrams, of those of send(2), udp(7), ip(7).
+/// Classifies the errno of a message of `count` datagrams; send(2), udp(7) and ip(7) list them.
 fn classify_send_error(errno: i32, count: usize) -> SendErrorClass {
     match errno {
         libc::EINTR => SendErrorClass::Again,
@@ -72,7 +71,7 @@ fn classify_send_error(errno: i32, count: usize) -> SendErrorClass {
     }
 }
 
-/// The state between two calls.
+/// State of sending on one socket.
 #[derive(Debug)]
 pub(super) struct FlushState {
     gso: GsoState,
@@ -80,17 +79,17 @@ pub(super) struct FlushState {
 }
 
 impl FlushState {
-    /// Messages may hold several datagrams if `gso`.
+    /// Sends messages of several datagrams if `gso`.
     pub(super) fn new(gso: bool) -> Self {
         Self { gso: if gso { GsoState::On } else { GsoState::Off }, outcomes: Vec::new() }
     }
 
-    /// Whether messages may hold several datagrams.
     pub(super) fn gso_state(&self) -> GsoState {
         self.gso
     }
 
-    /// Sends what `outgoing` holds. `Some` if the kernel does not take all of it now: the rest stays, in order.
+    /// Sends the messages of `outgoing`. `Some` if the kernel does not accept all of them now: the others stay, in
+    /// order.
     pub(super) fn flush_batch(
         &mut self,
         outgoing: &mut OutgoingBatch,
@@ -115,10 +114,10 @@ impl FlushState {
         }
     }
 
-    /// Follows the outcomes. `Some` if a message has to wait.
+    /// Removes, keeps or splits messages by their outcomes. `Some` if a message has to wait.
     fn apply_outcomes(&mut self, outgoing: &mut OutgoingBatch, calls: &mut impl MessageSink) -> Option<SendBlocked> {
         let Self { gso, outcomes } = self;
-        // The retry is of the first: the very datagram that was rejected as a part of a message.
+        // The first message is the retry: the datagram with which the rejected message began.
         let doubt = if let GsoState::Doubted(errno) = *gso { Some(errno) } else { None };
         let mut blocked = None;
         outgoing.settle_messages(outcomes.len(), |index, message| {
@@ -171,14 +170,15 @@ mod tests {
     };
     use std::{collections::VecDeque, convert::Infallible};
 
-    /// A kernel that answers as the test says, and then takes everything. It always rejects what `refuse` returns.
+    /// A kernel that returns the results of `script`, and then accepts everything. It always rejects with the errno of
+    /// `refuse`.
     #[derive(Default)]
     struct Kernel {
         script: VecDeque<Result<usize, i32>>,
         refuse: Option<fn(&OutgoingMessage) -> Option<i32>>,
-        /// Whether it continues after a message that it rejects, as io_uring does and sendmmsg(2) does not.
+        /// Continues after a rejected message, as io_uring does and sendmmsg(2) does not.
         goes_on: bool,
-        /// The datagrams that it took, in order, by their first byte; and those of each call's messages.
+        /// First bytes of the accepted datagrams, in order; and the number of datagrams of each accepted message.
         taken: Vec<u8>,
         counts: Vec<usize>,
         events: Vec<SendEvent>,
@@ -231,7 +231,8 @@ mod tests {
         }
     }
 
-    /// Messages of so many datagrams each of `size` bytes, one to each port from 1 on; datagrams are numbered.
+    /// One message to each port from 1 on, of as many datagrams of `size` bytes as `counts` says; datagrams are
+    /// numbered.
     fn messages(size: usize, counts: &[usize]) -> OutgoingBatch {
         let mut outgoing = OutgoingBatch::new(1472);
         let mut number = 0;
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(kernel.events.iter().filter(|event| **event == SendEvent::GsoOff(errno)).count(), 1);
             assert_eq!(kernel.lost(), Vec::<i32>::new());
 
-            // And stays off: what others have gathered meanwhile is sent singly too.
+            // GSO stays off: messages that other connections have gathered meanwhile are sent singly too.
             let (mut outgoing, mut kernel) = (messages(100, &[4]), Kernel::default());
             assert_eq!(flush.flush_batch(&mut outgoing, &mut kernel), None);
             assert_eq!(kernel.counts, [1; 4]);
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn of_two_messages_that_fail_the_one_that_casts_the_doubt_is_tried_next() {
-        // The first is only too large for GSO, but not for the path: its datagrams are sent, which proves nothing.
+        // The first message is only too large for GSO, not for the path: its datagrams are sent, which proves nothing.
         let refuse = |message: &OutgoingMessage| match (port(message), message.count > 1) {
             (1, true) => Some(libc::EMSGSIZE),
             (2, _) => Some(libc::EINVAL),

@@ -1,9 +1,9 @@
-//! Sockets: one for each worker on the same port, how the kernel steers packets to them, and how they are read and
-//! written.
+//! Opens, reads and writes the sockets of workers, one for each worker on the same port, and has the kernel steer
+//! packets to them.
 //!
-//! It uses `litequic-base` and `litequic-telemetry`. `litequic-quic` uses [`datagram`], the interface that both share;
-//! the program opens the sockets.
-// It panics within a character.
+//! The crate uses `litequic-base` and `litequic-telemetry`. `litequic-quic` uses [`datagram`], the interface that both
+//! share; the program opens the sockets.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
 mod backend;

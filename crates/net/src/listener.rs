@@ -1,5 +1,5 @@
-//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash,
-//! and a connection stays with the worker that accepted it.
+//! Opens the workers' TCP listeners, one for each worker at the same address. The kernel distributes connections over
+//! them by a hash, and a connection stays with the worker that accepted it.
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::{
@@ -8,16 +8,16 @@ use std::{
     time::Duration,
 };
 
-/// Connections that the kernel keeps for a worker until it accepts them: some milliseconds' worth of a flash crowd. The
-/// kernel caps it at net.core.somaxconn.
+/// Connections that the kernel queues until the worker accepts them: a flash crowd of some milliseconds. The kernel
+/// caps the value at net.core.somaxconn.
 const LISTEN_BACKLOG: i32 = 1024;
-/// TCP keepalive, its idle time and its interval: while a response waits for its origin, nothing else would notice that
-/// the client is gone.
+/// Idle time before TCP keepalive: while a response waits for its origin, nothing else would notice that the client is
+/// gone.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Why a TCP address cannot be bound. The operator's fault.
+/// Error of binding a TCP address; the operator's fault.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on TCP {address}: {source}")]
 pub struct ListenError {
@@ -28,7 +28,7 @@ pub struct ListenError {
 }
 
 impl ListenError {
-    /// Whether another socket has the address.
+    /// Whether another socket is bound to the address.
     pub fn is_address_in_use(&self) -> bool {
         self.source.kind() == io::ErrorKind::AddrInUse
     }
@@ -37,8 +37,8 @@ impl ListenError {
 /// Binds a listener for each worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all;
 /// `[::]` includes IPv4. The sockets do not block.
 ///
-/// The first is bound without SO_REUSEPORT, and gets it after, as in [`super::SocketGroup::join`]: else it would
-/// silently share the address of another process of the same user.
+/// The first listener is bound before it gets SO_REUSEPORT, as in [`super::SocketGroup::add_process`]: otherwise the
+/// group would silently share the address of another process of the same user.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListen
     let mut listeners = Vec::with_capacity(workers);
     for _ in 0..workers {
         let listener = bind_listener(address, listeners.is_empty()).map_err(failed)?;
-        // The first may have chosen the port.
+        // For port 0 the first listener has chosen the port.
         address = listener.local_addr().map_err(failed)?;
         listeners.push(listener);
     }
@@ -59,7 +59,7 @@ pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListen
 fn open_tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.ip().is_ipv6() {
-        // Whatever the system's default (net.ipv6.bindv6only) is.
+        // The system's default is net.ipv6.bindv6only.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
     // Connections of a previous process may still be in TIME_WAIT.
@@ -71,13 +71,13 @@ fn bind_listener(address: SocketAddr, is_first: bool) -> io::Result<TcpListener>
     let socket = open_tcp_socket(address)?;
     socket.set_reuse_port(!is_first)?;
     socket.set_nonblocking(true)?;
-    // Those that it accepts inherit both (tcp(7)).
+    // Accepted connections inherit both options (tcp(7)).
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
     socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
-    // Not before: two sockets with SO_REUSEADDR may be bound to one address while neither listens.
+    // The option is set only now: two sockets with SO_REUSEADDR may be bound to one address while neither listens.
     socket.set_reuse_port(true)?;
     Ok(socket.into())
 }

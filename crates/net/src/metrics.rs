@@ -1,9 +1,10 @@
-//! A worker's metrics of its UDP sockets.
+//! Defines the metrics of a worker's UDP sockets.
 
 use litequic_telemetry::{Counter, IO_SYSCALLS, metrics};
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// Metrics of one worker's UDP sockets, which only that worker writes. Aligned so that two workers never share a
+    /// cache line.
     #[repr(align(128))]
     pub struct SocketMetrics {
         Counter("datagrams_received", "Datagrams received.") {

@@ -1,4 +1,4 @@
-//! What this kernel supports: found out with datagrams over loopback, for `litequic probe`.
+//! Tests with datagrams over loopback which features this kernel supports, for `litequic probe`.
 
 use super::{
     feature,
@@ -19,30 +19,30 @@ use std::{
     time::Duration,
 };
 
-/// How long a datagram may take over loopback.
+/// Longest time that a probe waits for a datagram over loopback.
 const LOOPBACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a probe's datagrams.
 const PROBE_SEGMENT_LEN: usize = 1200;
 /// Datagrams of a probe's message.
 const PROBE_SEGMENTS: usize = 3;
 
-/// A feature that litequic uses if the kernel supports it.
+/// Result of testing one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// The feature.
+    /// Tested feature.
     pub feature: Feature,
-    /// The IP version.
+    /// IP version with which the feature was tested; `None` if the version makes no difference.
     pub family: Option<AddressFamily>,
-    /// Whether it works, and how well; or why not.
+    /// Text for the operator: the extent to which the feature works, or the reason for which it does not.
     pub outcome: Result<String, String>,
 }
 
-/// The features to test.
+/// Features that litequic uses if the kernel supports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// recvmmsg(2) and sendmmsg(2).
     Batches,
-    /// io_uring with a multishot receive.
+    /// io_uring(7) with a multishot receive.
     IoUring,
     /// UDP_SEGMENT.
     Gso,
@@ -50,11 +50,11 @@ pub enum Feature {
     Gro,
     /// The ECN codepoint, sent and received.
     Ecn,
-    /// The address that a datagram came to.
+    /// The local address of a received datagram.
     LocalAddress,
-    /// Packets of any size without fragments.
+    /// Packets of any size, without fragmentation.
     MtuProbing,
-    /// The kernel steers packets to workers by their connection ID.
+    /// Steering of packets to workers by connection ID.
     Steering,
     /// SO_RCVBUF.
     ReceiveBuffer,
@@ -88,7 +88,7 @@ pub enum AddressFamily {
     V6,
 }
 
-/// Tests everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
+/// Tests every feature. Takes some milliseconds; a second for each kind of datagram that does not arrive.
 pub fn probe_kernel() -> Vec<ProbeResult> {
     let mut findings = Vec::new();
     for family in [AddressFamily::V4, AddressFamily::V6] {
@@ -201,8 +201,8 @@ impl Loopback {
         .into_iter()
     }
 
-    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until as many bytes have arrived as were
-    /// sent.
+    /// Sends a message of `count` datagrams with ECT(0), and returns the messages that arrive until all bytes have
+    /// arrived.
     fn exchange_datagrams(&self, count: usize, message_len: usize) -> io::Result<Vec<KernelMessage>> {
         let mut outgoing = OutgoingBatch::new(PROBE_SEGMENT_LEN);
         for n in 0..count {
@@ -218,7 +218,7 @@ impl Loopback {
         let mut batch = ReceiveBatch::new(count, message_len);
         let (mut all, mut bytes) = (Vec::new(), 0);
         while bytes < count * PROBE_SEGMENT_LEN {
-            // Waits, as the batch does not.
+            // The batch does not wait, but this does.
             self.receiver.peek(&mut [0])?;
             let received = batch.call_recvmmsg(&self.receiver)?;
             let arrived: Vec<KernelMessage> = (0..received).filter_map(|index| batch.kernel_message(index)).collect();
@@ -247,7 +247,7 @@ mod tests {
         let loopback = Loopback::new(AddressFamily::V4).unwrap();
         let arrived = loopback.exchange_datagrams(1, PLAIN_MESSAGE_LEN).unwrap();
         assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, PROBE_SEGMENT_LEN));
-        // Without UDP_GRO the kernel cuts a message up.
+        // Without UDP_GRO the kernel splits a message.
         assert_eq!(loopback.exchange_datagrams(PROBE_SEGMENTS, GRO_MESSAGE_LEN).unwrap().len(), PROBE_SEGMENTS);
     }
 

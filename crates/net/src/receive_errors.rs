@@ -1,4 +1,5 @@
-//! How many errors of its kernel calls a receiver ignores.
+//! Bounds the errors that a receiver ignores.
 
-/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
+/// Consecutive receive errors before a socket counts as broken. A single one may come from a shortage of memory that
+/// passes.
 pub(super) const MAX_RECEIVE_ERRORS: u32 = 1000;

@@ -1,4 +1,4 @@
-//! The workers' UDP sockets: one each, all on the same address.
+//! Opens the workers' UDP sockets, one for each worker at the same address.
 
 use super::{
     steering::{Generation, MAX_GENERATIONS, Steering, SteeringMask},
@@ -11,16 +11,16 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Bytes of received datagrams that the kernel buffers for a worker: 2 Gbit/s for 8 ms, in which the worker does
-/// something else. The kernel counts its own overhead too, about as much again.
+/// Receive buffer of a worker's socket, bytes: 2 Gbit/s for 8 ms, in which the worker does other work. The kernel's own
+/// overhead takes about as much again.
 pub(super) const RECEIVE_BUFFER_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes of datagrams to send: a few GSO trains of a fast connection.
+/// Send buffer of a worker's socket, bytes: a few GSO trains of a fast connection.
 pub(super) const SEND_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
-/// Why a listen address cannot be bound. The operator's fault.
+/// Error of binding a UDP listen address; the operator's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process has it, or the system does not allow it.
+    /// Another process is bound to the address, or the system does not allow it.
     #[error("cannot listen on UDP {address}: {source}")]
     Bind {
         /// Address that cannot be bound.
@@ -28,15 +28,15 @@ pub enum BindError {
         /// The system's error.
         source: io::Error,
     },
-    /// A group without members, or with more than a connection ID can name.
+    /// The number of workers is 0, or more than a connection ID can name.
     #[error("cannot listen on UDP {address}: {workers} workers are not between 1 and 256")]
     Workers {
         /// Address that cannot be bound.
         address: SocketAddr,
-        /// How many were wanted.
+        /// Requested number of workers.
         workers: usize,
     },
-    /// Too many processes drain.
+    /// Too many older processes still drain.
     #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
     Full {
         /// Address that cannot be bound.
@@ -52,31 +52,32 @@ pub enum BindError {
     },
 }
 
-/// A group of sockets with SO_REUSEPORT at one address, in the order of their bind(2), which is how the kernel's
-/// program counts them. They belong to this process, to older ones that drain, or to no process any more.
+/// A group of sockets with SO_REUSEPORT at one address, in the order of bind(2), by which the kernel's program counts
+/// them. A socket belongs to this process, to an older one that drains, or to no process any more.
 ///
-/// No socket of a group is closed while a process continues without it: the kernel would move the last one into its
-/// place, and its datagrams with it. So the process that takes over holds them all.
+/// No socket of a group is closed while a process continues without it: the kernel would move the last socket and its
+/// datagrams into the empty place. So a process that takes over holds all sockets.
 #[derive(Debug)]
 pub struct SocketGroup {
     address: SocketAddr,
     sockets: Vec<UdpSocket>,
     generations: Vec<Generation>,
-    /// Connection IDs have a server ID: the kernel has to take a longer program.
+    /// Connection IDs have a server ID, which needs a longer program in the kernel.
     with_server_id: bool,
 }
 
 impl SocketGroup {
-    /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
+    /// A group without sockets for `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, sockets: Vec::new(), generations: Vec::new(), with_server_id: false }
     }
 
-    /// Sockets that another process has bound, in their order, and the processes that they belong to.
+    /// A group of sockets that another process has bound, in the order of bind(2), with the sockets of each process in
+    /// `generations`.
     ///
     /// # Errors
     ///
-    /// [`BindError::Bind`], for sockets without an address.
+    /// [`BindError::Bind`] for sockets without an address, [`BindError::Workers`] for no socket.
     pub fn from_sockets(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let failed = |address| move |source| BindError::Bind { address, source };
@@ -88,34 +89,34 @@ impl SocketGroup {
         Ok(Self { address, sockets, generations, with_server_id: false })
     }
 
-    /// Whether connection IDs have a server ID.
+    /// Sets whether connection IDs have a server ID.
     #[must_use]
     pub fn with_server_id(self, with_server_id: bool) -> Self {
         Self { with_server_id, ..self }
     }
 
-    /// Where it is; the port is the kernel's choice once it has members.
+    /// Address of the group. The port is the kernel's choice once the group has sockets.
     pub fn group_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every socket.
+    /// Sockets of all processes, in the order of bind(2).
     pub fn sockets(&self) -> &[UdpSocket] {
         &self.sockets
     }
 
-    /// The processes that they belong to.
+    /// Sockets of each process that shares the group.
     pub fn generations(&self) -> &[Generation] {
         &self.generations
     }
 
-    /// A socket for each of the `workers` of a process, to be read by it alone: ones that belong to no process any
-    /// more, or new ones. They do not block. The kernel gives them nothing before [`SocketGroup::steer`]; if it does
-    /// not steer, no process joins a group that others have.
+    /// Adds the process of generation `number`, and returns a socket for each of its `workers`: sockets that belong to
+    /// no process any more, or new ones. The sockets do not block. The kernel passes them nothing before
+    /// [`SocketGroup::steer`]; if it does not steer, no process joins a group that others use.
     ///
-    /// A socket that is bound with SO_REUSEPORT silently shares an address that another process of the same user has,
-    /// and port 0 may then become a port that such a group has. So before the first of a group another socket is bound
-    /// without the option, which is set then: where that succeeds, the group begins.
+    /// A socket with SO_REUSEPORT silently shares an address that another process of the same user has, and port 0 may
+    /// become the port of such a group. So before the first socket of a group, another one is bound without the option:
+    /// if that succeeds, no other group has the address.
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ impl SocketGroup {
             return Err(BindError::Full { address });
         }
         if !self.generations.is_empty() {
-            // Else its hash would pass the others' datagrams to the new sockets from now on.
+            // Otherwise the kernel's hash would pass datagrams of other processes to the new sockets from now on.
             try_steering(address, self.with_server_id).map_err(|source| BindError::Steer { address, source })?;
         }
         let failed = |source| BindError::Bind { address, source };
@@ -141,7 +142,7 @@ impl SocketGroup {
                 self.address = reserved.local_addr().map_err(failed)?;
             }
             let socket = bind_member(self.address).map_err(failed)?;
-            // The kernel moves the member into its place in the group.
+            // The kernel moves the new socket into the place of the reserved one.
             drop(reserved);
             self.sockets.push(socket);
         }
@@ -155,38 +156,37 @@ impl SocketGroup {
             .map_err(failed)
     }
 
-    /// The sockets of the process of that `number` belong to no process any more. To be followed by
+    /// Removes the process of generation `number`: its sockets belong to no process any more. To be followed by
     /// [`SocketGroup::steer`].
     pub fn remove_process(&mut self, number: u8) {
         self.generations.retain(|generation| generation.number != number);
     }
 
-    /// From now on the kernel passes each datagram to the worker and process that its connection ID names, and new
-    /// connections to the process of the `newest` generation.
+    /// Has the kernel pass each datagram to the worker and process that the connection ID names, and new connections to
+    /// the process of the `newest` generation.
     ///
     /// # Errors
     ///
-    /// The kernel's, if it does not steer. Its hash then spreads datagrams over all sockets, which works for one
-    /// process until a client changes its address, and never for two.
+    /// The kernel's error if it does not steer. The kernel's hash then distributes datagrams over all sockets, which
+    /// works for one process until a client changes its address, and never for two.
     pub fn steer(&self, steering: &Steering, newest: u8) -> io::Result<()> {
         let newest = self.generations.iter().find(|generation| generation.number == newest);
         let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
         match sys::attach_reuseport_cbpf(first, &steering.steering_program(&self.generations, newest)) {
-            // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second
-            // socket.
+            // The only socket gets every datagram. A socket that was passed to litequic without SO_REUSEPORT accepts no
+            // BPF program, and no second socket.
             Err(_) if others.is_empty() => Ok(()),
             attached => attached,
         }
     }
 }
 
-/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that is never bound, and
-/// with the longest program of one process if connection IDs have a server ID, which the kernel may have no memory for
-/// (net.core.optmem_max).
+/// Tests on a socket that is never bound whether the kernel steers, for the address family of `address`. With a server
+/// ID the longest program of one process is tried, for which the kernel may lack memory (net.core.optmem_max).
 ///
 /// # Errors
 ///
-/// The kernel's.
+/// The kernel's error.
 pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Result<()> {
     let socket = open_udp_socket(address)?;
     socket.set_reuse_port(true)?;
@@ -196,8 +196,8 @@ pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Res
     sys::attach_reuseport_cbpf(&socket, &steering.steering_program(&[generation], &generation))
 }
 
-/// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that
-/// may grow.
+/// Finds the first of `workers` consecutive sockets that belong to none of `generations`, in a group of `len` sockets
+/// that may grow.
 fn find_free_sockets(generations: &[Generation], len: usize, workers: usize) -> usize {
     let mut taken: Vec<_> = generations.iter().map(|one| (one.first, one.first + one.workers)).collect();
     taken.sort_unstable();
@@ -208,7 +208,7 @@ fn find_free_sockets(generations: &[Generation], len: usize, workers: usize) -> 
         }
         at = at.max(end);
     }
-    // What is left at the end, if anything, and new ones.
+    // Free sockets at the end come first, then new ones.
     at.min(len)
 }
 
@@ -221,7 +221,7 @@ fn open_udp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a socket to an address that no other socket has, to be shared from now on.
+/// Binds a socket to an address that no other socket has, and lets later sockets share it.
 fn reserve_address(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open_udp_socket(address)?;
     socket.bind(&address.into())?;
@@ -229,7 +229,7 @@ fn reserve_address(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Binds one that shares its address with the group's others. Bound with the option, it can take a program even alone.
+/// Binds a socket of a group. With SO_REUSEPORT set before bind(2), even a single socket accepts a BPF program.
 fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open_udp_socket(address)?;
     socket.set_reuse_port(true)?;
@@ -243,7 +243,7 @@ fn prepare_socket(socket: &Socket) -> io::Result<()> {
     size_buffers(socket)
 }
 
-/// Requests the buffers, and logs once what the kernel allowed instead: it caps them at net.core.rmem_max and wmem_max.
+/// Requests the buffers, and logs once if the kernel allows less: it caps them at net.core.rmem_max and wmem_max.
 fn size_buffers(socket: &Socket) -> io::Result<()> {
     static BUFFER_CAP_LOGGED: AtomicBool = AtomicBool::new(false);
 
@@ -260,11 +260,11 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Requests the buffers; returns the bytes that the kernel allowed for receiving and sending.
+/// Requests the buffers, and returns the allowed bytes for receiving and for sending.
 pub(super) fn request_buffers(socket: &Socket) -> io::Result<(usize, usize)> {
     socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-    // The kernel doubles the value, to have room for its own overhead (socket(7), SO_RCVBUF).
+    // The kernel doubles the value for its own overhead (socket(7), SO_RCVBUF).
     Ok((socket.recv_buffer_size()? / 2, socket.send_buffer_size()? / 2))
 }
 
@@ -293,7 +293,7 @@ mod tests {
         (group.sockets, group.address.port())
     }
 
-    /// Which of the sockets gets the next datagram, and its content.
+    /// Index of the socket that gets the next datagram, and the datagram's content.
     fn receive(sockets: &[UdpSocket]) -> (usize, Vec<u8>) {
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut buffer = [0; 64];
@@ -312,12 +312,12 @@ mod tests {
         [&[0x40, 0xef, generation, worker, tag], &[0; 20][..]].concat()
     }
 
-    /// With `tag` as the bytes by which it is spread.
+    /// A long-header packet, spread by `tag`.
     fn long(first_byte: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
         [&[0xc0, 0, 0, 0, 1, 16, first_byte, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
     }
 
-    /// From several ports, so that a spread by a hash would be noticed.
+    /// Sends from several ports, so that distribution by a hash would be noticed.
     fn assert_steered(sockets: &[UdpSocket], generation: u8, first: usize, from: &str, to: &str) {
         for tag in 0..8 {
             let client = UdpSocket::bind(from).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     fn first_packets_are_spread_by_the_id_that_the_client_chose() {
         let (sockets, port) = group("127.0.0.1:0");
         for tag in 0..64 {
-            // From wherever it comes.
+            // The client's port makes no difference.
             for _ in 0..2 {
                 let client = UdpSocket::bind("127.0.0.1:0").unwrap();
                 client.send_to(&long(0xaa, GENERATION, 0, tag), ("127.0.0.1", port)).unwrap();
@@ -386,7 +386,7 @@ mod tests {
         };
 
         group.add_process(8, WORKERS.into()).unwrap();
-        // Nothing changes before the program does.
+        // Nothing changes before the program is replaced.
         first_packets(&group, 0);
         group.steer(&STEERING, 8).unwrap();
         first_packets(&group, 4);
@@ -409,8 +409,8 @@ mod tests {
     #[test]
     fn a_new_process_gets_the_first_sockets_that_are_enough() {
         let generation = |(first, workers)| Generation { number: 0, first, workers };
-        /// Those taken, each from a socket on; how many sockets there are; how many it wants; from which on it gets
-        /// them.
+        /// First socket and number of sockets of each process; sockets of the group; workers of the new process;
+        /// expected first socket.
         type Row = (&'static [(usize, usize)], usize, usize, usize);
         let table: &[Row] = &[
             (&[], 0, 4, 0),
@@ -483,7 +483,7 @@ mod tests {
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 
-    /// A process with one worker, while another joins that is not to get anything yet.
+    /// One process with one worker, while another one joins that must not get datagrams yet.
     #[test]
     fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());

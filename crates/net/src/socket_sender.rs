@@ -1,4 +1,4 @@
-//! The sending half: gathered datagrams are sent in one call, by any backend, or wait for the socket.
+//! Sends gathered datagrams in one call with any backend, or waits for the socket.
 
 use super::{
     flush::{FlushState, GsoState, MessageSink, SendBlocked, SendEvent, SendResult},
@@ -21,13 +21,14 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a queue below the socket has to drain, as there is no event for it: tokio's shortest wait.
+/// Delay before another attempt when a queue below the socket was full: no event reports its end, and tokio's timers
+/// are no shorter.
 const QUEUE_DRAIN_DELAY: Duration = Duration::from_millis(1);
 
-/// How a backend passes messages to the kernel.
+/// Passes messages to the kernel by one backend's system call.
 pub(super) trait SendBackend: Send + 'static {
-    /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
-    /// which is empty, the outcome of each. The kernel keeps no pointer to any. Counts its system calls.
+    /// Has the kernel try the first messages of `outgoing`, at least one, without waiting, and appends their outcomes
+    /// to `outcomes`, which is empty. The kernel keeps no pointer. Counts the system calls.
     fn send_first_messages(
         &mut self,
         socket: &UdpSocket,
@@ -44,17 +45,17 @@ pub struct SocketSender {
     waiting: WritableWait,
 }
 
-/// The event that a socket waits for that did not take everything.
+/// Wait of a socket whose buffer or queue was full.
 enum WritableWait {
     Nothing,
-    /// Registered for as long as it waits: otherwise the kernel would report every packet that was sent.
+    /// Registered only while waiting: otherwise the kernel would report every packet sent.
     Writable(AsyncFd<UdpSocket>),
     Time(Pin<Box<Sleep>>),
     /// The registration failed.
     Failed(io::Error),
 }
 
-/// The socket, and its metrics.
+/// Socket, backend and metrics of a sender.
 struct BackendSocket {
     socket: UdpSocket,
     call: Box<dyn SendBackend>,
@@ -175,7 +176,7 @@ mod tests {
     async fn a_socket_that_has_room_again_says_so() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
-        // The same socket once more: it is registered for reading all the time.
+        // A duplicate of the socket stays registered for reading.
         let _reading = register_interest(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
         for _ in 0..3 {
             let mut waiting = WritableWait::from_blocked(SendBlocked::Buffer, &socket);

@@ -1,7 +1,8 @@
-//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program for the kernel. Pure.
+//! Decides to which socket of a reuseport group a datagram goes, and builds the classic BPF program by which the kernel
+//! decides the same. Pure.
 //!
 //! The sockets of a group belong to processes, one socket a worker: to one process, and while a new one takes over
-//! (docs/adr/0020) to the older ones too, which drain. A process is identified by its generation.
+//! (docs/adr/0020) also to older ones that drain. A generation number identifies a process.
 //!
 //! | packet (RFC 8999) | goes to |
 //! |---|---|
@@ -10,17 +11,17 @@
 //! | any other long header: a client's first packets | a worker of the newest process, by four bytes of the ID |
 //! | short header with an unknown ID, or too short to decide | any worker of the newest process |
 //!
-//! A client's first packets have a connection ID of its own choice, of eight random bytes at least (RFC 9000 §7.2):
-//! they spread the clients, and keep one's packets together whatever their address. The program decides every datagram:
-//! what it left to the kernel's hash would go to sockets of all processes.
+//! A client's first packets have a connection ID of its own choice, with at least eight random bytes (RFC 9000 §7.2):
+//! by it clients are spread over workers, and a client's packets stay together whatever their address. The program
+//! decides every datagram: the kernel's hash would use sockets of all processes.
 //!
 //! IDs with a server ID (docs/adr/0043-server-ids.md) have generation and worker in their last two bytes, masked by a
-//! hash of the bytes before them; the program computes the hash. Classic BPF has an accumulator, an index register and
-//! 16 words of memory, and the kernel refuses a program that may read a word before it is written, on any path.
+//! hash of the bytes before; the program computes the hash. Classic BPF has an accumulator, an index register and 16
+//! words of memory, and the kernel rejects a program that may read a word before it is written, on any path.
 //!
-//! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
-//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it
-//! and sent again by the client.
+//! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They belong to one
+//! worker, unless a client uses one port for several connections: the wrong worker drops such a datagram, and the
+//! client sends it again.
 
 use super::sys::Instruction;
 use litequic_base::half_sip_hash::{self, FINAL_ROUNDS, FINALIZATION, ROUNDS};
@@ -34,15 +35,16 @@ const ID_LEN_OFFSET: u32 = 5;
 const LONG_ID_OFFSET: u32 = 6;
 /// Offset of the destination connection ID in a short header (RFC 8999 §5.2).
 const SHORT_ID_OFFSET: u32 = 1;
-/// The four bytes by which long headers are spread: of the ID's second half, as some clients and balancers give the
-/// first bytes a meaning.
+/// Offset of the four bytes by which long headers are spread over workers: in the ID's second half, as some clients and
+/// balancers give the first bytes a meaning.
 const SPREAD_OFFSET: u32 = LONG_ID_OFFSET + 4;
-/// The kernel's randomness, as a place in the packet (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
+/// Offset by which a program loads a random number (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
 const RANDOM_OFFSET: u32 = (-0x1000_i32 + 56).cast_unsigned();
-/// Bytes of a word of the hash.
+/// Bytes of a word that HalfSipHash reads.
 const HASH_WORD_BYTES: u32 = 4;
 
-/// Words of memory: the hash's four, the words that it is of, generation and worker, and one that a rotation uses.
+/// Cells of the program's memory: the hash's four state words, then hashed words, generation and worker, and one cell
+/// that a rotation uses.
 const V0: u32 = 0;
 const V1: u32 = 1;
 const V2: u32 = 2;
@@ -51,7 +53,7 @@ const FIRST_WORD_CELL: u32 = 4;
 const ISSUER_CELL: u32 = 14;
 const ROTATED_CELL: u32 = 15;
 
-/// Processes that may share a group. Each costs six instructions, of which the kernel allows 4096 (BPF_MAXINSNS).
+/// Largest number of processes in a group. Each takes six instructions, of which the kernel allows 4096 (BPF_MAXINSNS).
 pub(super) const MAX_GENERATIONS: usize = 32;
 
 /// The layout of the connection IDs that litequic issues.
@@ -61,14 +63,14 @@ pub struct Steering {
     pub id_len: u8,
     /// Bits of the first byte that are the same in every ID, and their value.
     pub first_byte: (u8, u8),
-    /// Place in the ID of the process' generation, counted from 0; the worker's index is behind it.
+    /// Offset of the generation in the ID; the worker's index is the next byte.
     pub issuer_offset: u8,
-    /// The mask over both, if there is one.
+    /// Mask over generation and worker; `None` if they are not masked.
     pub mask: Option<SteeringMask>,
 }
 
-/// Generation and worker are masked by HalfSipHash-1-3 of a part of the ID, as words in network order of which the last
-/// one overlaps the one before: its last two bytes.
+/// Mask over generation and worker: the last two bytes of HalfSipHash-1-3 over a part of the ID, read as words in
+/// network order, of which the last one may overlap the one before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SteeringMask {
     /// Key of the hash.
@@ -78,7 +80,7 @@ pub struct SteeringMask {
 }
 
 impl SteeringMask {
-    /// The places of the words in the ID.
+    /// Offsets in the ID of the words to hash.
     fn word_offsets(&self) -> impl Iterator<Item = u32> {
         let (begin, end) = (u32::from(self.hashed.start), u32::from(self.hashed.end));
         let last = end.saturating_sub(HASH_WORD_BYTES);
@@ -86,18 +88,18 @@ impl SteeringMask {
     }
 }
 
-/// A process' sockets in a group: `workers` of them from the `first` on, in the order of their bind(2).
+/// Sockets of one process in a group: `workers` sockets from index `first` on, in the order of bind(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation {
-    /// What its connection IDs carry.
+    /// Number of the process in its connection IDs.
     pub number: u8,
-    /// The first one's place in the group.
+    /// Index of the first socket.
     pub first: usize,
-    /// How many there are, between 1 and 256.
+    /// Number of sockets, between 1 and 256.
     pub workers: usize,
 }
 
-/// Places in the program that jumps lead to. Each is behind the jump.
+/// Targets of jumps. All jumps go forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JumpLabel {
     Long,
@@ -112,8 +114,9 @@ enum JumpLabel {
 }
 
 impl Steering {
-    /// The program, for a group that belongs to `all`, of whom the `newest` gets what is new. The kernel runs it on the
-    /// UDP payload. A load beyond the packet would end it with 0, the first socket: the length is checked before.
+    /// The program for a group of the processes `all`, of which `newest` gets new connections. The kernel runs it on
+    /// the UDP payload. A load beyond the packet would end the program with 0, the first socket: the length is checked
+    /// before.
     pub(super) fn steering_program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
         let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
@@ -140,7 +143,7 @@ impl Steering {
         program.jump_unless(libc::BPF_JEQ, first_byte.into(), JumpLabel::Unknown);
         self.load_issuer(&mut program);
         for (n, one) in all.iter().enumerate() {
-            // The difference to the first worker is a worker of this process, if it is no more than they are.
+            // The difference to the first worker is the worker's index if it is less than the number of workers.
             program.emit(load_memory(ISSUER_CELL));
             program.emit(subtract_value(u32::from(one.number) << 8));
             program.jump_if(libc::BPF_JGE, to_operand(one.workers), JumpLabel::Next(n));
@@ -156,7 +159,7 @@ impl Steering {
         program.emit(load_word(RANDOM_OFFSET));
         program.emit_jump(JumpLabel::Choose);
         program.place_label(JumpLabel::SpreadUnknown);
-        // With a server ID it is the last bytes that differ.
+        // With a server ID only the last bytes differ between clients.
         let last = if self.mask.is_some() { LONG_ID_OFFSET + len - HASH_WORD_BYTES } else { SPREAD_OFFSET };
         program.emit(load_word(last));
         program.emit_jump(JumpLabel::Choose);
@@ -169,7 +172,7 @@ impl Steering {
         program.resolve_jumps()
     }
 
-    /// Puts generation and worker, 16 bits, into memory. The index register has the ID's place.
+    /// Stores generation and worker, 16 bits, in memory. The index register holds the ID's offset.
     fn load_issuer(&self, program: &mut Assembler) {
         program.emit(load_half_of_id(self.issuer_offset.into()));
         program.emit(store_memory(ISSUER_CELL));
@@ -199,7 +202,7 @@ impl Steering {
     }
 }
 
-/// A round of HalfSipHash.
+/// Emits a round of HalfSipHash.
 fn emit_round(program: &mut Assembler) {
     emit_mix(program, V0, V1, 5);
     emit_rotation(program, V0, 16);
@@ -209,7 +212,7 @@ fn emit_round(program: &mut Assembler) {
     emit_rotation(program, V2, 16);
 }
 
-/// `one += other; other = (other <<< bits) ^ one`. Leaves `one` in the index register.
+/// Emits `one += other; other = (other <<< bits) ^ one`.
 fn emit_mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
     program.combine_words(one, other, libc::BPF_ADD);
     program.emit(load_index_from_memory(other));
@@ -219,14 +222,14 @@ fn emit_mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
     program.emit(store_memory(other));
 }
 
-/// `one = one <<< bits`
+/// Emits `one = one <<< bits`.
 fn emit_rotation(program: &mut Assembler, one: u32, bits: u32) {
     program.emit(load_index_from_memory(one));
     rotate_index(program, bits);
     program.emit(store_memory(one));
 }
 
-/// Leaves the index register rotated in the accumulator.
+/// Emits a rotation of the index register into the accumulator.
 fn rotate_index(program: &mut Assembler, bits: u32) {
     program.emit(index_to_accumulator());
     program.emit(shift_left(bits));
@@ -237,8 +240,8 @@ fn rotate_index(program: &mut Assembler, bits: u32) {
     program.emit(combine_index(libc::BPF_OR));
 }
 
-/// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which
-/// jumps further.
+/// Assembles a program with labels. A conditional jump can skip at most 255 instructions: each skips a single one, an
+/// unconditional jump to the label.
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
@@ -260,19 +263,19 @@ impl Assembler {
         self.emit(instruction(libc::BPF_JMP | libc::BPF_JA, 0));
     }
 
-    /// Jumps if the accumulator meets `condition` with `operand`.
+    /// Emits a jump to `label`, taken if the accumulator meets `condition` with `operand`.
     fn jump_if(&mut self, condition: u32, operand: u32, label: JumpLabel) {
         self.emit(conditional_jump(condition, operand, 0, 1));
         self.emit_jump(label);
     }
 
-    /// Jumps unless it does.
+    /// Emits a jump to `label`, taken unless the accumulator meets `condition` with `operand`.
     fn jump_unless(&mut self, condition: u32, operand: u32, label: JumpLabel) {
         self.emit(conditional_jump(condition, operand, 1, 0));
         self.emit_jump(label);
     }
 
-    /// Combines two words of memory; the first one and the accumulator get the result.
+    /// Emits `operation` on two words of memory; the first word and the accumulator get the result.
     fn combine_words(&mut self, one: u32, other: u32, operation: u32) {
         self.emit(load_memory(one));
         self.emit(load_index_from_memory(other));
@@ -280,7 +283,7 @@ impl Assembler {
         self.emit(store_memory(one));
     }
 
-    /// The instructions, with each jump's length: of instructions that it passes.
+    /// Returns the instructions, with the number of instructions that each jump skips.
     fn resolve_jumps(mut self) -> Vec<Instruction> {
         for (from, label) in self.jumps {
             let target = self.labels.iter().find(|(one, _)| *one == label).map(|(_, target)| *target);
@@ -292,7 +295,7 @@ impl Assembler {
     }
 }
 
-/// A number of sockets or of instructions: at most some thousands.
+/// Converts a number of sockets or instructions, at most some thousands.
 fn to_operand(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }
@@ -314,17 +317,17 @@ fn load_byte(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
 }
 
-/// The byte at `offset` behind the index register, which holds the ID's place.
+/// Loads the byte at `offset` from the index register, which holds the ID's offset.
 fn load_byte_of_id(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
 }
 
-/// Two bytes there, in network order.
+/// Loads two bytes at `offset` from the index register, in network order.
 fn load_half_of_id(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, offset)
 }
 
-/// Four bytes there, in network order.
+/// Loads four bytes at `offset` from the index register, in network order.
 fn load_word_of_id(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset)
 }
@@ -357,7 +360,7 @@ fn index_to_accumulator() -> Instruction {
     instruction(libc::BPF_MISC | libc::BPF_TXA, 0)
 }
 
-/// The accumulator by `operation` with the index register.
+/// Applies `operation` to the accumulator and the index register.
 fn combine_index(operation: u32) -> Instruction {
     instruction(libc::BPF_ALU | operation | libc::BPF_X, 0)
 }
@@ -411,21 +414,21 @@ pub(super) mod tests {
     const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
     const OLD: Generation = Generation { number: 7, first: 0, workers: 4 };
     const NEW: Generation = Generation { number: 8, first: 4, workers: 3 };
-    /// What the kernel's randomness is in these tests.
+    /// Random number that the tests' kernel loads.
     const DICE: u32 = 1_000_003;
 
-    /// IDs of `id_len` bytes of which those in `hashed` mask the last two.
+    /// Steering by IDs of `id_len` bytes, whose bytes `hashed` mask the last two.
     pub(crate) fn with_mask(id_len: u8, hashed: Range<u8>) -> Steering {
         let mask = SteeringMask { key: [0x0123_4567, 0x89ab_cdef], hashed };
         Steering { id_len, first_byte: (0x1f, id_len - 1), issuer_offset: id_len - 2, mask: Some(mask) }
     }
 
-    /// The layouts with a server ID: AWS' load balancer's, the shortest and the longest ones, and a block with a key.
+    /// Layouts with a server ID: that of AWS' load balancer, the shortest and the longest ones, and a block with a key.
     pub(crate) fn masked_layouts() -> [Steering; 5] {
         [(16, 9..14), (9, 2..7), (20, 13..18), (19, 1..17), (20, 1..18)].map(|(len, hashed)| with_mask(len, hashed))
     }
 
-    /// The mask over generation and worker of `id`.
+    /// Computes the mask over generation and worker of `id`.
     fn mask_of(mask: &SteeringMask, id: &[u8]) -> u16 {
         let hashed = &id[usize::from(mask.hashed.start)..usize::from(mask.hashed.end)];
         let (whole, rest) = hashed.as_chunks::<4>();
@@ -434,7 +437,7 @@ pub(super) mod tests {
         (half_sip_hash(mask.key, words) & 0xffff) as u16
     }
 
-    /// Makes an ID of `id`, whatever is in it, that names a worker.
+    /// Changes any `id` into one that names `generation` and `worker`.
     pub(crate) fn write_named_id(steering: &Steering, rotation: u8, generation: u8, worker: u8, id: &mut [u8]) {
         let (bits, value) = steering.first_byte;
         id[0] = rotation << 5 & !bits | value;
@@ -444,7 +447,7 @@ pub(super) mod tests {
         id[at..at + 2].copy_from_slice(&issuer.to_be_bytes());
     }
 
-    /// The rule in Rust: the socket for a UDP payload.
+    /// Chooses the socket for a UDP payload by the rule, in Rust.
     fn steer_by_rule(steering: &Steering, all: &[Generation], newest: &Generation, datagram: &[u8]) -> usize {
         let choose = |by: u32| newest.first + by as usize % newest.workers;
         let (len, (bits, value)) = (usize::from(steering.id_len), steering.first_byte);
@@ -470,7 +473,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The instructions that the program uses, as the kernel runs them (net/core/filter.c).
+    /// Runs a program as the kernel does (net/core/filter.c), and returns the chosen socket.
     fn run_program(program: &[Instruction], datagram: &[u8]) -> usize {
         let (mut accumulator, mut index) = (0_u32, 0_u32);
         let mut memory = [None; 16];
@@ -528,7 +531,7 @@ pub(super) mod tests {
         [&[0x41, 0xef, generation, worker], &[0; 40][..]].concat()
     }
 
-    /// With 5 as the bytes by which it is spread.
+    /// A long-header packet, spread by the number 5.
     fn long(id_len: u8, first_byte: u8, generation: u8, worker: u8) -> Vec<u8> {
         [&[0xc0, 0, 0, 0, 1, id_len, first_byte, generation, worker, 1, 0, 0, 0, 5], &[0; 30][..]].concat()
     }
@@ -568,7 +571,7 @@ pub(super) mod tests {
             let program = steering.steering_program(&[OLD, NEW], &NEW);
             let mut spread = [0_u32; 7];
             for n in 0..=u8::MAX {
-                // The server ID stays, the rest differs.
+                // All IDs have one server ID, and differ behind it.
                 let mut id: Vec<u8> = (0..steering.id_len).map(|at| if at < 9 { at } else { n ^ at }).collect();
                 let hashed = steering.mask.as_ref().unwrap().hashed.clone();
                 id[usize::from(hashed.end) - 1] = n;
@@ -611,7 +614,7 @@ pub(super) mod tests {
         prop_oneof![anything, nearly_right]
     }
 
-    /// Processes with these workers, one after the other in the group.
+    /// Processes with these numbers of workers, one after the other in the group.
     fn generations(workers: &[usize]) -> Vec<Generation> {
         let mut first = 0;
         let one = |(&workers, number): (&usize, u8)| {

@@ -1,10 +1,11 @@
-//! The path of a TCP connection, as the kernel knows it.
+//! Reports the kernel's measurements of a TCP connection's path.
 
 use super::sys;
 use litequic_telemetry::clients::TransportReport;
 use std::{os::fd::RawFd, time::Duration};
 
-/// What the kernel knows of the path of a connected TCP socket; nothing if the number is not one's.
+/// The kernel's measurements of the path of a TCP connection; no values if the descriptor is not a connected TCP
+/// socket.
 pub fn tcp_transport(socket: RawFd) -> TransportReport {
     let Ok(info) = sys::tcp_info(socket) else { return TransportReport::default() };
     let segments = |count: u32| u64::from(count).saturating_mul(info.tcpi_snd_mss.into());

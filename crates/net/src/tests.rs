@@ -1,4 +1,4 @@
-//! Both halves over loopback, inside a runtime, for each backend.
+//! Tests both halves over loopback, inside a runtime, for each backend.
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// `count` datagrams of `len` bytes, numbered, as few messages as they fit into.
+    /// Sends `count` numbered datagrams of `len` bytes, in as few messages as possible.
     fn send(&mut self, remote: SocketAddr, count: u8, len: usize) {
         let path = self.path_to(remote);
         let mut outgoing = OutgoingBatch::new(1472);
@@ -154,7 +154,7 @@ async fn a_socket_that_waits_is_woken_by_each_datagram_however_long_it_took() {
         let mut other = socket(options);
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         for n in 0..200 {
-            // Every other time something is sent meanwhile, which the kernel may take as an occasion to receive.
+            // Every other time a datagram is sent meanwhile, which the kernel may use as an occasion to receive.
             if n % 2 == 0 {
                 other.send(client.local_addr().unwrap(), 1, 9);
             }
@@ -169,7 +169,7 @@ async fn a_socket_that_waits_is_woken_by_each_datagram_however_long_it_took() {
     }
 }
 
-/// Whether it was woken.
+/// A waker that records a wake.
 #[derive(Default)]
 struct Woken(AtomicBool);
 

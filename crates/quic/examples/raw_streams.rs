@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends back what each stream of each connection brings.
+/// Sends back the bytes of each stream of each connection.
 async fn echo_streams(mut server: Server) {
     while let Some(mut connection) = server.accept().await {
         tokio::spawn(async move {

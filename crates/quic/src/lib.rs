@@ -1,7 +1,7 @@
-//! LiteQUIC for s2n-quic: QUIC servers that spend less CPU time on each packet. s2n-quic's protocol stays as it is;
-//! this crate brings I/O, congestion control, connection IDs, tokens and limits of its own, and a filter for packets'
-//! frames, through s2n-quic's provider interfaces. A field of [`LiteQuic`](litequic_config::LiteQuic) switches each of
-//! these; those of the socket go to [`OpenSocket`](litequic_net::OpenSocket):
+//! Implements LiteQUIC for s2n-quic: QUIC servers that spend less CPU time on each packet. s2n-quic's protocol is
+//! unchanged; this crate brings I/O, congestion control, connection IDs, tokens and limits of its own, and a filter for
+//! packets' frames, through s2n-quic's provider interfaces. A field of [`LiteQuic`](litequic_config::LiteQuic) switches
+//! each of these; those of the socket go to [`OpenSocket`](litequic_net::OpenSocket):
 //!
 //! - Batched receive: one system call reads up to `receive_batch` messages, of several datagrams each with `gro`.
 //! - Batched send: one system call sends up to 64 messages, of several packets each with `gso`.
@@ -11,23 +11,23 @@
 //!   ACK_FREQUENCY (draft-ietf-quic-ack-frequency).
 //! - Receive moderation (`receive_moderation`): with many downloads in flight, datagrams are read at fixed times
 //!   instead of when each arrives.
-//! - I/O of its own (`io`): epoll, io_uring, or for comparison s2n-quic's.
+//! - I/O (`io`): epoll, io_uring, or for comparison s2n-quic's.
 //! - Congestion control (`congestion`): CUBIC or BBR, both with pacing; `initial_window` packets at first.
 //!
-//! [`start`] starts a server on an open socket, by [`EndpointParts`]; `examples/raw_streams.rs` is one that echoes raw
-//! streams, without HTTP/3:
+//! [`start_endpoint`] starts a server on an open socket, by [`EndpointParts`]; `examples/raw_streams.rs` is a server
+//! that echoes raw streams, without HTTP/3:
 //!
 //! ```sh
 //! cargo run --release -p litequic-quic --example raw_streams
 //! ```
 //!
-//! A module uses those before it in this list: [`wire`] parses frames; `identity` issues connection IDs and keys of
-//! tokens; `io` is the socket's side; `congestion` decides when packets are sent; `qlog` logs what a connection does,
-//! for an operator who asks; `connection` has the state of each connection; `endpoint` connects them with s2n-quic.
+//! Each module uses only modules before it in this list: [`wire`] parses frames; `identity` issues connection IDs and
+//! keys of tokens; `io` is the socket's side; `congestion` decides when packets are sent; `qlog` logs a connection for
+//! an operator; `connection` has the state of each connection; `endpoint` connects all with s2n-quic.
 //!
-//! It uses `litequic-net` ([`datagram`](litequic_net::datagram)) and the crates below it. The program starts it, and
-//! joins it to `litequic-http3`, which does not know it.
-// It panics within a character.
+//! The crate uses `litequic-net` ([`datagram`](litequic_net::datagram)) and the crates below it. The program starts it,
+//! and joins it to `litequic-http3`, which does not know it.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

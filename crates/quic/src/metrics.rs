@@ -1,10 +1,11 @@
-//! A worker's metrics of QUIC.
+//! Defines a worker's metrics of QUIC.
 
 use litequic_telemetry::{Counter, DENIED, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, WakeTracker, metrics};
 use std::sync::Arc;
 
 metrics! {
-    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    /// Metrics of one worker's QUIC, which only that worker writes. Aligned so that two workers never share a cache
+    /// line.
     #[repr(align(128))]
     pub struct QuicMetrics {
         Gauge("connections_held", "Connections that QUIC keeps state for, handshakes and closing ones too.") {
@@ -190,7 +191,7 @@ metrics! {
             smoothed_rtt,
         }
         + beside {
-            /// What the worker runs for.
+            /// Counts of the worker's wakes by cause.
             pub wake: Arc<WakeTracker>,
         }
     }

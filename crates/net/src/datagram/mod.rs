@@ -1,7 +1,7 @@
-//! The interface between sockets and QUIC: datagrams are received and sent in batches. `net` has the backends, `quic`
-//! passes their batches to s2n-quic, and neither depends on the other.
+//! Defines the interface between sockets and QUIC: datagrams are received and sent in batches. `net` has the backends,
+//! `quic` passes their batches to s2n-quic, and neither depends on the other.
 //!
-//! A path's addresses are plain: an IPv4 address is IPv4, also on a dual-stack socket.
+//! IPv4 addresses of a path are never IPv4-mapped, also on a dual-stack socket.
 
 mod halves;
 mod outgoing_batch;

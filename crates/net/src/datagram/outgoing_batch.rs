@@ -1,38 +1,38 @@
-//! Outgoing datagrams, back to back in one buffer: those of one path and size are one message, which the kernel
-//! segments (UDP_SEGMENT in udp(7)). Pure: a backend sends what gathers here.
+//! Gathers outgoing datagrams back to back in one buffer: consecutive datagrams of one path and size form one message,
+//! which the kernel segments (UDP_SEGMENT in udp(7)). Pure: a backend sends the messages.
 
 use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
 use std::ops::Range;
 
-/// Segments of a message at most: what every kernel with UDP_SEGMENT accepts (UDP_MAX_SEGMENTS in linux/udp.h; some
-/// accept more).
+/// Largest number of segments in a message: every kernel with UDP_SEGMENT accepts 64 (UDP_MAX_SEGMENTS in linux/udp.h;
+/// some accept more).
 pub const MAX_SEGMENTS: usize = 64;
-/// Bytes of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
+/// Largest message in bytes: an IPv4 packet less its header and UDP's. IPv6 would allow 20 more.
 pub const MAX_MESSAGE_LEN: usize = 65_507;
-/// Bytes that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
-/// cache: four cost more, and one made two calls of many small batches.
+/// Bytes that gather before a send: two full messages, which the kernel reads while they are still in the core's cache.
+/// Four cost more CPU time; one led to two calls for many small batches.
 const OUTGOING_BUFFER_LEN: usize = 2 * MAX_MESSAGE_LEN;
-/// Messages that gather before they are sent: small answers to many connections.
+/// Messages that gather before a send, when they are small responses on many connections.
 const MAX_MESSAGES: usize = 64;
 
-/// One message to one path: `count` datagrams of `segment` bytes, the last of which may be shorter.
+/// A message to one path: `count` datagrams of `segment` bytes, the last of which may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutgoingMessage {
-    /// The path.
+    /// Addresses of both ends.
     pub path: Tuple,
     /// The ECN codepoint of each datagram.
     pub ecn: Ecn,
-    /// Bytes of a datagram.
+    /// Bytes of each datagram but the last.
     pub segment: usize,
-    /// Datagrams.
+    /// Number of datagrams.
     pub count: usize,
-    /// Bytes in all.
+    /// Bytes of all datagrams.
     pub len: usize,
     start: usize,
 }
 
 impl OutgoingMessage {
-    /// The datagrams of the message, each a message of its own.
+    /// Splits the message into messages of one datagram each.
     fn into_single_datagrams(self) -> impl Iterator<Item = Self> {
         let end = self.start + self.len;
         (0..self.count).map(move |n| {
@@ -47,33 +47,33 @@ impl OutgoingMessage {
     }
 }
 
-/// The fate of a message that was passed to the kernel.
+/// Action on a message that was passed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageAction {
-    /// The message was sent, or never will be.
+    /// Remove the message: it was sent, or never will be.
     Remove,
-    /// The message stays at its place.
+    /// Keep the message at its place in the queue.
     Keep,
-    /// Each of its datagrams becomes a message of its own, at its place.
+    /// Replace the message by one message for each datagram, at its place in the queue.
     Split,
-    /// Each of its datagrams becomes a message of its own, ahead of all others: at most one message of a call.
+    /// Replace the message by one message for each datagram, ahead of all others: at most one message of a call.
     SplitFirst,
 }
 
-/// Messages that wait to be sent, in order.
+/// Queue of messages to send, in order, with their bytes.
 #[derive(Debug)]
 pub struct OutgoingBatch {
     buffer: Box<[u8]>,
     end: usize,
     messages: Vec<OutgoingMessage>,
-    /// Whether the last message takes more datagrams.
+    /// Another datagram may join the last message.
     open: bool,
     max_datagram: usize,
     max_segments: usize,
 }
 
 impl OutgoingBatch {
-    /// For datagrams of at most `max_datagram` bytes.
+    /// An empty batch for datagrams of at most `max_datagram` bytes.
     pub fn new(max_datagram: usize) -> Self {
         Self {
             buffer: vec![0; OUTGOING_BUFFER_LEN].into_boxed_slice(),
@@ -95,17 +95,17 @@ impl OutgoingBatch {
         &self.messages
     }
 
-    /// The bytes of one of [`Outgoing::messages`].
+    /// Bytes of one of [`OutgoingBatch::messages`].
     pub fn payload(&self, message: &OutgoingMessage) -> &[u8] {
         self.buffer.get(message.buffer_range()).unwrap_or_default()
     }
 
-    /// Whether there is no message to send.
+    /// Whether the batch has no message to send.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Whether it is time to send: a further message would have no room for all its datagrams.
+    /// Whether the batch has to be sent now: the next message might not have room for all of its datagrams.
     pub fn is_buffer_full(&self) -> bool {
         let longest = MAX_MESSAGE_LEN.min(self.max_segments * self.max_datagram);
         self.messages.len() >= MAX_MESSAGES || self.buffer.len() - self.end < longest
@@ -116,17 +116,17 @@ impl OutgoingBatch {
         self.messages.last().filter(|_| self.open)
     }
 
-    /// No further datagram joins the last message.
+    /// Ends the last message: no further datagram joins it.
     pub fn close_message(&mut self) {
         self.open = false;
     }
 
-    /// Lets `write` append one more datagram of the open message's path; it gets room for a segment and returns the
-    /// length. One that is shorter is the message's last. Nothing changes when `write` fails or writes nothing.
+    /// Lets `write` append a datagram to the joinable message: `write` gets room for a segment and returns the length.
+    /// A shorter datagram is the message's last. Nothing changes when `write` fails or writes nothing.
     ///
     /// # Errors
     ///
-    /// Those of `write`.
+    /// The error of `write`.
     pub fn join_message<E>(&mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
         let Some(last) = self.messages.last_mut().filter(|_| self.open) else { return Ok(0) };
         let segment = last.segment;
@@ -141,12 +141,13 @@ impl OutgoingBatch {
         Ok(len)
     }
 
-    /// Lets `write` append a datagram that begins a message; it gets the room there is for one and returns the length.
-    /// Further datagrams may join it if `joinable`. Nothing changes when `write` fails or writes nothing.
+    /// Lets `write` append a datagram that begins a message: `write` gets room for the largest datagram and returns the
+    /// length. Further datagrams may join the message if `joinable`. Nothing changes when `write` fails or writes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// Those of `write`.
+    /// The error of `write`.
     pub fn begin_message<E>(
         &mut self,
         path: Tuple,
@@ -174,7 +175,7 @@ impl OutgoingBatch {
         })
     }
 
-    /// The first `count` messages were sent, or never will be.
+    /// Removes the first `count` messages, which were sent or never will be.
     pub fn remove_messages(&mut self, count: usize) {
         self.messages.drain(..count.min(self.messages.len()));
         if self.messages.is_empty() {
@@ -183,7 +184,7 @@ impl OutgoingBatch {
         }
     }
 
-    /// Lets `fate` decide about each of the first `count` messages, with its index.
+    /// Does with each of the first `count` messages as `fate` decides from its index and the message.
     pub fn settle_messages(&mut self, count: usize, mut fate: impl FnMut(usize, &OutgoingMessage) -> MessageAction) {
         let (mut first, mut others) = (Vec::new(), Vec::new());
         let count = count.min(self.messages.len());
@@ -196,14 +197,14 @@ impl OutgoingBatch {
             }
         }
         self.messages.splice(..count, first.into_iter().chain(others));
-        // The last message may be another, or in parts.
+        // The last message may be another one now, or split.
         self.open = false;
         if self.messages.is_empty() {
             self.end = 0;
         }
     }
 
-    /// Splits the first `count` messages: each of their datagrams becomes a message of its own.
+    /// Splits the first `count` messages into messages of one datagram each.
     pub fn split_messages(&mut self, count: usize) {
         let count = count.min(self.messages.len());
         let singles: Vec<OutgoingMessage> =
@@ -369,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every datagram is sent: the same bytes in the same order, whole or split.
+        /// Every datagram is sent, whole or split, with the same bytes in the same order.
         #[test]
         fn no_byte_is_lost_or_moved(sizes in proptest::collection::vec(1_usize..1472, 1..200), apart: bool) {
             let mut outgoing = OutgoingBatch::new(1472);

@@ -1,4 +1,4 @@
-//! The receiving half: a batch a call, cut into datagrams.
+//! Receives a batch of messages with each system call, and splits them into datagrams.
 
 use super::super::{
     datagram_splitter::{DatagramSlice, DatagramSplitter},
@@ -17,15 +17,15 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// The receiving half of a socket.
+/// Receiving half of a socket with the epoll backend.
 pub struct EpollReceiver {
     local: SocketAddr,
-    /// While arrivals are events.
+    /// Registration with epoll; `None` while the caller polls by itself.
     events: Option<AsyncFd<UdpSocket>>,
     inbox: EpollInbox,
 }
 
-/// The socket, and the last batch.
+/// Socket of an [`EpollReceiver`], with its last batch.
 struct EpollInbox {
     socket: UdpSocket,
     batch: ReceiveBatch,
@@ -51,19 +51,19 @@ impl EpollReceiver {
     }
 }
 
-/// Makes arrivals at `socket` events, including those that are queued.
+/// Registers `socket` with epoll for arrivals, including datagrams that are queued already.
 fn watch_arrivals(socket: &UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
     register_interest(socket.try_clone()?, Interest::READABLE)
 }
 
 impl EpollInbox {
-    /// One call's datagrams. 0: none that is usable, or an error that may pass.
+    /// Reads datagrams with one system call, and returns their number; 0 if none is usable or the error may pass.
     fn read_socket(&mut self) -> io::Result<usize> {
         self.metrics.syscalls_recvmmsg.increment();
         match self.batch.call_recvmmsg(&self.socket) {
             Ok(count) => {
                 self.errors = 0;
-                // A short batch has emptied the socket: remembering that saves a call that would return EAGAIN.
+                // A short batch has emptied the socket. Remembering that avoids a call that would return EAGAIN.
                 self.drained = count < self.batch.message_capacity();
                 Ok(self.cut.split_batch(count, |message| self.batch.kernel_message(message)))
             }
@@ -90,7 +90,7 @@ impl Receive for EpollReceiver {
             let mut ready = ready!(events.poll_read_ready(cx))?;
             let datagrams = self.inbox.read_socket()?;
             if self.inbox.drained {
-                // What arrives from now on is an event of its own (edge-triggered, epoll(7)).
+                // Every later arrival is an event of its own (edge-triggered, epoll(7)).
                 ready.clear_ready();
             }
             if datagrams > 0 {
@@ -100,7 +100,7 @@ impl Receive for EpollReceiver {
     }
 
     fn take_batch(&mut self) -> io::Result<usize> {
-        // It would end each wait of the worker, even without a reader.
+        // A registration would end each wait of the worker, even without a reader.
         self.events = None;
         self.inbox.read_socket()
     }

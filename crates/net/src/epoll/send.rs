@@ -1,11 +1,11 @@
-//! How epoll passes messages to the kernel.
+//! Sends messages of the epoll backend with sendmmsg(2).
 
 use crate::{
     datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, socket_sender::SendBackend, sys::SendBatch,
 };
 use std::net::UdpSocket;
 
-/// sendmmsg(2), which stops at the first message that fails.
+/// Sends with sendmmsg(2), which stops at the first message that fails.
 impl SendBackend for SendBatch {
     fn send_first_messages(
         &mut self,

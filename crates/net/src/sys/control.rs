@@ -1,4 +1,4 @@
-//! Control messages (cmsg(3)) of received and sent messages: the ECN codepoint, the local address and the segments'
+//! Reads and writes control messages (cmsg(3)) of received and sent messages: ECN codepoint, local address, segment
 //! size.
 
 use libc::{c_int, c_void, cmsghdr, in_pktinfo, in6_pktinfo, msghdr};
@@ -11,40 +11,41 @@ use std::{
 /// ECN field of a TOS or traffic class byte (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
-/// Room for control messages, aligned as their headers must be. A dual-stack socket may get all of local address
-/// (twice), ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
+/// Buffer for control messages, with the alignment of cmsghdr. A dual-stack socket may get local address (twice), ECN
+/// (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct ControlBuffer([u8; 192]);
 
-/// The length that is passed to the kernel.
+/// Bytes of a [`ControlBuffer`].
 pub(super) const CONTROL_LEN: usize = size_of::<ControlBuffer>();
 
-/// What control messages must be aligned to.
+/// Alignment of control messages in bytes.
 pub(super) const CONTROL_ALIGN: usize = align_of::<cmsghdr>();
 
 impl ControlBuffer {
     pub(super) const EMPTY: Self = Self([0; 192]);
 }
 
-/// The values of control messages.
+/// Values in the control messages of one message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ControlValues {
-    /// The two bits of the IP header.
+    /// ECN codepoint, the two bits of the IP header.
     pub(super) ecn: u8,
-    /// To which of our addresses a datagram came, or from which one it is to leave. IPv4 is plain.
+    /// Local address at which a received datagram arrived, or from which a datagram is to leave; never IPv4-mapped.
     pub(super) local: Option<IpAddr>,
-    /// Bytes of each datagram of a message but the last, if there are several.
+    /// Bytes of each datagram but the last, if the message has several.
     pub(super) segment: Option<u16>,
 }
 
 impl ControlValues {
-    /// The values in `header`'s control messages. Those of other kinds, or of an unknown length, are skipped.
+    /// Reads the values in the control messages of `header`. Messages of other kinds, or of an unknown length, are
+    /// skipped.
     ///
     /// # Safety
     ///
-    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`ControlBuffer`], or of memory as aligned, or
-    /// null and 0: its first `msg_controllen` bytes are read.
+    /// `msg_control` and `msg_controllen` of `header` must describe a [`ControlBuffer`], or memory with the same
+    /// alignment, or be null and 0: the first `msg_controllen` bytes are read.
     pub(super) unsafe fn read_control(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
@@ -85,7 +86,7 @@ impl ControlValues {
         said
     }
 
-    /// The values in `control`, the kernel's control messages among other bytes. None if it is not aligned to
+    /// Reads the values in `control`, which the kernel wrote among other bytes. No value if `control` is not aligned to
     /// [`CONTROL_ALIGN`].
     pub(super) fn read_control_slice(control: &[u8]) -> Self {
         if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
@@ -99,7 +100,7 @@ impl ControlValues {
         unsafe { Self::read_control(&header) }
     }
 
-    /// Writes it for a message to an address that `is_v4` into `control`, and has `header` point there.
+    /// Writes the values into `control`, for a message to an address that `is_v4`, and makes `header` point there.
     pub(super) fn write_control(&self, is_v4: bool, header: &mut msghdr, control: &mut ControlBuffer) {
         header.msg_control = ptr::null_mut();
         header.msg_controllen = 0;
@@ -136,23 +137,23 @@ impl ControlValues {
     }
 }
 
-/// A value of `len` bytes at `data`, if it is a whole `T`.
+/// Reads a value at `data`; `None` if the `len` bytes are less than a `T`.
 ///
 /// # Safety
 ///
-/// `len` bytes can be read at `data`, and any bytes are a `T`.
+/// `len` bytes can be read at `data`, and any bytes are a valid `T`.
 unsafe fn read_control_value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
     // SAFETY: cmsg(3): the value may stand unaligned; the caller guarantees the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
 }
 
-/// `bytes` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in
-/// POSIX and in musl. What a [`ControlBuffer`] holds fits into both; of more, nothing would be read or sent.
+/// Converts `bytes` to a length in msghdr or cmsghdr: usize in the kernel and in glibc; socklen_t, with padding behind,
+/// in POSIX and musl. The bytes of a [`ControlBuffer`] fit into both; for more, nothing would be read or sent.
 pub(super) fn to_cmsg_length<T: TryFrom<usize> + Default>(bytes: usize) -> T {
     T::try_from(bytes).unwrap_or_default()
 }
 
-/// A length of a msghdr or cmsghdr in bytes.
+/// Converts a length in msghdr or cmsghdr to bytes.
 fn from_cmsg_length<T: TryInto<usize>>(length: T) -> usize {
     length.try_into().unwrap_or(0)
 }
@@ -163,7 +164,7 @@ struct ControlWriter<'a> {
 }
 
 impl ControlWriter<'_> {
-    /// Appends a control message; one that has no room is left out, which the sizes above rule out.
+    /// Appends a control message, or nothing if the buffer has no room, which the size of [`ControlBuffer`] rules out.
     #[expect(clippy::cast_possible_truncation, reason = "values of 20 bytes at most")]
     fn push_control<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         // SAFETY: cmsg(3): CMSG_LEN and CMSG_SPACE only calculate.

@@ -1,15 +1,15 @@
-//! The CPU time of a thread.
+//! Reads the CPU time of a thread.
 
 use super::result::check_result;
 use libc::{rusage, timeval};
 use std::{io, mem::MaybeUninit, time::Duration};
 
-/// The CPU time that the calling thread has used, in user and kernel mode. The cost of a request is the difference of
-/// two, on a worker that served nothing else meanwhile.
+/// CPU time that the calling thread has used in user and kernel mode. The difference of two readings is the cost of a
+/// request, if the worker served nothing else meanwhile.
 ///
 /// # Errors
 ///
-/// None that getrusage(2) knows of for these arguments.
+/// The error of getrusage(2), which lists none for these arguments.
 pub fn thread_cpu_time() -> io::Result<Duration> {
     let mut usage = MaybeUninit::<rusage>::zeroed();
     // SAFETY: getrusage(2): RUSAGE_THREAD is the calling thread; the kernel fills the whole struct when it returns 0,

@@ -1,4 +1,5 @@
-//! Many messages a system call: recvmmsg(2) into buffers that are allocated once, and sendmmsg(2).
+//! Receives and sends many messages with one system call: recvmmsg(2) into buffers that are allocated once, and
+//! sendmmsg(2).
 
 use super::{
     control::{CONTROL_LEN, ControlBuffer, ControlValues, to_cmsg_length},
@@ -19,34 +20,33 @@ use std::{
     slice,
 };
 
-/// Bytes between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in
-/// the same few sets of a core's caches: 128 small datagrams would evict each other.
+/// Bytes between two receive buffers, in addition to a message's. Buffers a power of two apart begin in the same few
+/// sets of a core's caches: 128 small datagrams would evict each other.
 pub(super) const CACHE_COLOUR: usize = 256;
-/// Bytes of the largest message with UDP_GRO.
+/// Receive buffer for a message with UDP_GRO, bytes.
 pub(crate) const GRO_MESSAGE_LEN: usize = 65_535;
-/// Bytes of the largest message without: what an Ethernet carries, and more.
+/// Receive buffer for a message without UDP_GRO, bytes: more than an Ethernet frame carries.
 pub(crate) const PLAIN_MESSAGE_LEN: usize = 2048;
-/// Messages passed to the kernel at once, at most.
+/// Largest number of messages in a call that sends.
 pub(super) const MAX_SEND_MESSAGES: usize = 64;
 
-/// The kernel's description of one message.
+/// The kernel's description of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelMessage {
-    /// From where; `None` if the kernel gave no address.
+    /// Sender; `None` if the kernel gave no address.
     pub(crate) remote: Option<SocketAddr>,
-    /// The local address, if the kernel reports it.
+    /// Local address, if the kernel reports one.
     pub(crate) local: Option<IpAddr>,
-    /// The ECN field.
     pub(crate) ecn: u8,
-    /// Bytes.
+    /// Bytes of all datagrams.
     pub(crate) len: usize,
-    /// Bytes of each datagram but the last; `len` if there is one.
+    /// Bytes of each datagram but the last; `len` if the message is one datagram.
     pub(crate) segment: usize,
-    /// A part of the message, or of what belongs to it, had no room.
+    /// A part of the message, or of its control messages, did not fit into the buffer.
     pub(crate) truncated: bool,
 }
 
-/// Memory to which the kernel gets pointers: it stays at its address when its owner moves.
+/// A slice to which the kernel gets pointers: the memory stays at one address when the owner moves.
 pub(super) struct StableSlice<T>(NonNull<[T]>);
 
 impl<T> StableSlice<T> {
@@ -54,9 +54,9 @@ impl<T> StableSlice<T> {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
-    /// Address of element `index`; the caller respects the length.
+    /// Address of element `index`, which the caller keeps below the length.
     pub(super) fn element_address(&self, index: usize) -> *mut T {
-        // Never dereferenced here, and wrapping: no rule to break.
+        // The pointer is not dereferenced here, and the addition wraps: any index is sound.
         self.0.as_ptr().cast::<T>().wrapping_add(index)
     }
 
@@ -85,16 +85,16 @@ impl<T> Drop for StableSlice<T> {
     }
 }
 
-/// One batch of received messages, and the memory for it.
+/// Memory for a batch of received messages, with the last batch.
 pub(crate) struct ReceiveBatch {
     bytes: StableSlice<u8>,
     names: StableSlice<RawAddress>,
-    /// Reached by way of the headers.
+    /// Memory that the headers point to.
     _controls: StableSlice<ControlBuffer>,
     iovecs: StableSlice<iovec>,
     headers: StableSlice<mmsghdr>,
     stride: usize,
-    /// Messages that the last call wrote.
+    /// Number of messages that the last call wrote.
     filled: usize,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct ReceiveBatch {
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
-    /// Room for `messages` messages of `message_len` bytes each.
+    /// Memory for `messages` messages of `message_len` bytes each.
     pub(crate) fn new(messages: usize, message_len: usize) -> Self {
         let stride = message_len.next_multiple_of(64) + CACHE_COLOUR;
         let bytes = StableSlice::new(vec![0; messages * stride]);
@@ -126,19 +126,19 @@ impl ReceiveBatch {
         Self { bytes, names, _controls: controls, iovecs, headers, stride, filled: 0 }
     }
 
-    /// How many messages there is room for.
+    /// Largest number of messages in a batch.
     pub(crate) fn message_capacity(&self) -> usize {
         self.iovecs.len()
     }
 
-    /// Takes the messages that are queued at `socket`, without waiting. Returns how many: fewer than
-    /// [`ReceiveBatch::room`] means that none is left.
+    /// Takes messages that are queued at `socket`, without waiting. Returns their number: fewer than
+    /// [`ReceiveBatch::message_capacity`] means that none is left.
     ///
     /// # Errors
     ///
-    /// EAGAIN if none waits, or another that recv(2) lists. The batch is empty then.
+    /// EAGAIN if no message is queued, or another error of recv(2). The batch is empty then.
     pub(crate) fn call_recvmmsg(&mut self, socket: &impl AsFd) -> io::Result<usize> {
-        // The kernel has written lengths over the sizes of what it used.
+        // The kernel has overwritten the sizes of used buffers with lengths.
         for header in self.headers.slice_mut(0..self.filled).unwrap_or_default() {
             header.msg_hdr.msg_namelen = RAW_ADDRESS_LEN;
             header.msg_hdr.msg_controllen = to_cmsg_length(CONTROL_LEN);
@@ -160,7 +160,7 @@ impl ReceiveBatch {
         Ok(self.filled)
     }
 
-    /// The last call's description of message `index`.
+    /// Description of message `index` of the last call.
     pub(crate) fn kernel_message(&self, index: usize) -> Option<KernelMessage> {
         let header = self.headers.get(index).filter(|_| index < self.filled)?;
         // SAFETY: recvmsg(2): the kernel has set msg_controllen to what it wrote into the control buffer.
@@ -186,16 +186,15 @@ impl ReceiveBatch {
     }
 }
 
-/// The arguments for messages to send, in memory that is allocated once: sendmmsg(2)'s, each of which begins with
-/// sendmsg(2)'s.
+/// Memory for the arguments of sendmmsg(2), each of which begins with those of sendmsg(2), allocated once.
 pub(crate) struct SendBatch {
     names: Vec<RawAddress>,
     controls: Vec<ControlBuffer>,
     iovecs: Vec<iovec>,
     headers: Vec<mmsghdr>,
-    /// Whether the socket is of IPv6, and takes IPv4 addresses as mapped ones.
+    /// The socket's family is IPv6, for which IPv4 addresses are IPv4-mapped.
     is_v6: bool,
-    /// Whether the socket has several addresses, so that a message must say from which it is to leave.
+    /// The socket has several addresses: a message must name the one to leave from.
     names_local: bool,
 }
 
@@ -204,7 +203,7 @@ pub(crate) struct SendBatch {
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
-    /// For a socket that is bound to `local`.
+    /// Memory for messages of a socket that is bound to `local`.
     pub(crate) fn new(local: SocketAddr) -> Self {
         Self {
             names: Vec::with_capacity(MAX_SEND_MESSAGES),
@@ -216,12 +215,12 @@ impl SendBatch {
         }
     }
 
-    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Returns how many were taken, at
-    /// least one.
+    /// Sends the first of `messages`, whose bytes `payload` returns, without waiting. Returns the number of sent
+    /// messages, at least one.
     ///
     /// # Errors
     ///
-    /// Those of send(2), about the first message.
+    /// An error of send(2) for the first message.
     pub(crate) fn call_sendmmsg<'a>(
         &mut self,
         socket: &impl AsFd,
@@ -237,7 +236,7 @@ impl SendBatch {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Writes the headers of the first of `messages`, in place of all before.
+    /// Writes the headers of the first of `messages`, and discards earlier headers.
     fn write_headers<'a>(
         &mut self,
         messages: &'a [OutgoingMessage],
@@ -246,7 +245,7 @@ impl SendBatch {
         self.names.clear();
         self.iovecs.clear();
         self.headers.clear();
-        // Filled before any pointer into them is taken. None of the three grows beyond its capacity.
+        // These vectors are filled before any pointer into them is taken. None of the three grows beyond its capacity.
         let mut name_lens = [0; MAX_SEND_MESSAGES];
         for (message, name_len) in messages.iter().zip(&mut name_lens) {
             let (name, len) = RawAddress::new(message.path.remote_address().0.into(), self.is_v6);
@@ -269,8 +268,8 @@ impl SendBatch {
         }
     }
 
-    /// Writes the headers as [`SendBatch::send`] does, for a caller that passes them to the kernel one by one. They
-    /// point to the payloads, and stay where they are until the next time.
+    /// Writes the headers of the first of `messages`, for a caller that passes them to the kernel one by one. The
+    /// headers point to the payloads, and stay at their addresses until the next call.
     pub(super) fn message_headers<'a>(
         &mut self,
         messages: &'a [OutgoingMessage],
@@ -280,8 +279,7 @@ impl SendBatch {
         self.headers.iter().map(|header| &raw const header.msg_hdr)
     }
 
-    /// Changes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the
-    /// payloads.
+    /// Invalidates the headers from index `first` on: the kernel sends nothing for them, and reads no payload.
     pub(super) fn invalidate_headers(&mut self, first: usize) {
         for header in self.headers.iter_mut().skip(first) {
             // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV, which is 1024.
@@ -290,12 +288,12 @@ impl SendBatch {
     }
 }
 
-/// sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a header's
-/// padding, which the kernel reads with the length before it, is zero. Here it is.
+/// Calls sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a
+/// header's padding, which the kernel reads with the length before, is zero; here the padding is zero.
 ///
 /// # Safety
 ///
-/// As that of the system call.
+/// The rules of the system call.
 #[cfg(target_env = "musl")]
 unsafe fn sendmmsg(
     socket: std::os::fd::RawFd,
@@ -311,7 +309,7 @@ fn is_ipv4_message(message: &OutgoingMessage) -> bool {
     SocketAddr::from(message.path.remote_address().0).is_ipv4()
 }
 
-/// The values of a message's control messages.
+/// Values for the control messages of a message to send.
 fn control_values(message: &OutgoingMessage, names_local: bool) -> ControlValues {
     let local = SocketAddr::from(message.path.local_address().0).ip();
     ControlValues {
@@ -348,7 +346,7 @@ mod tests {
         socket
     }
 
-    /// All that arrives until there are `wanted` messages.
+    /// Receives until `wanted` messages have arrived.
     fn receive(socket: &UdpSocket, batch: &mut ReceiveBatch, wanted: usize) -> Vec<(KernelMessage, Vec<u8>)> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut all = Vec::new();
@@ -379,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Messages of `count` datagrams of `segment` bytes, the last of them `last`.
+    /// A message of `count` datagrams of `segment` bytes, the last of which has `last` bytes.
     fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> OutgoingBatch {
         let mut outgoing = OutgoingBatch::new(MAX_MESSAGE_LEN);
         for n in 0..count {
@@ -466,7 +464,7 @@ mod tests {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let mut outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 10, 64, 10);
         let mut message = outgoing.messages()[0];
-        // 640 bytes in segments of 2: 320 of them, where kernels take 64 or 128.
+        // 640 bytes are 320 segments of 2 bytes, where kernels accept 64 or 128.
         message.segment = 2;
         message.count = 320;
         let mut batch = SendBatch::new(sender.local_addr().unwrap());
@@ -502,7 +500,7 @@ mod tests {
             first.extend((0..count).map(|index| batch.message_bytes_mut(index, 0..9).unwrap()[0]));
         }
         assert_eq!((counts, first), (vec![3, 2], vec![0, 1, 2, 3, 4]));
-        // What was there before is gone.
+        // The messages of the batch before are gone.
         assert_eq!(batch.kernel_message(0), None);
         assert!(batch.message_bytes_mut(0, 0..9).is_none());
     }

@@ -1,4 +1,5 @@
-//! The system calls that neither std nor socket2 have: all unsafe code of the crate. Each function is safe to call.
+//! Wraps the system calls that neither std nor socket2 have: all unsafe code of the crate. Each function is safe to
+//! call.
 #![expect(unsafe_code, reason = "system calls; this is the one place for them")]
 
 mod control;

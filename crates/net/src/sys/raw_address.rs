@@ -1,4 +1,4 @@
-//! Socket addresses as the kernel reads and writes them: sockaddr_in (ip(7)) and sockaddr_in6 (ipv6(7)).
+//! Converts socket addresses to and from the kernel's form: sockaddr_in (ip(7)) and sockaddr_in6 (ipv6(7)).
 
 use libc::{AF_INET, AF_INET6, in_addr, in6_addr, sockaddr_in, sockaddr_in6, socklen_t};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
 };
 
-/// Room for an address of either family.
+/// A socket address in the kernel's form, of either family.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) union RawAddress {
@@ -14,18 +14,19 @@ pub(super) union RawAddress {
     v6: sockaddr_in6,
 }
 
-/// The length that is passed to the kernel.
+/// Bytes of [`RawAddress`], as the kernel takes the length.
 #[expect(clippy::cast_possible_truncation, reason = "28 bytes")]
 pub(super) const RAW_ADDRESS_LEN: socklen_t = size_of::<RawAddress>() as socklen_t;
 
 impl RawAddress {
-    /// No address.
+    /// An address of no family, for the kernel to write to.
     pub(super) fn zero_address() -> Self {
         // SAFETY: ipv6(7): a sockaddr_in6 is integers alone, for which zero is a value.
         Self { v6: unsafe { std::mem::zeroed() } }
     }
 
-    /// `address` for a socket of its family, or, when that `is_v6`, IPv4 as an IPv4-mapped address; and its length.
+    /// Converts `address` for a socket, which `is_v6` or not, and returns its length. An IPv6 socket gets an IPv4
+    /// address as an IPv4-mapped one.
     #[expect(clippy::cast_possible_truncation, reason = "a family is a small number, a length 28 at most")]
     pub(super) fn new(address: SocketAddr, is_v6: bool) -> (Self, socklen_t) {
         let mut name = Self::zero_address();
@@ -56,13 +57,14 @@ impl RawAddress {
         }
     }
 
-    /// An address as the kernel has written it among other bytes.
+    /// Reads an address that the kernel wrote among other bytes.
     pub(super) fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
         // SAFETY: ip(7), ipv6(7): every field is an integer, for which any bytes are a value. Unaligned.
         unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
     }
 
-    /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or incomplete.
+    /// Converts the first `len` bytes, IPv4-mapped addresses to IPv4. `None` if the family is neither IPv4 nor IPv6, or
+    /// the address is incomplete.
     pub(super) fn to_socket_addr(&self, len: socklen_t) -> Option<SocketAddr> {
         let len = usize::try_from(len).ok()?;
         // SAFETY: ip(7), ipv6(7): both begin with the family, every field is an integer, and all of the union has been

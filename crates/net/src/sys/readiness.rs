@@ -1,14 +1,14 @@
-//! Sockets for which tokio's epoll reports only one kind of readiness.
+//! Registers sockets with tokio's epoll for one kind of readiness only.
 
 use std::{io, net::UdpSocket};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Registers `socket` with the runtime of the calling thread. tokio's own `UdpSocket` would register for writability
-/// too: the kernel then wakes the worker for every packet that was sent.
+/// Registers `socket` with the runtime of the calling thread for `interest` only. tokio's own `UdpSocket` would
+/// register for writability too: the kernel would then wake the worker for every packet sent.
 ///
 /// # Errors
 ///
-/// No runtime with I/O, or those of epoll_ctl(2).
+/// The error of epoll_ctl(2), or the thread has no runtime with I/O.
 pub(crate) fn register_interest(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
     // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
     // UdpSocket owns it and is owned by the AsyncFd, which takes it out before it drops it.

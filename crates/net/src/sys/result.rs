@@ -1,4 +1,4 @@
-//! The result of a system call.
+//! Converts the result of a system call.
 
 use libc::c_int;
 use std::io;

@@ -1,4 +1,4 @@
-//! The program that selects a socket of a reuseport group.
+//! Attaches the program that selects a socket of a reuseport group.
 
 use super::result::check_result;
 use libc::{c_void, sock_filter, sock_fprog, socklen_t};
@@ -16,12 +16,13 @@ pub(crate) struct Instruction {
     pub(crate) operand: u32,
 }
 
-/// Lets `program` choose the socket for each datagram of the reuseport group that `socket` is in: it returns the
-/// socket's index, in the order of their bind(2).
+/// Has `program` choose the socket for each datagram of the reuseport group of `socket`: the program returns the
+/// socket's index, in the order of bind(2).
 ///
 /// # Errors
 ///
-/// ENOPROTOOPT before Linux 4.5 and in sandboxes without it, EINVAL for a program that the kernel does not accept.
+/// ENOPROTOOPT before Linux 4.5 and in sandboxes without the option, EINVAL for a program that the kernel does not
+/// accept.
 pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction]) -> io::Result<()> {
     let mut filter: Vec<sock_filter> =
         program.iter().map(|i| sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.operand }).collect();

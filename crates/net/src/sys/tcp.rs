@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection.
+//! Reads the kernel's state of a TCP connection.
 
 use super::result::check_result;
 use libc::{c_int, c_void, socklen_t};
@@ -8,12 +8,12 @@ use std::{
     os::fd::RawFd,
 };
 
-/// State of the TCP connection of `socket` (tcp(7), TCP_INFO). A number that is no longer that of a socket gives an
-/// error, or the state of the socket that has it by now.
+/// State of the TCP connection of `socket` (tcp(7), TCP_INFO). If the descriptor was closed, the result is an error, or
+/// the state of the socket that has the number by now.
 ///
 /// # Errors
 ///
-/// EBADF or ENOTSOCK for a number that is no socket's, EOPNOTSUPP or ENOPROTOOPT for one of another kind.
+/// EBADF or ENOTSOCK if the descriptor is not a socket, EOPNOTSUPP or ENOPROTOOPT for a socket of another kind.
 pub(crate) fn tcp_info(socket: RawFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -1,4 +1,4 @@
-//! Whether io_uring works here, tested with a datagram and its control messages over loopback, out of a ring's
+//! Tests whether io_uring works here: datagrams and their control messages are sent over loopback and received by a
 //! multishot receive.
 
 use super::super::{
@@ -17,20 +17,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of the datagrams.
+/// Bytes of a test datagram.
 const CHECK_DATAGRAM_LEN: usize = 600;
-/// How many there are: more than there are buffers, so that they run out.
+/// Number of test datagrams: more than the receive has buffers.
 const CHECK_DATAGRAMS: usize = 5;
-/// Messages received at once, which makes for twice as many buffers.
+/// Messages received at once; the receive has twice as many buffers.
 const CHECK_BATCH_MESSAGES: usize = 2;
-/// How long a datagram may take over loopback.
+/// Longest time that the test waits for datagrams over loopback.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sends datagrams to itself by a ring and receives them, beyond the end of its buffers. Takes a millisecond.
+/// Sends datagrams over loopback by a ring and receives them, until its buffers are used up. Takes a millisecond.
 ///
 /// # Errors
 ///
-/// The step that does not work.
+/// The error of the step that failed.
 pub(crate) fn check_io_uring() -> Result<(), UringError> {
     let socket = bind_loopback().map_err(UringError::Socket)?;
     let local = socket.local_addr().map_err(UringError::Socket)?;

@@ -1,5 +1,5 @@
-//! Datagrams over io_uring: the kernel receives by itself, into buffers that it was given, and the worker finds what
-//! was received in its next turn; QUIC's packets are sent in the same call that collects what came meanwhile.
+//! Receives and sends datagrams over io_uring: the kernel receives into buffers that were provided, the worker reads
+//! them in its next turn, and QUIC's packets are sent in the same call that collects completions.
 
 mod check;
 mod receive;

@@ -1,4 +1,4 @@
-//! The receiving half: what the kernel has received meanwhile, cut into datagrams.
+//! Reads messages that the kernel has received meanwhile, and splits them into datagrams.
 
 use super::super::{
     datagram_splitter::{DatagramSlice, DatagramSplitter},
@@ -18,9 +18,9 @@ use std::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// The receiving half of a socket.
+/// Receiving half of a socket with the io_uring backend.
 pub struct UringReceiver {
-    /// Readable when the kernel has received something, if the batch listens.
+    /// Readable when the kernel has received messages, if its events are enabled.
     event: AsyncFd<OwnedFd>,
     local: SocketAddr,
     batch: MultishotReceive,
@@ -48,13 +48,13 @@ impl UringReceiver {
         })
     }
 
-    /// An error that may pass, unless there were too many in a row.
+    /// Counts an error. Fails once too many came in a row; a single one may pass.
     fn on_receive_error(&mut self, error: io::Error) -> io::Result<()> {
         self.errors += 1;
         if self.errors >= MAX_RECEIVE_ERRORS { Err(error) } else { Ok(()) }
     }
 
-    /// Takes what there is. `None` if there is nothing.
+    /// Takes a batch of received datagrams, and returns their number; `None` if none has arrived.
     fn take_datagrams(&mut self) -> io::Result<Option<usize>> {
         loop {
             let taken = self.batch.take_messages()?;
@@ -67,7 +67,7 @@ impl UringReceiver {
             if taken.messages == 0 {
                 return match taken.ended {
                     None => Ok(None),
-                    // It is begun anew by the next call.
+                    // The next call restarts the receive.
                     Some(0 | libc::ENOBUFS) => continue,
                     Some(errno) => Err(io::Error::from_raw_os_error(errno)),
                 };
@@ -89,10 +89,10 @@ impl Receive for UringReceiver {
                     self.batch.disable_events();
                     return Poll::Ready(Ok(datagrams));
                 }
-                // Once more, for what came before it listened.
+                // Datagrams may have arrived before events were enabled: look once more.
                 Ok(None) if self.batch.enable_events(cx.waker()) => {}
-                // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
-                // when it polls: not between the look above and here.
+                // Every later arrival is an event of its own (edge-triggered, epoll(7)). The runtime learns of events
+                // when it polls, so none can come between the look above and here.
                 Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
                 Err(error) => self.on_receive_error(error)?,
             }
@@ -100,7 +100,7 @@ impl Receive for UringReceiver {
     }
 
     fn take_batch(&mut self) -> io::Result<usize> {
-        // It listens while it waits alone.
+        // Events are enabled only while `poll_batch` waits.
         match self.take_datagrams() {
             Ok(datagrams) => {
                 self.errors = 0;
@@ -110,7 +110,7 @@ impl Receive for UringReceiver {
         }
     }
 
-    /// The kernel goes on receiving.
+    /// Always false: the kernel continues to receive.
     fn is_drained(&self) -> bool {
         false
     }

@@ -1,11 +1,11 @@
-//! How io_uring passes messages to the kernel.
+//! Sends messages of the io_uring backend with io_uring_enter(2).
 
 use crate::{
     datagram::OutgoingBatch, flush::SendResult, metrics::SocketMetrics, socket_sender::SendBackend, sys::Ring,
 };
 use std::net::UdpSocket;
 
-/// io_uring_enter(2), which tries every message, even after a failure.
+/// Sends with io_uring_enter(2), which tries every message, even after a failure.
 impl SendBackend for Ring {
     fn send_first_messages(
         &mut self,

@@ -1,4 +1,4 @@
-//! Connects: the client's socket, its limits, and why there is no connection.
+//! Connects a QUIC client: opens its socket, sets its limits, and explains a failed attempt.
 
 use super::{
     observer::{ObservedTls, Observer},
@@ -20,29 +20,29 @@ use std::{
 };
 use tokio::time;
 
-/// How long an acknowledgement is delayed at most. s2n-quic acknowledges every tenth packet, or what was received for
-/// this long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as
-/// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
-/// time to acknowledge early.
+/// Longest delay of the client's acknowledgements. s2n-quic acknowledges every tenth packet, or the packets received
+/// within this delay; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by
+/// one, as RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the
+/// CPU time to acknowledge early.
 const CLIENT_MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// Receive buffer that a client requests, bytes: what comes while it has other work. The kernel caps it at
-/// `net.core.rmem_max`.
+/// Receive buffer that a client requests, bytes, for packets that arrive during other work. The kernel caps the value
+/// at `net.core.rmem_max`.
 const CLIENT_RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 
-/// Reasons why a client has no connection.
+/// Error of a client's attempt to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No UDP socket of the address' family.
+    /// A UDP socket of the address' family cannot be opened.
     #[error("cannot open a UDP socket: {0}")]
     Socket(#[from] std::io::Error),
-    /// A name that TLS cannot send.
+    /// TLS cannot send the server name.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     ServerName(String),
     /// s2n-quic did not start.
     #[error("QUIC did not start: {0}")]
     Start(#[from] StartError),
-    /// No route, or an ICMP message in answer to the first packet.
+    /// No route exists, or an ICMP message answered the first packet.
     #[error("cannot reach {address}: {source}{}", nothing_listens(.source))]
     Unreachable {
         /// The server's address.
@@ -58,7 +58,7 @@ pub enum ConnectError {
         /// The error of QUIC or TLS.
         source: Error,
     },
-    /// No packet came.
+    /// No packet arrived within the timeout.
     #[error(
         "no answer from {address} within {}: no server listens there, or UDP is blocked",
         humantime::format_duration(*timeout)
@@ -66,15 +66,15 @@ pub enum ConnectError {
     Silent {
         /// The server's address.
         address: SocketAddr,
-        /// The time that the handshake was given.
+        /// Timeout of the handshake.
         timeout: Duration,
     },
-    /// Packets came, too few or too late.
+    /// Packets arrived, but the handshake did not finish within the timeout.
     #[error("the handshake with {address} did not finish within {}", humantime::format_duration(*timeout))]
     Timeout {
         /// The server's address.
         address: SocketAddr,
-        /// The time that the handshake was given.
+        /// Timeout of the handshake.
         timeout: Duration,
     },
 }
@@ -82,7 +82,7 @@ pub enum ConnectError {
 /// CONNECTION_REFUSED (RFC 9000 §20.1).
 const CONNECTION_REFUSED: u64 = 0x02;
 
-/// The reason of a server that closed the connection in the handshake.
+/// Text for the operator about an error that ended the handshake.
 fn reason(error: &Error) -> String {
     match error {
         Error::Transport { initiator: Location::Remote, code, .. } if code.as_u64() == CONNECTION_REFUSED => {
@@ -155,7 +155,7 @@ pub async fn connect_client(
         outcome = time::timeout(timeout, attempt) => match outcome {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(Error::MaxHandshakeDurationExceeded { .. })) | Err(_) => Err(late(timeout)),
-            // Before a longer `timeout`.
+            // s2n-quic's idle timeout may expire before a longer `timeout`.
             Ok(Err(Error::IdleTimerExpired { .. })) => Err(late(Duration::from_secs(began.elapsed().as_secs()))),
             Ok(Err(source)) => Err(ConnectError::Refused { address, source }),
         },

@@ -1,4 +1,4 @@
-//! A QUIC client on a socket of its own, for `litequic get`: one connection, and its observable state.
+//! Connects QUIC clients for `litequic get`: one connection on a socket of its own, with its observable state.
 
 mod connect;
 mod observer;

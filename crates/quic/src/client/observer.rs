@@ -1,5 +1,5 @@
-//! s2n-quic's events of a client's connection: negotiated parameters, the packets of the handshake, counts, round-trip
-//! times. Changes nothing.
+//! Records s2n-quic's events of a client's connection: negotiated parameters, packets of the handshake, counts,
+//! round-trip times. Changes nothing.
 
 use super::transport_parameters::TransportParameters;
 use s2n_codec::EncoderValue;
@@ -24,37 +24,37 @@ const MAX_OBSERVED_FRAMES: usize = 32;
 /// The state of a client's connection, as s2n-quic's events report it.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedConnection {
-    /// When the first datagram came.
+    /// Arrival of the first datagram.
     pub first_received: Option<Instant>,
     /// The TLS cipher suite of 1-RTT packets.
     pub cipher_suite: Option<&'static str>,
-    /// The group in which keys were exchanged.
+    /// Key exchange group of TLS.
     pub group: Option<String>,
     /// The application protocol of both ends (ALPN).
     pub protocol: Option<String>,
     /// Transport parameters that this end has sent.
     pub own_parameters: TransportParameters,
-    /// Transport parameters of the server, once they have come.
+    /// Transport parameters of the server; `None` before they arrive.
     pub server_parameters: Option<TransportParameters>,
-    /// The packets of the handshake, in order; none unless they were asked for.
+    /// Packets of the handshake, in order; empty unless the observer was created with `packets`.
     pub packets: Vec<ObservedPacket>,
     /// Packets, bytes and ACK frames so far.
     pub counts: PacketCounts,
-    /// The estimate of the round-trip time, once there is one.
+    /// Estimate of the round-trip time; `None` before the first packet.
     pub round_trip: Option<RttEstimate>,
     /// The congestion window, in bytes.
     pub congestion_window: u32,
     confirmed: bool,
 }
 
-/// Packets, their bytes, and ACK frames, of both ways.
+/// Counts of packets, their bytes, and ACK frames in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketCounts {
-    /// QUIC packets, several of which may share a datagram.
+    /// QUIC packets sent, several of which may share a datagram.
     pub packets_sent: u64,
     /// QUIC packets received and decrypted.
     pub packets_received: u64,
-    /// Sent packets that were declared lost, MTU probes left out.
+    /// Sent packets that were declared lost, without MTU probes.
     pub packets_lost: u64,
     /// Bytes of sent packets, without UDP's and IP's headers.
     pub bytes_sent: u64,
@@ -67,7 +67,7 @@ pub struct PacketCounts {
 }
 
 impl PacketCounts {
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub fn counts_since(&self, earlier: &Self) -> Self {
         Self {
             packets_sent: self.packets_sent.saturating_sub(earlier.packets_sent),
@@ -112,7 +112,7 @@ pub struct ObservedPacket {
     pub frames: Vec<String>,
 }
 
-/// Observes one connection. Clones share the result.
+/// Observes one connection. Clones share the recorded state.
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
     seen: Arc<Mutex<ObservedConnection>>,
@@ -120,23 +120,23 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// With `packets`, the frames of the handshake are remembered, too.
+    /// An observer that also records the frames of the handshake if `packets`.
     pub fn new(packets: bool) -> Self {
         Self { seen: Arc::default(), packets }
     }
 
-    /// The current state.
+    /// State of the connection at present.
     pub fn observed_state(&self) -> ObservedConnection {
         self.lock_observed().clone()
     }
 
-    /// What was counted until now.
+    /// Counts of the connection until now.
     pub fn packet_counts(&self) -> PacketCounts {
         self.lock_observed().counts
     }
 
     fn lock_observed(&self) -> MutexGuard<'_, ObservedConnection> {
-        // Nothing panics while it is locked; if it did, the state would still be usable.
+        // No code panics while the state is locked; if it did, the state would still be usable.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Subscriber for Observer {
     fn on_recovery_metrics(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::RecoveryMetrics<'_>) {
         let mut seen = self.lock_observed();
         seen.congestion_window = event.congestion_window;
-        // Before the first packet there is only a guess (RFC 9002 §6.2.2).
+        // Before the first packet the round-trip time is a guess (RFC 9002 §6.2.2).
         if seen.first_received.is_some() {
             let (smoothed, min, variance) = (event.smoothed_rtt, event.min_rtt, event.rtt_variance);
             seen.round_trip = Some(RttEstimate { smoothed, min, variance });
@@ -254,7 +254,7 @@ impl Subscriber for Observer {
     }
 }
 
-/// Passes to an observer the transport parameters that this end sends, for which s2n-quic has no event.
+/// TLS provider that passes this end's transport parameters to an observer; s2n-quic has no event for them.
 pub(super) struct ObservedTls<T> {
     tls: T,
     observer: Observer,
@@ -318,7 +318,7 @@ fn packet_name(header: &events::PacketHeader) -> String {
     }
 }
 
-/// A frame by its name in RFC 9000 §19, with what distinguishes it from others of its type.
+/// Formats a frame by its name in RFC 9000 §19, with the values that distinguish it from others of its type.
 fn frame_text(frame: &events::Frame) -> String {
     use events::Frame;
     match frame {

@@ -1,6 +1,6 @@
 //! Detects ICMP port unreachable, so that a closed port is reported at once instead of after the timeout.
 //!
-//! s2n-quic reads its socket's errors, drops them, and publishes them as events of its next turn, which is that of the
+//! s2n-quic reads its socket's errors, drops them, and publishes them as events of its next turn, which begins with the
 //! retransmission timer, a second later. So the same socket is watched through a second descriptor.
 
 use std::{
@@ -9,12 +9,12 @@ use std::{
 };
 use tokio::{io::Interest, net};
 
-/// Waits until the kernel reports that the peer of `socket`, which is connected, is unreachable. To be called inside a
-/// tokio runtime.
+/// Waits until the kernel reports that the peer of `socket`, which is connected, is unreachable, and returns the error.
+/// To be called inside a tokio runtime.
 ///
 /// # Errors
 ///
-/// No second descriptor.
+/// The socket cannot be duplicated.
 pub(super) fn watch_unreachable(socket: &UdpSocket) -> io::Result<impl Future<Output = io::Error> + use<>> {
     let socket = socket.try_clone()?;
     socket.set_nonblocking(true)?;
@@ -24,8 +24,8 @@ pub(super) fn watch_unreachable(socket: &UdpSocket) -> io::Result<impl Future<Ou
             if let Err(error) = socket.ready(Interest::ERROR).await {
                 return error;
             }
-            // The first caller gets the error (SO_ERROR in socket(7)). If s2n-quic was first, it was one of these: no
-            // other is reported so early in a connection.
+            // The first caller gets the error (SO_ERROR in socket(7)). If s2n-quic was first, the error was an
+            // unreachable port: no other is reported so early in a connection.
             let error = match socket.take_error() {
                 Ok(Some(error)) | Err(error) => error,
                 Ok(None) => ErrorKind::ConnectionRefused.into(),
@@ -33,14 +33,14 @@ pub(super) fn watch_unreachable(socket: &UdpSocket) -> io::Result<impl Future<Ou
             if is_final(&error) {
                 return error;
             }
-            // Clears the readiness.
+            // Clear the readiness, or the next wait would end at once.
             let _ = socket.try_io(Interest::ERROR, || Err::<(), _>(ErrorKind::WouldBlock.into()));
         }
     })
 }
 
-/// Errors that no later packet would change, for a client that gives up within seconds. Not EMSGSIZE: a probe of the
-/// path's MTU was too large.
+/// Whether no later packet would change the error, for a client that gives up within seconds. EMSGSIZE is not final: a
+/// probe of the path's MTU was too large.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }

@@ -1,12 +1,13 @@
-//! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, formatted for people. Pure.
+//! Reads transport parameters (RFC 9000 §18.2) of both ends of a client's connection, and formats them for people.
+//! Pure.
 
 use crate::wire::parameters;
 use s2n_quic::provider::event::events;
 
-/// The parameter without a value: it is there, or not.
+/// Identifier of disable_active_migration, a parameter without a value.
 const MIGRATION_DISABLED: u64 = 0x0c;
 
-/// Transport parameters that are integers, or 1 where they are there: identifier, name, unit, and the default.
+/// Transport parameters that are integers: identifier, name, unit, default.
 const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
@@ -18,7 +19,7 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x09, "initial_max_streams_uni", "", 0),
     (0x0a, "ack_delay_exponent", "", 3),
     (parameters::MAX_ACK_DELAY_ID, "max_ack_delay", " ms", 25),
-    // 1 where it is there, and has no value.
+    // A parameter without a value counts as 1.
     (MIGRATION_DISABLED, "disable_active_migration", "", 0),
     (0x0e, "active_connection_id_limit", "", 2),
     // RFC 9221 §3
@@ -30,7 +31,7 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
 pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
 
 impl TransportParameters {
-    /// Reads the parameters in `encoded`, up to the first that is malformed; others have their defaults.
+    /// Reads the parameters in `encoded`, up to the first malformed one; the others have their defaults.
     pub(super) fn from_encoded(mut encoded: &[u8]) -> Self {
         let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
         while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
@@ -66,7 +67,7 @@ impl TransportParameters {
         ])
     }
 
-    /// Iterates over the parameters: name, this end's value, and the value of `other`, as text.
+    /// Iterates over the parameters as text: name, the value here, and the value in `other`.
     pub fn compare_with(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
         let pairs = INTEGER_PARAMETERS.into_iter().zip(self.0).zip(other.0);
         pairs.map(|(((_, name, unit, _), one), other)| {

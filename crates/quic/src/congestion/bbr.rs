@@ -1,6 +1,6 @@
-//! s2n-quic's BBR, restarted after a pause of the path, as TCP does after a retransmission timeout (RFC 5681 §3.1), and
-//! after persistent congestion (RFC 9002 §7.6.2). s2n-quic's takes either for losses like others. The packets in flight
-//! when the path paused are lost for the most part, which only later packets can show; BBR's ProbeRTT, due after five
+//! Restarts s2n-quic's BBR after a pause of the path, as TCP does after a retransmission timeout (RFC 5681 §3.1), and
+//! after persistent congestion (RFC 9002 §7.6.2). s2n-quic treats both as ordinary losses. The packets in flight when
+//! the path paused are lost for the most part, which only later packets can show; BBR's ProbeRTT, due after five
 //! seconds, makes the window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
 
 use super::rtt::current_rtt;
@@ -14,27 +14,27 @@ use s2n_quic_core::{
 };
 use std::time::Duration;
 
-/// Shortest silence of a client, with packets in flight, that counts as a pause of the path: RFC 6298's shortest
-/// retransmission timeout (§2.4).
+/// Shortest silence of a client, with packets in flight, that counts as a pause of the path: the shortest
+/// retransmission timeout of RFC 6298 §2.4.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// Shortest pause of the path in round trips, where that is longer than [`MIN_PAUSE`]: fewer may be a burst of losses.
+/// Shortest pause of the path in round trips, if longer than [`MIN_PAUSE`]: fewer may be a burst of losses.
 const PAUSE_ROUND_TRIPS: u32 = 4;
 
-/// s2n-quic's BBR with restarts: see the [module](self).
+/// s2n-quic's BBR, with restarts after pauses and persistent congestion.
 #[derive(Debug, Clone)]
 pub(super) struct Bbr {
     inner: BbrCongestionController,
-    /// Number of restarts, which wraps. Of the packets in flight those of two numbers at most are left: one that is
-    /// lost under a later number was sent after all packets of earlier ones.
+    /// Number of restarts, which wraps. Packets in flight have at most two different numbers: a packet that is lost
+    /// under a later number was sent after all packets of earlier ones.
     restarts: u8,
-    /// When the client acknowledged last, or the first packet left since nothing was in flight.
+    /// Time of the last acknowledgement, or of the first packet that left since nothing was in flight.
     last_ack_at: Option<Timestamp>,
     /// Silence that counts as a pause, computed with the last acknowledgement.
     pause_threshold: Duration,
     max_datagram: u16,
 }
 
-/// State of a packet in flight: s2n-quic's, and the number of restarts when it was sent.
+/// State of a packet in flight: s2n-quic's, and the number of restarts at its sending.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BbrPacketInfo {
     info: bandwidth::PacketInfo,
@@ -42,7 +42,7 @@ pub(crate) struct BbrPacketInfo {
 }
 
 impl Bbr {
-    /// A controller for `path`, with an initial window of `window` bytes, and four packets at least.
+    /// A controller for `path`, with an initial window of `window` bytes, and at least four packets.
     pub(super) fn new(window: u32, path: PathInfo<'_>) -> Self {
         let max_datagram = path.max_datagram_size;
         let bbr = bbr::Builder::default().with_initial_congestion_window(window);
@@ -52,7 +52,7 @@ impl Bbr {
         Self { inner, restarts: 0, last_ack_at: None, pause_threshold: Duration::MAX, max_datagram }
     }
 
-    /// A controller for a path of which nothing is known but the size of its datagrams.
+    /// A controller for a path of which only the size of datagrams is known.
     pub(super) fn for_unknown_path(window: u32, max_datagram: u16) -> Self {
         let address = SocketAddress::default();
         let mut path = PathInfo::new(&path::Config::default(), &address);
@@ -60,7 +60,7 @@ impl Bbr {
         Self::new(window, path)
     }
 
-    /// Discards the path's model, and what is in flight.
+    /// Discards the model of the path, and the bytes in flight.
     #[cold]
     #[inline(never)]
     fn restart_model(&mut self) {
@@ -69,7 +69,7 @@ impl Bbr {
         *restarts = restarts.wrapping_add(1);
     }
 
-    /// Bounds `bytes` by the bytes that are known to be in flight.
+    /// Bounds `bytes` by the known bytes in flight.
     fn bound_in_flight(&self, bytes: usize) -> usize {
         bytes.min(self.inner.bytes_in_flight() as usize)
     }
@@ -235,7 +235,7 @@ mod tests {
             }
         }
 
-        /// A window's packets, acknowledged by twos.
+        /// Sends a window of packets, and acknowledges two at a time.
         fn round(&mut self) {
             let packets = self.send(self.bbr.congestion_window() as usize / DATAGRAM);
             self.now += DELAY;
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Packets that were in flight before arrive, or are lost, and change nothing.
+    /// Packets that were in flight before the restart arrive, or are lost, and change nothing.
     #[test]
     fn it_begins_anew_behind_a_pause_and_after_persistent_congestion() {
         for persistent in [false, true] {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_is_no_pause_changes_nothing() {
-        // Silence with something in flight, and without.
+        // Milliseconds of silence with packets in flight, and without.
         for (with, without) in [(900, 0), (50, 60_000)] {
             let mut path = Path::new();
             (0..8).for_each(|_| path.round());

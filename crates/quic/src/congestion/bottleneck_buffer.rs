@@ -1,16 +1,17 @@
-//! Estimates how much the buffer of a path holds, in time, from lost packets. Pure.
+//! Estimates from lost packets the delay that the buffer at a path's bottleneck can add. Pure.
 //!
-//! A router that drops a packet for congestion had no room for it: the queue then, by the round-trip time, is what its
-//! buffer holds. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
+//! A router that drops a packet for congestion has a full buffer: the queue at that time, by the round-trip time, is
+//! the buffer's depth. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is
+//! known.
 
 use crate::io::MAX_TURN_PERIOD;
 use std::time::Duration;
 
-/// Part of a buffer that a burst may fill: an eighth. With more, the queue that is left for the window is shorter, and
-/// packets are lost while the path is not full.
+/// Part of a buffer that a burst may fill: an eighth. With more, the window has a shorter queue left, and packets are
+/// lost although the path is not full.
 const BURST_PART: u32 = 8;
 
-/// Part of the shortest round trip below which a queue is next to nothing: a sixteenth.
+/// Part of the shortest round trip below which a queue is noise: a sixteenth.
 const NOISE_PART: u32 = 16;
 
 /// Estimate of the buffer at a path's bottleneck.
@@ -20,12 +21,12 @@ pub(crate) struct BottleneckBuffer {
     queued: Duration,
     /// Delay below which a queue is noise.
     noise: Duration,
-    /// Delay that a full buffer adds, at least; `None` before the first congestion.
+    /// Least delay that a full buffer adds; `None` before the first congestion.
     depth: Option<Duration>,
 }
 
 impl BottleneckBuffer {
-    /// A packet was acknowledged.
+    /// An acknowledgement measured the round-trip time.
     pub(crate) fn on_rtt_measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
         self.queued = smoothed_rtt.saturating_sub(min_rtt);
         self.noise = min_rtt / NOISE_PART;
@@ -39,9 +40,9 @@ impl BottleneckBuffer {
         }
     }
 
-    /// Time within which a burst may leave, where the buffer proved shallow; `None` where it is not limited.
+    /// Longest burst that the buffer holds, as time at the path's rate; `None` if bursts are not limited.
     pub(crate) fn burst_limit(&self) -> Option<Duration> {
-        // From the longest turn of moderation on the limit bounds nothing.
+        // A limit of the longest moderated turn or more bounds nothing.
         self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < MAX_TURN_PERIOD)
     }
 }

@@ -1,4 +1,4 @@
-//! One path's congestion controller: CUBIC or s2n-quic's BBR, with litequic's pacing.
+//! Controls congestion on one path, by CUBIC or s2n-quic's BBR, with litequic's pacing.
 
 use super::{
     bbr::{self, Bbr},
@@ -20,23 +20,24 @@ use s2n_quic::provider::congestion_controller::{
 use s2n_quic_core::{event::builder::SlowStartExitCause, recovery::bandwidth::Bandwidth};
 use std::{sync::Arc, time::Duration};
 
-/// Packets leave at 1.25 windows a round trip (RFC 9002 §7.7): the window is used in full in spite of jitter.
+/// Pacing rate in windows a round trip, outside slow start (RFC 9002 §7.7): 1.25 uses the whole window in spite of
+/// jitter.
 const PACING_GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 
-/// Packets that may be in flight at first after a client's migration: s2n-quic's own initial window (RFC 9002 §7.2).
+/// Packets of the initial window after a client's migration: as many as s2n-quic's own (RFC 9002 §7.2).
 const MIGRATED_INITIAL_PACKETS: u32 = 10;
 
-/// Resumptions of slow start on a path after spurious losses. Without a bound a client that acknowledges what it never
-/// received could double the window for ever.
+/// Largest number of resumptions of slow start on a path after spurious losses. Without a bound, a client that
+/// acknowledges packets that it never received could double the window for ever.
 const MAX_SLOW_START_RESUMPTIONS: u8 = 8;
 
-/// Factor by which a round-trip time is shorter than the one before where it follows a pause of the path: packets paced
-/// by the longer one are due at once.
+/// Factor between two successive round-trip times that marks the end of a pause of the path: packets paced by the
+/// longer time are then due at once.
 const RTT_DROP_FACTOR: u32 = 4;
-/// Part of a round trip that leaves at once behind a worker that came late, a quarter at most.
+/// Largest part of a round trip whose packets leave at once after a late turn of the worker: a quarter.
 const CATCH_UP_PART: u32 = 4;
 
-/// The congestion controller of one path: see the [module](super).
+/// Congestion controller of one path: CUBIC or BBR, and a pacer.
 #[derive(Debug, Clone)]
 pub(crate) struct Controller {
     algorithm: Algorithm,
@@ -44,19 +45,18 @@ pub(crate) struct Controller {
     pacer: Pacer,
     buffer: BottleneckBuffer,
     near: NearLimit,
-    /// Nothing was sent on the path.
+    /// No packet was sent on the path yet.
     nothing_sent: bool,
     /// Bytes of the initial window.
     initial_window: u32,
-    /// When the first packet left after the connection was idle, until a packet that was sent since then is
-    /// acknowledged.
+    /// Time of the first packet after the connection was idle, until a packet sent since then is acknowledged.
     restarted_at: Option<Timestamp>,
     max_datagram: u16,
-    /// The current round-trip time; 0 before it is measured.
+    /// Current round-trip time; 0 before the first measurement.
     round_trip: Duration,
     /// Resumptions of slow start that are left.
     slow_start_resumptions: u8,
-    /// The last reduction of CUBIC's window, as long as it can be undone.
+    /// Last reduction of CUBIC's window, while undoing it is possible.
     reduction: Option<Box<UndoableReduction<SavedState>>>,
     moderation: Moderation,
     feedback: Arc<PathFeedback>,
@@ -116,8 +116,8 @@ impl Controller {
         }
     }
 
-    /// A client has migrated to the path: its address may be forged (RFC 9000 §9.3.1), and it gets ten packets at most
-    /// before one is acknowledged.
+    /// Limits a path to which a client has migrated to ten packets before the first acknowledgement: the client's
+    /// address may be forged (RFC 9000 §9.3.1).
     fn limit_unvalidated_path(&mut self) {
         let (datagram, window) = (self.max_datagram, MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram));
         if self.congestion_window() > window {
@@ -128,12 +128,12 @@ impl Controller {
         }
     }
 
-    /// Bytes that the window has room for.
+    /// Bytes of the window that are not in flight.
     fn free_window(&self) -> u32 {
         self.congestion_window().saturating_sub(self.bytes_in_flight())
     }
 
-    /// CUBIC's window is reduced; `before` is the state to which that may be undone.
+    /// CUBIC's window was reduced; undoing the reduction restores the state `before`.
     fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
         let (earlier, rtt) = (self.reduction.take(), self.round_trip);
         let undo =
@@ -142,7 +142,7 @@ impl Controller {
         self.buffer.on_congestion();
     }
 
-    /// Packets that were declared lost have arrived, `packets` in number.
+    /// `packets` packets that were declared lost have arrived.
     #[cold]
     #[inline(never)]
     fn on_spurious_losses(&mut self, packets: u32, now: Timestamp) {
@@ -152,7 +152,7 @@ impl Controller {
         }
     }
 
-    /// Undoes CUBIC's reduction, which was spurious. The growth since then is lost.
+    /// Undoes CUBIC's reduction, which was spurious. The window's growth since then is lost.
     fn undo_reduction(&mut self) {
         let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
         let SavedState { cubic: before, buffer } = undo.into_saved();
@@ -166,7 +166,7 @@ impl Controller {
         self.feedback.count_undone();
     }
 
-    /// CUBIC's state, to which an undone reduction returns.
+    /// CUBIC's state at present, which undoing a reduction restores.
     #[cold]
     #[inline(never)]
     fn save_state(&self) -> Option<SavedState> {
@@ -227,17 +227,17 @@ impl CongestionController for Controller {
             self.limit_unvalidated_path();
         }
         let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
-        // The handshake's packets grow the window, too.
+        // Packets of the handshake have grown the window, too.
         if in_flight == 0 && window > 2 * self.initial_window {
             self.restarted_at = Some(time_sent);
         }
-        // A guess, before it is measured.
+        // Before the first measurement the round-trip time is a guess.
         let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
         let Self { algorithm, published, pacer, restarted_at, max_datagram, moderation, buffer, feedback, .. } = self;
         let bytes = u32::try_from(sent_bytes).unwrap_or(u32::MAX);
         let info = match algorithm {
             Algorithm::Cubic(cubic) => {
-                // A packet of nothing but ACK frames has no bytes that count.
+                // A packet with only ACK frames has no bytes that count.
                 if bytes > 0 {
                     cubic.on_packet_sent(time_sent, bytes, app_limited);
                 }
@@ -257,25 +257,25 @@ impl CongestionController for Controller {
                 max_datagram: (*max_datagram).into(),
                 max_lateness: match moderation.lateness() {
                     Duration::ZERO => moderation.period(),
-                    // A late worker makes up for missed bursts, as far as the path and its buffer allow.
+                    // After a late turn, missed bursts leave at once, as far as the path and its buffer allow.
                     late => late
                         .min(round_trip / CATCH_UP_PART)
                         .min(buffer.burst_limit().unwrap_or(late))
                         .max(moderation.period()),
                 },
             };
-            // Read once a burst.
+            // The pacer evaluates the rate once a burst.
             let rate = || {
                 feedback.record_burst(published.slow_start);
                 match algorithm {
-                    // Its rate includes its gain.
+                    // BBR's rate includes the gain.
                     Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
                     _ => {
-                        // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
-                        // of the window.
+                        // After a pause the window does not double within the round trip, and the path's buffer need
+                        // not hold half of the window.
                         let in_slow_start = published.slow_start && restarted_at.is_none();
                         let gain = if in_slow_start { SLOW_START_GAIN } else { PACING_GAIN };
-                        // Not a Bandwidth times a Ratio: that reduces fractions.
+                        // A Bandwidth times a Ratio would reduce fractions, which costs more.
                         Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
                     }
                 }
@@ -396,7 +396,7 @@ impl CongestionController for Controller {
                 inner.on_explicit_congestion(ce_count, event_time, tap);
             }
         }
-        // A router reports congestion (ECN), whatever has arrived.
+        // A router reported congestion (ECN): packets that arrive do not make the reduction spurious.
         self.reduction = None;
     }
 
@@ -422,8 +422,8 @@ impl CongestionController for Controller {
         }
     }
 
-    /// `None` where the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker
-    /// in vain.
+    /// `None` if the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker in
+    /// vain.
     fn earliest_departure_time(&self) -> Option<Timestamp> {
         if self.is_congestion_limited() { None } else { self.pacer.next_send_time() }
     }

@@ -1,8 +1,8 @@
-//! CUBIC (RFC 9438): how much may be in flight on a path. Windows are bytes. Pure: time and the round-trip time are
+//! Computes the congestion window of a path by CUBIC (RFC 9438), in bytes. Pure: time and the round-trip time are
 //! arguments, so that a test may compare windows with the RFC's equations.
 //!
-//! The window grows with the bytes that are acknowledged (§4.2), however many ACK frames they come in: a step of the
-//! curve is `(target − cwnd) / cwnd` packets for each acknowledged packet.
+//! The window grows with the acknowledged bytes (§4.2), by any number of ACK frames: a step of the curve is `(target −
+//! cwnd) / cwnd` packets for each acknowledged packet.
 
 use super::{
     hystart::DelayIncrease,
@@ -15,22 +15,22 @@ use std::time::Duration;
 const CUBIC_C: f64 = 0.4;
 /// Factor by which the target of a round trip may exceed the window (RFC 9438 §4.2).
 const MAX_TARGET_FACTOR: f64 = 1.5;
-/// Factor by which the window may exceed the most bytes in flight since the last reduction: a window that pacing or the
+/// Largest ratio of the window to the most bytes in flight since the last reduction: a window that pacing or the
 /// processor limits does not grow for ever.
 const MAX_UNUSED_FACTOR: f64 = 1.5;
-/// Factor of [`MAX_UNUSED`] in slow start, where the window doubles in a round trip.
+/// [`MAX_UNUSED_FACTOR`] in slow start, where the window doubles in a round trip.
 const MAX_SLOW_START_UNUSED_FACTOR: f64 = 2.0;
-/// Packets that may be missing in a window that counts as used, as pacing interrupts sending.
+/// Packets by which a window may be unused and still count as used, as pacing interrupts sending.
 const APP_LIMITED_PACKETS: u32 = 3;
-/// Packets of the slow-start threshold at least, and of a window whose round-trip times end slow start: with fewer in
-/// flight they say little (`hystart_low_window` of `net/ipv4/tcp_cubic.c`).
+/// Smallest slow-start threshold in packets, and smallest window whose round-trip times end slow start: with fewer
+/// packets in flight they are not conclusive (`hystart_low_window` of `net/ipv4/tcp_cubic.c`).
 const MIN_THRESHOLD_PACKETS: f64 = 16.0;
 
 /// The window of one path.
 #[derive(Debug, Clone)]
 pub(super) struct Cubic {
     phase: CubicPhase,
-    /// Bytes that may be in flight, with the fraction of a byte that acknowledgements leave.
+    /// Bytes that may be in flight, including the fraction of a byte that acknowledgements leave.
     window: f64,
     /// The slow-start threshold in bytes; infinite before the first congestion.
     threshold: f64,
@@ -42,20 +42,20 @@ pub(super) struct Cubic {
     last_reduction: Option<WindowReduction>,
     /// Most bytes in flight since the last reduction.
     max_in_flight: u32,
-    /// The application had too little for the window when it sent last.
+    /// The application had too little data for the window at the last packet.
     app_limited: bool,
     last_sent: Option<Timestamp>,
 }
 
-/// The phases of RFC 9002 §7.3.
+/// Phases of congestion control (RFC 9002 §7.3).
 #[derive(Debug, Clone)]
 enum CubicPhase {
     SlowStart(DelayIncrease),
-    /// Until a packet is acknowledged that was sent after the reduction (RFC 9002 §7.3.2).
+    /// Lasts until a packet sent after the reduction is acknowledged (RFC 9002 §7.3.2).
     Recovery {
         /// One packet may leave though the window is full.
         may_send_one: bool,
-        /// Growth once the period is over.
+        /// Growth in the congestion avoidance that follows.
         next: WindowGrowth,
     },
     CongestionAvoidance(AvoidancePeriod),
@@ -65,23 +65,23 @@ enum CubicPhase {
 #[derive(Debug, Clone, Copy)]
 struct WindowReduction {
     at: Timestamp,
-    /// Made for persistent congestion (RFC 9002 §7.6.2).
+    /// Persistent congestion was the reason (RFC 9002 §7.6.2).
     persistent: bool,
 }
 
 /// A period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
 struct AvoidancePeriod {
-    /// When the period began, moved by the time for which the application limited sending (RFC 9438 §5.8).
+    /// Begin of the period, moved by the time for which the application limited sending (RFC 9438 §5.8).
     start: Timestamp,
-    /// When the window could grow last.
+    /// Last time at which the window could grow.
     grown: Timestamp,
-    /// End of the time since then for which the application limited sending.
+    /// End of the time since `grown` for which the application limited sending.
     limited_until: Option<Timestamp>,
     growth: WindowGrowth,
 }
 
-/// The two windows of congestion avoidance, of which the larger one counts.
+/// The two windows of congestion avoidance, of which the larger one is in force.
 #[derive(Debug, Clone, Copy)]
 struct WindowGrowth {
     curve: CubicCurve,
@@ -94,9 +94,9 @@ struct WindowGrowth {
 struct CubicCurve {
     /// W_max in bytes.
     w_max: f64,
-    /// Seconds until the window is `w_max`.
+    /// K of RFC 9438 §4.2: seconds until the window is `w_max`.
     k: f64,
-    /// C in bytes a second³, by the size of datagrams when the curve began: a change of it moves no window.
+    /// C in bytes a second³, by the size of datagrams when the curve began: a change of that size moves no window.
     c: f64,
 }
 
@@ -117,7 +117,7 @@ impl AvoidancePeriod {
         Self { start: now, grown: now, limited_until: None, growth }
     }
 
-    /// Time of the period `now`, when the window may grow.
+    /// Time since the period began, at `now`, when the window may grow.
     fn growth_time(&mut self, now: Timestamp) -> Duration {
         if let Some(limited_until) = self.limited_until.take() {
             self.start += limited_until.saturating_duration_since(self.grown);
@@ -128,7 +128,7 @@ impl AvoidancePeriod {
 }
 
 impl Cubic {
-    /// A path on which `window` bytes may be in flight to begin with.
+    /// State of a new path, on which `window` bytes may be in flight.
     pub(super) fn new(window: u32, max_datagram: u16) -> Self {
         Self {
             phase: CubicPhase::SlowStart(DelayIncrease::default()),
@@ -144,12 +144,10 @@ impl Cubic {
         }
     }
 
-    /// Bytes that may be in flight.
     pub(super) fn window_bytes(&self) -> u32 {
         whole_bytes(self.window)
     }
 
-    /// Bytes that are in flight.
     pub(super) fn in_flight_bytes(&self) -> u32 {
         self.in_flight
     }
@@ -159,13 +157,12 @@ impl Cubic {
         matches!(self.phase, CubicPhase::SlowStart(_))
     }
 
-    /// Whether a packet may leave though the window is full: the first after a reduction (RFC 9002 §7.3.2).
+    /// Whether a packet may leave although the window is full: the first after a reduction (RFC 9002 §7.3.2).
     pub(super) fn may_send_one(&self) -> bool {
         matches!(self.phase, CubicPhase::Recovery { may_send_one: true, .. })
     }
 
-    /// A packet of `sent_bytes` leaves. `app_limited` is whether the application has nothing more to send, if that is
-    /// known.
+    /// A packet of `sent_bytes` leaves. `app_limited` is whether the application has no more data, if known.
     pub(super) fn on_packet_sent(&mut self, now: Timestamp, sent_bytes: u32, app_limited: Option<bool>) {
         let (was_idle, was_limited) = (self.in_flight == 0, self.app_limited);
         self.in_flight = self.in_flight.saturating_add(sent_bytes);
@@ -179,7 +176,7 @@ impl Cubic {
             CubicPhase::SlowStart(_) => {}
             CubicPhase::Recovery { may_send_one, .. } => *may_send_one = false,
             CubicPhase::CongestionAvoidance(epoch) => {
-                // The path was idle, or its window was not used (RFC 9438 §5.8): until now.
+                // The path was idle, or its window was unused, until now (RFC 9438 §5.8).
                 let was_limited = was_limited && !self.app_limited && epoch.limited_until.is_some();
                 if was_idle || was_limited {
                     epoch.limited_until = Some(now);
@@ -188,7 +185,7 @@ impl Cubic {
         }
     }
 
-    /// A packet that was sent at `sent` has measured the round-trip time `rtt`.
+    /// A packet sent at `sent` has measured the round-trip time `rtt`.
     pub(super) fn on_rtt_update(&mut self, sent: Timestamp, now: Timestamp, rtt: Duration) {
         let is_large = self.window >= MIN_THRESHOLD_PACKETS * self.datagram_bytes();
         let CubicPhase::SlowStart(delay) = &mut self.phase else { return };
@@ -198,7 +195,7 @@ impl Cubic {
         self.leave_slow_start(now);
     }
 
-    /// Packets of `acked_bytes` were acknowledged, the newest of which was sent at `sent`.
+    /// `acked_bytes` bytes were acknowledged, whose newest packet was sent at `sent`.
     pub(super) fn on_ack(&mut self, sent: Timestamp, acked_bytes: u32, smoothed_rtt: Duration, now: Timestamp) {
         self.max_in_flight = self.max_in_flight.max(self.in_flight);
         self.in_flight = self.in_flight.saturating_sub(acked_bytes);
@@ -231,7 +228,7 @@ impl Cubic {
                 let WindowGrowth { curve, reno } = &mut epoch.growth;
                 reno.grow_by_acked(acked_bytes);
                 let reno = f64::from(reno.reno_window());
-                // Below W_est it is the window (RFC 9438 §4.3).
+                // W_est is the window where W_cubic is smaller (RFC 9438 §4.3).
                 if curve.window_at(since) >= reno {
                     let target =
                         curve.window_at(since + smoothed_rtt).clamp(self.window, self.window * MAX_TARGET_FACTOR);
@@ -242,7 +239,7 @@ impl Cubic {
         }
     }
 
-    /// A packet that was sent at `sent` is lost. Returns whether the window is reduced for it.
+    /// A packet sent at `sent` is lost. Returns whether the window is reduced.
     pub(super) fn on_packet_lost(
         &mut self,
         lost_bytes: u32,
@@ -251,12 +248,12 @@ impl Cubic {
         now: Timestamp,
     ) -> bool {
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
-        // A loss of what was sent before the last reduction is part of the same congestion (RFC 9002 §7.3.2).
+        // The loss of a packet sent before the last reduction is part of the same congestion (RFC 9002 §7.3.2).
         let is_new = self.is_since_reduction(sent);
         if !persistent {
             return is_new && self.on_congestion(now);
         }
-        // s2n-quic declares every packet of the period so.
+        // s2n-quic reports persistent congestion for every packet of the period.
         if !is_new && self.last_reduction.is_some_and(|last| last.persistent) {
             return false;
         }
@@ -271,8 +268,9 @@ impl Cubic {
         true
     }
 
-    /// A router reports congestion, or a packet is lost: multiplicative decrease (RFC 9438 §4.6) with fast convergence
-    /// (§4.7), unless the last one is not over. Returns whether the window is reduced.
+    /// Reduces the window because a router reports congestion or a packet is lost: multiplicative decrease (RFC 9438
+    /// §4.6) with fast convergence (§4.7), unless recovery from the last congestion continues. Returns whether the
+    /// window is reduced.
     pub(super) fn on_congestion(&mut self, now: Timestamp) -> bool {
         if let CubicPhase::Recovery { .. } = self.phase {
             return false;
@@ -293,8 +291,8 @@ impl Cubic {
         true
     }
 
-    /// Datagrams on the path have another size. Before the first congestion the window has as many packets as before,
-    /// because the initial window is computed anew (RFC 9002 §7.2); later it has as many bytes (RFC 8899 §3).
+    /// The size of datagrams on the path changes. Before the first congestion the window keeps its packets, because the
+    /// initial window is computed anew (RFC 9002 §7.2); later it keeps its bytes (RFC 8899 §3).
     pub(super) fn on_mtu_update(&mut self, max_datagram: u16) {
         if self.threshold.is_infinite() {
             self.window *= f64::from(max_datagram) / self.datagram_bytes();
@@ -303,17 +301,16 @@ impl Cubic {
         self.window = self.window.max(self.min_window());
     }
 
-    /// Packets of `discarded_bytes` are neither lost nor acknowledged.
+    /// Packets of `discarded_bytes` are discarded: neither lost nor acknowledged.
     pub(super) fn on_packet_discarded(&mut self, discarded_bytes: u32) {
         self.in_flight = self.in_flight.saturating_sub(discarded_bytes);
-        // What is not sent again cannot be the packet that may leave.
+        // Discarded data is not sent again, so no retransmission may leave.
         if let CubicPhase::Recovery { may_send_one, .. } = &mut self.phase {
             *may_send_one = false;
         }
     }
 
-    /// Restores the state `before` a reduction that was spurious (RFC 9438 §4.9.2); what is in flight, and was sent, is
-    /// as now.
+    /// Restores the state `before` a spurious reduction (RFC 9438 §4.9.2), except for the packets sent and in flight.
     pub(super) fn restore_state(&mut self, before: Self) {
         let max_in_flight = self.max_in_flight.max(before.max_in_flight);
         let Self { in_flight, app_limited, last_sent, .. } = *self;
@@ -344,8 +341,8 @@ impl Cubic {
     }
 }
 
-/// The window after `acked` bytes, each packet of which has brought it nearer to `target` by a part `packet / window`
-/// of the rest (RFC 9438 §4.2). There are as many steps as packets were sent.
+/// Window after `acked` bytes: each packet moves the window towards `target` by a part `packet / window` of the
+/// distance (RFC 9438 §4.2). The number of steps is the number of packets sent.
 fn approach_target(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 {
     while acked > 0.0 {
         let packet = acked.min(datagram);
@@ -355,7 +352,7 @@ fn approach_target(mut window: f64, target: f64, mut acked: f64, datagram: f64) 
     window
 }
 
-/// Whole bytes of a window.
+/// Converts a window to whole bytes.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,42 +1,42 @@
-//! What the congestion controller of a path and the state of its connection tell each other. s2n-quic passes neither:
+//! Passes reports between the congestion controller of a path and the state of its connection. s2n-quic passes neither:
 //! it ignores the acknowledgement of a packet that it has declared lost (docs/upstream/spurious-losses.md), and
 //! publishes slow start when it ends.
 //!
-//! `quic::connection` reads each ACK frame before s2n-quic does, which then passes to the controller what the frame
-//! acknowledges.
+//! `quic::connection` reads each ACK frame before s2n-quic, which then reports the acknowledged packets to the
+//! controller.
 
 use crate::metrics::QuicMetrics;
 use litequic_base::relaxed_cell::RelaxedCell;
 use std::sync::Arc;
 
-/// Paths of a connection at most: s2n-quic has no more, and forgets none.
+/// Largest number of paths of a connection: s2n-quic has no more, and forgets none.
 const MAX_PATHS: usize = 5;
 
-/// One path's feedback, which its controller and its connection hold.
+/// Feedback of one path, shared by its controller and its connection.
 #[derive(Debug, Default)]
 pub(crate) struct PathFeedback {
-    /// Packets that were declared lost and have arrived, of which the controller was not notified yet.
+    /// Packets declared lost that have arrived, and are not reported to the controller yet.
     spurious_losses: RelaxedCell,
-    /// 1 if packets are paced, and the controller was in slow start at the last burst.
+    /// 1 if the controller was in slow start at the last paced burst.
     slow_start: RelaxedCell,
-    /// Bursts of packets so far, while packets are paced.
+    /// Number of paced bursts so far.
     bursts: RelaxedCell,
     metrics: Arc<QuicMetrics>,
 }
 
 impl PathFeedback {
-    /// Feedback of a new path, whose undone reductions `metrics` counts.
+    /// Feedback of a new path; `metrics` counts its undone reductions.
     pub(crate) fn new(metrics: Arc<QuicMetrics>) -> Self {
         Self { metrics, ..Self::default() }
     }
 
-    /// Reports that `packets` that were declared lost have arrived. An ACK frame may acknowledge nothing else, and then
-    /// no controller is called: the report waits for the next.
+    /// Reports the arrival of `packets` packets that were declared lost. An ACK frame may acknowledge nothing else, and
+    /// then no controller is called: the report waits for the next frame.
     pub(crate) fn report_arrived(&self, packets: u32) {
         self.spurious_losses.add_saturating(packets.into());
     }
 
-    /// Takes the number of packets that were reported.
+    /// Takes the number of reported packets.
     pub(crate) fn take_arrived(&self) -> u32 {
         match self.spurious_losses.get() {
             0 => 0,
@@ -49,13 +49,13 @@ impl PathFeedback {
         self.metrics.reductions_undone.increment();
     }
 
-    /// A burst begins, in slow start or not.
+    /// Records the begin of a burst, in slow start or not.
     pub(super) fn record_burst(&self, slow_start: bool) {
         self.slow_start.set(slow_start.into());
         self.bursts.add_saturating(1);
     }
 
-    /// Bursts of packets that have begun so far.
+    /// Number of bursts that have begun so far.
     pub(crate) fn bursts(&self) -> u64 {
         self.bursts.get()
     }
@@ -66,19 +66,20 @@ impl PathFeedback {
     }
 }
 
-/// The feedback of one connection's paths, by s2n-quic's numbers.
+/// Feedback of a connection's paths, by s2n-quic's path numbers.
 #[derive(Debug, Default)]
 pub(crate) struct PathFeedbacks([Option<Arc<PathFeedback>>; MAX_PATHS]);
 
 impl PathFeedbacks {
-    /// A path was created, in place of another that no packet was authenticated for, if its number is not new.
+    /// Sets the feedback of a new path. If the number is not new, the path replaces another for which no packet was
+    /// authenticated.
     pub(crate) fn bind_feedback(&mut self, path: u64, feedback: Option<Arc<PathFeedback>>) {
         if let Some(place) = usize::try_from(path).ok().and_then(|path| self.0.get_mut(path)) {
             *place = feedback;
         }
     }
 
-    /// The feedback of a path.
+    /// Feedback of path number `path`.
     pub(crate) fn get(&self, path: u64) -> Option<Arc<PathFeedback>> {
         self.0.get(usize::try_from(path).ok()?)?.clone()
     }

@@ -1,32 +1,32 @@
-//! When slow start ends without a loss: once round-trip times rise, because the window fills the path's queue (hybrid
-//! slow start: Ha and Rhee, *Taming the elephants*, 2011). Pure.
+//! Ends slow start without a loss, once round-trip times rise because the window fills the path's queue (hybrid slow
+//! start: Ha and Rhee, *Taming the elephants*, 2011). Pure.
 
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
-/// Round-trip times of a round that are compared.
+/// Number of round-trip times of a round that are compared.
 const MAX_ROUND_SAMPLES: u32 = 8;
-/// Part of the last round's shortest round-trip time by which this round's must be longer: an eighth.
+/// Part of the last round's shortest round-trip time that counts as an increase: an eighth.
 const INCREASE_PART: u32 = 8;
 /// Least increase that counts.
 const MIN_INCREASE: Duration = Duration::from_millis(4);
-/// Increase that counts in any case.
+/// Increase that always counts.
 const MAX_INCREASE: Duration = Duration::from_millis(16);
 
-/// The shortest round-trip times of this round and of the one before. A round ends when a packet is acknowledged that
-/// was sent after it began.
+/// Detects an increase of the shortest round-trip time from one round to the next. A round ends with the
+/// acknowledgement of a packet that was sent after the round began.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DelayIncrease {
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
-    /// When the last packet was sent before this round began.
+    /// Sending time of the last packet before this round.
     round: Option<Timestamp>,
 }
 
 impl DelayIncrease {
-    /// A packet that was sent at `sent` has measured a round-trip time, and the last packet was sent at `last_sent`.
-    /// Returns whether the delay has increased since the last round: once a round.
+    /// A packet sent at `sent` has measured `rtt`, and the last packet was sent at `last_sent`. Returns whether the
+    /// delay has increased since the last round: once a round.
     pub(super) fn on_rtt(&mut self, sent: Timestamp, last_sent: Timestamp, rtt: Duration) -> bool {
         if self.round.is_none_or(|round| sent >= round) {
             *self = Self { last: self.current, current: None, samples: 0, round: Some(last_sent) };
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use s2n_quic_core::time::{Clock as _, NoopClock};
 
-    /// Whether rounds whose round-trip times begin with these, in milliseconds, and become longer, show an increase.
+    /// Whether each round shows an increase, if its round-trip times begin with these milliseconds and become longer.
     fn increases(rounds: &[u64]) -> Vec<bool> {
         let mut delay = DelayIncrease::default();
         let mut now = NoopClock.get_time() + Duration::from_secs(1);

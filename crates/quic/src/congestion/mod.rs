@@ -1,16 +1,16 @@
-//! Congestion control and pacing (docs/adr/0023-congestion-control.md):
+//! Controls congestion and paces packets (docs/adr/0023-congestion-control.md):
 //!
-//! - [`controller`] is what s2n-quic calls: it has CUBIC or BBR, and paces.
-//! - [`cubic`] is litequic's own: how much may be in flight (RFC 9438), in bytes, however often a client acknowledges.
+//! - [`controller`], which s2n-quic calls, has CUBIC or BBR, and paces.
+//! - [`cubic`] is litequic's CUBIC (RFC 9438), in bytes, for any number of ACK frames.
 //! - [`hystart`] ends CUBIC's slow start before packets are lost.
 //! - [`reno_friendly`] keeps CUBIC's window as large as additive increase would make it.
-//! - [`undo`] reverts a reduction of CUBIC's window for packets that arrive after all (spurious losses).
-//! - [`bbr`] is s2n-quic's, restarted after a pause of the path.
+//! - [`undoable_reduction`] reverts a reduction of CUBIC's window for packets that arrive after all (spurious losses).
+//! - [`bbr`] is s2n-quic's BBR, restarted after a pause of the path.
 //! - [`published`] reads the state that either algorithm publishes.
 //! - [`pacer`] decides when packets are sent, and how many at once: a mechanism a file.
-//! - [`buffer`] estimates the buffer at the path's bottleneck, and how much of it a burst may fill.
-//! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
-//! - [`near`] limits what waits in the socket of a client on the same machine or network.
+//! - [`bottleneck_buffer`] estimates the buffer at the path's bottleneck, and the part that a burst may fill.
+//! - `laboratory`, with the feature of that name only, makes the laboratory's changes.
+//! - [`near_limit`] limits the bytes that wait in the socket of a client on the same machine or network.
 //! - [`feedback`] passes reports between the controller of a path and the state of its connection.
 
 mod bbr;

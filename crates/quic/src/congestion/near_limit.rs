@@ -1,65 +1,65 @@
-//! How much may be in flight to a client on the same machine or network, or near by, where the client's socket is the
+//! Limits the bytes in flight to a client on the same machine or network, or nearby, where the client's socket is the
 //! buffer that overflows (udp(7): net.core.rmem_default holds some ninety full packets, until the program reads them).
 //! Pure.
 //!
-//! Such a path holds next to nothing itself: what is in flight beyond it waits in the socket. TCP's window leaves room
-//! for that buffer (RFC 9293 §3.8.6), QUIC's flow control does not know of it.
+//! Such a path holds next to nothing: further packets in flight wait in the socket. TCP's window leaves room for that
+//! buffer (RFC 9293 §3.8.6), QUIC's flow control does not know of it.
 
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
-/// Paths whose shortest round trip is below this are near: those of a machine, a network, a city. 1 Gbit/s sends what a
-/// socket with the default buffer holds within 1 ms; on a path of 5 ms slow start overflows it as well.
+/// Shortest round trip from which on a path is not near: near are a machine, a network, a city. 1 Gbit/s sends the
+/// content of a default socket buffer within 1 ms; on a path of 5 ms slow start overflows it as well.
 const MAX_NEAR_RTT: Duration = Duration::from_millis(6);
-/// Packets that may wait for the client at first: a socket with the default buffer holds 92, of which the kernel gives
-/// a quarter back late (`udp_rmem_release` of net/ipv4/udp.c).
+/// Packets that may wait in the client's socket at first: a default buffer holds 92, of which the kernel frees a
+/// quarter late (`udp_rmem_release` of net/ipv4/udp.c).
 const INITIAL_WAITING_PACKETS: u32 = 48;
-/// Packets that may wait at least.
+/// Least number of packets that may wait in the client's socket.
 const MIN_WAITING_PACKETS: u32 = 16;
-/// Packets up to which that grows by a quarter each round trip, and beyond by a step, until the first loss, which shows
-/// what the socket holds: nearly as much as one with the default buffer holds.
+/// Waiting packets up to which the limit grows by a quarter each round trip; beyond, it grows by a step, until the
+/// first loss shows the socket's capacity. Nearly the capacity of a default buffer.
 const MAX_FAST_GROWTH_PACKETS: u32 = 64;
-/// Part by which it grows until then, and by which it falls for a loss: a quarter.
+/// Part by which the limit of waiting packets grows in fast growth, and falls for a loss: a quarter.
 const WAITING_PART: u32 = 4;
-/// Packets by which it grows beyond.
+/// Packets of one step of growth.
 const STEP_PACKETS: u32 = 8;
-/// Round trips after which it does, behind the first loss.
+/// Round trips between two steps after the first loss.
 const STEP_ROUNDS: u32 = 16;
-/// Round trips to which further losses prolong that, each by two.
+/// Largest number of round trips between two steps; each loss doubles it.
 const MAX_STEP_ROUNDS: u32 = 1024;
-/// Round trips whose best delivery counts.
+/// Number of round trips of which the best delivery counts.
 const DELIVERY_ROUNDS: usize = 8;
-/// Losses with [`MIN_WAITING`] packets waiting, after which something else overflows, and the limit ends: a router's
-/// buffer that others fill.
+/// Losses at [`MIN_WAITING_PACKETS`] after which the limit ends, because something else overflows: a router's buffer
+/// that others fill.
 const MAX_LOSSES_AT_MINIMUM: u8 = 3;
 
-/// The current round trip.
+/// Measurement of the current round trip.
 #[derive(Debug, Clone, Copy)]
 struct DeliveryRound {
     began: Timestamp,
-    /// Bytes that were acknowledged since then.
+    /// Bytes acknowledged since `began`.
     delivered: u64,
-    /// The longest that one of their packets took. Acknowledgements that have waited for a server without CPU time come
-    /// at once: what they cover was not delivered as fast.
+    /// Longest round trip of an acknowledged packet. Acknowledgements that wait for a server without CPU time come at
+    /// once: their packets were not delivered as fast.
     longest: Duration,
 }
 
-/// The limit of one path.
+/// Limit of the bytes in flight on one path.
 #[derive(Debug, Clone)]
 pub(super) struct NearLimit {
     round: Option<DeliveryRound>,
-    /// Bytes that were delivered within the shortest round trip, by the rate of each of the last round trips.
+    /// Bytes delivered within the shortest round trip, by the rate of each of the last round trips.
     delivered: [u32; DELIVERY_ROUNDS],
     next: usize,
-    /// Packets that may wait for the client.
+    /// Packets that may wait in the client's socket.
     waiting: u32,
-    /// Round trips since that changed.
+    /// Round trips since `waiting` changed.
     rounds: u32,
-    /// After how many of them it grows by a step; 0 before the first loss.
+    /// Round trips after which `waiting` grows by a step; 0 before the first loss.
     step_rounds: u32,
-    /// Losses in spite of the limit.
+    /// Losses while `waiting` was [`MIN_WAITING_PACKETS`].
     losses_at_minimum: u8,
-    /// Bytes that may be in flight; `None` where nothing limits them.
+    /// Bytes that may be in flight; `None` without a limit.
     limit: Option<u32>,
 }
 
@@ -79,12 +79,12 @@ impl Default for NearLimit {
 }
 
 impl NearLimit {
-    /// Bytes that may be in flight; `None` where the path is not near.
+    /// Bytes that may be in flight; `None` if the path is not near.
     pub(super) const fn in_flight_limit(&self) -> Option<u32> {
         self.limit
     }
 
-    /// `bytes` were acknowledged at `now`, the newest of them sent at `sent`.
+    /// `bytes` bytes were acknowledged at `now`, whose newest packet was sent at `sent`.
     pub(super) fn on_bytes_delivered(
         &mut self,
         sent: Timestamp,
@@ -126,13 +126,13 @@ impl NearLimit {
         self.limit = Some(best.saturating_add(self.waiting.saturating_mul(max_datagram.into())));
     }
 
-    /// The window was reduced for a loss.
+    /// The window was reduced because of a loss.
     pub(super) fn on_loss(&mut self) {
         if self.limit.is_none() {
             return;
         }
         self.losses_at_minimum += u8::from(self.waiting == MIN_WAITING_PACKETS);
-        // What waited was a quarter more than the socket holds, at most.
+        // The waiting packets were at most a quarter more than the socket holds.
         self.waiting = (self.waiting - self.waiting / WAITING_PART).max(MIN_WAITING_PACKETS);
         self.rounds = 0;
         self.step_rounds = self.step_rounds.saturating_mul(2).clamp(STEP_ROUNDS, MAX_STEP_ROUNDS);
@@ -147,7 +147,7 @@ mod tests {
     const DATAGRAM: u16 = 1_200;
     const MIN_RTT: Duration = Duration::from_micros(200);
 
-    /// A client that takes `rate` packets a round trip of `took`, acknowledges all at once, and whose window is full.
+    /// A path to a client that acknowledges a round trip's packets at once, with a full window.
     struct Path {
         limit: NearLimit,
         now: Timestamp,
@@ -187,7 +187,7 @@ mod tests {
         path.round(0, MIN_RTT, MIN_RTT);
         path.limit.on_loss();
         let waiting = path.limit.waiting;
-        // Twenty round trips' worth of waiting is not the path's.
+        // Packets of twenty round trips waited in the socket, not on the path.
         assert_eq!(path.round(100, MIN_RTT, 20 * MIN_RTT), Some(5 + waiting));
         assert_eq!(path.round(100, MIN_RTT, 2 * MIN_RTT), Some(50 + waiting));
         for _ in 0..DELIVERY_ROUNDS - 1 {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A server without CPU time reads after 90 ms what a round trip has brought.
+    /// A server without CPU time reads the acknowledgements of one round trip after 90 ms.
     #[test]
     fn acknowledgements_that_waited_for_the_server_show_no_fast_path() {
         let mut path = Path::new();

@@ -1,12 +1,13 @@
-//! Pacing: when packets are sent, and how many at once (RFC 9002 §7.7). Pure.
+//! Paces packets: decides when packets are sent, and how many at once (RFC 9002 §7.7). Pure.
 //!
-//! Packets leave in bursts, each of which is one call to the kernel and the network card. Every mechanism has a file:
+//! Packets leave in bursts, each with one call to the kernel and the network card. Every mechanism has a file:
 //!
-//! - [`timed_bursts`]: a burst is a millisecond of the current rate, and leaves at a time of its own.
-//! - [`shortened_bursts`]: the path's buffer proved too shallow for that, and its bursts are shorter.
-//! - [`unpaced_burst`]: round trips are too short for timers, and acknowledgements alone bound what leaves.
+//! - [`timed_bursts`]: a burst is a millisecond of the current rate, and leaves at its own time.
+//! - [`shortened_bursts`]: the path's buffer proved too shallow, and bursts are shorter.
+//! - [`unpaced_burst`]: round trips are too short for timers, and only acknowledgements bound the packets.
 //!
-//! [`Pacer`] is one path: the round trip decides its [`Mode`], and each event goes to the mechanisms that need it.
+//! [`Pacer`] paces one path: the round trip decides the [`PacingMode`], and each event goes to the mechanisms that need
+//! it.
 
 mod burst_interval;
 mod sent_packet;
@@ -21,28 +22,28 @@ use std::time::Duration;
 use timed_bursts::TimedBursts;
 use unpaced_burst::UnpacedBurst;
 
-/// Round-trip time below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
-/// (`MINIMUM_PACING_RTT`).
+/// Round-trip time below which nothing is paced: waking up by a timer takes longer than delivery. Equals s2n-quic's
+/// limit (`MINIMUM_PACING_RTT`).
 const MIN_PACED_RTT: Duration = Duration::from_millis(2);
 
-/// The pacing of one path.
+/// Pacer of one path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pacer {
     mode: PacingMode,
-    /// What the path's buffer holds, which outlasts a change of the mode.
+    /// Limit of bursts by the path's buffer, which outlasts a change of the mode.
     limit: ShortenedBursts,
-    /// What may leave while the mode is [`Mode::Unpaced`]. It outlasts timed bursts: round trips of about
-    /// [`MIN_PACED_RTT`] change the mode again and again, and a path must not wait for an acknowledgement each time.
+    /// Burst in [`PacingMode::Unpaced`]. Outlasts timed bursts: round trips of about [`MIN_PACED_RTT`] change the mode
+    /// again and again, and a path must not wait for an acknowledgement each time.
     unpaced: UnpacedBurst,
 }
 
-/// How packets leave, with the state that ends with the mode.
+/// Modes of pacing, with the state that ends with the mode.
 #[derive(Debug, Clone, Default)]
 enum PacingMode {
     /// Packets leave at once, until an [`UnpacedBurst`] is over. The first packet may change the mode.
     #[default]
     Unpaced,
-    /// Bursts have times at which they leave.
+    /// Bursts leave at their own times.
     Timed(TimedBursts),
 }
 
@@ -58,14 +59,14 @@ impl Pacer {
         }
     }
 
-    /// The path's round-trip time was measured for the first time, is much shorter than it was, or has crossed
+    /// The path's round-trip time was measured for the first time, is much shorter than before, or has crossed
     /// [`MIN_PACED_RTT`]: packets paced by a guess, or by a pause of the path, are due at once.
     pub(super) fn on_rtt_changed(&mut self, rtt: Duration) {
         self.mode = if rtt < MIN_PACED_RTT { PacingMode::Unpaced } else { PacingMode::Timed(TimedBursts::default()) };
     }
 
-    /// An acknowledgement came. The packets that it releases begin another burst; with `coalesce`, the packets of
-    /// several acknowledgements leave together.
+    /// An acknowledgement arrived. The released packets begin another burst; with `coalesce`, the packets of several
+    /// acknowledgements leave together.
     pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, coalesce: bool) {
         match &mut self.mode {
             PacingMode::Unpaced => self.unpaced.renew_burst(now, bytes, max_datagram),
@@ -76,18 +77,18 @@ impl Pacer {
         }
     }
 
-    /// Limits bursts to `burst_limit`: the path's buffer holds that much.
+    /// Limits bursts to `burst_limit`, as much as the path's buffer holds.
     pub(super) fn limit_burst(&mut self, burst_limit: Option<Duration>) {
         self.limit.limit_interval(burst_limit);
     }
 
-    /// Returns when the next burst may leave; `None` if at once.
+    /// Time at which the next burst may leave; `None` if at once.
     pub(super) fn next_send_time(&self) -> Option<Timestamp> {
         let PacingMode::Timed(bursts) = &self.mode else { return None };
         bursts.next_send_time.map(|next_send_time| next_send_time + self.limit.burst_delay())
     }
 
-    /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
+    /// Whether the next packet has to wait for an acknowledgement, with `in_flight` bytes in flight.
     pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
         matches!(self.mode, PacingMode::Unpaced) && self.unpaced.is_burst_spent(in_flight, max_datagram)
     }
@@ -108,7 +109,7 @@ mod tests {
         NoopClock.get_time() + Duration::from_secs(1)
     }
 
-    /// Sends as many packets as may leave at `now`, `most` at most. Returns how many.
+    /// Sends as many packets as may leave at `now`, at most `most`, and returns their number.
     pub(super) fn send(
         pacer: &mut Pacer,
         now: Timestamp,
@@ -120,7 +121,7 @@ mod tests {
         send_late(pacer, now, rtt, megabits, in_flight, most, Duration::ZERO)
     }
 
-    /// Sends as [`send`] does, with timers that may be late by `late`.
+    /// Like [`send`], with timers that may be late by `late`.
     pub(super) fn send_late(
         pacer: &mut Pacer,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! The state that controllers publish, which is all that is visible of s2n-quic's BBR.
+//! Records the state that controllers publish: no other state of s2n-quic's BBR is visible.
 
 use super::cubic::Cubic;
 use num_rational::Ratio;
@@ -10,17 +10,17 @@ use s2n_quic_core::{
     },
 };
 
-/// Pacing rates to a window in a round-trip time, in slow start, where the window doubles within it: s2n-quic's and
-/// Linux'. Outside it is 1.25 at most. BBR's Startup has 2.77, its other states 1.25 at most
+/// Pacing rate in windows a round trip in slow start, where the window doubles within a round trip: as in s2n-quic and
+/// Linux. Other phases have at most 1.25. BBR's Startup has 2.77, its other states at most 1.25
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
 pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 
-/// The values that a controller published last.
+/// Values that a controller published last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishedState {
     /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
     pub(super) slow_start: bool,
-    /// BBR's pacing rate, once there is one.
+    /// BBR's pacing rate; `None` before the first.
     pub(super) rate: Option<Bandwidth>,
 }
 
@@ -31,7 +31,7 @@ impl Default for PublishedState {
 }
 
 impl PublishedState {
-    /// Notes whether `cubic` is in slow start, and publishes that it left it for `cause`.
+    /// Records whether `cubic` is in slow start, and publishes the end of slow start with `cause`.
     pub(super) fn publish_cubic(&mut self, cubic: &Cubic, cause: SlowStartExitCause, publisher: &mut impl Publisher) {
         let slow_start = cubic.is_slow_start();
         if self.slow_start && !slow_start {
@@ -41,7 +41,7 @@ impl PublishedState {
     }
 }
 
-/// Records in `published` what goes to `publisher`.
+/// Publisher that records values in `published`, and forwards them to `publisher`.
 pub(super) struct PublisherTap<'a, P> {
     pub(super) published: &'a mut PublishedState,
     pub(super) publisher: &'a mut P,
@@ -57,7 +57,7 @@ impl<P: Publisher> Publisher for PublisherTap<'_, P> {
         self.publisher.on_delivery_rate_sampled(rate_sample);
     }
 
-    /// Not forwarded: packets are sent at [`super::pacer`]'s rate.
+    /// Records the rate without forwarding: packets are sent at [`super::pacer`]'s rate.
     fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
         self.published.rate = Some(rate);
         self.published.slow_start = gain >= SLOW_START_GAIN;

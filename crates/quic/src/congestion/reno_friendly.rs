@@ -1,15 +1,15 @@
-//! The window that additive increase and multiplicative decrease would have (RFC 9438 §4.3), in whole packets as Linux
-//! counts it (`net/ipv4/tcp_cubic.c`). Where it is larger, it is CUBIC's. Pure.
+//! Estimates the window that additive increase and multiplicative decrease would have (RFC 9438 §4.3), in whole packets
+//! as Linux does (`net/ipv4/tcp_cubic.c`). CUBIC uses the estimate if it is larger. Pure.
 
 /// β of RFC 9438 §4.6.
 pub(super) const BETA: f64 = 0.7;
 /// [`BETA`] in tenths.
 const BETA_TENTHS: u32 = 7;
-/// α, in packets a round trip: as fair to Reno with that β as one packet is with a half, 3 (1 - β) / (1 + β).
+/// α, in packets a round trip: 3 (1 - β) / (1 + β) is as fair to Reno with this β as one packet with a β of one half.
 const ALPHA: f64 = 9.0 / 17.0;
-/// α of a window that is at least [`RenoEstimate::prior`], Reno's.
+/// α of a window of at least [`RenoEstimate::prior`]: that of Reno.
 const ALPHA_ABOVE: f64 = 1.0;
-/// Packets of the window at least (RFC 9002 §7.2).
+/// Smallest window in packets (RFC 9002 §7.2).
 pub(super) const MIN_WINDOW_PACKETS: u32 = 2;
 
 /// W_est (RFC 9438 §4.3): the estimate of one path, in one period of congestion avoidance.
@@ -17,22 +17,22 @@ pub(super) const MIN_WINDOW_PACKETS: u32 = 2;
 pub(super) struct RenoEstimate {
     /// Packets of the window.
     window: u32,
-    /// cwnd_prior: packets of the window when the slow-start threshold was set last.
+    /// cwnd_prior: packets of the window at the last change of the slow-start threshold.
     prior: u32,
-    /// Bytes of a packet, as large as they were when the period began.
+    /// Bytes of a packet when the period began.
     datagram: u32,
-    /// Bytes acknowledged since the window grew.
+    /// Bytes acknowledged since the window grew last.
     acknowledged: f64,
 }
 
 impl RenoEstimate {
-    /// Congestion reduced `window`, in bytes.
+    /// An estimate after congestion reduced `window`, in bytes.
     pub(super) fn after_congestion(window: u32, datagram: u32) -> Self {
         let prior = whole_packets(window, datagram);
         Self::starting_at(prior.saturating_mul(BETA_TENTHS) / 10, prior, datagram)
     }
 
-    /// Slow start ended with `window`, in bytes, without congestion (RFC 9438 §4.10).
+    /// An estimate after slow start ended with `window`, in bytes, without congestion (RFC 9438 §4.10).
     pub(super) fn after_slow_start(window: u32, datagram: u32) -> Self {
         let prior = whole_packets(window, datagram);
         Self::starting_at(prior, prior, datagram)
@@ -42,7 +42,7 @@ impl RenoEstimate {
         Self { window: packets.max(MIN_WINDOW_PACKETS), prior, datagram, acknowledged: 0.0 }
     }
 
-    /// Grows the window by `bytes` that were acknowledged while the path was used in full.
+    /// Grows the window for `bytes` bytes acknowledged while the path was used in full.
     pub(super) fn grow_by_acked(&mut self, bytes: u32) {
         self.acknowledged += f64::from(bytes);
         let alpha = if self.window < self.prior { ALPHA } else { ALPHA_ABOVE };

@@ -4,23 +4,23 @@
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
-/// Round trips within which a packet that was declared lost is acknowledged if it arrives; later it counts as lost.
+/// Round trips within which a packet that was declared lost counts as spurious if acknowledged; later it stays lost.
 const MAX_UNDO_ROUND_TRIPS: u32 = 4;
-/// Delay of an acknowledgement, on top of [`MAX_ROUND_TRIPS`] (max_ack_delay, RFC 9000 §18.2).
+/// Delay of an acknowledgement, in addition to [`MAX_UNDO_ROUND_TRIPS`] (max_ack_delay, RFC 9000 §18.2).
 const ASSUMED_MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// A reduction of the window, and the state before it.
+/// A reduction of the window that may be undone, with the state before.
 #[derive(Debug, Clone)]
 pub(super) struct UndoableReduction<T> {
     saved: T,
     reduced: Timestamp,
-    /// Packets declared lost since the reduction that did not arrive.
+    /// Packets declared lost since the reduction that have not arrived.
     lost: u32,
 }
 
 impl<T> UndoableReduction<T> {
-    /// The window is reduced now, for one packet so far. If an earlier reduction is in doubt, the two are treated as
-    /// one: their packets cannot be distinguished.
+    /// The window is reduced now, for one packet so far. If an earlier reduction may be spurious, the two are treated
+    /// as one: their packets cannot be distinguished.
     pub(super) fn from_reduction(earlier: Option<Self>, saved: T, now: Timestamp, rtt: Duration) -> Self {
         match earlier {
             Some(earlier) if earlier.may_be_spurious(now, rtt) => earlier,
@@ -33,7 +33,7 @@ impl<T> UndoableReduction<T> {
         self.lost = self.lost.saturating_add(1);
     }
 
-    /// Packets that were declared lost have arrived, `packets` in number. Returns whether the reduction was spurious.
+    /// `packets` packets that were declared lost have arrived. Returns whether the reduction was spurious.
     pub(super) fn on_arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
         let in_doubt = self.may_be_spurious(now, rtt);
         self.lost = self.lost.saturating_sub(packets);
@@ -62,7 +62,7 @@ mod tests {
         NoopClock.get_time() + Duration::from_millis(1_000 + milliseconds)
     }
 
-    /// A reduction at 0 ms for so many packets.
+    /// A reduction at 0 ms for `packets` packets.
     fn reduced(packets: u32) -> UndoableReduction<u32> {
         let mut undo = UndoableReduction::from_reduction(None, 100, at(0), RTT);
         (0..packets).for_each(|_| undo.on_lost());

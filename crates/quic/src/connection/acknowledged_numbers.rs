@@ -1,20 +1,20 @@
-//! The packet numbers that s2n-quic has seen acknowledged, as far as they are remembered.
+//! Remembers the packet numbers that s2n-quic has seen acknowledged.
 
 use crate::wire::frame::{BelowZero, NumberRange};
 
-/// Ranges remembered a connection: 2 KiB. Clients report 32 to 255 in a frame, the newest first, and a download without
-/// loss has two or three. A forgotten range costs a merge, no more.
+/// Ranges remembered of a connection: 2 KiB. Clients report 32 to 255 in a frame, the newest first, and a download
+/// without loss has two or three. A forgotten range costs only a merge.
 pub const MAX_ACKNOWLEDGED_RANGES: usize = 128;
 
-/// Packet numbers that one connection's client has acknowledged. Ranges are in order, and at least one number that was
-/// not acknowledged stands between two of them: s2n-quic skips numbers on purpose, and closes the connection of a
-/// client that acknowledges one (RFC 9000 §21.4), so that no frame that does may count as an old one.
+/// Packet numbers that one connection's client has acknowledged. Ranges are in order, with at least one unacknowledged
+/// number between two of them: s2n-quic skips numbers on purpose, and closes the connection of a client that
+/// acknowledges one (RFC 9000 §21.4), so a frame with a skipped number must never count as an old one.
 #[derive(Debug, Clone, Default)]
 pub struct AcknowledgedNumbers(Vec<NumberRange>);
 
 impl AcknowledgedNumbers {
-    /// Whether an ACK frame acknowledges anything new, or is invalid; what it acknowledges is remembered. What follows
-    /// [`BelowZero`] is not: s2n-quic closes the connection.
+    /// Whether an ACK frame acknowledges a new number, or is invalid. Remembers the acknowledged numbers, but not those
+    /// behind [`BelowZero`]: s2n-quic closes the connection.
     pub fn is_news(&mut self, ack: impl Iterator<Item = Result<NumberRange, BelowZero>>) -> bool {
         let mut news = false;
         for range in ack {
@@ -24,9 +24,9 @@ impl AcknowledgedNumbers {
         news
     }
 
-    /// Remembers `range`, together with those that it overlaps or touches. True if any of it is new.
+    /// Adds `range`, joined with ranges that it overlaps or touches. True if any number is new.
     fn insert_range(&mut self, mut range: NumberRange) -> bool {
-        // The newest range repeats or grows: nearly always.
+        // Nearly always the newest range repeats or grows.
         if let Some(newest) = self.0.last_mut()
             && newest.low <= range.low
             && range.low <= newest.high.saturating_add(1)
@@ -35,7 +35,7 @@ impl AcknowledgedNumbers {
             newest.high = newest.high.max(range.high);
             return grows;
         }
-        // Those from `begin` to `end` overlap or touch. No more than the first can hold all of it.
+        // The ranges from `begin` to `end` overlap or touch `range`. Only the first can contain all of it.
         let begin = self.0.partition_point(|known| known.high.saturating_add(1) < range.low);
         if self.0.get(begin).is_some_and(|known| known.low <= range.low && range.high <= known.high) {
             return false;
@@ -56,7 +56,7 @@ impl AcknowledgedNumbers {
         } else if let Some(older) = self.0.get_mut(..begin)
             && let Some(place) = older.len().checked_sub(1)
         {
-            // The oldest goes.
+            // The oldest range is forgotten.
             older.rotate_left(1);
             if let Some(place) = older.get_mut(place) {
                 *place = range;
@@ -65,7 +65,7 @@ impl AcknowledgedNumbers {
         true
     }
 
-    /// The ranges remembered, the oldest first.
+    /// Remembered ranges, the oldest first.
     pub fn known_ranges(&self) -> &[NumberRange] {
         &self.0
     }
@@ -129,7 +129,7 @@ mod tests {
         assert!(acknowledged.known_ranges().iter().copied().eq(kept(0)));
         assert!(!is_news(&mut acknowledged, &ranges[..MAX_ACKNOWLEDGED_RANGES]));
         assert!(is_news(&mut acknowledged, &ranges), "those forgotten are news, and pass");
-        // A newer one has the oldest forgotten.
+        // For a newer range the oldest is forgotten.
         assert!(is_news(&mut acknowledged, &[(30_000, 30_001)]));
         assert!(acknowledged.known_ranges().iter().copied().eq(kept(1)));
         assert!(acknowledged.0.capacity() <= 2 * MAX_ACKNOWLEDGED_RANGES);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// As long as none is forgotten.
+        /// No range is forgotten here.
         #[test]
         fn a_frame_is_news_exactly_if_a_number_of_it_is_new(
             frames in vec(vec((0u64..200, 0u64..8), 1..8), 1..40),
@@ -164,7 +164,7 @@ mod tests {
             }
         }
 
-        /// However much is forgotten: what is blanked was acknowledged.
+        /// Forgotten ranges cause no wrong blanking: a blanked frame had no new number.
         #[test]
         fn what_was_not_acknowledged_is_always_news(frames in vec(vec((0u64..4000, 0u64..3), 1..200), 1..20)) {
             let (mut acknowledged, mut oracle) = (AcknowledgedNumbers::default(), BTreeSet::new());

@@ -1,5 +1,5 @@
-//! A map by the numbers that s2n-quic gives connections, one after the other. No client chooses them, so that hashing
-//! them needs no key, and costs a multiplication a packet.
+//! Maps the consecutive numbers that s2n-quic gives connections. No client chooses them, so hashing needs no key, and
+//! costs a multiplication a packet.
 
 use std::{
     collections::HashMap,
@@ -21,15 +21,15 @@ impl Hasher for MultiplicativeHasher {
         self.0 = id.wrapping_mul(GOLDEN);
     }
 
-    /// Hashes any other key, of which there is none.
+    /// Hashes keys of other types, which no map has.
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(GOLDEN);
         }
     }
 
-    /// Rotates the best bits to where hashbrown reads them: it takes the place from the lowest bits, and compares the
-    /// highest first.
+    /// Rotates the best bits to the ends: hashbrown takes the place from the lowest bits, and compares the highest
+    /// first.
     fn finish(&self) -> u64 {
         self.0.rotate_left(32)
     }

@@ -1,29 +1,29 @@
-//! The validated address of a connection's client: that of the handshake, and after a migration the new one once its
-//! path is validated (RFC 9000 §9.3).
+//! Tracks the validated address of a connection's client: that of the handshake, and after a migration the new one once
+//! its path is validated (RFC 9000 §9.3).
 //!
-//! s2n-quic's own `remote_addr` is that of the path in use, which a client changes with a single datagram. An attacker
+//! s2n-quic's own `remote_addr` belongs to the path in use, which a client changes with a single datagram. An attacker
 //! that forges a source address could choose the address that the origin gets, and pass for a trusted proxy.
 
 use std::net::SocketAddr;
 
-/// Addresses remembered a connection: s2n-quic has no more paths.
+/// Addresses remembered of a connection: s2n-quic has no more paths.
 const MAX_VALIDATED: usize = 5;
 
 /// Addresses that one connection's client has validated.
 #[derive(Debug, Default)]
 pub(crate) struct ValidatedAddresses {
     current: Option<SocketAddr>,
-    /// All addresses that were validated: a client that returns to one need not validate it again.
+    /// All validated addresses: a client that returns to one need not validate it again.
     all: Vec<SocketAddr>,
 }
 
 impl ValidatedAddresses {
-    /// The validated address of the path in use, or of the last one in use that was validated.
+    /// Validated address of the path in use, or of the last validated path that was in use.
     pub(crate) fn current_address(&self) -> Option<SocketAddr> {
         self.current
     }
 
-    /// The client validated `address`, which its connection uses if `active`.
+    /// The client validated `address`, which the connection uses if `active`.
     pub(crate) fn on_validated(&mut self, address: SocketAddr, active: bool) {
         if !self.all.contains(&address) && self.all.len() < MAX_VALIDATED {
             self.all.push(address);
@@ -33,7 +33,7 @@ impl ValidatedAddresses {
         }
     }
 
-    /// The connection uses `address` from now on.
+    /// The connection moves to `address`, which counts if it was validated.
     pub(crate) fn on_activated(&mut self, address: SocketAddr) {
         if self.all.contains(&address) {
             self.current = Some(address);

@@ -1,4 +1,4 @@
-//! One connection's entry.
+//! Keeps the state of one connection.
 
 use super::{
     ack_frequency::AckFrequencyState, acknowledged_numbers::AcknowledgedNumbers, control_frames::ControlFrameLimit,
@@ -9,27 +9,27 @@ use litequic_resources::receive::ReceiveAccount;
 use s2n_quic_core::path::{Handle as _, Tuple};
 use std::sync::Arc;
 
-/// The state of a connection.
+/// State of one connection, an entry of [`Connections`](super::connections::Connections).
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) credit: StreamCredit,
     pub(crate) send_queue: Arc<SendQueue>,
     pub(crate) control_frames: ControlFrameLimit,
     pub(super) acks: AckCounts,
-    /// Packets that s2n-quic has seen acknowledged.
+    /// Packet numbers that s2n-quic has seen acknowledged.
     pub(super) acknowledged: AcknowledgedNumbers,
     pub(crate) lost: LostPackets,
-    /// Feedback to and from the congestion controller of the path on which s2n-quic sends.
+    /// Feedback of the active path's congestion controller.
     pub(crate) feedback: Option<Arc<PathFeedback>>,
-    /// Account of the bytes that were received and not read.
+    /// Account of received bytes that were not read.
     pub(crate) receive_account: Option<ReceiveAccount>,
     /// Unit of delays in the client's ACK frames, as a power of two of microseconds (RFC 9000 §18.2).
     pub(crate) ack_delay_exponent: u8,
-    /// `None` if the client does not support ACK_FREQUENCY frames.
+    /// ACK frequency; `None` if the client does not support ACK_FREQUENCY frames.
     ack_frequency: Option<Box<AckFrequencyState>>,
-    /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends, or one that probes another.
+    /// PATH_CHALLENGE without a response, on the active path or a probed one.
     pub(crate) challenge: Option<UnansweredChallenge>,
-    /// The path on which s2n-quic sends.
+    /// Active path, on which s2n-quic sends.
     pub(crate) path: Option<Tuple>,
 }
 
@@ -54,12 +54,12 @@ impl ConnectionState {
         }
     }
 
-    /// ACK frames in 1-RTT packets so far.
+    /// Number of ACK frames received in 1-RTT packets.
     pub(crate) fn acks_received(&self) -> u64 {
         self.acks.acks
     }
 
-    /// The client supports ACK_FREQUENCY frames.
+    /// Sets the ACK frequency of a client that supports ACK_FREQUENCY frames.
     pub(crate) fn begin_ack_frequency(&mut self, ack_frequency: AckFrequencyState) {
         self.ack_frequency = Some(Box::new(ack_frequency));
     }
@@ -69,8 +69,8 @@ impl ConnectionState {
         self.ack_frequency.is_some()
     }
 
-    /// Has `change` change the ACK frequency, if the client supports that, and has `send_queue` know whether a frame is
-    /// to be sent.
+    /// Applies `change` to the ACK frequency, if the client supports that, and tells `send_queue` whether a frame is to
+    /// be sent.
     pub(crate) fn change_ack_frequency<T>(&mut self, change: impl FnOnce(&mut AckFrequencyState) -> T) -> Option<T> {
         let ack_frequency = self.ack_frequency.as_mut()?;
         ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
@@ -79,20 +79,20 @@ impl ConnectionState {
         Some(outcome)
     }
 
-    /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on its content is known.
+    /// Whether s2n-quic would do nothing on an ACK frame that arrived on `path`. Remembers the acknowledged numbers.
     ///
-    /// That is the case if it was notified of each packet before, as a reading of s2n-quic-transport 0.91 shows
+    /// That is the case if every packet was reported to s2n-quic before, as a reading of s2n-quic-transport 0.91 shows
     /// (`recovery::Manager::process_acks`): it looks for packets that were not acknowledged yet, and finds none. RTT,
     /// loss detection, congestion control and the probe timer are left alone without one; so are ECN counts, which RFC
-    /// 9000 §13.4.2.1 has validated only with a larger number than any before. Remembered means processed: every packet
-    /// passes here immediately before s2n-quic processes its frames, and a frame that it rejects, as one that
-    /// acknowledges a number that was never sent, ends the connection and all that is remembered of it.
+    /// 9000 §13.4.2.1 has validated only with a larger number than any before. A remembered number was processed: every
+    /// packet passes here immediately before s2n-quic processes its frames, and a frame that s2n-quic rejects, as one
+    /// that acknowledges a number that was never sent, ends the connection and this state.
     ///
-    /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not.
-    /// So only those from the current address may be dropped.
+    /// But any ACK frame moves the connection to its source address (RFC 9000 §9.2), and PADDING does not. So only
+    /// frames from the current address may be dropped.
     ///
-    /// `table`, `process_packet`, asks it for the only ACK frame of a 1-RTT packet whose every frame was parsed, with
-    /// `litequic.ack_merge` and I/O that receives in batches.
+    /// `Connections::process_packet` calls this for the only ACK frame of a 1-RTT packet whose frames were all parsed,
+    /// with `litequic.ack_merge` and I/O that receives in batches.
     pub(super) fn is_redundant_ack(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
         !self.acknowledged.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
     }

@@ -1,4 +1,4 @@
-//! The connections of an endpoint: an entry each, looked up once a packet. Pure.
+//! Keeps the connections of an endpoint, with a lookup for each packet. Pure.
 
 use super::{
     by_id::ByConnectionId,
@@ -14,7 +14,7 @@ use litequic_resources::receive::ReceiveAccount;
 use s2n_quic_core::{path::Tuple, time::Timestamp};
 use std::{sync::Arc, task::Waker, time::Instant};
 
-/// Bits of a stream's ID that say who opened it, and which way it goes (RFC 9000 §2.1).
+/// Bits of a stream's ID for its initiator and direction (RFC 9000 §2.1).
 const STREAM_TYPE: u64 = 0x03;
 /// Value of [`STREAM_TYPE`] for a unidirectional stream that litequic opened.
 const LITEQUIC_UNI: u64 = 0x03;
@@ -25,64 +25,62 @@ pub(crate) struct Connections {
     by_id: ByConnectionId<ConnectionState>,
     max_streams: usize,
     max_control_frames: u32,
-    /// The first packet's time, from which others' is counted.
+    /// Time of the first packet, from which times are counted.
     began: Option<Timestamp>,
     metrics: Arc<QuicMetrics>,
 }
 
-/// A packet of a connection between its decryption and s2n-quic's own parser.
+/// A received packet after decryption and before s2n-quic's own parser.
 #[derive(Debug)]
 pub(crate) struct ReceivedPacket<'a> {
-    /// What the packet has.
+    /// Summary of the packet's frames.
     pub(crate) summary: &'a PacketSummary,
-    /// The numbers that its only ACK frame acknowledges, as far as it has one and was understood.
+    /// Packet numbers of the only ACK frame; `None` if there is none, several, or a frame that was not parsed.
     pub(crate) ack: Option<AckRanges<'a>>,
-    /// Whether an ACK frame without news may be merged into the one that brought it.
+    /// ACK frames without new numbers may be blanked.
     pub(crate) merge_acks: bool,
-    /// The receive batch in which the packet came; 0 if there are none.
+    /// Number of the receive batch of the packet; 0 without batches.
     pub(crate) batch: u64,
-    /// Addresses that the packet came from and to.
+    /// Source and destination address of the packet.
     pub(crate) path: &'a Tuple,
-    /// When the packet came, by s2n-quic's clock.
+    /// Arrival of the packet, by s2n-quic's clock.
     pub(crate) at: Timestamp,
 }
 
-/// The fate of a packet.
+/// Action on a received packet before s2n-quic reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketAction {
-    /// s2n-quic reads the packet as it is.
     Forward,
-    /// The packet's ACK frame brings no news, and is overwritten with PADDING.
+    /// Overwrite the ACK frame, which has no new numbers, with PADDING.
     BlankAck,
-    /// The packet belongs to a flood, and is overwritten with PADDING.
+    /// Overwrite the whole packet, which belongs to a flood, with PADDING.
     Blank,
 }
 
 impl ReceivedPacket<'_> {
-    /// Whether the packet changes what is known of its connection: most packets of an upload have data and nothing
-    /// else.
+    /// Whether the packet changes the state of its connection: most packets of an upload have only data.
     pub(crate) fn concerns_connection(&self) -> bool {
         self.summary.control > 0 || self.summary.acks > 0
     }
 }
 
 impl Connections {
-    /// Connections with these `limits`.
+    /// An empty table for connections with `limits`.
     pub(crate) fn new(limits: &Limits, metrics: Arc<QuicMetrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ByConnectionId::default(), max_streams as usize);
         Self { by_id, max_streams, max_control_frames, began: None, metrics }
     }
 
-    /// Sets the `limits` of connections that begin from now on; earlier ones that may have more streams keep their
-    /// room.
+    /// Sets the `limits` of connections that begin from now on. The bound on early frames never falls: older
+    /// connections may have more streams.
     pub(crate) fn set_limits(&mut self, limits: &Limits) {
         self.max_streams = self.max_streams.max(limits.max_streams as usize);
         self.max_control_frames = limits.max_control_frames;
     }
 
-    /// Adds the connection that begins, whose received bytes `receive_account` counts. Its streams are served by their
-    /// priorities if it `is_ordered`.
+    /// Adds a new connection, whose received bytes `receive_account` counts. Its streams are served by priority if
+    /// `is_ordered`.
     pub(crate) fn begin_connection(
         &mut self,
         id: u64,
@@ -97,19 +95,19 @@ impl Connections {
         sent
     }
 
-    /// Removes a connection that has ended, which must not be dropped under a lock.
+    /// Removes a connection that has ended. The result must not be dropped under a lock.
     #[must_use]
     pub(crate) fn remove_connection(&mut self, id: u64) -> Option<ConnectionState> {
         self.by_id.remove(&id)
     }
 
-    /// A connection, unless it has ended.
+    /// State of a connection; `None` if it has ended.
     pub(crate) fn connection_mut(&mut self, id: u64) -> Option<&mut ConnectionState> {
         self.by_id.get_mut(&id)
     }
 
-    /// Processes a packet of a connection, and returns its fate. `now` is its time by the machine's clock. What the
-    /// packet wakes is added to `woken`.
+    /// Processes a packet of a connection, and returns the action on it. `now` reads the machine's clock. Adds tasks to
+    /// wake to `woken`.
     pub(crate) fn process_packet(
         &mut self,
         id: u64,
@@ -183,7 +181,7 @@ mod tests {
         Limits { max_streams, ..Limits::default() }
     }
 
-    /// What becomes of a packet of batch `batch` from `port`, received `now`.
+    /// Processes a packet of batch `batch` from `port`, received `now`.
     fn process(connections: &mut Connections, payload: &[u8], batch: u64, port: u16, now: Instant) -> PacketAction {
         process_of(connections, CONNECTION, payload, batch, port, now)
     }
@@ -240,7 +238,7 @@ mod tests {
         let hears = |connections: &mut Connections, id, ack: &[u8]| {
             process_of(connections, id, ack, 0, 1, Instant::now());
         };
-        // Nothing else is acknowledged: no controller takes it.
+        // Nothing else is acknowledged: no controller takes the report.
         hears(&mut connections, CONNECTION, &[0x02, 4, 0, 0, 3]);
         hears(&mut connections, other, &[0x02, 9, 0, 0, 8]);
         assert_eq!(others.take_arrived(), 3);
@@ -256,7 +254,7 @@ mod tests {
         Tuple { remote_address: address(port).into(), local_address: address(443).into() }
     }
 
-    /// Has `credit` read a packet of the connection.
+    /// Processes a packet of the connection, which must be forwarded.
     fn read(connections: &mut Connections, id: u64, payload: &[u8]) {
         assert_eq!(process_of(connections, id, payload, 1, 1, Instant::now()), PacketAction::Forward);
     }
@@ -273,7 +271,7 @@ mod tests {
         connection
     }
 
-    /// The state of a stream that is accepted.
+    /// Accepts a stream, and returns its state.
     fn open(connections: &mut Connections, stream: u64) -> Arc<StreamSendState> {
         connections.connection_mut(CONNECTION).unwrap().credit.open_stream_credit(stream)
     }
@@ -291,7 +289,7 @@ mod tests {
         let mut connections = connections();
         connections.set_limits(&limits(4));
         connections.set_limits(&limits(1));
-        // Not opened yet, in whatever order.
+        // The streams are not opened yet, and the order does not matter.
         for stream in [12, 8, 4, 0, 16] {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 20));
         }
@@ -399,17 +397,17 @@ mod tests {
         let cx = &mut Context::from_waker(&waker);
         let now = Instant::now();
         let mut read = |payload: &[u8], now| process(&mut connections, payload, 1, 1, now);
-        // A hundred a second, ten seconds' worth at once.
+        // The limit is a hundred frames a second, and those of ten seconds at once.
         assert_eq!(read(&[0x01; 999], now), PacketAction::Forward);
         assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Forward);
         assert!(alerts.poll_alert(cx).is_pending());
         assert_eq!(read(&max_stream_data(0, 30), now), PacketAction::Blank);
         assert_eq!((limit(&window), count.0.load(Ordering::Relaxed)), (20, 1));
         assert_eq!(alerts.poll_alert(cx), Poll::Ready(Alert::Flood));
-        // However long it is quiet.
+        // A long silence changes nothing.
         assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Blank);
         assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Forward);
-        // Another connection is another's.
+        // Another connection has a limit of its own.
         assert_eq!(process_of(&mut connections, CONNECTION + 1, &[0x01], 1, 1, now), PacketAction::Forward);
     }
 

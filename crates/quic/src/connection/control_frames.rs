@@ -1,6 +1,5 @@
-//! Whether a client respects the limits of a connection below HTTP/3: how many frames it sends that move no data, how
-//! many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3, which can
-//! close the connection, sees none.
+//! Limits a client's behaviour below HTTP/3: frames that move no data, and changes of its address. s2n-quic answers or
+//! at least reads each frame, and counts none; HTTP/3, which can close the connection, sees none.
 
 use futures_util::task::AtomicWaker;
 use litequic_base::token_bucket::TokenBucket;
@@ -14,11 +13,11 @@ use std::{
     time::Instant,
 };
 
-/// Addresses that s2n-quic lets a connection's client come from, one after the other. s2n-quic forgets none as long as
+/// Addresses from which s2n-quic accepts a connection's client, one after the other. s2n-quic forgets none as long as
 /// the connection is open, and drops packets from further ones.
 const MAX_ADDRESSES: u64 = 5;
 
-/// The limit of one connection's control frames.
+/// Limit of one connection's control frames, and alerts about its client.
 #[derive(Debug)]
 pub(crate) struct ControlFrameLimit {
     bucket: TokenBucket,
@@ -28,7 +27,7 @@ pub(crate) struct ControlFrameLimit {
 #[derive(Debug, Default)]
 struct AlertFlags {
     exceeded: AtomicBool,
-    /// The client came from its last address; not reported yet.
+    /// The client uses its last possible address; not reported yet.
     last_address: AtomicBool,
     /// The client stopped a critical stream; not reported yet.
     critical_stream_stopped: AtomicBool,
@@ -36,13 +35,12 @@ struct AlertFlags {
 }
 
 impl ControlFrameLimit {
-    /// A limit of `per_second` control frames, and as many at once as a [`Bucket`] lets through.
+    /// A limit of `per_second` control frames, with the burst that a [`Bucket`] admits.
     pub(super) fn new(per_second: u32) -> Self {
         Self { bucket: TokenBucket::new(per_second), alerts: Arc::default() }
     }
 
-    /// Counts `frames`; false once there were too many, and from then on for ever. The task to be woken is added to
-    /// `woken`.
+    /// Counts `frames` frames; false from the first excess on, for ever. Adds the task to wake to `woken`.
     pub(super) fn admit_frames(&mut self, frames: u32, now: Instant, woken: &mut Vec<Waker>) -> bool {
         if self.alerts.exceeded.load(Ordering::Relaxed) {
             return false;
@@ -55,7 +53,7 @@ impl ControlFrameLimit {
         admitted
     }
 
-    /// The client continues from its address number `number`, the first being 0. Returns the task to be woken.
+    /// The client continues from address number `number`, counted from 0. Returns the task to wake.
     #[must_use]
     pub(crate) fn on_migration(&self, number: u64) -> Option<Waker> {
         if number + 1 != MAX_ADDRESSES {
@@ -65,7 +63,7 @@ impl ControlFrameLimit {
         self.alerts.waker.take()
     }
 
-    /// The client sent STOP_SENDING for a unidirectional stream of litequic's. Returns the task to be woken.
+    /// The client sent STOP_SENDING for a unidirectional stream of litequic's. Returns the task to wake.
     #[must_use]
     pub(super) fn on_critical_stream_stopped(&self) -> Option<Waker> {
         self.alerts.critical_stream_stopped.store(true, Ordering::Relaxed);
@@ -77,7 +75,7 @@ impl ControlFrameLimit {
     }
 }
 
-/// Reports to the task that serves a connection how its client behaves.
+/// Reports alerts about a client to the task that serves its connection.
 #[derive(Debug, Default)]
 pub struct AlertHandle(Arc<AlertFlags>);
 

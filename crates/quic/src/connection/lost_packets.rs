@@ -1,30 +1,29 @@
-//! Packets of a connection that s2n-quic has declared lost, and which of them its client acknowledges after all, which
+//! Tracks packets that s2n-quic has declared lost, and finds those that the client acknowledges after all, which
 //! s2n-quic ignores (spurious losses). Pure.
 
 use crate::wire::frame::{AckRanges, NumberRange};
 use std::collections::VecDeque;
 
-/// Packet numbers for which a lost packet is remembered: until a number larger by that is acknowledged. At a gigabit a
-/// second these are 300 ms.
+/// Largest distance of packet numbers at which a lost packet is remembered: at a gigabit a second these are 300 ms.
 const MAX_REORDERING: u64 = 1 << 15;
-/// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
+/// Ranges of lost packets remembered of a connection, 16 bytes each; beyond, the oldest is forgotten.
 const MAX_LOST_RANGES: usize = 256;
 
-/// Skipped numbers remembered a connection: s2n-quic skips one in half to two and a half windows.
+/// Skipped numbers remembered of a connection: s2n-quic skips one in half to two and a half windows.
 const MAX_SKIPPED: usize = 16;
 
-/// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
+/// Numbers of packets that one connection has declared lost, in ascending, separate ranges.
 #[derive(Debug, Default)]
 pub(crate) struct LostPackets {
     ranges: Vec<NumberRange>,
-    /// The last numbers that s2n-quic skipped: no packet has them.
+    /// Last numbers that s2n-quic skipped, for which no packet was sent.
     skipped: VecDeque<u64>,
-    /// The client acknowledged a skipped number: none of its acknowledgements counts.
+    /// The client acknowledged a skipped number: its acknowledgements do not count any more.
     acknowledged_unsent: bool,
 }
 
 impl LostPackets {
-    /// Packet `number` was declared lost. s2n-quic does so in ascending order.
+    /// Packet `number` was declared lost. s2n-quic calls in ascending order.
     pub(crate) fn add_lost(&mut self, number: u64) {
         match self.ranges.last_mut() {
             Some(last) if number <= last.high => {}
@@ -38,7 +37,7 @@ impl LostPackets {
         }
     }
 
-    /// `number` was never sent.
+    /// Packet number `number` was skipped: never sent.
     pub(crate) fn on_skipped(&mut self, number: u64) {
         if self.skipped.len() >= MAX_SKIPPED {
             self.skipped.pop_front();
@@ -51,15 +50,15 @@ impl LostPackets {
         self.ranges.clear();
     }
 
-    /// Takes the packets in `ranges` out, and counts those that had been declared lost. 0 of a client that acknowledged
-    /// what was never sent.
+    /// Removes the packets in `ranges`, and counts those that had been declared lost. 0 for a client that acknowledged
+    /// a packet that was never sent.
     pub(crate) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
         if self.ranges.is_empty() || self.acknowledged_unsent {
-            // Most connections lose nothing to their end.
+            // Most connections never lose a packet.
             return count;
         }
-        // In descending order. s2n-quic rejects ranges below zero.
+        // The order is descending. s2n-quic rejects ranges below zero.
         for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
             if nth == 0 {
                 let old =
@@ -71,7 +70,7 @@ impl LostPackets {
             }
             count += self.take_range(acknowledged);
         }
-        // What is taken out of a range's middle leaves two.
+        // A removal from a range's middle leaves two ranges.
         self.ranges.drain(..self.ranges.len().saturating_sub(MAX_LOST_RANGES));
         if count > 0 {
             let acknowledges = |number: &u64| {
@@ -82,7 +81,7 @@ impl LostPackets {
         if self.acknowledged_unsent { 0 } else { count }
     }
 
-    /// Takes the numbers of `acknowledged` out, and counts them.
+    /// Removes the numbers of `acknowledged`, and returns the number removed.
     fn take_range(&mut self, acknowledged: NumberRange) -> u64 {
         let NumberRange { low, high } = acknowledged;
         let from = self.ranges.partition_point(|lost| lost.high < low);

@@ -1,16 +1,16 @@
-//! The state that litequic keeps of each connection by its packets, from the connection's beginning to its end.
+//! Keeps litequic's state of each connection by its packets, from the connection's begin to its end.
 //!
-//! - [`table`]: the connections of an endpoint; each received packet is processed there.
-//! - [`state`]: one connection, of
-//! - [`stream`], [`stream_credit`]: how far its client lets litequic send on each of its request streams,
-//! - [`send_queue`]: what of its responses is queued, sent and acknowledged,
-//! - [`control_frames`]: whether its client respects the limits below HTTP/3,
-//! - [`lost_packets`]: which of its packets were declared lost wrongly,
-//! - [`acknowledged`], [`ack_frequency`]: what its client has acknowledged, and how often it is asked to.
-//! - [`path_challenge`], [`mod@client_address`]: the validation of its paths.
+//! - [`connections`] holds the connections of an endpoint, and processes each received packet.
+//! - [`connection_state`] is one connection, made of the following:
+//! - [`stream_state`], [`stream_credit`]: the client's limits for sending on its request streams.
+//! - [`send_queue`]: bytes of responses that are queued, sent and acknowledged.
+//! - [`control_frames`]: the client's limits below HTTP/3.
+//! - [`lost_packets`]: packets that were declared lost wrongly.
+//! - [`acknowledged_numbers`], [`ack_frequency`]: acknowledged packets, and the frequency of acknowledgements.
+//! - [`path_challenge`], [`mod@client_address`]: the validation of paths.
 //!
 //! `quic::endpoint` creates and removes connections in the table, and passes events and received packets. Nothing is
-//! missed as long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a
+//! missed while a connection is open: every frame passes here before s2n-quic processes it, and s2n-quic closes a
 //! connection at a frame that `quic::wire::frame` does not parse.
 
 mod ack_frequency;

@@ -1,11 +1,11 @@
-//! Repeats a PATH_CHALLENGE that gets no answer. s2n-quic sends it twice, in consecutive packets, and, if no answer has
-//! come after some three seconds, sends to the client's previous address (RFC 9000 §9.3.2). The answer is sent once
-//! (§8.2.2), so that one lost datagram slows a download down for three seconds, to a datagram for each that comes (§8),
-//! and then ends it, unless the client has an acknowledgement left to send: it is not reached any more, and sends
-//! nothing. quinn answers only the newest of several challenges, which may be the one that went to its old address
-//! (§9.3.3).
+//! Repeats a PATH_CHALLENGE that gets no response. s2n-quic sends it twice, in consecutive packets, and, if no response
+//! has come after some three seconds, sends to the client's previous address (RFC 9000 §9.3.2). The response is sent
+//! once (§8.2.2), so that one lost datagram slows a download down for three seconds, to a datagram for each received
+//! one (§8), and then ends it, unless the client has an acknowledgement left to send: litequic's packets do not reach
+//! the client any more, and the client sends nothing. quinn responds only to the newest of several challenges, which
+//! may be the one that went to its old address (§9.3.3).
 //!
-//! A repeated one replaces empty DATAGRAM frames, as an ACK_FREQUENCY frame does, in packets that are full of a
+//! A repeated challenge replaces empty DATAGRAM frames, as an ACK_FREQUENCY frame does, in packets that are full of a
 //! download's data: such a datagram has the size that §8.2.1 requires, and a client that uploads validates its path by
 //! that. Pure.
 
@@ -15,49 +15,50 @@ use crate::wire::{
 };
 use std::time::{Duration, Instant};
 
-/// Time between two challenges: an Initial packet is repeated as often before a round-trip time is known (RFC 9000
+/// Time between two challenges: the interval of repeated Initial packets before a round-trip time is known (RFC 9000
 /// §8.2.1, RFC 9002 §6.2.2).
 const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
+/// Bytes of data in a PATH_CHALLENGE, which a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
 const CHALLENGE_DATA_LEN: usize = 8;
 
-/// A challenge without an answer.
+/// A PATH_CHALLENGE without a response.
 #[derive(Debug)]
 pub(crate) struct UnansweredChallenge {
     data: [u8; CHALLENGE_DATA_LEN],
     sent: Instant,
-    /// The path that the challenge probes, on which its connection does not send yet.
+    /// Path that the challenge probes, on which the connection does not send yet.
     probes: Option<u64>,
 }
 
 impl UnansweredChallenge {
-    /// The first challenge in a packet's unencrypted `payload`, which is sent `now`, perhaps to probe another path.
+    /// Reads the first challenge in a packet's unencrypted `payload`, sent `now`; `probes` is the probed path, if any.
     pub(crate) fn from_payload(payload: &[u8], now: Instant, probes: Option<u64>) -> Option<Self> {
         let challenge = FrameIter::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
         Some(Self { data: challenge.body.try_into().ok()?, sent: now, probes })
     }
 
-    /// The challenge where its connection sends on `path` from now on; `None` if it is another path's.
+    /// The connection sends on `path` from now on: returns the challenge without `probes`, or `None` if it probed
+    /// another path.
     pub(crate) fn on_activated(self, path: u64) -> Option<Self> {
         (self.probes == Some(path)).then_some(Self { probes: None, ..self })
     }
 
-    /// Whether the challenge probes a path on which its connection does not send.
+    /// Whether the challenge probes a path on which the connection does not send.
     pub(crate) fn is_probe(&self) -> bool {
         self.probes.is_some()
     }
 
-    /// Whether the challenge is that of `path`, on which its connection sends if it `is_active`.
+    /// Whether the challenge was sent on `path`, which is the connection's active path if `is_active`.
     pub(crate) fn is_of_path(&self, path: u64, is_active: bool) -> bool {
         self.probes.map_or(is_active, |probed| probed == path)
     }
 
-    /// Whether the challenge is to be sent again.
+    /// Whether the challenge should be sent again `now`.
     pub(crate) fn is_repeat_due(&self, now: Instant) -> bool {
         !self.is_probe() && now.saturating_duration_since(self.sent) >= CHALLENGE_INTERVAL
     }
 
-    /// The frame, filled up with PADDING, which is sent again `now`.
+    /// Returns the frame to send again `now`, filled up with PADDING.
     pub(crate) fn repeat_frame(&mut self, now: Instant) -> [u8; placeholder::PLACEHOLDER_LEN] {
         self.sent = now;
         let mut frame = [0; placeholder::PLACEHOLDER_LEN];
@@ -67,8 +68,8 @@ impl UnansweredChallenge {
     }
 }
 
-/// Moves the challenge in a packet's unencrypted `payload` before a PATH_RESPONSE. Chromium ignores a challenge on a
-/// path that it has probed with success and on which it does not send yet: one behind the response in the same packet
+/// Moves a PATH_CHALLENGE in a packet's unencrypted `payload` before a PATH_RESPONSE. Chromium ignores a challenge
+/// behind a response in the same packet, on a path that it has probed with success and on which it does not send yet
 /// (`QuicConnection::SendPathResponse` of quiche). The path would never be validated.
 pub(crate) fn move_before_response(payload: &mut [u8]) {
     let (mut response, mut challenge) = (None, None);
@@ -87,7 +88,7 @@ pub(crate) fn move_before_response(payload: &mut [u8]) {
     }
 }
 
-/// The type of a PATH_CHALLENGE, an integer of one byte.
+/// Frame type of a PATH_CHALLENGE, an integer of one byte.
 const CHALLENGE_TYPE: u8 = {
     assert!(kind::PATH_CHALLENGE < 0x40);
     let [.., byte] = kind::PATH_CHALLENGE.to_be_bytes();
@@ -102,7 +103,7 @@ mod tests {
     fn a_challenge_is_sent_again_each_second_as_it_was() {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
-        // Behind a PING, before data.
+        // The challenge is behind a PING and before data.
         let payload = [0x01, CHALLENGE_TYPE, 1, 2, 3, 4, 5, 6, 7, 8, 0x08, 0, 0x31, 0];
         let mut challenge = UnansweredChallenge::from_payload(&payload, start, None).unwrap();
         assert!(!challenge.is_repeat_due(after(999)) && challenge.is_repeat_due(after(1_000)));

@@ -1,14 +1,14 @@
-//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to write more
-//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic reports which bytes of a stream it has sent (`FrameSent`),
-//! and after each ACK frame and each burst of packets the bytes in flight and the state of the path
-//! (`RecoveryMetrics`). It reports what of a stream was acknowledged only on request, and wakes a stream only when its
-//! own buffer was full.
+//! Tracks the bytes that a connection's streams have queued, sent and in flight, and wakes streams that wait to write
+//! more (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic reports which bytes of a stream it has sent
+//! (`FrameSent`), and after each ACK frame and each burst of packets the bytes in flight and the state of the path
+//! (`RecoveryMetrics`). It reports acknowledged bytes of a stream only on request, and wakes a stream only when its own
+//! buffer was full.
 //!
 //! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's
 //! packet processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet
-//! was processed, and nothing happens between its look at the state and its registration. A [`SendQueue`] is nothing
-//! but numbers, which a stream's task and the events of each frame use without the endpoint's lock; the streams are
-//! behind it.
+//! was processed, and nothing happens between reading the state and registering the waker. A [`SendQueue`] holds only
+//! numbers, which a stream's task and the events of each frame use without the endpoint's lock; the streams are behind
+//! it.
 
 mod in_order;
 mod short_responses;
@@ -25,15 +25,15 @@ use short_responses::ShortResponses;
 use std::{ops::Range, sync::Arc, time::Duration};
 use stream_order::StreamOrder;
 
-/// What of one connection's streams is queued and in flight.
+/// Bytes of one connection's streams that are queued and in flight.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     /// Number of streams that are tracked.
     tracked: RelaxedCell,
-    /// Bytes of tracked streams that were handed over and not sent.
+    /// Bytes of tracked streams that were handed over to s2n-quic and not sent.
     unsent: RelaxedCell,
-    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is
-    /// acknowledged or lost.
+    /// Bytes of STREAM frames sent so far, with retransmissions. The difference to `in_flight` rises by acknowledged
+    /// and lost bytes.
     sent: RelaxedCell,
     in_flight: RelaxedCell,
     /// Number of streams that wait for acknowledgements.
@@ -45,21 +45,21 @@ pub(crate) struct SendQueue {
     timeouts: RelaxedCell,
     smoothed_rtt: RelaxedCell,
     min_rtt: RelaxedCell,
-    /// 1 if an ACK_FREQUENCY frame is to be sent. Read for each packet that leaves.
+    /// 1 if an ACK_FREQUENCY frame is to be sent; read for each packet that leaves.
     ack_frequency: RelaxedCell,
     /// Number of request streams that are open.
     open: RelaxedCell,
-    /// The order of the streams, if they are served by their priorities. The following numbers are for it.
+    /// Order of the streams, if they are served by priority. The following fields belong to it.
     order: Option<StreamOrder>,
     /// Number of streams that wait in the order.
     held: RelaxedCell,
     /// Bytes that streams were granted and have not handed over yet.
     reserved: RelaxedCell,
-    /// Unsent and reserved bytes at which a stream of the order is granted more.
+    /// Unsent and reserved bytes at which the next stream in the order is granted more.
     grant_at: RelaxedCell,
-    /// Bytes out of the rest's share, to be counted.
+    /// Bytes granted out of turn to less urgent streams, to be counted.
     rest: RelaxedCell,
-    /// Responses that were handed over whole, without a place in the order.
+    /// Responses that were handed over whole, outside the order.
     short: ShortResponses,
 }
 
@@ -74,21 +74,21 @@ impl SendQueue {
         self.ack_frequency.set(wanted.into());
     }
 
-    /// A stream has written `sent` bytes, and is about to write more: it is tracked from now on.
+    /// Tracks a stream, which has written `sent` bytes and is about to write more.
     fn track_stream(&self, id: u64, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
             return;
         }
         stream.tracked.set(1);
         self.tracked.add_saturating(1);
-        // What is not known to be unsent counts as sent: a stream with unsent bytes by this count has some, so that a
-        // frame of it will come.
+        // Bytes that are not known to be unsent count as sent: a stream with unsent bytes by this count has some, so a
+        // frame of it will leave.
         stream.sent.set(sent.saturating_sub(self.short.remove_short_response(id)));
         self.change_progress(stream, |stream| stream.queued.set(sent));
     }
 
     /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
-    /// acknowledged. The stream is tracked from now on.
+    /// acknowledged. Tracks the stream.
     pub(crate) fn send_allowance(
         &self,
         id: u64,
@@ -107,20 +107,20 @@ impl SendQueue {
         self.send_path().stream_allowance(queued, ready)
     }
 
-    /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
-    /// None while the client acknowledges nothing.
+    /// Observed bytes that the client acknowledges within a round trip, beyond the first window, which was not earned.
+    /// 0 while the client acknowledges nothing.
     pub(crate) fn earned_window(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
 
-    /// The stream has handed over `sent` bytes in all.
+    /// Records that a stream has handed over `sent` bytes in all, if it is tracked.
     fn record_queued(&self, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
             self.change_progress(stream, |stream| stream.queued.set(sent));
         }
     }
 
-    /// The stream is woken once, when few enough bytes are unsent.
+    /// Has the stream woken once, when few enough bytes are unsent.
     pub(crate) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         if self.has_order() {
@@ -131,8 +131,8 @@ impl SendQueue {
         stream.wake_on.set(WAKE_ON_SENT);
     }
 
-    /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
-    /// wait share the acknowledgements: each waits for its bytes times the number of them.
+    /// Has the stream woken once, when about `bytes` bytes of it are acknowledged, or all in flight. Streams that wait
+    /// share the acknowledgements: each waits for its bytes times the number of waiting streams.
     pub(crate) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.clear_wait(stream);
@@ -142,8 +142,8 @@ impl SendQueue {
         stream.wake_on.set(WAKE_ON_ACKNOWLEDGED);
     }
 
-    /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the frame before;
-    /// `find` finds another that is open.
+    /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the previous frame;
+    /// `find` finds another open stream.
     fn record_stream_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
@@ -199,7 +199,7 @@ impl SendQueue {
         self.in_flight.set(in_flight.into());
     }
 
-    /// What s2n-quic has reported of the path last.
+    /// State of the path that s2n-quic reported last.
     pub(crate) fn queue_report(&self) -> TransportReport {
         let known = |number: &RelaxedCell| Some(number.get()).filter(|number| *number > 0);
         TransportReport {
@@ -210,7 +210,8 @@ impl SendQueue {
         }
     }
 
-    /// Streams of `streams` that waited for acknowledgements which have come; to be woken by [`wake`](Self::wake).
+    /// Streams of `streams` whose awaited acknowledgements have arrived; to be woken by
+    /// [`wake_stream`](Self::wake_stream).
     pub(crate) fn due_streams(&self, streams: &OpenStreams) -> Vec<Arc<StreamSendState>> {
         if !self.has_waiting_streams() {
             return Vec::new();
@@ -229,12 +230,12 @@ impl SendQueue {
         self.waiting.get() > 0
     }
 
-    /// The stream is over.
+    /// Removes a stream that is over.
     pub(crate) fn remove_tracked_stream(&self, id: u64, state: &StreamSendState) {
         let stream = &state.progress;
         if stream.tracked.get() > 0 {
             self.clear_wait(stream);
-            // What s2n-quic still sends of it does not count.
+            // Bytes of the stream that s2n-quic still sends do not count.
             self.change_progress(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
             self.tracked.subtract_saturating(1);
@@ -244,7 +245,7 @@ impl SendQueue {
         self.remove_from_order(id, state);
     }
 
-    /// Bytes that came out of flight so far.
+    /// Bytes acknowledged or lost so far.
     fn left_flight(&self) -> u64 {
         self.sent.get().wrapping_sub(self.in_flight.get())
     }
@@ -259,7 +260,7 @@ impl SendQueue {
         self.unsent.set((self.unsent.get() + stream.stream_unsent()).saturating_sub(before));
     }
 
-    /// Wakes the task of a stream, which waits no more. Not to be called under the endpoint's lock.
+    /// Wakes the task of a stream, and ends its wait. Not to be called under the endpoint's lock.
     pub(crate) fn wake_stream(&self, state: &StreamSendState) {
         self.clear_wait(&state.progress);
         state.waker.wake();
@@ -273,11 +274,11 @@ impl SendQueue {
     }
 }
 
-/// A connection's send queue, and the stream that was sent on last, for the frames that leave.
+/// A connection's send queue, with the stream of the last STREAM frame, for frames that leave.
 #[derive(Debug)]
 pub(crate) struct SentStreams {
     send_queue: Arc<SendQueue>,
-    /// The stream that was sent on last.
+    /// Stream of the last STREAM frame.
     last: Option<(u64, Arc<StreamSendState>)>,
 }
 
@@ -286,12 +287,11 @@ impl SentStreams {
         Self { send_queue, last: None }
     }
 
-    /// The connection's send queue.
     pub(crate) fn connection_queue(&self) -> &SendQueue {
         &self.send_queue
     }
 
-    /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds a stream that is open.
+    /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds an open stream.
     pub(crate) fn on_stream_sent(
         &mut self,
         id: u64,
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A connection whose packets have nothing but STREAM frames of 1,000 bytes.
+    /// A connection whose packets have only STREAM frames of 1,000 bytes.
     #[derive(Default)]
     struct Connection {
         send_queue: SendQueue,
@@ -335,7 +335,7 @@ mod tests {
         in_flight: u32,
     }
 
-    /// One of its streams.
+    /// A stream of the simulated connection.
     struct Sending {
         id: u64,
         state: Arc<StreamSendState>,
@@ -368,7 +368,7 @@ mod tests {
             send_queue.record_stream_sent(last, id, end - bytes..end, || tracked.get(id));
         }
 
-        /// A packet of `stream` leaves.
+        /// Sends a packet of `stream`.
         fn sends(&mut self, stream: &mut Sending) {
             stream.sent += u64::from(PACKET);
             self.sent(stream.id, PACKET.into(), stream.sent);
@@ -380,7 +380,7 @@ mod tests {
             self.on_recovery_metrics(100_000);
         }
 
-        /// Hands over as much as there is room for.
+        /// Hands over as many bytes as are allowed.
         fn hands_over(&mut self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
             let room = self.room(stream, outstanding, u64::MAX);
@@ -412,7 +412,7 @@ mod tests {
         connection.sends(&mut stream);
         assert_eq!(stream.woken(), 1);
         assert!(matches!(connection.hands_over(&mut stream, 0), WriteAllowance::Bytes(_)));
-        // A retransmission does not count twice.
+        // A retransmission is not counted twice.
         connection.sent(0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
     }
@@ -492,8 +492,8 @@ mod tests {
         assert_eq!(stream.woken(), 0);
     }
 
-    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any
-    /// bunches.
+    /// Simulates streams over a path that sends at most a window, in turn, and acknowledges any number of packets at
+    /// once.
     #[test]
     fn no_wake_up_is_lost_whatever_comes_together() {
         const TOTAL: u64 = 1_000_000;
@@ -504,11 +504,11 @@ mod tests {
             let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
             for stream in &sending {
                 connection.send_queue.count_opened_stream();
-                // Some are as urgent as others.
+                // Some streams have equal urgencies.
                 let priority = Priority { urgency: (stream.id / 16 % 8) as u8, incremental: stream.id % 8 == 0 };
                 connection.send_queue.reprioritize_stream(stream.id, &stream.state, priority);
             }
-            // What each of them has unacknowledged, and the order of what is in flight.
+            // Unacknowledged bytes of each stream, and the streams of the packets in flight, in order.
             let mut outstanding = vec![0; sending.len()];
             let mut order = VecDeque::new();
             let mut ready: VecDeque<usize> = (0..sending.len()).collect();
@@ -544,7 +544,7 @@ mod tests {
                 }
                 let mut idle = 0;
                 while connection.in_flight < window * PACKET && idle < sending.len() {
-                    // In turn, or, as far as it matters here, one after the other.
+                    // Streams send in turn, or one after the other if they are ordered.
                     if !is_ordered || sending[turn].sent >= sending[turn].queued {
                         turn = (turn + 1) % sending.len();
                     }

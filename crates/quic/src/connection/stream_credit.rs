@@ -1,14 +1,15 @@
-//! The client's limits for litequic's sending on each of its request streams (RFC 9000 §4.1), and whether it has sent
-//! STOP_SENDING. s2n-quic does not expose the limits; litequic needs them to write no more
-//! (docs/adr/0009-queue-within-the-peers-window.md). A stopped stream it reports only on request, under its lock.
+//! Tracks the client's limits for sending on each of its request streams (RFC 9000 §4.1), and STOP_SENDING frames.
+//! s2n-quic does not expose the limits; litequic needs them to write no more
+//! (docs/adr/0009-queue-within-the-peers-window.md). A stopped stream is reported only on request, under s2n-quic's
+//! lock.
 //!
-//! Sources: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
+//! Sources are the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
 //! MAX_STREAM_DATA and STOP_SENDING frames.
 //!
-//! A frame may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
-//! their IDs, so an ID from `next_stream` on is one that will be: what its frames say is kept for then. Below
-//! `next_stream` a stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client
-//! open `max_streams` at once and closes the connection beyond, so no honest frame finds the room used up.
+//! A frame may arrive before its stream was accepted, even before the stream. Streams are accepted in the order of
+//! their IDs, so an ID from `next_stream` on will be accepted: its frames are remembered until then. Below
+//! `next_stream` a stream is open or over, and a frame for one that is over means nothing. s2n-quic lets a client open
+//! `max_streams` at once and closes the connection beyond, so no honest frame exceeds the bound.
 
 use super::{by_id::ByConnectionId, stream_state::StreamSendState};
 use crate::wire::StreamFrame;
@@ -17,27 +18,27 @@ use std::{
     task::Waker,
 };
 
-/// Distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
+/// Distance of the IDs of a client's request streams (RFC 9000 §2.1), which begin with 0.
 const STREAM_ID_STEP: u64 = 4;
 
-/// The limits of one connection's request streams.
+/// Limits of one connection's request streams.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCredit {
-    /// Bytes with which every request stream begins.
+    /// Initial limit of every request stream, bytes.
     pub(crate) initial: u64,
-    /// The first request stream that was not accepted yet.
+    /// ID of the first request stream that was not accepted yet.
     next_stream: u64,
     pub(crate) open: OpenStreams,
-    /// What frames said about streams from `next_stream` on.
+    /// Values of frames about streams from `next_stream` on.
     pub(super) early: ByConnectionId<EarlyFrames>,
 }
 
-/// What frames said about a stream before it was accepted.
+/// Values of frames about a stream that was not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct EarlyFrames {
-    /// The highest limit.
+    /// Highest received limit.
     limit: u64,
-    /// There was a STOP_SENDING frame.
+    /// A STOP_SENDING frame arrived.
     is_stopped: bool,
 }
 
@@ -49,17 +50,17 @@ impl StreamCredit {
         let EarlyFrames { limit, is_stopped } = self.early.remove(&stream).unwrap_or_default();
         let state = StreamSendState::new(self.initial.max(limit));
         state.stopped.store(is_stopped, Ordering::Relaxed);
-        // An ID comes once: nothing is dropped.
+        // Each ID is inserted once: nothing is dropped.
         self.open.insert_stream(stream, &state);
         state
     }
 
-    /// The stream is over.
+    /// Removes a stream that is over, and returns its state.
     pub(crate) fn close_stream_credit(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
         self.open.take_stream(stream)
     }
 
-    /// Reads a frame about a stream, and returns the task to be woken.
+    /// Reads a frame about a stream, and returns the task to wake.
     #[must_use]
     pub(crate) fn on_stream_frame(&mut self, frame: StreamFrame, max_early: usize) -> Option<Waker> {
         let (stream, limit, is_stopped) = match frame {
@@ -67,7 +68,7 @@ impl StreamCredit {
             StreamFrame::StopSending(stream) => (stream, 0, true),
         };
         if let Some(state) = self.open.0.get(&stream) {
-            // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
+            // A value that does not raise the limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
             state.stopped.fetch_or(is_stopped, Ordering::Relaxed);
             return state.waker.take();
@@ -87,17 +88,17 @@ impl StreamCredit {
 pub(crate) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
 
 impl OpenStreams {
-    /// A stream is open from now on. Returns what is to be dropped.
+    /// Inserts an open stream. Returns a replaced state, which must not be dropped under the lock.
     pub(crate) fn insert_stream(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
         self.0.insert(id, Arc::clone(state))
     }
 
-    /// The stream is over. Returns what is to be dropped.
+    /// Removes a stream that is over. Returns its state, which must not be dropped under the lock.
     pub(crate) fn take_stream(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
         self.0.remove(&id)
     }
 
-    /// A stream, if it is open.
+    /// State of the stream `id`, if open.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
         self.0.get(&id).cloned()
     }

@@ -1,5 +1,5 @@
-//! The state of one request stream that litequic sends on: the client's limit, whether the client has stopped it, its
-//! task's waker, and its progress in the connection's send queue.
+//! Keeps the state of one request stream on which litequic sends: the client's limit, a STOP_SENDING frame, the task's
+//! waker, and progress in the connection's send queue.
 
 use futures_util::task::AtomicWaker;
 use litequic_base::relaxed_cell::RelaxedCell;
@@ -12,13 +12,13 @@ use std::{
     },
 };
 
-/// State that an endpoint and the task that sends on a stream share.
+/// State of a stream, shared by the endpoint and the task that sends.
 #[derive(Debug)]
 pub(crate) struct StreamSendState {
     pub(crate) limit: AtomicU64,
-    /// A STOP_SENDING frame has come for the stream.
+    /// A STOP_SENDING frame arrived for the stream.
     pub(crate) stopped: AtomicBool,
-    /// Waker of the task that sends on the stream, whatever it waits for.
+    /// Waker of the task that sends on the stream.
     pub(crate) waker: AtomicWaker,
     pub(crate) progress: StreamProgress,
 }
@@ -26,11 +26,11 @@ pub(crate) struct StreamSendState {
 const _: () = assert!(size_of::<StreamSendState>() <= 104);
 
 thread_local! {
-    /// States of streams that are over. A connection's streams are opened and closed on one thread.
+    /// Unused states of streams that are over. A connection's streams are opened and closed on one thread.
     static FREE_STATES: RefCell<Vec<Arc<StreamSendState>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// States that are kept at most.
+/// Largest number of unused states a thread.
 const MAX_FREE_STATES: usize = 128;
 
 impl StreamSendState {
@@ -47,13 +47,13 @@ impl StreamSendState {
         })
     }
 
-    /// Keeps the state of a stream that is over for another one, unless it is in use yet.
+    /// Keeps the state of an ended stream for another one, unless the state is still in use.
     pub(crate) fn recycle_state(state: &mut Arc<Self>) {
         let Some(free) = Arc::get_mut(state) else { return };
         *free.stopped.get_mut() = false;
         free.progress = StreamProgress::default();
         let waker = free.waker.take();
-        // A thread that ends keeps nothing.
+        // An ending thread keeps no states.
         let _ = FREE_STATES.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() < MAX_FREE_STATES {
@@ -68,30 +68,30 @@ impl StreamSendState {
 #[derive(Debug)]
 pub(crate) struct StreamProgress {
     pub(crate) tracked: RelaxedCell,
-    /// Bytes handed over to s2n-quic in all.
+    /// Bytes handed over to s2n-quic.
     pub(crate) queued: RelaxedCell,
-    /// Bytes sent of those handed over.
+    /// Bytes that s2n-quic has sent.
     pub(crate) sent: RelaxedCell,
-    /// Event that wakes the stream: [`NOTHING`], [`SENT`] or [`ACKNOWLEDGED`].
+    /// Event that wakes the stream: [`WAKE_NEVER`], [`WAKE_ON_SENT`] or [`WAKE_ON_ACKNOWLEDGED`].
     pub(crate) wake_on: RelaxedCell,
-    /// Bytes at which the stream is woken: with [`SENT`] the connection's unsent bytes, with [`ACKNOWLEDGED`] those
-    /// that came out of flight in all.
+    /// Bytes at which the stream is woken: with [`WAKE_ON_SENT`] the connection's unsent bytes, with
+    /// [`WAKE_ON_ACKNOWLEDGED`] all bytes acknowledged or lost.
     pub(crate) wake_at: RelaxedCell,
-    /// The stream's priority, as a number.
+    /// Packed priority of the stream.
     pub(crate) priority: RelaxedCell,
-    /// Bytes that the order has granted the stream, and that it has not handed over yet.
+    /// Bytes that the order has granted the stream, and that were not handed over yet.
     pub(crate) granted: RelaxedCell,
-    /// 1 if the order knows the stream.
+    /// 1 if the stream has a place in the order.
     pub(crate) in_order: RelaxedCell,
 }
 
 const _: () = assert!(size_of::<StreamProgress>() <= 64);
 
-/// The stream waits for nothing.
+/// Value of `wake_on`: the stream does not wait.
 pub(crate) const WAKE_NEVER: u64 = 0;
-/// The stream waits until s2n-quic has sent most of what was handed over.
+/// Value of `wake_on`: the stream waits until s2n-quic has sent most of the bytes handed over.
 pub(crate) const WAKE_ON_SENT: u64 = 1;
-/// The stream waits for acknowledgements.
+/// Value of `wake_on`: the stream waits for acknowledgements.
 pub(crate) const WAKE_ON_ACKNOWLEDGED: u64 = 2;
 
 impl Default for StreamProgress {

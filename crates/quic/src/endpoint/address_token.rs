@@ -1,19 +1,20 @@
-//! Address validation tokens for Retry (RFC 9000 §8.1.2), valid on every worker that has the same [`Secrets`].
+//! Issues and checks address validation tokens for Retry (RFC 9000 §8.1.2), valid on every worker with the same
+//! [`Secrets`].
 //!
 //! ```text
 //! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) ·
 //! tag (32)
 //! ```
 //!
-//! The tag is an HMAC-SHA256 over all of it, the client's address and port, its connection ID, and the connection ID of
-//! the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID as well. The
-//! client sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID of the
-//! client's choice could be that of another worker or connection. The key changes every hour, by the issue time.
+//! The tag is an HMAC-SHA256 over the fields before, the client's address and port, its connection ID, and the
+//! connection ID of the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID
+//! as well. The client sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID
+//! of the client's choice could be that of another worker or connection. The key changes every hour, by the issue time.
 //!
-//! Tokens are not bound to the endpoint, as stateless resets are: the owner of one has validated an address, which is
-//! worth the same at every address of the server, and replicas behind a balancer may have different ones.
+//! Tokens, unlike stateless resets, are not bound to the endpoint: the owner of one has validated an address, which
+//! counts at every address of the server, and replicas behind a balancer may have different ones.
 //!
-//! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
+//! No tokens are issued for later connections (NEW_TOKEN): s2n-quic 1.91 never requests one.
 
 use super::{
     admission::{AttemptOutcome, client_ip},
@@ -34,14 +35,14 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Seconds in which a client has to use a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
-/// (RFC 9002 §6.2), then the client or litequic has given up.
+/// Lifetime of a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds (RFC 9002 §6.2), then the
+/// client or litequic has given up.
 const TOKEN_LIFETIME_SECS: u32 = 10;
-/// Clock skew between two processes with one secret, in seconds.
+/// Tolerated clock skew between two processes with one secret.
 const CLOCK_SKEW_SECS: u32 = 2;
-/// Seconds that a key signs.
+/// Time for which one key signs.
 const KEY_PERIOD_SECS: u32 = 3600;
-/// Tokens remembered a half of the filter: a core completes a few thousand handshakes a second.
+/// Tokens remembered in each half of the filter: a core completes a few thousand handshakes a second.
 const MAX_USED_TOKENS: usize = 32 * 1024;
 
 const KIND_RETRY: u8 = 1;
@@ -61,7 +62,7 @@ pub(super) struct AddressTokenFormat {
 }
 
 impl AddressTokenFormat {
-    /// Tokens of the endpoint with this `state`.
+    /// Tokens of the endpoint with `state`.
     pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>) -> Self {
         Self {
             signer: TokenSigner { secrets, keys: [None, None] },
@@ -104,8 +105,8 @@ impl TokenFormat for AddressTokenFormat {
             self.state.admission.count_refused_token();
             return None;
         };
-        // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
-        // cannot reject, only drop. That does not use the token up: the client will send the same one again.
+        // s2n-quic's limiter passes every client with a token: a flood with real addresses must stop here. This hook
+        // cannot reject, only drop. A drop does not use the token up: the client will send the same one again.
         (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == AttemptOutcome::Allow)
             .then_some(())?;
         if !self.used.mark_used(valid.tag, time.running) {
@@ -116,13 +117,13 @@ impl TokenFormat for AddressTokenFormat {
     }
 }
 
-/// The context that a token is bound to.
+/// The client that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TokenClient {
     /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
     address: Vec<u8>,
     connection_id: Vec<u8>,
-    /// Source connection ID of the Retry, and destination connection ID of the Initial that answers it.
+    /// Source connection ID of the Retry, and destination connection ID of the next Initial.
     retry_id: Vec<u8>,
 }
 
@@ -139,18 +140,17 @@ impl TokenClient {
     }
 }
 
-/// A valid token.
 #[derive(Debug, PartialEq, Eq)]
 struct ValidToken<'a> {
     original_id: &'a [u8],
     tag: [u8; TAG_LEN],
 }
 
-/// Signs and verifies; the time is an argument.
+/// Signs and verifies tokens; the time is an argument.
 #[derive(Debug)]
 struct TokenSigner {
     secrets: Arc<Secrets>,
-    /// By the parity of their period: this one's and the last one's.
+    /// Keys of two adjacent periods with their numbers, at the parity of the period.
     keys: [Option<(u32, hmac::Key)>; 2],
 }
 
@@ -171,12 +171,12 @@ impl TokenSigner {
         let tag = <[u8; TAG_LEN]>::try_from(tag).ok()?;
         let &[KIND_RETRY, t0, t1, t2, t3, id_len, ref id @ ..] = body else { return None };
         let issued = u32::from_be_bytes([t0, t1, t2, t3]);
-        // Before the tag: a key is derived for a time that is near now, or not at all.
+        // The time is checked before the tag: a key is derived only for a time near now.
         let alive = issued <= now.saturating_add(CLOCK_SKEW_SECS) && now.saturating_sub(issued) <= TOKEN_LIFETIME_SECS;
         if !alive {
             return None;
         }
-        // Constant time.
+        // Verification takes constant time.
         hmac::verify(self.period_key(issued), &signed_bytes(body, client), &tag).ok()?;
         Some(ValidToken { original_id: id.get(..usize::from(id_len))?, tag })
     }
@@ -193,26 +193,27 @@ impl TokenSigner {
     }
 }
 
-/// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection IDs'
-/// lengths tell apart: no two inputs read the same.
+/// Bytes that the tag covers. The token's own part has a fixed length and the address one of two, which the lengths of
+/// the connection IDs distinguish: no two inputs have the same bytes.
 fn signed_bytes(body: &[u8], client: &TokenClient) -> Vec<u8> {
     let len = |id: &[u8]| [u8::try_from(id.len()).unwrap_or(u8::MAX)];
     let TokenClient { address, connection_id, retry_id } = client;
     [body, &len(connection_id), connection_id, &len(retry_id), retry_id, address].concat()
 }
 
-/// Tokens that were used: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
+/// Filter of used tokens: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
 /// an address and port, which the kernel hashes to one worker.
 #[derive(Debug, Default)]
 struct UsedTokens {
     recent: HashSet<[u8; TAG_LEN]>,
     older: HashSet<[u8; TAG_LEN]>,
-    /// When `recent` began, in seconds.
+    /// Begin of `recent`, in seconds.
     since: u32,
 }
 
 impl UsedTokens {
-    /// Remembers the token for its lifetime. False if it was used before, or if there is no room to remember it.
+    /// Remembers the tag of a token for the token's lifetime. False if the token was used before, or if the filter is
+    /// full.
     fn mark_used(&mut self, tag: [u8; TAG_LEN], now: u32) -> bool {
         if now.saturating_sub(self.since) > TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS || now < self.since {
             self.older = mem::take(&mut self.recent);
@@ -222,8 +223,8 @@ impl UsedTokens {
     }
 }
 
-/// The time of tokens: the system's, which all processes with one secret agree on. A token that was issued before the
-/// system's clock was set counts as old as it is: a handshake does not fail because of that.
+/// Clock of tokens: the system's, on which all processes with one secret agree. A token issued before the system's
+/// clock was set keeps its age: a handshake does not fail because of that.
 #[derive(Debug)]
 struct TokenClock {
     began: Instant,
@@ -233,11 +234,11 @@ struct TokenClock {
 /// One reading of [`TokenClock`], in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TokenTime {
-    /// Since 1970; wraps in 2106, when tokens fail for ten seconds.
+    /// Seconds since 1970; wraps in 2106, when tokens fail for ten seconds.
     now: u32,
-    /// The time had the clock not been set; `None` if it was not within a token's lifetime.
+    /// Time that an unset clock would show; `None` if the clock was not set within a token's lifetime.
     before_jump: Option<u32>,
-    /// Since the clock was created, however the system's clock is set.
+    /// Seconds since the clock was created, independent of the system's clock.
     running: u32,
 }
 
@@ -252,18 +253,18 @@ impl TokenClock {
     }
 }
 
-/// By how much the system's clock is ahead of a monotonic one. Pure.
+/// Detects when the system's clock was set, by its difference to a monotonic clock. Pure.
 #[derive(Debug, Default)]
 struct ClockJumps {
-    /// Seconds; `None` until the first reading.
+    /// Seconds by which the system's clock is ahead; `None` before the first reading.
     ahead: Option<u64>,
-    /// What `ahead` was before the last jump, and when, on the monotonic clock, that was noticed.
+    /// Value of `ahead` before the last jump, and the monotonic time at which that was noticed.
     before: Option<(u64, u64)>,
 }
 
 impl ClockJumps {
-    /// The time when the system's clock shows `system` seconds and the monotonic one `running`. Within
-    /// [`CLOCK_SKEW`] the system's clock may be adjusted.
+    /// Returns the time for `system` seconds of the system's clock and `running` seconds of the monotonic one. Within
+    /// [`CLOCK_SKEW_SECS`] the system's clock may be adjusted.
     #[expect(clippy::cast_possible_truncation, reason = "both wrap, as documented")]
     fn token_time(&mut self, system: u64, running: u64) -> TokenTime {
         let ahead = system.wrapping_sub(running);
@@ -334,7 +335,7 @@ mod tests {
     #[test]
     fn a_token_stays_as_old_as_it_is_when_the_clock_is_set() {
         const HOUR: i64 = 3600;
-        // When the token is checked after it was issued, and how far the clock was set meanwhile.
+        // Seconds from issue to check, seconds by which the clock was set meanwhile, and the result.
         let table = [
             (1, HOUR, true),
             (1, -HOUR, true),
@@ -393,7 +394,7 @@ mod tests {
         let new = signer.sign_token(&client(), ORIGINAL_ID, last + 1).unwrap();
         assert!(signer.verify_token(&client(), &old, last + 2).is_some());
         assert!(signer.verify_token(&client(), &new, last + 2).is_some());
-        // A slot that an older period's key was in.
+        // This period's slot held the key of an older period.
         let later = signer.sign_token(&client(), ORIGINAL_ID, last + 1 + KEY_PERIOD_SECS).unwrap();
         assert!(signer.verify_token(&client(), &later, last + 1 + KEY_PERIOD_SECS).is_some());
     }
@@ -412,7 +413,7 @@ mod tests {
         let mut used = UsedTokens::default();
         assert!(used.mark_used([1; 32], NOW));
         assert!(used.mark_used([2; 32], NOW + TOKEN_LIFETIME_SECS));
-        // The halves of the filter are swapped, and it still finds the token.
+        // The halves of the filter are swapped, and the token is still found.
         for later in [0, TOKEN_LIFETIME_SECS, TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS] {
             assert!(!used.mark_used([1; 32], NOW + later), "{later} s later");
         }
@@ -420,7 +421,7 @@ mod tests {
         assert!(!used.mark_used([2; 32], NOW + TOKEN_LIFETIME_SECS + CLOCK_SKEW_SECS + 1));
     }
 
-    /// Tokens take none.
+    /// A random generator for tokens, which use no random numbers.
     struct NoRandomness;
 
     impl random::Generator for NoRandomness {

@@ -1,5 +1,6 @@
-//! Whether a connection attempt is accepted: the one rule behind s2n-quic's two hooks, that for an Initial without a
-//! token (`limits`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
+//! Decides whether a connection attempt is accepted: one rule behind s2n-quic's two hooks, one for an Initial without a
+//! token (`limits`) and one for an Initial with a token (`address_token`), for which s2n-quic does not call the
+//! limiter.
 
 use super::response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit};
 use crate::metrics::QuicMetrics;
@@ -18,15 +19,15 @@ use std::{
     time::Instant,
 };
 
-/// Part of the slots that is reserved: once only an eighth is left, addresses have to be validated, and one source no
-/// longer takes all of them.
+/// Reserved part of the slots: once only an eighth is left, addresses have to be validated, and one source no longer
+/// takes all of them.
 const RESERVED_PART: u32 = 8;
-/// Part of the limit by which connections may exceed it: a sixteenth, for those that are closing.
+/// Part of the limit by which connections that are closing may exceed it: a sixteenth.
 const CLOSING_PART: u32 = 16;
 
 /// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection
-/// whose handshake is in progress, and keeps one that was closed for about three probe timeouts. The lock is never
-/// contended (`super::state`).
+/// whose handshake is in progress, and keeps a closed one for about three probe timeouts. The lock is never contended
+/// (`super::endpoint_state`).
 #[derive(Debug, Clone, Default)]
 pub struct SourceLimits(Arc<Mutex<SourcePools>>);
 
@@ -45,19 +46,18 @@ pub(super) struct SourceSlots {
     handshake: Option<PoolSlot>,
 }
 
-/// What a limit does to a connection attempt.
+/// Effect of the limits on a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AdmissionVerdict {
     Allow,
-    /// The client must first validate its address.
+    /// The client has to validate the address before the handshake (Retry).
     Retry,
     /// `limits.max_handshakes` is reached.
     TooManyHandshakes,
-    /// `limits.max_handshakes` is nearly reached, and the source has some in flight.
+    /// `limits.max_handshakes` is nearly reached, and the source has handshakes in progress.
     LastHandshakesReserved,
-    /// `limits.max_connections` is reached, and no source has more than this one.
+    /// `limits.max_connections` is reached, and no source has more connections than the client's.
     TooManyConnections,
-    /// Memory is short.
     Memory,
     /// The process drains, or `listen.http3` is false.
     Off,
@@ -72,7 +72,7 @@ impl Default for SourcePools {
 }
 
 impl SourcePools {
-    /// The verdict on an attempt of a client of `network`, which has `validated` its address.
+    /// Judges an attempt of a client in `network`, whose address is `validated` or not.
     fn judge_attempt(
         &mut self,
         limits: &Limits,
@@ -80,7 +80,7 @@ impl SourcePools {
         validated: bool,
         step: MemoryStep,
     ) -> AdmissionVerdict {
-        // No connection has the number.
+        // No connection has this number.
         let source = ClientSource::new(network, u64::MAX);
         let max = limits.max_connections;
         let with_closing = max.saturating_add(max / CLOSING_PART);
@@ -101,7 +101,7 @@ impl SourcePools {
         } else if step.refuses_connection(|| self.connections.slots_held_by(&source) > 1) {
             AdmissionVerdict::Memory
         } else if wants_validation && !validated {
-            // A forged address would take the place of another client's.
+            // A forged address would take the slot of another client.
             AdmissionVerdict::Retry
         } else if !self.handshakes.admits_to_last_slots(&source) {
             AdmissionVerdict::LastHandshakesReserved
@@ -112,8 +112,8 @@ impl SourcePools {
 }
 
 impl SourcePools {
-    /// Whether `source` gets one of the slots beyond the limit, of which there are `few` left: those are for sources
-    /// whose network holds less than another one, or the sources of one network could take all of them in turns.
+    /// Whether `source` gets a slot beyond the limit. If `few` are left, only for a source whose network holds less
+    /// than another: otherwise the sources of one network could take all of them in turns.
     fn admits_beyond_limit(&mut self, source: &ClientSource, few: bool) -> bool {
         if self.connections.is_pool_full() {
             false
@@ -126,7 +126,7 @@ impl SourcePools {
 }
 
 impl SourceLimits {
-    /// The slots of a connection of `network` whose handshake begins.
+    /// Takes slots for a connection of a client in `network` whose handshake begins.
     pub(super) fn take_slots(&self, network: Option<(IpAddr, u8)>) -> SourceSlots {
         let mut taken = self.lock_pools();
         let source = ClientSource::new(network, taken.next);
@@ -142,7 +142,7 @@ impl SourceLimits {
 }
 
 impl SourceSlots {
-    /// The handshake is over.
+    /// Returns the handshake's slot: the handshake has ended.
     pub(super) fn end_handshake(&mut self) {
         if let Some(slot) = self.handshake.take() {
             self.pools.lock_pools().handshakes.release_slot(slot);
@@ -157,20 +157,20 @@ impl Drop for SourceSlots {
     }
 }
 
-/// The decision on a connection attempt.
+/// Decision on a connection attempt, as s2n-quic executes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptOutcome {
     /// The handshake begins.
     Allow,
-    /// The client must first validate its address.
+    /// The client has to validate the address before the handshake (Retry).
     Retry,
-    /// There is no answer.
+    /// The attempt gets no response.
     Drop,
-    /// The answer is CONNECTION_REFUSED.
+    /// The client gets CONNECTION_REFUSED.
     Refuse,
 }
 
-/// Decides on connection attempts by the limits in force, and counts.
+/// Decides on connection attempts by the limits in force, and counts rejected ones.
 #[derive(Debug)]
 pub(super) struct Admission {
     config: LiveConfig,
@@ -179,7 +179,7 @@ pub(super) struct Admission {
     sources: SourceLimits,
     pressure: MemoryPressure,
     denied: Arc<DenyList>,
-    /// The phase of the process. Without it, the process does not drain.
+    /// Phase of the process; `None` means that the process never drains.
     watch: Option<PhaseWatch>,
 }
 
@@ -201,12 +201,12 @@ impl Admission {
         }
     }
 
-    /// Makes this refuse the clients that are `denied`.
+    /// Adds networks whose clients are refused.
     pub(super) fn with_denied_networks(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }
     }
 
-    /// Makes this refuse every attempt once the process drains.
+    /// Adds the phase of the process: every attempt is refused once the process drains.
     pub(super) fn with_phase(self, watch: PhaseWatch) -> Self {
         Self { watch: Some(watch), ..self }
     }
@@ -215,17 +215,18 @@ impl Admission {
         self.watch.as_ref().is_some_and(|watch| watch.watched_phase() >= ProcessPhase::Draining)
     }
 
-    /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
+    /// Decides on an attempt of `client`, whose address is `validated` or not, by the pools that all endpoints of the
+    /// worker share, and counts rejected ones.
     pub(super) fn decide_attempt(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
         self.decide_attempt_at(client, validated, Instant::now())
     }
 
-    /// The slots of a connection of `client` whose handshake begins.
+    /// Takes slots for a connection of `client` whose handshake begins.
     pub(super) fn take_client_slots(&self, client: IpAddr) -> SourceSlots {
         self.sources.take_slots(limit_network(&self.config.load(), client))
     }
 
-    /// Counts an attempt that fails because its token is invalid.
+    /// Counts an attempt with an invalid token.
     pub(super) fn count_refused_token(&self) {
         self.metrics.retry_tokens_refused.increment();
     }
@@ -246,7 +247,7 @@ impl Admission {
             AdmissionVerdict::Off => (AttemptOutcome::Refuse, None),
             AdmissionVerdict::Denied => (AttemptOutcome::Refuse, Some(&metrics.denied)),
             AdmissionVerdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
-            // No answer: with this many in flight, answers would serve an attacker.
+            // The attempt gets no response: at this number of handshakes, responses would serve an attacker.
             AdmissionVerdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
             AdmissionVerdict::LastHandshakesReserved => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
             AdmissionVerdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
@@ -267,12 +268,12 @@ impl Admission {
     }
 }
 
-/// The network that a connection from `address` counts for; `None` if it is a source of its own.
+/// Network for which a connection from `address` counts; `None` if the address is a source of its own.
 pub(super) fn limit_network(config: &Config, address: IpAddr) -> Option<(IpAddr, u8)> {
     config.source_of_client(address).map(|network| (network.address, network.prefix))
 }
 
-/// A client's address without its port.
+/// IP address of a client.
 pub(super) fn client_ip(address: &SocketAddress<'_>) -> IpAddr {
     SocketAddr::from(address).ip()
 }
@@ -290,7 +291,8 @@ mod tests {
         Limits { max_connections: 100, retry_handshakes: 10, max_handshakes: 20, ..Limits::default() }
     }
 
-    /// Pools with so many connections, of which so many handshakes are in progress, of sources of their own.
+    /// Fills pools with `connections` connections, of which `handshakes` are in their handshake, each of a source of
+    /// its own.
     fn filled(pools: &SourceLimits, connections: usize, handshakes: usize) -> Vec<SourceSlots> {
         let mut slots: Vec<SourceSlots> = (0..connections.max(handshakes)).map(|_| pools.take_slots(None)).collect();
         slots.iter_mut().skip(handshakes).for_each(SourceSlots::end_handshake);
@@ -427,7 +429,7 @@ mod tests {
                 assert!(silent.iter().all(|outcome| *outcome == AttemptOutcome::Drop), "{what}");
                 u32::try_from(answered.len()).unwrap()
             };
-            // A second's worth at once, then what time brings.
+            // The responses of one second are sent at once, later ones at the rate.
             assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND + 5), MAX_RESPONSES_PER_SECOND, "{what}");
             now += Duration::from_millis(500);
             assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND), MAX_RESPONSES_PER_SECOND / 2, "{what}");
@@ -440,7 +442,7 @@ mod tests {
                 u64::from(MAX_RESPONSES_PER_SECOND + MAX_RESPONSES_PER_SECOND / 2),
                 "{what}"
             );
-            // A client that needs no such answer is accepted.
+            // A client that needs no such response is accepted.
             drop(slots);
             let _slots = filled(&admission.sources, 50, 9);
             assert_eq!(admission.decide_attempt_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");

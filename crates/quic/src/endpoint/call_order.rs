@@ -1,5 +1,5 @@
-//! The order in which s2n-quic calls its providers, which `endpoint::state` relies on: a client makes a handshake,
-//! moves to another port, and is closed, before providers that record their calls.
+//! Tests the order in which s2n-quic calls its providers, on which `endpoint::endpoint_state` relies: a client makes a
+//! handshake, moves to another port, and is closed, before providers that record their calls.
 
 use super::{
     endpoint_state::EndpointState,
@@ -50,16 +50,16 @@ use std::{
 /// HANDSHAKE_DONE, for which s2n-quic closes a client's connection.
 const CLOSING_FRAME: u8 = 0x1e;
 
-/// A call for each packet that has room, and one for each that was built.
+/// Calls for each packet that has room, and for each that was built.
 const TRANSMIT: &str = "datagram: on_transmit";
 const BUILT: &str = "packet_interceptor: intercept_tx_payload, 1-RTT";
 
-/// Every provider but TLS, which is litequic's own.
+/// Records the calls of every provider but TLS, which is litequic's own.
 #[derive(Debug, Clone)]
 struct CallRecorder {
     state: Arc<EndpointState>,
     calls: Arc<Mutex<Vec<&'static str>>>,
-    /// The next 1-RTT packet has the connection closed.
+    /// Makes the next 1-RTT packet close the connection.
     closes: Arc<AtomicBool>,
 }
 
@@ -68,7 +68,7 @@ impl CallRecorder {
         self.calls.lock().unwrap().push(call);
     }
 
-    /// The calls from `from` to `to`, each where it came first, but for those of packets that leave. Others follow.
+    /// Takes the first call of each kind from `from` to `to`, without those of packets that leave.
     fn take_calls(&self, from: &str, to: &str) -> Vec<&'static str> {
         let mut calls = std::mem::take(&mut *self.calls.lock().unwrap());
         calls.drain(..calls.iter().position(|call| *call == from).unwrap());
@@ -83,7 +83,7 @@ impl CallRecorder {
         first
     }
 
-    /// Notes a call that comes while TLS has the client's transport parameters.
+    /// Records `within` if TLS holds the client's transport parameters at this time, otherwise `outside`.
     fn note_within_tls(&self, within: &'static str, outside: &'static str) {
         let is_within = self.state.with_table(|table| table.new.support.is_some());
         self.record_call(if is_within { within } else { outside });
@@ -293,7 +293,7 @@ async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_reli
             }
         }
     });
-    // quinn sends min_ack_delay: TLS passes it for the time of one call.
+    // quinn sends min_ack_delay, which TLS passes for the time of one call.
     let mut client = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
     let tls = QuicClientConfig::try_from(client_tls()).unwrap();
     client.set_default_client_config(quinn::ClientConfig::new(Arc::new(tls)));

@@ -1,6 +1,6 @@
-//! The error in a CONNECTION_CLOSE: TLS alerts as they are, so that a client whose certificate was rejected learns why
-//! (RFC 8446 §6.2); errors that litequic has raised; any other as s2n-quic has it in production, which hides reasons
-//! and internal errors.
+//! Selects the error of a CONNECTION_CLOSE: TLS alerts unchanged, so that a client whose certificate was rejected
+//! learns the reason (RFC 8446 §6.2); errors that litequic has raised; any other as in s2n-quic's production formatter,
+//! which hides reasons and internal errors.
 
 use super::endpoint_state::EndpointState;
 use s2n_quic::provider::connection_close_formatter::{ConnectionClose, Context, Formatter, Production};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 const PRODUCTION: &Production = &Production;
 
-/// Hides confidential reasons, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
+/// Formatter that hides confidential reasons, but not TLS alerts: RFC 9001 §4.8 allows `handshake_failure` for all of
+/// them.
 #[derive(Debug, Clone)]
 pub(super) struct CloseFormatter(Arc<EndpointState>);
 
@@ -28,7 +29,7 @@ impl CloseFormatter {
 }
 
 impl Formatter for CloseFormatter {
-    /// The last of the two that s2n-quic requests.
+    /// Takes the raised error: this is the second of the two calls for a closing connection.
     fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
         let raised = self.0.with_table(|table| table.close_error.take());
         raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)

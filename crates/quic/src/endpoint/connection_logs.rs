@@ -1,24 +1,24 @@
-//! The table of an endpoint's logs.
+//! Keeps the table of an endpoint's logs.
 
 use crate::qlog::{ConnectionLog, LogOrder};
 use std::{collections::HashMap, sync::Arc};
 
-/// The logs of an endpoint, behind its lock.
+/// Logs of an endpoint, behind the endpoint's lock.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLogs {
-    /// By s2n-quic's ID of the connection.
+    /// Logs by s2n-quic's ID of the connection.
     pub(super) by_connection: HashMap<u64, Arc<ConnectionLog>>,
-    /// Orders that wait for a connection, and the worker.
+    /// Orders that wait for a new connection, with the worker.
     pub(super) waiting: Vec<(Arc<LogOrder>, usize)>,
 }
 
 impl ConnectionLogs {
-    /// What there is of either.
+    /// Number of logs and waiting orders.
     pub(super) fn active_count(&self) -> u64 {
         (self.by_connection.len() + self.waiting.len()) as u64
     }
 
-    /// Removes what belongs to orders that are over. What is returned must not be dropped under the lock.
+    /// Removes the logs and waiting entries of orders that are over. The result must not be dropped under the lock.
     #[must_use]
     pub(super) fn take_ended(&mut self) -> Vec<Arc<ConnectionLog>> {
         self.waiting.retain(|(order, _)| !order.is_over());

@@ -1,6 +1,6 @@
-//! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
-//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3
-//! is counted there: it has only those whose handshake is complete.
+//! Counts a worker's handshakes and connections from begin to end, by a guard in s2n-quic's per-connection context,
+//! which holds the connection's slots in the worker's pools. HTTP/3 counts its own connections: those whose handshake
+//! is complete.
 
 use super::admission::SourceSlots;
 use crate::metrics::QuicMetrics;
@@ -11,38 +11,38 @@ use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
 /// H3_NO_ERROR (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
-/// Errors of HTTP/3 and QPACK (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
+/// Error codes of HTTP/3 and QPACK (RFC 9114 §8.1, RFC 9204 §8.3), with room for extensions.
 const H3_ERROR_CODES: RangeInclusive<u64> = 0x101..=0x2ff;
-/// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
+/// Error codes of TLS alerts, CRYPTO_ERROR (RFC 9001 §4.8).
 const ALERT_CODES: RangeInclusive<u64> = 0x100..=0x1ff;
 
-/// One connection, counted until it is dropped, however it ends.
+/// Guard that counts one connection until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     metrics: Arc<QuicMetrics>,
     handshaking: bool,
-    /// The slots of its client, once it has begun.
+    /// Slots of the client; `None` before the connection has begun.
     slots: Option<SourceSlots>,
     /// The client's first address.
     client: Option<SocketAddr>,
-    /// The name in its handshake (SNI), if that may be logged.
+    /// Server name of the handshake (SNI), if it may be logged.
     name: Option<Box<str>>,
 }
 
 impl ConnectionSlot {
-    /// A connection whose handshake begins.
+    /// Counts a connection whose handshake begins.
     pub(super) fn open_slot(metrics: &Arc<QuicMetrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
         Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
     }
 
-    /// The connection of `client` has taken `slots`.
+    /// Holds `slots` for the connection of `client`.
     pub(super) fn attach_slots(&mut self, slots: SourceSlots, client: SocketAddr) {
         (self.slots, self.client) = (Some(slots), Some(client));
     }
 
-    /// The client has requested the server `name`, which may be logged.
+    /// Sets the server name that the client has requested, which may be logged.
     pub(super) fn set_server_name(&mut self, name: &str) {
         self.name = Some(name.into());
     }
@@ -68,11 +68,11 @@ impl Drop for ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// The connection ends by `error`.
+    /// Counts and logs the end of the connection by `error`.
     pub(super) fn count_close(&self, error: &Error) {
         match *error {
             Error::MaxHandshakeDurationExceeded { .. } => self.metrics.timeout_handshake.increment(),
-            // A client that vanishes within its handshake is waited for no longer than for the handshake.
+            // A client that vanishes within the handshake reaches the handshake timeout.
             Error::IdleTimerExpired { .. } if self.handshaking => self.metrics.timeout_handshake.increment(),
             Error::IdleTimerExpired { .. } => self.metrics.timeout_idle.increment(),
             _ => {}
@@ -81,7 +81,7 @@ impl ConnectionSlot {
             && let Error::Transport { initiator: Location::Remote, code, .. } = *error
             && ALERT_CODES.contains(&code.as_u64())
         {
-            // The alert is the last byte of the code.
+            // The last byte of the code is the alert.
             let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
             let (client, name) = (self.client.map(tracing::field::display), self.name.as_deref());
             tracing::debug!(client, name, ?alert, "the client ended the handshake");
@@ -90,7 +90,7 @@ impl ConnectionSlot {
     }
 }
 
-/// The counter of connections that end by `error`, while they are `handshaking` or after.
+/// Counter of connections that end by `error`, during the handshake if `handshaking`.
 fn close_counter<'a>(metrics: &'a QuicMetrics, error: &Error, handshaking: bool) -> &'a Counter {
     use Location::{Local, Remote};
     let is_alert = |code: u64| ALERT_CODES.contains(&code);

@@ -1,4 +1,4 @@
-//! Creates the congestion controller of each path, by the configuration at that time.
+//! Creates the congestion controller of each path, by the current configuration.
 
 use super::endpoint_state::EndpointState;
 use crate::congestion::{Controller, PathFeedback};
@@ -12,8 +12,8 @@ pub(super) struct ControllerFactory(pub(super) Arc<EndpointState>);
 impl Endpoint for ControllerFactory {
     type CongestionController = Controller;
 
-    /// Comes before a packet of the path is authenticated, and without its connection: the next event of a connection
-    /// that begins, or of a path that was created, binds the feedback.
+    /// Called before a packet of the path is authenticated, and without the connection: the next event of a new
+    /// connection, or of a created path, binds the feedback.
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
         let state = &self.0;
         let config = state.config.load();

@@ -1,5 +1,5 @@
-//! What an endpoint is made from, beside its socket: the configuration, and what it shares with its worker, the other
-//! workers and other processes.
+//! Collects the parts of an endpoint, beside its socket: the configuration, and what it shares with its worker, the
+//! other workers and other processes.
 
 use super::{
     admission::{Admission, SourceLimits},
@@ -20,39 +20,39 @@ use litequic_resources::{memory::MemoryPressure, receive::ReceiveBudget};
 use litequic_telemetry::clients::DenyList;
 use std::sync::Arc;
 
-/// The parts of an endpoint, beside its socket. Cheap to clone: one for each endpoint of a worker.
+/// Parts of an endpoint, beside the socket. Cheap to clone: each endpoint of a worker has a clone.
 #[derive(Debug, Clone)]
 pub struct EndpointParts<T> {
-    /// Limits and timeouts: each connection has those in force when it begins.
+    /// Configuration: each connection has the limits and timeouts in force when it begins.
     pub config: LiveConfig,
     /// The server's side of TLS: certificates and the key of session tickets, the same for all workers.
     pub tls: T,
     /// Token keys, the same for all workers.
     pub secrets: Arc<Secrets>,
-    /// How connection IDs are made, the same for all workers.
+    /// Scheme of connection IDs, the same for all workers.
     pub ids: Arc<IdScheme>,
-    /// Distinguishes this process' connection IDs from another's on the same port.
+    /// Generation of this process, which distinguishes its connection IDs from those of others on the same port.
     pub generation: u8,
-    /// Generations of the other processes that run.
+    /// Generations of other processes that run on the same port.
     pub others: Arc<Generations>,
-    /// How many workers there are.
+    /// Number of workers of the process.
     pub workers: usize,
-    /// This worker's counters.
+    /// Metrics of the worker.
     pub metrics: Arc<QuicMetrics>,
-    /// The budget of its clients' windows.
+    /// Budget of the worker's receive windows.
     pub receive: ReceiveBudget,
-    /// The sources of its connections, and of its handshakes.
+    /// Connections and handshakes of the worker, by source.
     pub sources: SourceLimits,
-    /// How short memory is.
+    /// Level of memory pressure.
     pub pressure: MemoryPressure,
     /// Networks whose clients are refused.
     pub denied: Arc<DenyList>,
-    /// The phase of the process: one that drains refuses new connections.
+    /// Phase of the process: a draining process refuses new connections.
     pub watch: PhaseWatch,
 }
 
 impl<T> EndpointParts<T> {
-    /// The parts of the only worker of a process that shares its port with no other: random secrets, no server ID,
+    /// Parts for the only worker of a process that shares its port with no other: random secrets, no server ID,
     /// generation 0, and a receive budget of `limits.worker_receive_buffer`. Memory is never short, no client is
     /// denied, and the process never drains.
     ///
@@ -78,12 +78,12 @@ impl<T> EndpointParts<T> {
         })
     }
 
-    /// The connection IDs that `worker` issues.
+    /// Connection IDs that `worker` issues.
     pub(super) fn own_ids(&self, worker: WorkerIndex) -> OwnIds {
         OwnIds::new(&self.ids, self.generation, Arc::clone(&self.others), worker, self.workers)
     }
 
-    /// The state of an endpoint that has no connection yet.
+    /// Builds the state of an endpoint without connections.
     pub(super) fn build_state(&self, moderation: Moderation) -> Arc<EndpointState> {
         let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
         let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());

@@ -1,11 +1,11 @@
-//! What more than one of an endpoint's providers uses.
+//! Keeps the state that several of an endpoint's providers use.
 //!
-//! s2n-quic takes eleven providers for an endpoint, calls them one after the other on the worker's thread, and mostly
-//! does not say for which connection. State that one provider uses is that provider's field; state that two use is in
-//! [`EndpointState`]; nothing else is shared. Everything here must be `Send`, because s2n-quic's providers are; one
-//! thread alone uses it.
+//! s2n-quic has eleven providers for an endpoint, calls them one after the other on the worker's thread, and mostly
+//! does not name the connection. State that one provider uses is that provider's field; state that two use is in
+//! [`EndpointState`]; nothing else is shared. The state must be `Send`, because s2n-quic's providers are; only one
+//! thread uses it.
 //!
-//! What is current is known by the order of s2n-quic's calls (`call_order` has a test of it):
+//! The order of s2n-quic's calls determines the current connection (`call_order` tests it):
 //!
 //! | call | provider | writes | takes or reads |
 //! |---|---|---|---|
@@ -36,8 +36,8 @@
 //! | a connection that s2n-quic closes | | | |
 //! | `format_early_transport_error`, then `format_transport_error` | close | | `close_error`: read, then taken |
 //!
-//! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
-//! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
+//! The state has one lock. Nothing that may run other code is dropped or woken under it: values taken out of the table
+//! are dropped, and tasks are woken, once [`EndpointState::with_table`] has returned.
 
 use super::{admission::Admission, connection_logs::ConnectionLogs};
 use crate::{
@@ -64,7 +64,7 @@ pub struct EndpointState {
     table: Mutex<EndpointTable>,
 }
 
-/// The datagram and the packet that s2n-quic processes: numbers, so that no packet needs the lock for them.
+/// State of the datagram and the packet that s2n-quic processes, as numbers: no packet needs the lock for them.
 #[derive(Debug, Default)]
 pub(super) struct PacketAtHand {
     to_issued_id: RelaxedCell,
@@ -77,21 +77,19 @@ pub(super) struct PacketAtHand {
 /// State behind the endpoint's lock.
 #[derive(Debug)]
 pub(super) struct EndpointTable {
-    /// The endpoint's connections.
     pub(super) connections: Connections,
-    /// What a provider knows of the connection that begins, for the next one that s2n-quic calls.
+    /// Values of the connection that begins, from one provider to the next that s2n-quic calls.
     pub(super) new: NewConnection,
-    /// The error with which litequic has the current connection closed. s2n-quic has no call that closes with an error
-    /// of the transport: the interceptor makes the current packet one that s2n-quic must close for. s2n-quic requests
-    /// the CONNECTION_CLOSE within the same call, before it processes another packet.
+    /// Error with which litequic closes the current connection. s2n-quic has no call that closes with a transport
+    /// error: the interceptor makes the current packet one for which s2n-quic must close. s2n-quic requests the
+    /// CONNECTION_CLOSE within the same call, before it processes another packet.
     pub(super) close_error: Option<transport::Error>,
-    /// The placeholder in the packet that is being built: from the datagram sender to the interceptor.
+    /// Placeholder in the packet that is being built: from the datagram sender to the interceptor.
     pub(super) slot: Option<FrameSlot>,
-    /// The packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
+    /// Packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
     pub(super) challenge_packet: Option<ChallengePacket>,
-    /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
+    /// Connection IDs of the datagram at hand, and of the Retry or connection that is created.
     pub(super) retry_ids: RetryIds,
-    /// Logs of connections.
     pub(super) logs: ConnectionLogs,
 }
 
@@ -99,7 +97,7 @@ pub(super) struct EndpointTable {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameSlot {
     pub(super) connection: u64,
-    /// The frame that takes the place.
+    /// Frame that replaces the placeholder.
     pub(super) frame: SlotFrame,
 }
 
@@ -108,7 +106,6 @@ pub(super) struct FrameSlot {
 pub(super) struct PacketId {
     /// The connection, by s2n-quic's ID.
     pub(super) connection: u64,
-    /// The packet number.
     pub(super) number: u64,
 }
 
@@ -123,15 +120,15 @@ pub(super) struct ChallengePacket {
 /// Frames that placeholders make room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotFrame {
-    /// The connection's request for fewer or more acknowledgements.
+    /// Request for an ACK frequency.
     AckFrequency,
-    /// The connection's unanswered challenge.
+    /// Unanswered challenge, sent again.
     PathChallenge,
 }
 
 impl EndpointTable {
-    /// Remembers a challenge of a connection that was sent. One that probes a path does not replace that of the path on
-    /// which s2n-quic sends.
+    /// Remembers a sent challenge of a connection. A challenge that probes a path does not replace that of the active
+    /// path.
     pub(super) fn record_sent_challenge(
         &mut self,
         at_hand: &PacketAtHand,
@@ -145,8 +142,8 @@ impl EndpointTable {
         }
     }
 
-    /// s2n-quic sends on `path` from now on: another path's challenge must never be sent on it, which it would not
-    /// validate.
+    /// s2n-quic sends on `path` from now on: forgets the challenge of another path, which must never be sent on this
+    /// one, as it would not validate the path.
     pub(super) fn activate_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64) {
         let challenge = self.connections.connection_mut(connection).and_then(|connection| connection.challenge.take());
         let (was_there, challenge) =
@@ -157,7 +154,8 @@ impl EndpointTable {
         self.set_challenge(at_hand, connection, challenge);
     }
 
-    /// The challenge of `path`, on which s2n-quic sends if it `is_active`, was answered, or given up.
+    /// Forgets the challenge of `path`, which got its response or was given up. `path` is the active one if
+    /// `is_active`.
     pub(super) fn end_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64, is_active: bool) {
         let unanswered =
             self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
@@ -166,7 +164,7 @@ impl EndpointTable {
         }
     }
 
-    /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
+    /// Sets or clears the unanswered challenge of a connection, and counts in `at_hand`.
     pub(super) fn set_challenge(
         &mut self,
         at_hand: &PacketAtHand,
@@ -183,25 +181,25 @@ impl EndpointTable {
     }
 }
 
-/// The connection that begins.
+/// Values of the connection that begins.
 #[derive(Debug, Default)]
 pub(super) struct NewConnection {
-    /// The grant of its receive window: from the request for its limits to the creation of its context.
+    /// Grant of the receive window: from the request for the connection's limits to the creation of its context.
     pub(super) grant: Option<WindowGrant>,
-    /// Whether its streams are served by their priorities: as `grant`.
+    /// Streams are served by priority: set and read with `grant`.
     pub(super) is_ordered: bool,
-    /// Feedback of the path whose controller was created last: from then to the event of the connection that has
-    /// started, or of the path that was created.
+    /// Feedback of the path whose controller was created last: from then to the event of the started connection, or of
+    /// the created path.
     pub(super) feedback: Option<Arc<PathFeedback>>,
-    /// What its client supports: from the 1-RTT keys to the event of the transport parameters.
+    /// The client's support of ACK_FREQUENCY: from the 1-RTT keys to the event of the transport parameters.
     pub(super) support: Option<AckFrequencySupport>,
-    /// The connection, by s2n-quic's ID: from the event of the transport parameters to the creation of its datagram
+    /// s2n-quic's ID of the connection: from the event of the transport parameters to the creation of its datagram
     /// sender.
     pub(super) connection: Option<u64>,
 }
 
 impl EndpointState {
-    /// The state of an endpoint that has no connection yet.
+    /// State of an endpoint without connections.
     pub(super) fn new(
         config: LiveConfig,
         metrics: Arc<QuicMetrics>,
@@ -221,22 +219,23 @@ impl EndpointState {
         Arc::new(Self { config, metrics, moderation, admission, at_hand: PacketAtHand::default(), table })
     }
 
-    /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
+    /// Calls `access` with the table, under the lock. `access` must neither drop nor wake anything that may run other
+    /// code.
     pub(super) fn with_table<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
         access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl PacketAtHand {
-    /// The datagram at hand, which has a long header, goes to an ID like those that litequic issues, or does not.
-    /// Written by the interceptor for each datagram with a long header.
+    /// Sets whether the datagram at hand goes to an ID like those that litequic issues. Written by the interceptor for
+    /// each datagram with a long header.
     pub(super) fn set_to_issued_id(&self, to_issued_id: bool) {
         self.to_issued_id.set(to_issued_id.into());
     }
 
     /// Whether the datagram at hand goes to an ID like those that litequic issues. Read for a connection attempt, whose
-    /// header is long. A client's first Initial does not: with such an ID, small datagrams would count as those of a
-    /// client that got a packet of litequic.
+    /// header is long. A client's first Initial must not: otherwise small datagrams would count as those of a client
+    /// that has received litequic's packets.
     pub(super) fn is_to_issued_id(&self) -> bool {
         self.to_issued_id.get() > 0
     }
@@ -245,18 +244,17 @@ impl PacketAtHand {
     /// interceptor for each of these packets, before its frames are processed. s2n-quic polls TLS after that, unless it
     /// rejects a frame.
     pub(super) fn set_handshake_connection(&self, connection: u64) {
-        // 0 is none.
+        // The value 0 means no connection.
         self.handshake_connection.set(connection.wrapping_add(1));
     }
 
-    /// Takes the connection for whose packet s2n-quic polls TLS, if it does so because of a packet rather than because
-    /// of a wakeup.
+    /// Takes the connection for whose packet s2n-quic polls TLS; `None` if a wakeup is the reason.
     pub(super) fn take_handshake_connection(&self) -> Option<u64> {
         self.handshake_connection.take_value().checked_sub(1)
     }
 
-    /// The packet that is being built holds a placeholder, or a challenge of s2n-quic's. Written by the datagram sender
-    /// and by the event of a sent challenge.
+    /// Records that the packet that is being built holds a placeholder or a challenge of s2n-quic's. Written by the
+    /// datagram sender and by the event of a sent challenge.
     pub(super) fn set_has_frame(&self) {
         self.has_frame.set(1);
     }
@@ -267,18 +265,17 @@ impl PacketAtHand {
         self.has_frame.get() > 0 && self.has_frame.take_value() > 0
     }
 
-    /// Sets how many logs of connections there are, and orders that wait for one.
+    /// Sets the number of logs and waiting orders.
     pub(super) fn set_logs(&self, count: u64) {
         self.logs.set(count);
     }
 
-    /// Whether there is a log of a connection, or an order that waits for one. Read for each packet.
+    /// Whether a connection is logged, or an order waits for one. Read for each packet.
     pub(super) fn has_logs(&self) -> bool {
         self.logs.get() > 0
     }
 
-    /// Whether a connection has a challenge without an answer. Read by the datagram sender for each packet that is
-    /// built.
+    /// Whether any connection has an unanswered challenge. Read by the datagram sender for each packet that is built.
     pub(super) fn has_unanswered_challenges(&self) -> bool {
         self.unanswered_challenges.get() > 0
     }

@@ -1,5 +1,5 @@
-//! s2n-quic's events. One subscriber gets all of an endpoint's, and each event calls litequic's parts in the order that
-//! is written here: the order is behaviour.
+//! Handles s2n-quic's events. One subscriber gets all events of an endpoint, and each event calls litequic's parts in
+//! the order that is written here: the order is behaviour.
 //!
 //! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
 
@@ -42,25 +42,23 @@ pub(super) struct EventSubscriber {
 }
 
 impl EventSubscriber {
-    /// A subscriber that has clients acknowledge as `ack_frequency` says.
+    /// A subscriber for an endpoint that configures `ack_frequency`.
     pub(super) fn new(state: Arc<EndpointState>, ack_frequency: AckFrequency) -> Self {
         Self { state, ack_frequency }
     }
 }
 
-/// State of one connection that its events alone use. When the connection ends, its entry in the table is removed
-/// first; then the fields are dropped in this order, the slot last: another connection may have its place from then on.
+/// State of one connection that only its events use. When the connection ends, its entry in the table is removed first;
+/// then the fields are dropped in this order, the slot last: another connection may take the slot from then on.
 #[derive(Debug)]
 pub(super) struct ConnectionContext {
     state: Arc<EndpointState>,
     id: u64,
-    /// s2n-quic's number of the path on which it sends.
+    /// s2n-quic's number of the active path.
     active_path: u64,
     paths: PathFeedbacks,
     sent: SentStreams,
-    /// The number of the next 1-RTT packet.
     next_packet_number: u64,
-    /// Packets that were declared lost.
     packets_lost: u64,
     supports_ack_frequency: bool,
     rtt_sampling: RttSampling,
@@ -69,18 +67,18 @@ pub(super) struct ConnectionContext {
     slot: ConnectionSlot,
 }
 
-/// The last validated address of the client of `connection`; `None` if the connection is gone.
+/// Last validated address of the client of `connection`; `None` if the connection is gone.
 pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
     // s2n-quic finds its subscriber's context by the type.
     connection.query_event_context(|context: &ConnectionContext| context.addresses.current_address()).ok().flatten()
 }
 
-/// What QUIC knows of the path of `connection`; `None` if the connection is gone.
+/// State of the active path of `connection`; `None` if the connection is gone.
 pub fn transport_report(connection: &Handle) -> Option<TransportReport> {
     connection.query_event_context(ConnectionContext::path_transport).ok()
 }
 
-/// Logs the open `connection` of `worker` by `order`, unless it has a log, or the order has no place.
+/// Logs the open `connection` of `worker` by `order`, unless it is logged already, or the order is used up.
 pub fn log_open_connection(connection: &Handle, order: &Arc<LogOrder>, worker: usize) {
     // An error means that the connection is gone.
     let _ = connection.query_event_context(|context: &ConnectionContext| {
@@ -89,7 +87,7 @@ pub fn log_open_connection(connection: &Handle, order: &Arc<LogOrder>, worker: u
 }
 
 impl ConnectionContext {
-    /// What is known of the path. Packets are those with a number of the application data space.
+    /// State of the active path. Packets of the application data space are counted.
     fn path_transport(&self) -> TransportReport {
         let acks = self.state.with_table(|table| Some(table.connections.connection_mut(self.id)?.acks_received()));
         TransportReport {
@@ -100,12 +98,11 @@ impl ConnectionContext {
         }
     }
 
-    /// Has `change` change the connection's entry.
+    /// Applies `change` to the connection's entry.
     fn change_connection(&self, change: impl FnOnce(&mut ConnectionState)) {
         self.state.with_table(|table| table.connections.connection_mut(self.id).map(change));
     }
 
-    /// s2n-quic sends on `path` from now on.
     fn set_active_path(&mut self, path: &Path<'_>) {
         self.active_path = path.id;
         let feedback = self.paths.get(path.id);
@@ -115,7 +112,7 @@ impl ConnectionContext {
         });
     }
 
-    /// Has `change` change the ACK frequency, if the client supports that.
+    /// Applies `change` to the ACK frequency, if the client supports that.
     fn change_ack_frequency(&self, change: impl FnOnce(&mut AckFrequencyState)) {
         if self.supports_ack_frequency {
             self.change_connection(|connection| {
@@ -124,19 +121,19 @@ impl ConnectionContext {
         }
     }
 
-    /// Packet `number` was never sent.
+    /// Records that packet number `number` was skipped: never sent.
     #[cold]
     fn record_skipped(&self, number: u64) {
         self.change_connection(|connection| connection.lost.on_skipped(number));
     }
 }
 
-/// The two ends of a path.
+/// Addresses of both ends of a path.
 fn path_tuple(path: &Path<'_>) -> Tuple {
     Tuple { remote_address: path.remote_addr.clone().into(), local_address: path.local_addr.clone().into() }
 }
 
-/// The packet with this header; `None` for one without a number.
+/// Packet number and space of a header, for a log; `None` for a packet without a number.
 fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
     let (space, number) = match *header {
         PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
@@ -147,7 +144,7 @@ fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
     Some(LoggedPacket { space, number })
 }
 
-/// The state of a path, for a log.
+/// Converts the state of a path, for a log.
 fn to_log_metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
     LogMetrics {
         min_rtt: event.min_rtt,
@@ -162,7 +159,7 @@ fn to_log_metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
 
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
-        // Dropped once the lock is released.
+        // The connection is dropped after the lock is released.
         let removed = self.state.with_table(|table| {
             table.set_challenge(&self.state.at_hand, self.id, None);
             table.connections.remove_connection(self.id)
@@ -200,8 +197,8 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    /// A new connection's address counts as validated: no client completes a handshake, before which there is no
-    /// request, without having got litequic's packets.
+    /// The address of a new connection counts as validated: a client without litequic's packets cannot complete the
+    /// handshake, and no request comes before.
     fn on_connection_started(
         &mut self,
         context: &mut ConnectionContext,
@@ -216,7 +213,7 @@ impl Subscriber for EventSubscriber {
         self.state.log_new_connection(context.id, &path_tuple(&event.path));
     }
 
-    /// Comes before a packet of the path is authenticated, after its controller was created.
+    /// Called before a packet of the path is authenticated, after its controller was created.
     fn on_path_created(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PathCreated<'_>) {
         context.paths.bind_feedback(event.new.id, self.state.with_table(|table| table.new.feedback.take()));
     }
@@ -232,7 +229,7 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    /// Comes within the call in which TLS provided the parameters, before the datagram sender is created and before a
+    /// Called within the call in which TLS provides the parameters, before the datagram sender is created and before a
     /// stream can be accepted.
     fn on_transport_parameters_received(
         &mut self,
@@ -245,7 +242,7 @@ impl Subscriber for EventSubscriber {
             table.new.connection = Some(meta.id);
             let support = table.new.support.take().filter(|_| *ack_frequency != AckFrequency::Off);
             let connection = table.connections.connection_mut(meta.id)?;
-            // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            // The client opens the streams, so that "local" is the client (RFC 9000 §18.2).
             connection.ack_delay_exponent = event.transport_parameters.ack_delay_exponent;
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
             let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
@@ -269,7 +266,7 @@ impl Subscriber for EventSubscriber {
         context.rtt_sampling.begin_sampling();
     }
 
-    /// Comes once a packet was decrypted that shows the client elsewhere.
+    /// Called once a packet was decrypted that arrived from another address of the client.
     fn on_active_path_updated(
         &mut self,
         context: &mut ConnectionContext,
@@ -303,13 +300,13 @@ impl Subscriber for EventSubscriber {
         if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
             context.addresses.on_validated((&event.path.remote_addr).into(), event.path.is_active);
         }
-        // The challenge was answered, or given up.
+        // The challenge got its response, or was given up.
         let path = event.path.id;
         self.state
             .with_table(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
     }
 
-    /// Comes with each frame.
+    /// Called for each frame.
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
@@ -318,8 +315,8 @@ impl Subscriber for EventSubscriber {
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {
-            // s2n-quic leaves out a number now and then: a client that acknowledges it acknowledges what it never
-            // received (RFC 9000 §21.4).
+            // s2n-quic skips a number now and then: a client that acknowledges it acknowledges a packet that was never
+            // sent (RFC 9000 §21.4).
             if number > context.next_packet_number {
                 context.record_skipped(number - 1);
             }
@@ -348,16 +345,16 @@ impl Subscriber for EventSubscriber {
         }
         context.change_connection(|connection| {
             connection.change_ack_frequency(|ack_frequency| ack_frequency.on_lost_packet(number, !event.is_mtu_probe));
-            // A packet with nothing but ACK frames is not reported to a controller, and another path's packets do not
-            // concern this one's.
+            // A packet with only ACK frames is not reported to a controller, and another path's packets do not concern
+            // this one's.
             if !event.is_mtu_probe && event.bytes_lost > 0 && event.path.is_active {
                 connection.lost.add_lost(number);
             }
         });
     }
 
-    /// Comes with each ACK frame, once it was processed, and behind each burst of packets. No other event has the
-    /// round-trip time and the congestion window.
+    /// Called after each processed ACK frame, and after each burst of packets. No other event has the round-trip time
+    /// and the congestion window.
     fn on_recovery_metrics(
         &mut self,
         context: &mut ConnectionContext,
@@ -395,7 +392,7 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    /// Comes a few times a path.
+    /// Called a few times for each path.
     fn on_ecn_state_changed(&mut self, _: &mut ConnectionContext, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
         match event.state {
             EcnState::Capable { .. } => self.state.metrics.ecn_capable.increment(),
@@ -404,8 +401,8 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
-    /// those that were received and those that were reset.
+    /// Accounts the bytes by which a packet raises the connection's flow control: at the ends of its streams, received
+    /// or reset.
     fn on_rx_stream_progress(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = &mut context.grant {
             grant.on_received(event.bytes as u64);
@@ -419,7 +416,7 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    /// Comes with each turn of the endpoint's task.
+    /// Called in each turn of the endpoint's task.
     fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
         if turn.timeout_expired {
             self.state.moderation.count_expired_timer();

@@ -1,8 +1,8 @@
-//! Room in packets for ACK_FREQUENCY frames, and for a repeated PATH_CHALLENGE, by way of s2n-quic's datagrams: the one
+//! Makes room in packets for ACK_FREQUENCY frames, and for a repeated PATH_CHALLENGE, by s2n-quic's datagrams: the one
 //! provider that writes whole frames of its own. litequic neither sends nor accepts datagrams.
 //!
-//! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete`] puts
-//! the frame in its place, before this very packet is encrypted.
+//! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete_packet`]
+//! puts the frame in its place, before the same packet is encrypted.
 
 use super::endpoint_state::{EndpointState, EndpointTable, FrameSlot, PacketId, SlotFrame};
 use crate::{
@@ -15,7 +15,7 @@ use s2n_quic::provider::datagram::{
 use s2n_quic_core::connection::Error;
 use std::{sync::Arc, time::Instant};
 
-/// Bytes that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
+/// Bytes that stay free behind a placeholder: otherwise its last DATAGRAM frame might be the packet's last, which
 /// s2n-quic writes without a length.
 const SPARE_BYTES: usize = 8;
 
@@ -39,7 +39,7 @@ impl Endpoint for FrameSlotEndpoint {
         )
     }
 
-    /// None is accepted: the transport parameter is not sent (RFC 9221 §3).
+    /// Returns 0: no datagram is accepted, and the transport parameter is not sent (RFC 9221 §3).
     fn max_datagram_frame_size(&self, _: &PreConnectionInfo) -> u64 {
         0
     }
@@ -50,12 +50,13 @@ pub(super) struct PlaceholderSender {
     state: Arc<EndpointState>,
     /// s2n-quic's ID of the connection.
     connection: Option<u64>,
-    /// Whether an ACK_FREQUENCY frame is to be sent; `None` if the client does not support it.
+    /// Send queue, which knows whether an ACK_FREQUENCY frame is to be sent; `None` if the client does not support the
+    /// frame.
     ack_frequency: Option<Arc<SendQueue>>,
 }
 
 impl PlaceholderSender {
-    /// Whether the connection is to send its PATH_CHALLENGE again.
+    /// Whether the connection should send its PATH_CHALLENGE again now.
     fn is_challenge_due(&self, connection: u64) -> bool {
         let is_due = |table: &mut EndpointTable| {
             let challenge = table.connections.connection_mut(connection)?.challenge.as_ref()?;
@@ -66,10 +67,11 @@ impl PlaceholderSender {
 }
 
 impl Sender for PlaceholderSender {
-    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: [`complete`] replaces them.
+    /// Writes a placeholder. Empty DATAGRAM frames need no permission from the peer, and must not reach it:
+    /// [`complete_packet`] replaces them.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
         let Some(connection) = self.connection else { return };
-        // In a full datagram alone (RFC 9000 §8.2.1).
+        // A challenge is repeated only in a full datagram (RFC 9000 §8.2.1).
         let frame = if self.is_challenge_due(connection) && packet.has_pending_streams() {
             SlotFrame::PathChallenge
         } else if self.has_transmission_interest() {
@@ -77,13 +79,13 @@ impl Sender for PlaceholderSender {
         } else {
             return;
         };
-        // One a packet.
+        // A packet has at most one placeholder.
         if packet.remaining_capacity() < placeholder::PLACEHOLDER_LEN + SPARE_BYTES {
             return; // the next has more room
         }
         self.state.with_table(|table| table.slot = Some(FrameSlot { connection, frame }));
         self.state.at_hand.set_has_frame();
-        // Should one fail, for which there is room, the incomplete placeholder is found and removed.
+        // If one of them fails although there is room, the incomplete placeholder is found and removed.
         let _ = (0..placeholder::PLACEHOLDER_DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
     }
 
@@ -94,8 +96,8 @@ impl Sender for PlaceholderSender {
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-/// `packet` was built, in which a placeholder or a challenge of s2n-quic's stands: a challenge in the unencrypted
-/// `payload` is remembered, and put first, and a frame takes the placeholder's place. No placeholder is left, even on
+/// Completes `packet`, which was built with a placeholder or a challenge of s2n-quic's: a challenge in the unencrypted
+/// `payload` is remembered and put first, and a frame replaces the placeholder. No placeholder is left, even on
 /// failure. `now` is the packet's time.
 #[cold]
 pub(super) fn complete_packet(
@@ -129,7 +131,7 @@ pub(super) fn complete_packet(
                 if is_placed {
                     state.metrics.path_challenges_repeated.increment();
                 } else {
-                    // Not to be tried again: what went wrong once goes wrong each time.
+                    // Another attempt would fail in the same way.
                     table.set_challenge(&state.at_hand, owner, None);
                 }
                 is_placed
@@ -169,13 +171,13 @@ mod tests {
     use s2n_quic_core::frame::Datagram;
     use std::{task::Waker, time::Duration};
 
-    /// A PATH_CHALLENGE, and what data looks like a placeholder.
+    /// A PATH_CHALLENGE, the repeated frame, and data that looks like a placeholder.
     const CHALLENGE: [u8; 9] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8];
     const REPEATED: [u8; placeholder::PLACEHOLDER_LEN] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0];
     const DATA: [u8; 5] = [0x01, 0x08, 0, 0x31, 0];
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// A packet as s2n-quic builds it, with room for so many bytes.
+    /// A packet as s2n-quic builds it, of at most `capacity` bytes.
     struct Built {
         payload: Vec<u8>,
         capacity: usize,
@@ -286,7 +288,7 @@ mod tests {
         }
     }
 
-    /// s2n-quic puts a challenge into `packet`, and announces it for `announced`.
+    /// s2n-quic puts a challenge into `packet`, but announces `announced`.
     fn write(state: &EndpointState, packet: PacketId, announced: PacketId, now: Instant) {
         state.with_table(|table| table.challenge_packet = Some(ChallengePacket { packet: announced, probes: None }));
         let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
@@ -348,7 +350,7 @@ mod tests {
         assert!(is_due(&state, 7, start + INTERVAL));
     }
 
-    /// As Chromium migrates, which probes its new path first.
+    /// Chromium probes its new path before it migrates.
     #[test]
     fn a_probe_without_an_answer_is_repeated_once_its_path_is_used() {
         let (state, start) = (endpoint(), Instant::now());

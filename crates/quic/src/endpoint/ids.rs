@@ -1,5 +1,5 @@
-//! Connection IDs and stateless reset tokens, as s2n-quic requests them. `quic::identity` makes both; the endpoint's
-//! state has the IDs that concern the token at hand.
+//! Provides connection IDs and stateless reset tokens to s2n-quic. `quic::identity` makes both; the endpoint's state
+//! has the IDs of the token at hand.
 
 use super::endpoint_state::EndpointState;
 use crate::identity::{ConnectionIdFormat, stateless_reset::ResetTokens};
@@ -10,7 +10,7 @@ use s2n_quic::provider::{
 use s2n_quic_core::{connection::LocalId, stateless_reset};
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-/// The connection IDs of one endpoint.
+/// Provider of one endpoint's connection IDs.
 #[derive(Debug)]
 pub(super) struct EndpointIds {
     pub(super) format: ConnectionIdFormat,
@@ -35,7 +35,7 @@ impl Validator for EndpointIds {
     }
 }
 
-/// The stateless reset tokens of one endpoint.
+/// Provider of one endpoint's stateless reset tokens.
 #[derive(Debug)]
 pub(super) struct EndpointResets {
     pub(super) tokens: ResetTokens,
@@ -55,7 +55,7 @@ impl TokenGenerator for EndpointResets {
     const ENABLED: bool = true;
 
     fn generate(&mut self, local_connection_id: &[u8]) -> stateless_reset::Token {
-        // s2n-quic requests the tokens of IDs that it issues here too.
+        // s2n-quic also requests the tokens of newly issued IDs here.
         let begins = self.state.with_table(|table| table.retry_ids.begin_id(local_connection_id));
         self.tokens.reset_token(local_connection_id, begins)
     }
@@ -85,7 +85,7 @@ mod tests {
             resets.generate(id.as_bytes());
             assert_eq!(metrics.packets_without_connection_none.get(), unknown);
         }
-        // A client's own ID, which s2n-quic adopts after a Retry.
+        // s2n-quic adopts a client's own ID after a Retry.
         state.with_table(|table| table.retry_ids.record_addressed(&[2; 16]));
         for unknown in [1, 2] {
             resets.generate(&[2; 16]);

@@ -1,10 +1,10 @@
-//! Intercepts what s2n-quic receives and sends.
+//! Intercepts s2n-quic's received and sent packets.
 //!
-//! - Each datagram: those that no honest client sends are dropped (`amplification`).
-//! - Each received 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to the
-//!   connection's entry, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
-//!   floods. Has s2n-quic close the connection for violations that s2n-quic does not detect.
-//! - Each sent packet before it is encrypted: `frame_slot` puts litequic's frames into it.
+//! - Each datagram is dropped if no honest client sends such a one (`amplification`).
+//! - Each received 1-RTT packet, between s2n-quic's decryption and its own parser, is counted and passed to the
+//!   connection's entry. PADDING replaces bytes that s2n-quic need not read: ACK frames without new numbers, and
+//!   floods. s2n-quic closes the connection for violations that s2n-quic does not detect itself.
+//! - Each sent packet gets litequic's frames from `frame_slot`, before it is encrypted.
 
 use super::{
     amplification::{self, long_header_id},
@@ -43,7 +43,7 @@ const CLOSING_FRAME: u8 = {
 pub(super) struct PacketInterceptor {
     state: Arc<EndpointState>,
     ids: OwnIds,
-    /// Whether ACK frames without news are merged into the one that brought it.
+    /// ACK frames without new numbers are blanked.
     merge_acks: bool,
     /// Addresses of the datagram at hand.
     path: Tuple,
@@ -51,7 +51,7 @@ pub(super) struct PacketInterceptor {
     summary: PacketSummary,
     /// Tasks that the packet at hand wakes.
     woken: Vec<Waker>,
-    /// Fate of the last packet that was looked at.
+    /// Action on the last received packet.
     action: PacketAction,
 }
 
@@ -70,7 +70,7 @@ impl PacketInterceptor {
         }
     }
 
-    /// Whether a datagram is to be processed, by `amplification`.
+    /// Whether to process a datagram, by `amplification`.
     fn admit_datagram(&self, datagram: &[u8]) -> bool {
         let Some(id) = long_header_id(datagram) else { return true };
         let to_issued_id = self.ids.contains_own_id(id);
@@ -79,14 +79,16 @@ impl PacketInterceptor {
         amplification::admits_datagram_size(datagram.len(), to_issued_id)
     }
 
-    /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
+    /// Reads a packet of `connection`, by s2n-quic's ID, that arrived at `at`, and blanks the bytes that s2n-quic need
+    /// not read.
     fn process_payload(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.state.metrics.packets_received.increment();
         self.summary.summarize_packet(payload);
         if let (Some(error), Some(first)) = (self.summary.violation, payload.first_mut()) {
             tracing::debug!(connection, %error, "a client violates QUIC");
             self.state.with_table(|table| table.close_error = Some(error));
-            // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
+            // s2n-quic must close the connection of a client that sends this frame (RFC 9000 §19.20), and reads no
+            // further.
             *first = CLOSING_FRAME;
             return;
         }
@@ -98,7 +100,7 @@ impl PacketInterceptor {
         }
         self.count_blocked();
         let batch = self.state.moderation.current_batch();
-        // I/O that has no batches has no newest in one.
+        // Without batches no packet is the newest of one.
         let merge_acks = self.merge_acks && batch > 0;
         let (place, ack) = self.summary.sole_ack(payload).unzip();
         let packet = ReceivedPacket { summary: &self.summary, ack, merge_acks, batch, path: &self.path, at };
@@ -118,14 +120,14 @@ impl PacketInterceptor {
                     self.state.metrics.ack_frames_merged.increment();
                 }
             }
-            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
+            // The connection will be closed: until then s2n-quic gets PADDING, which costs next to nothing.
             PacketAction::Blank => payload.fill(0),
         }
     }
 }
 
 impl PacketInterceptor {
-    /// Counts limits that block the client.
+    /// Counts frames by which the client reports that limits block it.
     fn count_blocked(&self) {
         let blocked = self.summary.blocked;
         if blocked == BlockedFrames::default() {
@@ -145,7 +147,7 @@ impl Interceptor for PacketInterceptor {
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
         let datagram = payload.into_less_safe_slice();
-        // An empty datagram is not a packet: s2n-quic drops it.
+        // s2n-quic drops an empty datagram.
         let datagram = if self.admit_datagram(datagram) { datagram } else { &mut [] };
         DecoderBufferMut::new(datagram)
     }
@@ -177,7 +179,7 @@ impl Interceptor for PacketInterceptor {
             if self.state.at_hand.take_has_frame()
                 && let Subject::Connection { id, .. } = subject
             {
-                // Without the end of a stream's data, which may be elsewhere yet.
+                // The end of a stream's data is left out: it may still be elsewhere.
                 let (payload, _) = payload.inner_mut();
                 let packet = PacketId { connection: *id, number: packet.number.as_u64() };
                 frame_slot::complete_packet(&self.state, packet, payload.as_mut_slice(), Instant::now);
@@ -192,7 +194,7 @@ impl Interceptor for PacketInterceptor {
 }
 
 impl PacketInterceptor {
-    /// Reads a packet of `connection`.
+    /// Reads a packet of connection `id`.
     fn intercept_packet<'a>(
         &mut self,
         id: u64,
@@ -210,7 +212,7 @@ impl PacketInterceptor {
         DecoderBufferMut::new(payload)
     }
 
-    /// Reads a packet of `id`, and logs it, if the connection has a log: as it came, and what became of it.
+    /// Reads a packet of connection `id`. If the connection has a log, logs the received packet and the action on it.
     #[cold]
     fn intercept_logged<'a>(
         &mut self,
@@ -233,7 +235,7 @@ impl PacketInterceptor {
         payload
     }
 
-    /// Logs a packet of `id` that leaves, if the connection has a log.
+    /// Logs a packet of connection `id` that leaves, if the connection has a log.
     #[cold]
     fn log_leaving_packet(&self, id: u64, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
         let Some(log) = self.state.connection_log(id) else { return };
@@ -248,7 +250,7 @@ impl PacketInterceptor {
     }
 }
 
-/// The packet, for a log.
+/// Packet number and space, for a log.
 fn logged_packet(packet: &Packet) -> LoggedPacket {
     LoggedPacket { space: packet.number.space(), number: packet.number.as_u64() }
 }

@@ -1,5 +1,5 @@
-//! Logs of an endpoint's connections (`quic::qlog`): which connections have one, and orders that wait for a connection
-//! to begin. While there is neither, a packet costs a load and a branch.
+//! Manages logs of an endpoint's connections (`quic::qlog`): logged connections, and orders that wait for a new
+//! connection. Without either, a packet costs a load and a branch.
 
 use super::{connection_logs::ConnectionLogs, endpoint_state::EndpointState};
 use crate::qlog::{ConnectionLog, LogOrder};
@@ -7,12 +7,12 @@ use s2n_quic_core::path::Tuple;
 use std::{net::SocketAddr, sync::Arc};
 
 impl EndpointState {
-    /// Logs the next connection of this endpoint of `worker` that begins and that `order` selects.
+    /// Logs the next new connection of this endpoint, on `worker`, that `order` selects.
     pub fn log_next_connection(&self, order: &Arc<LogOrder>, worker: usize) {
         self.change_logs(|logs| logs.waiting.push((Arc::clone(order), worker)));
     }
 
-    /// Logs the open `connection`, by s2n-quic's ID, by `order`, unless it has a log, or the order has no place.
+    /// Logs the open `connection`, by s2n-quic's ID, by `order`, unless it is logged already, or the order is used up.
     pub(super) fn add_open_log(&self, connection: u64, order: &Arc<LogOrder>, worker: usize) {
         let known = self.with_table(|table| {
             let has_log = table.logs.by_connection.contains_key(&connection);
@@ -27,12 +27,12 @@ impl EndpointState {
         self.change_logs(|logs| logs.by_connection.insert(connection, log));
     }
 
-    /// Drops what belongs to orders that are over.
+    /// Drops the logs and waiting entries of orders that are over.
     pub fn drop_ended_logs(&self) {
         drop(self.change_logs(ConnectionLogs::take_ended));
     }
 
-    /// The log of a connection, by s2n-quic's ID, if it has one.
+    /// Log of a connection, by s2n-quic's ID; `None` if it is not logged.
     pub(super) fn connection_log(&self, connection: u64) -> Option<Arc<ConnectionLog>> {
         if !self.at_hand.has_logs() {
             return None;
@@ -45,7 +45,7 @@ impl EndpointState {
         self.with_table(|table| table.logs.by_connection.get(&connection).map(Arc::clone))
     }
 
-    /// A connection on `path` begins.
+    /// Logs a new connection on `path`, if an order waits for one and selects it.
     pub(super) fn log_new_connection(&self, connection: u64, path: &Tuple) {
         if !self.at_hand.has_logs() {
             return;
@@ -60,14 +60,14 @@ impl EndpointState {
         }
     }
 
-    /// A connection has ended.
+    /// Ends the log of a connection that has ended.
     pub(super) fn end_log(&self, connection: u64) {
         if self.at_hand.has_logs() {
             drop(self.change_logs(|logs| logs.by_connection.remove(&connection)));
         }
     }
 
-    /// Has `change` change the logs, and counts them.
+    /// Applies `change` to the logs, and counts logs and waiting orders.
     fn change_logs<T>(&self, change: impl FnOnce(&mut ConnectionLogs) -> T) -> T {
         let (changed, count) = self.with_table(|table| (change(&mut table.logs), table.logs.active_count()));
         self.at_hand.set_logs(count);
@@ -75,7 +75,7 @@ impl EndpointState {
     }
 }
 
-/// The client's end of a path, and litequic's.
+/// Addresses of a path: the client's and litequic's.
 pub(super) fn path_ends(path: &Tuple) -> (SocketAddr, SocketAddr) {
     (path.remote_address.0.into(), path.local_address.0.into())
 }

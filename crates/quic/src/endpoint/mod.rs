@@ -1,5 +1,5 @@
-//! One worker's QUIC endpoint on one listen address: the providers through which s2n-quic calls litequic, a file each,
-//! and [`state`], which has what several of them use.
+//! Runs one worker's QUIC endpoint on one listen address: the providers through which s2n-quic calls litequic, a file
+//! each, and [`endpoint_state`], which they share.
 
 mod address_token;
 mod admission;

@@ -1,4 +1,4 @@
-//! One request stream's window, which HTTP/3 holds.
+//! Implements the transport that HTTP/3 uses, and the window of one request stream.
 
 use super::endpoint_state::EndpointState;
 use crate::connection::{ConnectionState, SendQueue, StreamSendState};
@@ -13,7 +13,7 @@ use std::{
     task::Waker,
 };
 
-/// The connections of an endpoint as HTTP/3 sees them.
+/// The connections of an endpoint, as HTTP/3's transport.
 #[derive(Debug)]
 pub struct QuicTransport(pub Arc<EndpointState>);
 
@@ -56,7 +56,7 @@ impl Transport for QuicTransport {
     }
 }
 
-/// How much may be sent on one request stream. Dropped at the stream's end.
+/// Send window of one request stream. Dropped at the stream's end.
 #[derive(Debug)]
 pub(super) struct RequestWindow {
     endpoint: Arc<EndpointState>,

@@ -1,5 +1,5 @@
-//! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
-//! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
+//! Limits the rate of responses to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic
+//! queues each until the socket accepts it, without a limit, so a sender faster than the socket would fill the memory.
 
 use litequic_base::token_bucket::TokenBucket;
 use std::{
@@ -7,16 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Stateless resets a second of an endpoint: all clients of a worker that crashed with 20,000 connections get one
+/// Stateless resets an endpoint sends a second: all clients of a worker that crashed with 20,000 connections get one
 /// within 20 seconds, about as long as their own timeouts.
 pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
-/// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
+/// Retry packets and refusals an endpoint sends a second: more handshakes than a core completes.
 pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
-/// Responses that may come at once: a second's worth, all of which s2n-quic may have to queue, of 1.2 KB each.
+/// Time whose responses may be sent at once: those of a second, all of which s2n-quic may have to queue, of 1.2 KB
+/// each.
 const RESPONSE_BURST: Duration = Duration::from_secs(1);
 
-/// A rate limit of responses. Behind a lock of its own, because s2n-quic requests both kinds of a provider that it
-/// shares (`&self`).
+/// Rate limit of responses. Has a lock of its own, because s2n-quic calls shared providers (`&self`).
 #[derive(Debug)]
 pub(super) struct StatelessResponseLimit(Mutex<TokenBucket>);
 

@@ -29,13 +29,13 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of the receive queue with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
-/// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
+/// Receive queue of s2n-quic's own I/O, bytes: 32 messages of 64 KiB, as the kernel's GRO fills them. s2n-quic's
+/// default of 8 MiB is a small container's memory once it has several workers.
 const RECEIVE_QUEUE_BYTES: usize = 32 * 65_535;
-/// Bytes of its send queue: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
+/// Send queue of s2n-quic's own I/O, bytes: 16 messages of the 10 segments that it puts into one.
 const SEND_QUEUE_BYTES: usize = 16 * 10 * MAX_MTU as usize;
 
-/// Why an endpoint did not start.
+/// Error of starting an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// A configured value cannot be expressed in QUIC.
@@ -52,13 +52,13 @@ pub enum EndpointError {
 /// A started endpoint.
 #[derive(Debug)]
 pub struct QuicEndpoint {
-    /// The endpoint's connections, to be accepted.
+    /// Server of s2n-quic, which accepts connections.
     pub server: Server,
-    /// State of the connections by their packets.
+    /// State of the endpoint's connections by their packets.
     pub connections: Arc<EndpointState>,
 }
 
-/// s2n-quic's own I/O on `socket`: four tasks with queues between them. The reference for measurements of litequic's
+/// s2n-quic's own I/O on `socket`, four tasks with queues between them: the reference for measurements of litequic's
 /// own.
 ///
 /// # Errors
@@ -82,7 +82,7 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 ///
 /// # Errors
 ///
-/// [`EndpointError`]: the operator's fault, or litequic's.
+/// [`EndpointError`].
 pub fn start_endpoint<T: provider::Provider + Clone>(
     io: impl EndpointIo,
     address: SocketAddr,
@@ -215,7 +215,7 @@ pub(super) mod tests {
         tls
     }
 
-    /// An endpoint that sends back what it gets. Its task ends with the test's runtime.
+    /// Starts an endpoint that sends back received data. Its task ends with the test's runtime.
     fn spawn_echo_server(parts: &EndpointParts<tls::rustls::Server>, worker: u8) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -292,7 +292,7 @@ pub(super) mod tests {
         let address = spawn_echo_server(&parts, 0);
         let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let short = |worker, id: u8| [&[0x41, 0xef, parts.generation, worker], &[id; 60][..]].concat();
-        // The other worker may have this one.
+        // The other worker may have this connection.
         client.send_to(&short(1, 1), address).await.unwrap();
         let gone = short(0, 2);
         client.send_to(&gone, address).await.unwrap();
@@ -323,10 +323,10 @@ pub(super) mod tests {
         hello(address, &client_tls()).await;
     }
 
-    /// Two litequic may each take the other's resets for packets of a connection that is gone.
+    /// Two instances of litequic may each regard the other's resets as packets of a connection that is gone.
     #[tokio::test]
     async fn resets_that_are_answered_with_resets_come_to_an_end() {
-        /// Bytes of the smallest reset, and so of the largest packet that gets none.
+        /// Bytes of the smallest reset, and of the largest packet that gets none.
         const SMALLEST: usize = 42;
         let parts = parts(Limits::default());
         let address = spawn_echo_server(&parts, 0);
@@ -335,7 +335,7 @@ pub(super) mod tests {
         let mut answers = 0;
         let mut next = true;
         while next {
-            // Every reset is random bytes: so that each counts, all begin as if this worker had issued their ID.
+            // A reset has random bytes: the first ones are set so that this worker seems to have issued the ID.
             packet[..4].copy_from_slice(&[0x41, 0xef, parts.generation, 0]);
             client.send_to(&packet, address).await.unwrap();
             let marker = [&[0x41, 0xef, parts.generation, 0][..], &[9; 60]].concat();
@@ -350,7 +350,7 @@ pub(super) mod tests {
                 packet = buffer[..len].to_vec();
                 answers += 1;
             } else {
-                // What comes next is the marker's: there was no other.
+                // The next reset responds to the marker: no other was sent.
                 let tag = ::aws_lc_rs::hmac::sign(&parts.secrets.reset_key(address), &marker[1..17]);
                 assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
             }

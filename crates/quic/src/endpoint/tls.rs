@@ -2,12 +2,12 @@
 //! `ack_frequency` when TLS provides the 1-RTT keys; clients get another max_ack_delay than s2n-quic's own; a handshake
 //! that fails within its client's first datagram is closed with a CONNECTION_CLOSE; and stateless resets are limited.
 //!
-//! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
-//! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
+//! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An earlier
+//! error drops the connection without a response, and the client waits for its own timeout: that happens in every
 //! rejection whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again because of
-//! a wakeup, which it does for stored connections only, and then closes the connection as any other. That happens in
-//! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of the client's
-//! datagrams at most. A rejected handshake counts as one in flight, as it would with a larger ClientHello, until the
+//! a wakeup, which it does for stored connections only, and then closes the connection like any other. That happens in
+//! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, at most once for each of the
+//! client's datagrams. A rejected handshake counts as one in progress, as it would with a larger ClientHello, until the
 //! closing period (RFC 9000 §10.2) ends: `Limits::retry_handshakes` and `limits.max_handshakes` apply.
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
@@ -38,10 +38,10 @@ use std::{
     time::Instant,
 };
 
-/// Bytes of a tag so large that no stateless reset is shorter than the packet that asked for it.
+/// Length of a tag with which no stateless reset is shorter than the packet that caused it.
 const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
 
-/// `tls`, with transport parameters that are read, errors that are held back, and a limit of stateless resets.
+/// TLS provider that wraps `tls`: reads transport parameters, holds errors back, and limits stateless resets.
 pub(super) struct TlsEndpoint<T> {
     tls: T,
     resets: StatelessResponseLimit,
@@ -49,7 +49,7 @@ pub(super) struct TlsEndpoint<T> {
 }
 
 impl<T> TlsEndpoint<T> {
-    /// Passes each client's support of ACK_FREQUENCY to `state`.
+    /// Wraps `tls` for the endpoint with `state`, which gets each client's support of ACK_FREQUENCY.
     pub(super) fn new(tls: T, state: Arc<EndpointState>) -> Self {
         Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
     }
@@ -91,8 +91,7 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     }
 
     /// Limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else, and
-    /// sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3): so a huge tag
-    /// suppresses one.
+    /// sends none that would not be shorter than the received packet (RFC 9000 §10.3.3): so a huge tag suppresses one.
     fn max_tag_length(&self) -> usize {
         if self.resets.admit_response(Instant::now()) {
             return self.tls.max_tag_length();
@@ -102,21 +101,21 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     }
 }
 
-/// One handshake.
+/// TLS session of one handshake.
 #[derive(Debug)]
 pub(super) struct TlsSession<S> {
     session: S,
     state: Arc<EndpointState>,
-    /// The connection of this handshake; known from the first poll on, which is a packet's.
+    /// s2n-quic's ID of the connection; set by the first poll, which a packet causes.
     connection: Option<u64>,
-    /// The error, until it may be returned to s2n-quic.
+    /// Error of TLS, held back until s2n-quic may get it.
     held_error: Option<Error>,
     /// litequic's transport parameters, if connections are logged.
     own: Option<Box<AnnouncedParameters>>,
 }
 
-/// Encoded transport parameters as clients get them: without max_ack_delay, so that its default of 25 ms holds
-/// (docs/adr/0068-announced-ack-delay.md). A session has them behind a pointer, because hardly one keeps them.
+/// Encoded transport parameters for clients: without max_ack_delay, so that the default of 25 ms holds
+/// (docs/adr/0068-announced-ack-delay.md). Sessions box them, because hardly one keeps them.
 #[derive(Debug)]
 struct AnnouncedParameters(Vec<u8>);
 
@@ -170,22 +169,22 @@ impl<S: Session> Session for TlsSession<S> {
     }
 
     fn parse_hello(kind: HandshakeType, header: &[u8], received: u64, max: u64) -> Result<Option<HelloOffsets>, Error> {
-        // An invalid ClientHello fails within the packet. TLS, which gets it, has the alert for it.
+        // An invalid ClientHello fails within the packet. TLS gets it and has the alert.
         let hello = S::parse_hello(kind, header, received, max);
         Ok(hello.unwrap_or(Some(HelloOffsets { payload_offset: 0, payload_len: 0 })))
     }
 }
 
-/// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
+/// Context of a connection for a TLS session. Every call is forwarded; `on_one_rtt_keys` is also intercepted.
 struct ForwardingContext<'a, C> {
     context: &'a mut C,
     state: &'a EndpointState,
-    /// The connection, and litequic's transport parameters, if connections were logged when it began.
+    /// The connection, and litequic's transport parameters, if connections were logged at its begin.
     logged: Option<(u64, &'a [u8])>,
 }
 
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
-    /// Sets the client's support around the call, within which s2n-quic reads the parameters and creates the
+    /// Sets the client's support for the time of the call, within which s2n-quic reads the parameters and creates the
     /// connection's datagram sender.
     fn on_one_rtt_keys(
         &mut self,

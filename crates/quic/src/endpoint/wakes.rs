@@ -1,10 +1,11 @@
-//! Why an endpoint's task runs, for the count of wakes of its worker. s2n-quic's event loop reports that for every I/O.
+//! Classifies the reasons for which an endpoint's task runs, for the count of its worker's wakes. s2n-quic's event loop
+//! reports them for every I/O.
 
 use litequic_telemetry::WakeCause;
 use s2n_quic::provider::event::events::PlatformEventLoopWakeup;
 
-/// Cause of a turn. Where several hold, datagrams: epoll_wait(2) had something to return before the timer expired.
-/// `None` where a stream woke the endpoint: its own task ran before.
+/// Cause of a turn. Datagrams come first of several causes: epoll_wait(2) had something to return before the timer
+/// expired. `None` if a stream woke the endpoint: its own task ran before.
 pub(super) fn wake_cause(turn: &PlatformEventLoopWakeup) -> Option<WakeCause> {
     match *turn {
         PlatformEventLoopWakeup { rx_ready: true, .. } => Some(WakeCause::Datagrams),

@@ -1,5 +1,5 @@
-//! One endpoint's connection IDs: issues them by the [`layout`](super::layout) and the [`scheme`](super::scheme) of its
-//! process, and recognizes those of its worker.
+//! Issues one endpoint's connection IDs by the [`layout`](super::id_layout) and the [`scheme`](super::id_scheme) of its
+//! process, and recognizes the IDs of its worker.
 //!
 //! IDs are unique by construction: a counter of the endpoint is in each, encrypted. s2n-quic ends the process for a
 //! repeated one.
@@ -14,27 +14,28 @@ use litequic_base::half_sip_hash::SipHashKey;
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
 use std::{sync::Arc, time::Duration};
 
-/// Workers that one byte distinguishes.
+/// Largest number of workers: one byte distinguishes them.
 pub const MAX_WORKERS: usize = 256;
 
-/// A worker of its process, from 0.
+/// Index of a worker in its process, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerIndex(pub u8);
 
-/// Recognizes IDs that one worker has issued.
+/// Recognizes connection IDs that one worker has issued.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnIds {
     layout: IdLayout,
     mask: SipHashKey,
     generation: u8,
-    /// Generations of other processes that run.
+    /// Generations of other processes that run on the same port.
     others: Arc<Generations>,
     worker: WorkerIndex,
     workers: usize,
 }
 
 impl OwnIds {
-    /// The IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
+    /// Recognizes IDs of `worker`, one of `workers`, in the process of `generation`, beside which the processes
+    /// `others` may run.
     pub(crate) fn new(
         scheme: &IdScheme,
         generation: u8,
@@ -45,14 +46,14 @@ impl OwnIds {
         Self { layout: scheme.layout(), mask: scheme.issuer_mask_key(), generation, others, worker, workers }
     }
 
-    /// Whether `id` looks like one that this worker issued, under whichever rotation.
+    /// Whether `id` looks like one that this worker issued, under any rotation.
     pub(crate) fn contains_own_id(&self, id: &[u8]) -> bool {
         let own = [self.generation, self.worker.0];
         id.len() == self.layout.id_len() && self.layout.read_issuer(self.mask, id) == Some(own)
     }
 
-    /// Whether another worker of this very process issued `id`, or another process that runs, and may have a connection
-    /// for it.
+    /// Whether another worker of this process, or another process that runs, issued `id` and may have a connection for
+    /// it.
     fn belongs_to_another(&self, id: &[u8]) -> bool {
         match self.layout.read_issuer(self.mask, id) {
             Some([generation, worker]) if generation == self.generation => {
@@ -64,26 +65,26 @@ impl OwnIds {
     }
 }
 
-/// Issues and recognizes one endpoint's connection IDs.
+/// Issues and validates one endpoint's connection IDs.
 #[derive(Debug)]
 pub struct ConnectionIdFormat {
     own: OwnIds,
     scheme: Arc<IdScheme>,
-    /// The number of the last ID. Its lowest bytes are in the ID: as many as fit.
+    /// Number of the last ID, whose lowest bytes are in the ID, as many as fit.
     counter: u128,
     metrics: Arc<QuicMetrics>,
 }
 
 impl ConnectionIdFormat {
-    /// The IDs of the only worker of a process, beside which no other runs.
+    /// IDs of the only worker of a process that shares its port with no other.
     pub fn for_only_worker(scheme: Arc<IdScheme>) -> Self {
         let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
         Self::new(own, scheme, Arc::default())
     }
 
-    /// Issues IDs that `own` recognizes, after `scheme`, and counts them.
+    /// Issues IDs by `scheme` for the worker of `own`; `metrics` counts them.
     pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<QuicMetrics>) -> Self {
-        // A process that is started anew has the generation of the one before, and does not repeat its IDs.
+        // A restarted process has the generation of the one before, and must not repeat its IDs.
         Self { own, scheme, counter: rand::random(), metrics }
     }
 
@@ -121,20 +122,20 @@ impl Generator for ConnectionIdFormat {
         id
     }
 
-    /// Balancers forget a configuration that no ID has any more. Without a server ID there is nothing to forget.
+    /// Lifetime of an ID: balancers forget a configuration that no ID uses any more. `None` without a server ID.
     fn lifetime(&self) -> Option<Duration> {
         self.scheme.id_lifetime()
     }
 }
 
 impl Validator for ConnectionIdFormat {
-    /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
-    /// process' too, whose client gets a stateless reset. Called for every short header: nothing is decrypted here.
+    /// Length of a short header's connection ID, always the same; the packet may be any, also one of an old process,
+    /// whose client gets a stateless reset. Called for every short header: nothing is decrypted here.
     ///
-    /// A packet for another worker of this process, or for another process that runs, is not processed here: that may
-    /// have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It arrives
-    /// here if the kernel does not steer, or if GRO has joined it with one of this worker's, which an attacker who
-    /// wants a token can cause.
+    /// A packet for another worker of this process, or for another process that runs, is dropped: its receiver may have
+    /// the connection, and a stateless reset from here would end it (RFC 9000 §21.11). Such a packet arrives if the
+    /// kernel does not steer, or if GRO has joined it with one of this worker's, which an attacker who wants a token
+    /// can cause.
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.own.layout.id_len();
         let id = buffer.get(..len)?;
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(format.own.layout.to_string(), "16 bytes: no server ID");
     }
 
-    /// Layouts: the server ID, bytes of the nonce, whether there is a key; the ID's length.
+    /// Layouts: server ID, bytes of the nonce, whether a key encrypts, bytes of the ID.
     const LAYOUTS: [(&[u8], u8, bool, usize); 8] = [
         (&[1, 2, 3, 4, 5, 6, 7, 8], 7, false, 16),
         (&[10, 1, 2, 3], 11, false, 16),
@@ -243,12 +244,12 @@ mod tests {
                 tails.insert(issued[len - 2..].to_vec());
             }
             assert!(tails.len() > 90, "{} distinct masks of 100", tails.len());
-            // The mask has 16 bits: one of 65,536 is right by accident.
+            // The mask has 16 bits: one of 65,536 is right by chance.
             assert!(mistaken <= 5, "{mistaken} of {changes}");
         }
     }
 
-    /// What AWS' load balancer reads, which the guide of its controller has Envoy issue: server ID 8, nonce 7.
+    /// AWS' load balancer, for which the guide of its controller configures Envoy, reads server ID 8, nonce 7.
     #[test]
     fn the_server_id_of_aws_and_katran_is_where_they_read_it() {
         let first = |server_id: &[u8], nonce: u8, rotation: u8| {
@@ -287,7 +288,7 @@ mod tests {
             };
             (0..2_500_000).map(|_| number(format.issue_id())).collect::<Vec<u64>>()
         };
-        // In parts, at the same time: one after the other takes too long in a build for tests.
+        // Four threads issue the IDs: one takes too long in a test build.
         let mut unique = std::thread::scope(|scope| {
             let parts: Vec<_> = (0..4).map(|n| scope.spawn(move || issued(n))).collect();
             parts.into_iter().map(|part| part.join().unwrap()).collect::<Vec<_>>().concat()
@@ -357,7 +358,7 @@ mod tests {
     }
 
     proptest! {
-        /// Masked: an ID of any generation and worker is judged by them, and by nothing else of it.
+        /// Only generation and worker decide about a masked ID.
         #[test]
         fn a_masked_id_is_left_alone_as_its_generation_and_worker_say(
             unique: [u8; 16],

@@ -1,20 +1,19 @@
-//! The generations of other processes that have connections on the same addresses: a predecessor that drains, a
-//! successor that takes over (docs/adr/0020-upgrade.md). All of them have the same stateless reset tokens, so a reset
-//! from this process would end a connection of theirs (RFC 9000 §21.11): it sends none as long as they run.
+//! Keeps the generations of other processes that have connections on the same addresses: a predecessor that drains, a
+//! successor that takes over (docs/adr/0020-upgrade.md). All have the same stateless reset tokens, so a reset from this
+//! process would end a connection of another one (RFC 9000 §21.11): none is sent as long as they run.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bits of a word of the set.
 const WORD_BITS: usize = u64::BITS as usize;
-/// Words of the set, with a bit for each of the 256 generations.
+/// Words of the set: a bit for each of the 256 generations.
 const SET_WORDS: usize = 256 / WORD_BITS;
 
-/// A set of generations. Written by the control thread, read by workers for packets of no connection of theirs.
+/// A set of generations. Written by the control thread; workers read it for packets without a connection.
 #[derive(Debug, Default)]
 pub struct Generations([AtomicU64; SET_WORDS]);
 
 impl Generations {
-    /// A set of `generations` alone.
+    /// A set of exactly `generations`.
     pub fn from_numbers(generations: impl IntoIterator<Item = u8>) -> Self {
         let this = Self::default();
         this.replace_generations(generations);
@@ -32,7 +31,7 @@ impl Generations {
         self.store_words(words);
     }
 
-    /// Replaces the set by all: another process is about to serve, or does, and tracks the others.
+    /// Replaces the set by all generations: another process serves, or soon will, and tracks the others.
     pub fn include_all(&self) {
         self.store_words([u64::MAX; SET_WORDS]);
     }

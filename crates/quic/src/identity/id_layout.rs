@@ -1,5 +1,5 @@
-//! The layout of the connection IDs that litequic issues: they name the process and the worker, so that every packet of
-//! a connection reaches it after any migration of its client; with `[listen.server_id]` the server too, for load
+//! Defines the layout of litequic's connection IDs: they name the process and the worker, so that every packet of a
+//! connection arrives there after any migration of its client; with `[listen.server_id]` also the server, for load
 //! balancers (draft-ietf-quic-load-balancers; docs/adr/0043-server-ids.md).
 //!
 //! ```text
@@ -9,47 +9,47 @@
 //! with key       rotation, length − 1    E(server ID, generation, worker, counter)       generation, worker: masked
 //! ```
 //!
-//! Rotation has three bits and the length five. The rotation of IDs without a server ID is 0b111, which tells balancers
-//! to route by the 4-tuple. Generation and worker are a byte each. A classic BPF program steers by them, which can
-//! compute a hash and cannot decrypt: the mask is HalfSipHash-1-3 of the bytes between the server ID and the last two,
-//! or of the whole ciphertext, under a key that all processes on a port share. No one without it can tell that two IDs
+//! Rotation has three bits and the length five. IDs without a server ID have rotation 0b111, which tells balancers to
+//! route by the 4-tuple. Generation and worker are a byte each. A classic BPF program steers by them, which can compute
+//! a hash and cannot decrypt: the mask is HalfSipHash-1-3 of the bytes between the server ID and the last two, or of
+//! the whole ciphertext, under a key that all processes on a port share. Without the key nobody can tell that two IDs
 //! are of one worker.
 
 use litequic_base::half_sip_hash::{SipHashKey, half_sip_hash};
 use litequic_config::{ServerId, ServerIdShape};
 use std::{fmt, ops::Range};
 
-/// Bytes of an ID without server ID.
+/// Bytes of an ID without a server ID.
 pub(super) const UNROUTABLE_LEN: usize = 16;
-/// First byte of an ID without server ID: "this ID cannot be routed", and its length.
+/// First byte of an ID without a server ID: the rotation for "not routable", and the length.
 pub(super) const UNROUTABLE: u8 = 0b111 << 5 | 15;
-/// RFC 9000 §17.2: a connection ID has 20 bytes at most.
+/// Largest connection ID in bytes (RFC 9000 §17.2).
 pub(super) const MAX_CONNECTION_ID_LEN: usize = 20;
-/// RFC 9000 §17.2: the header's form, in a packet's first byte.
+/// Header form bit of a packet's first byte (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
-/// Bits of an ID's first byte that have the length behind it.
+/// Bits of an ID's first byte that hold the length of the other bytes.
 const LENGTH_BITS: u8 = 0x1f;
 /// Bits below the rotation in an ID's first byte.
 pub(super) const ROTATION_SHIFT: u8 = 5;
 /// Bytes of generation and worker.
 pub(super) const ISSUER_LEN: usize = 2;
 
-/// The layout of an ID: the same for all workers of a process, and for all processes that share a port.
+/// Layout of connection IDs, the same for all workers of a process, and for all processes that share a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IdLayout(Option<ServerIdShape>);
 
 impl IdLayout {
-    /// The layout of IDs with the server ID that is configured, or without one.
+    /// Layout of IDs with the configured server ID, or without one.
     pub fn from_server_id(server_id: Option<&ServerId>) -> Self {
         Self(server_id.map(ServerId::id_shape))
     }
 
-    /// The layout of IDs whose parts have the lengths of `shape`; without a server ID where there is none.
+    /// Layout of IDs whose parts have the lengths of `shape`, or without a server ID.
     pub const fn new(shape: Option<ServerIdShape>) -> Self {
         Self(shape)
     }
 
-    /// The lengths of the parts; `None` of IDs without a server ID.
+    /// Lengths of the parts; `None` without a server ID.
     pub fn layout_shape(&self) -> Option<ServerIdShape> {
         self.0
     }
@@ -59,42 +59,41 @@ impl IdLayout {
         self.0.map_or(UNROUTABLE_LEN, |shape| shape.id_len())
     }
 
-    /// The bits of the first byte that are the same in every ID, and their value: rotations change.
+    /// Mask and value of the first byte's bits that are equal in every ID; rotations change.
     pub fn first_byte(&self) -> (u8, u8) {
-        // At most 19: five bits hold it.
+        // The length is at most 19, which five bits hold.
         let length = u8::try_from(self.id_len() - 1).unwrap_or(LENGTH_BITS);
         if self.0.is_some() { (LENGTH_BITS, length) } else { (u8::MAX, UNROUTABLE) }
     }
 
-    /// The place of generation and worker.
+    /// Offset of generation and worker.
     pub fn issuer_offset(&self) -> usize {
         if self.0.is_some() { self.id_len() - ISSUER_LEN } else { 1 }
     }
 
-    /// The bytes whose hash masks generation and worker. `None` where they are not masked.
+    /// Range of the bytes whose hash masks generation and worker; `None` without a mask.
     pub fn hashed_range(&self) -> Option<Range<usize>> {
         let shape = self.0?;
         let begin = if shape.encrypted { 1 } else { 1 + usize::from(shape.server_id) };
         Some(begin..self.issuer_offset())
     }
 
-    /// What identifies the connection of a datagram with a short header: the last bytes of its destination connection
-    /// ID. They are random; with a server ID they have all that is unique of the shortest nonce, and of a longer one
-    /// as many pseudo-random bits. `None` of a long header, and of a datagram that is too short.
+    /// Key of the connection of a datagram with a short header: the last bytes of the destination connection ID. They
+    /// are random; with a server ID they include all unique bytes of the shortest nonce, and of a longer one as many
+    /// pseudo-random bits. `None` for a long header, and for a datagram that is too short.
     pub(crate) fn connection_key(&self, datagram: &[u8]) -> Option<u64> {
         let (first, rest) = datagram.split_first()?;
         let id = rest.get(..self.id_len())?;
         (first & LONG_HEADER == 0).then_some(u64::from_le_bytes(*id.last_chunk()?))
     }
 
-    /// Whether `id` begins like one with this layout.
+    /// Whether the first byte of `id` has this layout.
     fn has_first_byte(&self, id: &[u8]) -> bool {
         let (bits, value) = self.first_byte();
         id.first().is_some_and(|first| first & bits == value)
     }
 
-    /// Generation and worker of the process and the worker that issued `id`, under the `mask` key. `None` of an ID with
-    /// another layout; others' IDs have any.
+    /// Generation and worker that issued `id`, unmasked by the key `mask`; `None` for an ID with another layout.
     pub(super) fn read_issuer(&self, mask: SipHashKey, id: &[u8]) -> Option<[u8; ISSUER_LEN]> {
         let issuer: [u8; ISSUER_LEN] = *id.get(self.issuer_offset()..)?.first_chunk()?;
         self.has_first_byte(id).then_some(())?;
@@ -105,7 +104,7 @@ impl IdLayout {
     }
 }
 
-/// `16 bytes: server ID 8, nonce 7, no key`
+/// For example `16 bytes: server ID 8, nonce 7, no key`.
 impl fmt::Display for IdLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -115,20 +114,20 @@ impl fmt::Display for IdLayout {
     }
 }
 
-/// Masks generation and worker, or undoes that.
+/// Masks generation and worker, or removes the mask.
 pub(super) fn mask_issuer([generation, worker]: [u8; ISSUER_LEN], mask: SipHashKey, hashed: &[u8]) -> [u8; ISSUER_LEN] {
     let [.., high, low] = half_sip_hash(mask, hash_words(hashed)).to_be_bytes();
     [generation ^ high, worker ^ low]
 }
 
-/// Words in network order, of 4 bytes at least; the last one overlaps the one before.
+/// Splits at least 4 bytes into words in network order; the last one may overlap the one before.
 fn hash_words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let (whole, rest) = bytes.as_chunks::<4>();
     let last = bytes.last_chunk().filter(|_| !rest.is_empty());
     whole.iter().chain(last).map(|word| u32::from_be_bytes(*word))
 }
 
-/// An ID that is being written.
+/// Buffer in which an ID is written.
 #[derive(Debug, Default)]
 pub(super) struct IdBytes {
     bytes: [u8; MAX_CONNECTION_ID_LEN],
@@ -142,7 +141,7 @@ impl IdBytes {
         self.len += free.zip(part).map(|(byte, value)| *byte = *value).count();
     }
 
-    /// The bytes from `begin` on.
+    /// Written bytes from `begin` on.
     pub(super) fn bytes_from(&mut self, begin: usize) -> &mut [u8] {
         self.bytes.get_mut(begin..self.len).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! How the connection IDs of a process are made: what all its workers share. A reload changes a part of it, and IDs
-//! that were issued before live on for a while.
+//! Defines how a process makes connection IDs, the same for all its workers. A reload changes a part, and IDs issued
+//! before stay valid for a while.
 
 use super::{
     id_layout::{ISSUER_LEN, IdBytes, IdLayout, ROTATION_SHIFT},
@@ -14,32 +14,32 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Former configurations that are remembered, to tell whose packets come: as many as there are rotations.
+/// Former configurations that are remembered, to recognize their IDs in packets: as many as rotations.
 const MAX_FORMER_CONFIGURATIONS: usize = 7;
 
-/// Layout, keys and server ID of the IDs of a process.
+/// Layout, keys and server ID of a process' connection IDs.
 #[derive(Debug)]
 pub struct IdScheme {
     layout: IdLayout,
-    /// The key of the mask over generation and worker.
+    /// Key of the mask over generation and worker.
     mask: SipHashKey,
-    /// Permutes counters where no key encrypts them.
+    /// Encrypts counters if no key encrypts the ID.
     counters: IdCipher,
-    /// `None` without a server ID.
+    /// Configuration with a server ID; `None` without one.
     current: ArcSwapOption<RoutableIds>,
 }
 
-/// A configuration of IDs that balancers route by.
+/// Configuration of IDs by which balancers route, with former ones.
 #[derive(Debug)]
 struct RoutableIds {
     current: IdConfiguration,
     key: Option<ServerIdKey>,
     lifetime: Duration,
-    /// Configurations before, and when the last ID of each ends.
+    /// Former configurations, each with the time at which its last ID ends.
     former: Vec<(IdConfiguration, SystemTime)>,
 }
 
-/// What IDs of a configuration are recognized by.
+/// Values by which IDs of one configuration are recognized.
 #[derive(Debug, Clone)]
 struct IdConfiguration {
     server_id: Vec<u8>,
@@ -47,7 +47,7 @@ struct IdConfiguration {
     cipher: Option<Arc<IdCipher>>,
 }
 
-/// Owner of the ID of a packet that belongs to no connection.
+/// Owner of the ID of a packet without a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerIdOwner {
     /// This server.
@@ -59,8 +59,8 @@ pub(crate) enum ServerIdOwner {
 }
 
 impl IdScheme {
-    /// A scheme of IDs with the server ID that is configured, or without one; `key` is that of its `key_file`. `mask`
-    /// is the key of the mask of another process on the same port, if there is one.
+    /// A scheme of IDs with the configured server ID, or without one; `key` is that of its `key_file`. `mask` is the
+    /// mask key of another process on the same port, if one runs.
     ///
     /// # Errors
     ///
@@ -82,28 +82,28 @@ impl IdScheme {
         })
     }
 
-    /// The layout of every ID.
+    /// Layout of every ID.
     pub fn layout(&self) -> IdLayout {
         self.layout
     }
 
-    /// The key of the mask, for the kernel's program and for another process on the same port.
+    /// Key of the mask, for the kernel's program and for another process on the same port.
     pub fn issuer_mask_key(&self) -> SipHashKey {
         self.mask
     }
 
-    /// Whether `key` is another than the one that IDs are encrypted with.
+    /// Whether `key` differs from the one that encrypts IDs.
     pub fn has_another_key(&self, key: ServerIdKey) -> bool {
         let routed = self.current.load();
         routed.as_ref().and_then(|routed| routed.key.as_ref()).is_some_and(|current| *current != key)
     }
 
-    /// Has new IDs follow `next`, whose lengths are this scheme's, and `key` if there is a new one. Returns when the
-    /// last ID of before ends.
+    /// Applies the server ID `next`, which has the same lengths, and a new `key`, if any, to new IDs. Returns the time
+    /// at which the last older ID ends.
     ///
     /// # Errors
     ///
-    /// When aws-lc has no memory. Nothing has changed then.
+    /// aws-lc has no memory. Nothing has changed then.
     pub fn apply_server_id(
         &self,
         next: &ServerId,
@@ -121,19 +121,19 @@ impl IdScheme {
         Ok(last)
     }
 
-    /// When the last ID under a former configuration ends. `None` if none is left.
+    /// Time at which the last ID of a former configuration ends; `None` if none is left.
     pub fn former_ids_until(&self) -> Option<SystemTime> {
         let routed = self.current.load_full()?;
         let last = routed.former.iter().map(|(_, end)| *end).max()?;
         (last > SystemTime::now()).then_some(last)
     }
 
-    /// How long an ID that is issued now lives.
+    /// Lifetime of an ID that is issued now; `None` without a server ID.
     pub(super) fn id_lifetime(&self) -> Option<Duration> {
         self.current.load().as_ref().map(|routed| routed.lifetime)
     }
 
-    /// Writes an ID up to the mask: `counter` is unique among those of the `issuer`.
+    /// Writes an ID up to the mask. `counter` is unique among the IDs of `issuer`.
     pub(super) fn write_id(&self, id: &mut IdBytes, issuer: [u8; ISSUER_LEN], counter: &[u8]) {
         let routed = self.current.load();
         let Some(routed) = routed.as_ref() else { return };
@@ -154,7 +154,7 @@ impl IdScheme {
         }
     }
 
-    /// Returns the owner of `id`, the destination of a packet of no connection.
+    /// Owner of `id`, the destination of a packet without a connection.
     pub(crate) fn server_id_owner(&self, id: &[u8]) -> ServerIdOwner {
         let Some(routed) = self.current.load_full() else { return ServerIdOwner::None };
         let Some((first, rest)) = id.split_first() else { return ServerIdOwner::None };
@@ -192,7 +192,7 @@ impl RoutableIds {
 }
 
 impl IdConfiguration {
-    /// Whether the bytes behind an ID's first one have this server ID.
+    /// Whether `rest`, an ID without its first byte, has this server ID.
     fn has_server_id(&self, rest: &[u8], layout: IdLayout) -> bool {
         match (&self.cipher, layout.hashed_range()) {
             (Some(cipher), Some(encrypted)) => {
@@ -237,7 +237,7 @@ mod tests {
                 assert_eq!(one.server_id_owner(other), ServerIdOwner::None, "{other:?}");
             }
 
-            // After a reload both configurations are its own.
+            // After a reload the server owns IDs of both configurations.
             let before = id(&one, 2);
             let until = one.apply_server_id(&configured("0003", 1), None).unwrap().unwrap();
             assert_eq!(one.former_ids_until(), Some(until));

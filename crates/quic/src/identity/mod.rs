@@ -1,5 +1,5 @@
-//! What names an endpoint's connections, and proves it: connection IDs, stateless reset tokens, the keys that all
-//! workers share, and the generations of other processes on the same port.
+//! Issues connection IDs, tokens and stateless reset tokens, with the keys that all workers share, and keeps the
+//! generations of other processes on the same port.
 
 pub(super) mod connection_id;
 pub(super) mod retry_ids;

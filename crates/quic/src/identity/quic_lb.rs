@@ -1,5 +1,5 @@
-//! The encryption of connection IDs that balancers decrypt (draft-ietf-quic-load-balancers-21 §5.4): AES-128 in one
-//! pass where server ID and nonce have 16 bytes together, otherwise four passes of a Feistel network. Pure.
+//! Encrypts connection IDs, which balancers decrypt (draft-ietf-quic-load-balancers-21 §5.4): AES-128 in one pass if
+//! server ID and nonce have 16 bytes together, otherwise four passes of a Feistel network. Pure.
 //!
 //! ```text
 //! left   first half of the bytes; with an odd number of them, the middle byte's first four bits too
@@ -24,14 +24,14 @@ use std::{
 
 /// Bytes of a key and of a block.
 pub(super) const BLOCK_LEN: usize = 16;
-/// Bytes of the largest half: of 19 bytes.
+/// Bytes of the largest half, which is one of 19 bytes.
 const MAX_HALF_LEN: usize = 10;
-/// Bytes of a key's file, at most: a larger file is another file, or never ends.
+/// Largest file of a key in bytes: a larger file is another file, or never ends.
 const MAX_KEY_FILE_LEN: u64 = 4096;
 /// Hexadecimal digits of a key.
 const DIGITS: usize = 2 * BLOCK_LEN;
 
-/// Why a key's file cannot be used.
+/// Error of reading a key from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerIdKeyError {
     /// The file cannot be read.
@@ -42,26 +42,26 @@ pub enum ServerIdKeyError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file has something else than a key.
+    /// The file does not hold a key.
     #[error("{} has {found}; expected {DIGITS} hexadecimal digits, such as `openssl rand -hex 16` prints", path.display())]
     Digits {
         /// Path of the file.
         path: PathBuf,
-        /// What it has instead.
+        /// Content of the file, for the operator.
         found: String,
     },
 }
 
-/// The key by which balancers decrypt server IDs.
+/// Key by which balancers decrypt server IDs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServerIdKey([u8; BLOCK_LEN]);
 
 impl ServerIdKey {
-    /// The key in the file at `path`: 32 hexadecimal digits. Blocks on the file system.
+    /// Reads the key from the file at `path`: 32 hexadecimal digits. Blocks on the file system.
     ///
     /// # Errors
     ///
-    /// [`ServerIdKeyError`]: the operator's fault.
+    /// [`ServerIdKeyError`]; the operator's fault.
     pub fn from_key_file(path: &Path) -> Result<Self, ServerIdKeyError> {
         let failed = |source| ServerIdKeyError::Read { path: path.to_owned(), source };
         let mut text = Vec::new();
@@ -77,7 +77,7 @@ impl ServerIdKey {
         let digits: [u32; DIGITS] = digits.as_slice().try_into().map_err(|_| wrong(too_many()))?;
         let mut key = [0; BLOCK_LEN];
         let (pairs, _) = digits.as_chunks::<2>();
-        // Two digits are a byte.
+        // Each pair of digits is a byte.
         key.iter_mut().zip(pairs).for_each(|(byte, [high, low])| *byte = u8::try_from(high << 4 | low).unwrap_or(0));
         Ok(Self(key))
     }
@@ -89,31 +89,30 @@ impl From<[u8; BLOCK_LEN]> for ServerIdKey {
     }
 }
 
-/// A key is not shown.
+/// Does not show the key.
 impl fmt::Debug for ServerIdKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ServerIdKey")
     }
 }
 
-/// Permutes byte strings of 5 to 19 bytes.
+/// Encrypts and decrypts strings of 5 to 19 bytes.
 pub(super) struct IdCipher {
     encrypting: EncryptingKey,
     decrypting: DecryptingKey,
 }
 
 impl IdCipher {
-    /// The permutation of `key`.
+    /// A cipher with `key`.
     ///
     /// # Errors
     ///
-    /// When aws-lc has no memory.
+    /// aws-lc has no memory.
     pub(super) fn new(ServerIdKey(key): ServerIdKey) -> Result<Self, Unspecified> {
         let unbound = || UnboundCipherKey::new(&AES_128, &key);
         Ok(Self { encrypting: EncryptingKey::ecb(unbound()?)?, decrypting: DecryptingKey::ecb(unbound()?)? })
     }
 
-    /// Encrypts `text` in place.
     pub(super) fn encrypt(&self, text: &mut [u8]) {
         if text.len() == BLOCK_LEN {
             self.encrypt_block(text);
@@ -122,10 +121,9 @@ impl IdCipher {
         }
     }
 
-    /// Decrypts `text` in place.
     pub(super) fn decrypt(&self, text: &mut [u8]) {
         if text.len() == BLOCK_LEN {
-            // A whole block has no reason to fail.
+            // Encryption and decryption of a whole block cannot fail.
             let _ = self.decrypting.decrypt(text, DecryptionContext::None);
         } else {
             self.run_passes(text, [4, 3, 2, 1]);
@@ -155,14 +153,14 @@ impl IdCipher {
             to.xor_block(&block, half);
             trim(&mut left, &mut right);
         }
-        // The halves overlap in the middle byte of an odd number, where each has four bits.
+        // With an odd number of bytes the halves overlap in the middle byte, where each has four bits.
         text.iter_mut().for_each(|byte| *byte = 0);
         text.iter_mut().zip(left.0).take(half).for_each(|(byte, part)| *byte |= part);
         text.iter_mut().skip(len / 2).zip(right.0).for_each(|(byte, part)| *byte |= part);
     }
 
     fn encrypt_block(&self, block: &mut [u8]) {
-        // A whole block has no reason to fail.
+        // Encryption and decryption of a whole block cannot fail.
         let _ = self.encrypting.encrypt(block);
     }
 }
@@ -173,7 +171,7 @@ impl fmt::Debug for IdCipher {
     }
 }
 
-/// One half of the text, followed by zeroes.
+/// One half of the text in the Feistel network, followed by zeroes.
 struct FeistelHalf([u8; MAX_HALF_LEN]);
 
 impl FeistelHalf {
@@ -191,7 +189,7 @@ impl FeistelHalf {
         self.0.get_mut(len.checked_sub(1)?)
     }
 
-    /// `expand_left` and `expand_right` of the draft.
+    /// Expands the half to a block (`expand_left` and `expand_right` of the draft).
     fn expand_block(&self, len: u8, pass: u8) -> [u8; BLOCK_LEN] {
         let mut block = [0; BLOCK_LEN];
         block.iter_mut().zip(self.0).for_each(|(byte, value)| *byte = value);
@@ -211,7 +209,6 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
 
-    /// Bytes from hexadecimal digits.
     fn hex(digits: &str) -> Vec<u8> {
         (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
     }
@@ -220,8 +217,8 @@ mod tests {
         IdCipher::new(<[u8; BLOCK_LEN]>::try_from(hex(key)).unwrap().into()).unwrap()
     }
 
-    /// Appendix B.2 of the draft: rotation, server ID, nonce, connection ID. The first byte of the fourth is printed as
-    /// 0x12 beside "cr_bits 3"; the other bytes are right. The key is that of all four.
+    /// Appendix B.2 of the draft: rotation, server ID, nonce, connection ID. The draft prints the first byte of the
+    /// fourth as 0x12 beside "cr_bits 3"; the other bytes are right. All four have one key.
     const VECTORS: [(u8, &str, &str, &str); 4] = [
         (0, "ed793a", "ee080dbf", "0720b1d07b359d3c"),
         (1, "ed793a51d49b8f5fab65", "ee080dbf48", "2fcc381bc74cb4fbad2823a3d1f8fed2"),

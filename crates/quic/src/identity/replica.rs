@@ -1,29 +1,29 @@
-//! The name of a replica among those that share `listen.secret_file`. Stateless reset tokens belong to it: a packet
-//! that reaches another replica is answered with a token that ends no connection of this one (RFC 9000 §21.11).
+//! Names a replica among those that share `listen.secret_file`. Stateless reset tokens depend on the name: a packet
+//! that arrives at another replica gets a token that ends no connection of this one (RFC 9000 §21.11).
 
-/// Names that a kernel has until the host gets one: Linux's is `(none)`.
+/// Names of a kernel before the host gets one: Linux's is `(none)`.
 const UNSET_HOST_NAMES: [&str; 2] = ["", "(none)"];
 
-/// Scope of stateless reset tokens within a secret. Empty for a process that has neither a configured name nor a host
-/// name, and a secret of its own.
+/// Name of a replica, the scope of stateless reset tokens within a secret. Empty for a process that has neither a
+/// configured name nor a host name, and a secret of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replica(String);
 
 impl Replica {
-    /// The replica `name`.
+    /// The replica with `name`.
     pub fn with_name(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// The name of the host (gethostname(2)), which a container and a pod keep when they are restarted. `None` if it
-    /// has none, or one that is not UTF-8.
+    /// The replica named after the host (gethostname(2)): a container and a pod keep that name over restarts. `None`
+    /// for a host without a name, or with one that is not UTF-8.
     pub fn from_host() -> Option<Self> {
         let host = rustix::system::uname();
         let name = host.nodename().to_str().ok()?;
         (!UNSET_HOST_NAMES.contains(&name)).then(|| Self(name.to_owned()))
     }
 
-    /// The name as it is configured, or the host's.
+    /// Configured name, or the host's.
     pub fn replica_name(&self) -> &str {
         &self.0
     }

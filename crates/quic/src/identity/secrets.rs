@@ -1,4 +1,4 @@
-//! The keys that all workers of a process share, so that a token of one is valid on every other.
+//! Derives the keys that all workers of a process share, so that a token of one is valid on every other.
 
 use super::Replica;
 use aws_lc_rs::{
@@ -16,14 +16,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of the secret that all keys are derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
+/// Smallest secret in bytes: the strength of HMAC-SHA256 (RFC 2104 §3).
 const LEN: usize = 32;
-/// Bytes of a secret's file, at most: a larger file is another file, or never ends.
+/// Largest file of a secret in bytes: a larger file is another file, or never ends.
 const MAX_LEN: usize = 4096;
-/// Bits of a file's mode that let others than its owner and group at it.
+/// Bits of a file's mode for users other than its owner and group.
 const OTHERS_MODE_BITS: u32 = 0o007;
 
-/// Why there are no keys: their file cannot be used, or random ones cannot be made.
+/// Error of reading or generating keys.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The system's random number generator failed, or aws-lc has no memory.
@@ -46,53 +46,54 @@ pub enum SecretError {
     Length {
         /// Path of the file.
         path: PathBuf,
-        /// Bytes of the file, as far as was read.
+        /// Bytes read from the file.
         len: usize,
     },
 }
 
-/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and
-/// for stateless reset tokens, which are a [`Replica`]'s.
+/// Keys for address validation tokens, session tickets and cookies, the same in all processes with one secret, and for
+/// stateless reset tokens, which depend on the [`Replica`].
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
     replica: Replica,
     tickets: hkdf::Prk,
     cookies: [u8; LEN],
-    /// The secret that they are derived from, unless it is in a file.
+    /// Random secret of all keys; `None` if the secret is in a file.
     random: Option<[u8; LEN]>,
-    /// Others than the file's owner and group may read it.
+    /// Users other than the file's owner and group may read the secret.
     exposed: bool,
 }
 
 impl Secrets {
-    /// New keys: tokens end with this process, unless another [takes over](Self::to_hand_over).
+    /// Generates new keys: tokens end with this process, unless another one [takes over](Self::handover_secret).
     ///
     /// # Errors
     ///
-    /// When the system's random number generator fails.
+    /// The system's random number generator failed.
     pub fn from_random() -> Result<Self, Unspecified> {
         let mut secret = [0; LEN];
         rand::fill(&mut secret)?;
         Ok(Self::from_predecessor(secret))
     }
 
-    /// Keys of another process: its tokens are valid here.
+    /// Keys of another process, whose tokens are valid here.
     pub fn from_predecessor(secret: [u8; LEN]) -> Self {
         Self { random: Some(secret), ..Self::from_secret(&secret) }
     }
 
-    /// The argument of [`Secrets::handed_over`]; `None` if the process that takes over reads it from a file.
+    /// Argument of [`Secrets::from_predecessor`] for a process that takes over; `None` if that process reads the secret
+    /// from a file.
     pub fn handover_secret(&self) -> Option<&[u8; LEN]> {
         self.random.as_ref()
     }
 
-    /// Keys that are derived from the file at `path`, byte for byte. Blocks on the file system. One that others may
-    /// read is accepted (volumes of secrets often have that mode), and [`Secrets::is_exposed`].
+    /// Derives keys from all bytes of the file at `path`. Blocks on the file system. A file that others may read is
+    /// accepted (volumes of secrets often have that mode), and reported by [`Secrets::is_file_exposed`].
     ///
     /// # Errors
     ///
-    /// [`SecretError`]: the operator's fault.
+    /// [`SecretError`]; the operator's fault.
     pub fn from_secret_file(path: &Path) -> Result<Self, SecretError> {
         let failed = |source| SecretError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -105,55 +106,55 @@ impl Secrets {
         Ok(Self { exposed: mode & OTHERS_MODE_BITS != 0, ..Self::from_secret(&secret) })
     }
 
-    /// Returns the keys with reset tokens of `replica`.
+    /// Sets the replica on which reset tokens depend.
     #[must_use]
     pub fn with_replica(self, replica: Replica) -> Self {
         Self { replica, ..self }
     }
 
-    /// The replica that reset tokens belong to.
+    /// Replica on which reset tokens depend.
     pub fn token_replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// Whether others than the owner and the group of their file may read it: a reader can impersonate the server.
+    /// Whether users other than the file's owner and group may read the secret: a reader can impersonate the server.
     pub fn is_file_exposed(&self) -> bool {
         self.exposed
     }
 
-    /// Keys that are derived from `secret`: tokens are valid in every process that has the same one.
+    /// Derives keys from `secret`: tokens are valid in every process with the same one.
     pub fn from_secret(secret: &[u8]) -> Self {
         let tickets = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
         let secret = hmac::Key::new(HMAC_SHA256, secret);
-        // One key, one purpose.
+        // Each key has one purpose.
         let tag = |purpose: &str| hmac::sign(&secret, purpose.as_bytes());
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, tag(purpose).as_ref());
         let (retry, reset) = (key("litequic retry"), key("litequic stateless reset"));
         let mut cookies = [0; LEN];
-        // A tag has as many bytes.
+        // The tag has as many bytes as the key.
         cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(byte, tag)| *byte = *tag);
         Self { retry, reset, replica: Replica::default(), tickets, cookies, random: None, exposed: false }
     }
 
-    /// The key of the cookies that keep clients on one server of an origin.
+    /// Key of the cookies that keep a client on one server of an origin.
     pub fn cookie_key(&self) -> &[u8; LEN] {
         &self.cookies
     }
 
-    /// What the keys of session tickets are derived from.
+    /// Secret from which the keys of session tickets are derived.
     pub fn ticket_secret(&self) -> &hkdf::Prk {
         &self.tickets
     }
 
-    /// The key of the retry tokens of one `period`, which rotates without coordination.
+    /// Key of the Retry tokens of one `period`, which rotates without coordination.
     pub(crate) fn retry_key(&self, period: u32) -> hmac::Key {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
 
-    /// The key of stateless reset tokens of this replica's endpoint that is bound to `address`: the configured one,
-    /// which is the same after a crash, whatever its place in the list.
+    /// Key of stateless reset tokens of this replica's endpoint that is bound to the configured `address`: the same
+    /// after a crash, at any place in the list.
     pub(crate) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
-        // The address has no NUL: no two pairs read the same.
+        // The address has no NUL, so no two pairs have the same bytes.
         let scope = [self.replica.replica_name(), "\0", &address.to_string()].concat();
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, scope.as_bytes()).as_ref())
     }

@@ -1,15 +1,15 @@
-//! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
+//! Makes stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
 //!
-//! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
-//! belongs to a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets
-//! of other workers before they get here, and those of other processes that run. s2n-quic answers only packets with a
-//! short header, with fewer bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never
-//! fewer than 42: a packet too small for that is dropped.
+//! A packet arrives at the worker that its connection ID names; one for which this worker has no connection belongs to
+//! a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets of other
+//! workers before, and those of other processes that run. s2n-quic responds only to packets with a short header, with
+//! fewer bytes than received, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a
+//! packet too small for that is dropped.
 //!
-//! The key is one endpoint's: another listen address has another one, and another replica with the same secret
-//! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the
-//! wrong replica, with the connection ID of another client's connection, would be answered with the token that ends it
-//! (§21.11).
+//! Each endpoint has a key of its own: another listen address has another one, and so has another replica with the same
+//! secret ([`Replica`](super::Replica)). With one key for all, a packet with the connection ID of another client's
+//! connection, sent to the wrong address, or from another port to the wrong replica, would get the token that ends that
+//! connection (§21.11).
 //!
 //! With a random key the token is invalid after a restart, and clients of the old process wait for their idle timeout;
 //! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
@@ -21,7 +21,7 @@ use aws_lc_rs::hmac;
 use s2n_quic_core::stateless_reset::token::{LEN, Token};
 use std::{net::SocketAddr, sync::Arc};
 
-/// HMAC-SHA256 of the connection ID, cut to the token's length.
+/// Stateless reset tokens of one endpoint: HMAC-SHA256 of the connection ID, cut to the token's length.
 #[derive(Debug)]
 pub(crate) struct ResetTokens {
     key: hmac::Key,
@@ -30,7 +30,7 @@ pub(crate) struct ResetTokens {
 }
 
 impl ResetTokens {
-    /// Tokens of the endpoint that is bound to `address`, whose IDs are made after `scheme`; counts packets of no
+    /// Tokens of the endpoint that is bound to `address`, whose IDs follow `scheme`; `metrics` counts packets without a
     /// connection.
     pub(crate) fn new(
         secrets: &Secrets,
@@ -41,7 +41,7 @@ impl ResetTokens {
         Self { key: secrets.reset_key(address), scheme, metrics }
     }
 
-    /// Counts a packet of no connection by whose ID it has.
+    /// Counts a packet without a connection by the owner of its ID.
     fn count_by_owner(&self, id: &[u8]) {
         let metrics = &self.metrics;
         let counter = match self.scheme.server_id_owner(id) {
@@ -52,7 +52,7 @@ impl ResetTokens {
         counter.increment();
     }
 
-    /// The token of `id`, for one that `begins` to be used or for a packet of no connection.
+    /// Token of `id`, which is new if it `begins`, or belongs to a packet without a connection, which is counted.
     pub(crate) fn reset_token(&self, id: &[u8], begins: bool) -> Token {
         if !begins {
             self.count_by_owner(id);
@@ -97,7 +97,7 @@ mod tests {
             } = &*metrics;
             [own, other, none].map(|counter| counter.get())
         };
-        // The token of an ID that is issued.
+        // This ID is newly issued, so nothing is counted.
         tokens.reset_token(&own, true);
         assert_eq!(count(), [0, 0, 0]);
         tokens.reset_token(&own, false);

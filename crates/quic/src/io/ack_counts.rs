@@ -1,20 +1,20 @@
-//! How many ACK frames of a connection come at once, which shows how busy its worker is. Pure.
+//! Counts the ACK frames of a connection that arrive at once, which shows how busy its worker is. Pure.
 
-/// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their
-/// quotient over a time is what a batch brought.
+/// Counts of a connection's ACK frames and of batches with ACK frames. Both only grow: the quotient of their growth is
+/// the number of frames a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AckCounts {
     /// ACK frames in 1-RTT packets.
     pub(crate) acks: u64,
-    /// Batches that carried any of them, the one at hand included: it may bring more yet.
+    /// Batches that carried ACK frames, including the current one, which may bring more.
     pub(crate) ack_batches: u64,
-    /// The last of these batches.
+    /// Number of the last batch with ACK frames.
     last_batch: u64,
 }
 
 impl AckCounts {
-    /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what
-    /// was counted before is complete then.
+    /// Counts a packet's ACK frames, at least one. True if they are the first of their batch: the counts before are
+    /// complete then.
     pub(crate) fn count_frames(&mut self, acks: u32, batch: u64) -> bool {
         self.acks += u64::from(acks);
         let first = std::mem::replace(&mut self.last_batch, batch) != batch;

@@ -1,67 +1,68 @@
-//! ACK merging, newest first: of the acknowledgements that a connection's client sent since the socket was last
-//! emptied, the newest includes the others. [`AckReordering`] moves it before them, `quic::connection` finds that they
-//! have no news, and `quic::endpoint` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that
-//! nothing can be lost. Pure. docs/adr/0012-newest-acknowledgement-first.md has the reasons.
+//! Reorders ACK frames so that they can be merged, newest first: of the acknowledgements that a connection's client
+//! sent since the socket was last emptied, the newest includes the others. [`AckReordering`] moves it before them,
+//! `quic::connection` finds that they have no new numbers, and `quic::endpoint` writes PADDING over them, which
+//! s2n-quic skips. Nothing is held back, so that nothing can be lost. Pure.
+//! docs/adr/0012-newest-acknowledgement-first.md has the reasons.
 //!
-//! The order in which a batch of datagrams is processed: as they arrived, but that the last two of a connection's
-//! consecutive small datagrams go before the others of that run, the newest first. Two, because which of them holds an
+//! A batch of datagrams is processed in the order of arrival, except that the last two of a connection's consecutive
+//! small datagrams precede the others of that run, the newest first. Two, because which of them holds an
 //! acknowledgement is not known yet, and some clients send other frames (MAX_STREAM_DATA) separately.
 
 use std::collections::HashMap;
 
-/// Datagrams of its connection that one may overtake, at most. s2n-quic takes a packet for a duplicate whose number is
-/// 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the path, and none is
+/// Largest number of its connection's datagrams that one may overtake. s2n-quic regards a packet as a duplicate if its
+/// number is 129 below the largest seen: with 64, half of the client's packets may be lost on the path, and none is
 /// rejected.
 pub const MAX_OVERTAKEN: usize = 64;
-/// Bytes of a datagram that may overtake: an ACK frame of 64 ranges, with header and tag. A larger one carries an
+/// Largest datagram that may overtake, bytes: an ACK frame of 64 ranges, with header and tag. A larger one carries an
 /// upload, which must keep its order; nothing overtakes it.
 pub const MAX_SMALL_DATAGRAM_LEN: usize = 256;
-/// Connections examined in a batch; datagrams of further ones keep their place.
+/// Largest number of connections examined in a batch; datagrams of further connections keep their place.
 pub const MAX_REORDERED_CONNECTIONS: usize = 1024;
 
-/// A datagram before it is decrypted.
+/// A received datagram before decryption.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<P> {
-    /// Equal for datagrams of one connection. Two connections that are equal by accident, or by an attacker's choice,
-    /// have their datagrams reordered as if they were one, which harms neither.
+    /// Key of the connection, equal for its datagrams. Two connections with one key, by accident or by an attacker's
+    /// choice, have their datagrams reordered as if they were one, which harms neither.
     pub connection: u64,
-    /// The datagram's addresses. A datagram does not overtake one of another path: s2n-quic sends to where the last one
-    /// came from.
+    /// Addresses of the datagram, which does not overtake one of another path: s2n-quic sends to the source of the last
+    /// one.
     pub path: P,
     /// Bytes of the datagram.
     pub len: usize,
 }
 
-/// Orders batch after batch. Holds 32 bytes for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
-/// connections.
+/// Reorders batches of datagrams. Holds 32 bytes for each datagram of the largest batch, and those of
+/// [`MAX_REORDERED_CONNECTIONS`] connections.
 #[derive(Debug)]
 pub struct AckReordering<P> {
     positions: Vec<BatchPosition>,
     runs: Vec<SmallRun<P>>,
-    /// Index of the run of each connection. Keyed, because the senders of datagrams choose their content.
+    /// Index of each connection's run. The hash has a key, because senders choose the content of datagrams.
     by_connection: HashMap<u64, usize>,
-    /// The connection of the last datagram, and where its run is: with GRO one connection's datagrams are adjacent.
+    /// Connection of the last datagram, and index of its run: with GRO one connection's datagrams are adjacent.
     last: Option<(u64, usize)>,
 }
 
-/// What is processed in the turn of a datagram.
+/// Datagrams that are processed at one position of a batch.
 #[derive(Debug, Clone, Copy)]
 enum BatchPosition {
-    /// The datagram itself.
+    /// The datagram that arrived at the position.
     Itself,
-    /// One or two later datagrams, then the datagram itself.
+    /// One or two later datagrams, then the one that arrived at the position.
     Behind(usize, Option<usize>),
-    /// Nothing: the datagram went ahead.
+    /// No datagram: the one that arrived at the position was moved ahead.
     Gone,
 }
 
-/// A connection's small datagrams with none of its large ones between them.
+/// A run of a connection's small datagrams, with none of its large ones between.
 #[derive(Debug)]
 struct SmallRun<P> {
     first: usize,
     last: usize,
     before_last: usize,
-    /// Datagrams of the run; 0 as long as there is none.
+    /// Number of datagrams in the run.
     len: usize,
     path: P,
 }
@@ -73,8 +74,8 @@ impl<P> Default for AckReordering<P> {
 }
 
 impl<P: Copy + PartialEq> AckReordering<P> {
-    /// Orders a batch, in place of the last one. `None` is a datagram without a known connection ID: it keeps its
-    /// place.
+    /// Orders a batch, in place of the last one. `None` stands for a datagram without a known connection ID, which
+    /// keeps its place.
     pub fn order_batch(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
         self.positions.clear();
         self.runs.clear();
@@ -91,12 +92,12 @@ impl<P: Copy + PartialEq> AckReordering<P> {
         }
     }
 
-    /// Iterates over the batch in its order, as indices into it.
+    /// Passes the indices of the whole batch to `hand_over`, in the new order.
     pub fn for_each_index(&self, mut hand_over: impl FnMut(usize)) {
         (0..self.positions.len()).for_each(|index| self.visit_position(index, &mut hand_over));
     }
 
-    /// Passes the indices of what is processed in the turn of the datagram `index` to `hand_over`: up to three.
+    /// Passes the indices of the datagrams at position `index` to `hand_over`: up to three.
     pub fn visit_position(&self, index: usize, mut hand_over: impl FnMut(usize)) {
         match self.positions.get(index) {
             Some(BatchPosition::Itself) => hand_over(index),
@@ -125,7 +126,7 @@ impl<P: Copy + PartialEq> AckReordering<P> {
         run.len += 1;
     }
 
-    /// Where the run of an arrival's connection is.
+    /// Finds or creates the run of an arrival's connection; `None` beyond [`MAX_REORDERED_CONNECTIONS`].
     fn find_run(&mut self, arrival: &Arrival<P>) -> Option<usize> {
         let Arrival { connection, path, .. } = *arrival;
         if let Some((last, run)) = self.last
@@ -236,13 +237,13 @@ mod tests {
         assert_eq!(sequence[..2], [2 * MAX_REORDERED_CONNECTIONS, 0], "those known go ahead");
         assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
         assert_eq!(sequence.len(), batch.len());
-        // Again: nothing grows.
+        // A second batch lets nothing grow.
         let before = (order.positions.capacity(), order.runs.capacity(), order.by_connection.capacity());
         arrange(&mut order, &batch);
         assert_eq!((order.positions.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
     }
 
-    /// By the rule's words, whatever that costs.
+    /// Orders a batch by the rule to the letter, at any cost.
     fn oracle(batch: &[Slot]) -> Vec<usize> {
         let mut taken = vec![false; batch.len()];
         let mut ahead = vec![Vec::new(); batch.len()];

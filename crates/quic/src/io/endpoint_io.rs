@@ -1,4 +1,4 @@
-//! The provider that s2n-quic starts, over one socket.
+//! Provides I/O over one socket to s2n-quic.
 
 use super::{hooks::EndpointHooks, receive::Rx, timer::EndpointClock, transmit::Tx};
 use litequic_net::datagram::{Receive, Transmit};
@@ -13,21 +13,21 @@ use s2n_quic_core::{
 };
 use std::{io, net::SocketAddr};
 
-/// Bytes of an IP packet at most: Ethernet's. With loopback's 65,536 measurements would be misleading.
+/// Largest IP packet in bytes: that of Ethernet. With loopback's 65,536 measurements would be misleading.
 pub(crate) const MAX_MTU: u16 = 1500;
 /// Bytes of the headers of IPv4, without options, and UDP.
 const UDP_HEADERS_LEN: u16 = 20 + 8;
 
-/// I/O that an endpoint can be started on: [`SocketIo`], or s2n-quic's own.
+/// I/O on which an endpoint can be started: [`SocketIo`], or s2n-quic's own.
 pub trait EndpointIo {
-    /// The provider that s2n-quic starts.
+    /// Provider that s2n-quic starts.
     type Provider: Provider;
 
-    /// Binds the I/O to its endpoint: it publishes batches, and uses the endpoint's order, if there is one.
+    /// Binds the I/O to the endpoint of `hooks`.
     fn bind_endpoint(self, hooks: EndpointHooks) -> Self::Provider;
 }
 
-/// s2n-quic's own I/O, which publishes no batches.
+/// s2n-quic's own I/O, which ignores the hooks: it has no batches.
 impl EndpointIo for library::tokio::Provider {
     type Provider = Self;
 
@@ -43,9 +43,9 @@ pub struct SocketIo<R, T> {
     pub receive: R,
     /// The socket's sending half.
     pub transmit: T,
-    /// The address that the socket is bound to.
+    /// Address to which the socket is bound.
     pub local: SocketAddr,
-    /// Whether packets larger than 1228 bytes may be tried: they are not fragmented on their path.
+    /// Packets larger than 1228 bytes may be tried, as no host fragments them.
     pub may_probe_mtu: bool,
 }
 
@@ -57,7 +57,7 @@ impl<R: Receive, T: Transmit> EndpointIo for SocketIo<R, T> {
     }
 }
 
-/// A [`SocketIo`] bound to its endpoint.
+/// A [`SocketIo`] that is bound to an endpoint.
 #[derive(Debug)]
 pub struct BoundIo<R, T> {
     socket: SocketIo<R, T>,
@@ -68,7 +68,7 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
     type PathHandle = Tuple;
     type Error = io::Error;
 
-    /// To be called inside the worker's runtime, on which the endpoint's task runs until the endpoint ends.
+    /// Starts the endpoint's task on the current runtime, the worker's, where it runs until the endpoint ends.
     fn start<E: Endpoint<PathHandle = Tuple>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
         let Self { socket: SocketIo { receive, transmit, local, may_probe_mtu }, hooks } = self;
         let local = SocketAddress::from(local);
@@ -95,7 +95,7 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
     }
 }
 
-/// s2n-quic's statistics of I/O, unused: the sockets count for themselves.
+/// Ignores s2n-quic's statistics of I/O: the sockets count themselves.
 struct NoStats;
 
 impl Stats for NoStats {

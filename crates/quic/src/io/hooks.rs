@@ -1,15 +1,15 @@
-//! What an endpoint hands to its I/O.
+//! Defines the parts that an endpoint passes to its I/O.
 
 use super::moderation::Moderation;
 use crate::identity::IdLayout;
 
-/// The parts of an endpoint that the receiving half of its I/O uses.
+/// Parts of an endpoint that the receiving half of its I/O uses.
 #[derive(Debug)]
 pub struct EndpointHooks {
-    /// The place of a datagram's connection ID.
+    /// Layout of the endpoint's connection IDs.
     pub(crate) layout: IdLayout,
-    /// Whether a connection's newest acknowledgement is processed before its others.
+    /// A connection's newest acknowledgement is processed before its others.
     pub(crate) newest_first: bool,
-    /// Decides when datagrams are received, and numbers their batches.
+    /// Decides about the times at which datagrams are received, and numbers their batches.
     pub(crate) moderation: Moderation,
 }

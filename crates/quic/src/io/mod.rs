@@ -1,5 +1,5 @@
-//! s2n-quic's I/O provider over litequic's own sockets: a batch in, the endpoint, a batch out, all in one turn of the
-//! worker's loop. The endpoint's task is the only one, and yields to the others after each batch.
+//! Implements s2n-quic's I/O provider over litequic's own sockets: a batch in, the endpoint, a batch out, all in one
+//! turn of the worker's loop. The endpoint's task is the only one, and yields to the others after each batch.
 
 mod ack_counts;
 mod ack_reordering;

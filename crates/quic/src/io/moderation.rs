@@ -1,7 +1,6 @@
-//! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight reads datagrams at
-//! fixed times instead of when each arrives, so that acknowledgements form batches, and the packets that they release
-//! form bursts. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
-//! are urgent.
+//! Moderates receiving (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight reads datagrams at
+//! fixed times instead of when each arrives, so that acknowledgements form batches, and the released packets form
+//! bursts. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here urgent packets are known.
 //!
 //! `litequic.receive_moderation` switches it; a change needs a restart. [`ModerationRule`] decides and is pure.
 //! [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
@@ -12,51 +11,51 @@ use litequic_telemetry::WakeCause;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Longest time between two turns: an eighth of a round trip of 16 ms, and the most that a request beside large
-/// downloads waits.
+/// Longest time between two turns: an eighth of a round trip of 16 ms. A request beside large downloads waits no
+/// longer.
 pub(crate) const MAX_TURN_PERIOD: Duration = Duration::from_millis(2);
 /// Shortest time between two turns: a step of tokio's timers.
 const MIN_TURN_PERIOD: Duration = Duration::from_millis(1);
-/// Turns of a round trip at least: acknowledgements that wait for an eighth of it slow no download down.
+/// Least number of turns in a round trip: acknowledgements that wait for an eighth of it slow no download down.
 const TURNS_PER_RTT: u32 = 8;
-/// Packets that a path holds at once whatever its buffer.
+/// Packets that any path holds at once, without a buffer.
 const UNBUFFERED_PACKETS: u64 = 4;
-/// Time of an epoch, after which the rule decides: 25 turns of the longest period.
+/// Length of an epoch, after which the rule decides: 25 turns of the longest period.
 const RULE_EPOCH: Duration = Duration::from_millis(50);
-/// Consecutive epochs that must have had enough to collect. Shorter downloads are not slowed down in their slow start.
+/// Consecutive epochs with enough arrivals before moderation begins. Shorter downloads are not slowed down in their
+/// slow start.
 const MIN_BUSY_EPOCHS: u32 = 4;
-/// Turns without a datagram or an expired timer before events are waited for again.
+/// Consecutive turns without a datagram or an expired timer after which moderation ends.
 const MAX_IDLE_TURNS: u32 = 8;
-/// Part of the paths, or of the packets, that is negligible, one in sixteen: paths whose round trip is too short, and
-/// packets that are urgent.
+/// Negligible part, one in sixteen, of paths with too short a round trip, and of urgent packets.
 const NEGLIGIBLE_PART: u32 = 16;
-/// Consecutive turns with an urgent packet before moderation is interrupted: one now and then may wait for its turn.
+/// Consecutive turns with an urgent packet after which moderation is interrupted: a rare one may wait for its turn.
 const INTERRUPT_URGENT_TURNS: u32 = 3;
-/// Time of an interruption: five turns of the longest period. Urgent packets that follow extend it.
+/// Length of an interruption: five turns of the longest period. Further urgent packets extend it.
 const INTERRUPTION: Duration = Duration::from_millis(10);
-/// Datagrams of a turn from which on moderation is interrupted as well: a socket's buffer holds some 270 small ones
-/// with the default of net.core.rmem_default, and a worker as busy as that has batches anyway.
+/// Datagrams of a turn from which on moderation is interrupted: a socket's buffer holds some 270 small ones with the
+/// default of net.core.rmem_default, and a worker as busy as that has batches anyway.
 const INTERRUPT_DATAGRAMS: u32 = 128;
 
-/// Lateness up to which a timer is on time: tokio's timers and s2n-quic's have steps of a millisecond each.
+/// Lateness up to which a timer counts as on time: tokio's timers and s2n-quic's have steps of a millisecond each.
 const MAX_TIMELY_LATENESS: Duration = Duration::from_millis(3);
-/// Lateness at most: a later timer means no more than that the worker got too little CPU time.
+/// Largest recorded lateness: a later timer also means only that the worker got too little CPU time.
 const MAX_LATENESS: Duration = Duration::from_millis(50);
-/// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
+/// Length of a window, milliseconds. The lateness of timers is the maximum of the last two windows.
 const LATENESS_WINDOW_MILLIS: u64 = 100;
 
-/// The moderation of one endpoint, as atomics for the reason that `quic::endpoint::state` names.
+/// Moderation of one endpoint, as atomics for the reason that `quic::endpoint::endpoint_state` names.
 #[derive(Debug, Clone)]
 pub(crate) struct Moderation(Arc<SharedModeration>);
 
 #[derive(Debug)]
 struct SharedModeration {
     switch: bool,
-    /// The number of the batch at hand, counted from 1; 0 before, and for ever with I/O that has no batches.
+    /// Number of the current batch, counted from 1; 0 before the first, and always with I/O without batches.
     batch: RelaxedCell,
-    /// Turns are at multiples of the period from here.
+    /// Time from which turns are at multiples of the period.
     epoch: Instant,
-    /// Milliseconds between two turns; 0 while events are waited for.
+    /// Milliseconds between two turns; 0 while arrivals are events.
     period: RelaxedCell,
     /// Urgent packets since the last turn.
     urgent: RelaxedCell,
@@ -69,26 +68,26 @@ struct SharedModeration {
     metrics: Arc<QuicMetrics>,
 }
 
-/// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time,
-/// of a cgroup's quota or beside others, is late by whole periods of the scheduler.
+/// Lateness of timers: the maximum of the current window and of the one before. A worker with little CPU time, because
+/// of a cgroup's quota or other processes, is late by whole periods of the scheduler.
 #[derive(Debug, Default)]
 struct TimerLateness {
-    /// Milliseconds from the epoch at which this window began.
+    /// Begin of the current window, milliseconds from the epoch.
     began: RelaxedCell,
-    /// Microseconds by which a timer of this window was late at most.
+    /// Largest lateness in the current window, microseconds.
     max_now: RelaxedCell,
-    /// Microseconds by which a timer of the window before was late at most.
+    /// Largest lateness in the window before, microseconds.
     max_previous: RelaxedCell,
-    /// Timers that expired in this window.
+    /// Timers that expired in the current window.
     timers: RelaxedCell,
-    /// Timers of this window that were late.
+    /// Timers that expired late in the current window.
     late: RelaxedCell,
-    /// 1 if most timers of the window before were late.
+    /// 1 if most timers of the window before expired late.
     is_starved: RelaxedCell,
 }
 
-/// Measured paths by the time that they allow between two turns: `near` less than the shortest period, `middle` less
-/// than the longest, `far` that.
+/// Number of measured paths by the time that they allow between two turns: `near` less than the shortest period,
+/// `middle` less than the longest, `far` the longest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct PathClasses {
     near: u64,
@@ -97,7 +96,7 @@ struct PathClasses {
 }
 
 impl PathClasses {
-    /// The longest period that nearly all paths allow.
+    /// Longest period that nearly all paths allow.
     fn common_period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
         let few = near.saturating_add(middle).saturating_add(far) / u64::from(NEGLIGIBLE_PART);
@@ -114,7 +113,7 @@ impl PathClasses {
 }
 
 impl Moderation {
-    /// A moderation that never begins unless `switch` is set.
+    /// A moderation that can begin only if `switch` is set.
     pub(crate) fn new(switch: bool, metrics: Arc<QuicMetrics>) -> Self {
         Self(Arc::new(SharedModeration {
             switch,
@@ -130,37 +129,36 @@ impl Moderation {
         }))
     }
 
-    /// The next receive batch is processed from now on.
     pub(crate) fn begin_batch(&self) {
         self.0.batch.add_saturating(1);
     }
 
-    /// The number of the receive batch at hand; 0 without batches.
+    /// Number of the current receive batch; 0 without batches.
     pub(crate) fn current_batch(&self) -> u64 {
         self.0.batch.get()
     }
 
-    /// A packet is urgent: its sender waits for the answer.
+    /// Counts an urgent packet, whose sender waits for the response.
     pub(crate) fn count_urgent(&self) {
         self.0.urgent.add_saturating(1);
     }
 
-    /// A packet opens a request or belongs to a handshake.
+    /// Counts a packet that opens a request or belongs to a handshake.
     pub(crate) fn count_opening(&self) {
         self.0.openings.add_saturating(1);
     }
 
-    /// Packets so far that opened a request or belonged to a handshake.
+    /// Number of packets so far that opened a request or belonged to a handshake.
     pub(crate) fn openings(&self) -> u64 {
         self.0.openings.get()
     }
 
-    /// A timer of the endpoint's has expired: usually packets were sent.
+    /// Counts an expired timer of the endpoint: usually packets were sent.
     pub(crate) fn count_expired_timer(&self) {
         self.0.expired.add_saturating(1);
     }
 
-    /// A path was measured: it allows `longest` between two turns.
+    /// Counts a measured path that allows `longest` between two turns.
     pub(crate) fn count_path(&self, longest: Duration) {
         let [near, middle, far] = &self.0.paths;
         let class = if longest < MIN_TURN_PERIOD {
@@ -173,17 +171,16 @@ impl Moderation {
         class.add_saturating(1);
     }
 
-    /// A turn begins.
     pub(crate) fn count_turn(&self) {
         self.0.metrics.wake.note_cause(WakeCause::Moderation);
     }
 
-    /// The time between two turns; zero while events are waited for.
+    /// Time between two turns; zero while arrivals are events.
     pub(crate) fn period(&self) -> Duration {
         Duration::from_millis(self.0.period.get())
     }
 
-    /// A timer for `target` has expired by now.
+    /// Records the lateness of a timer for `target`, which has expired now.
     pub(crate) fn record_lateness(&self, target: Instant) {
         let SharedModeration { late: TimerLateness { began, max_now, max_previous, timers, late, is_starved }, .. } =
             &*self.0;
@@ -207,20 +204,19 @@ impl Moderation {
         self.0.late.is_starved.get() > 0
     }
 
-    /// How late timers expire at most; zero where they are on time.
+    /// Largest lateness of timers; zero if they are on time.
     pub(crate) fn lateness(&self) -> Duration {
         let TimerLateness { max_now, max_previous, .. } = &self.0.late;
         Duration::from_micros(max_now.get().max(max_previous.get()))
     }
 
-    /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
+    /// Time at which a timer for `time` should expire: with the turn at its millisecond, or with the first turn after.
     pub(crate) fn align_timer(&self, time: Instant) -> Instant {
         let period = self.0.period.get().max(1);
         self.0.epoch_instant(self.0.epoch_millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
     }
 
-    /// Returns when the next datagrams are to be received, after `datagrams` were received and processed; `None`: when
-    /// they arrive.
+    /// Time of the next receive, after `datagrams` datagrams were received and processed; `None` means on arrival.
     pub(crate) fn next_receive_turn(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
         let SharedModeration { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
@@ -247,7 +243,7 @@ impl Moderation {
 }
 
 impl SharedModeration {
-    /// Whole milliseconds from the epoch to `time`.
+    /// Converts `time` to whole milliseconds from the epoch.
     fn epoch_millis(&self, time: Instant) -> u64 {
         u64::try_from(time.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
     }
@@ -257,8 +253,8 @@ impl SharedModeration {
     }
 }
 
-/// Time that a path allows between two turns: a small part of its round trip, and of what its buffer holds, of which
-/// `share` is known if it is. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
+/// Time that a path allows between two turns: a small part of its round trip, and of the time that its buffer holds,
+/// which is `share` if known. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
 pub(crate) fn longest_turn(
     smoothed_rtt: Duration,
     share: Option<Duration>,
@@ -272,29 +268,28 @@ pub(crate) fn longest_turn(
     turn.min(share.max(Duration::from_micros(few)))
 }
 
-/// The result of a turn, or of an arrival.
+/// Result of a turn, or of an arrival.
 #[derive(Debug, Clone, Copy)]
 struct TurnResult {
     at: Duration,
     datagrams: u32,
-    /// Whether a packet was urgent.
     urgent: bool,
     /// Timers that expired since the last turn.
     expired: u32,
 }
 
-/// Decides by the results of turns whether arrivals are moderated. Pure.
+/// Rule that decides by the results of turns whether arrivals are moderated. Pure.
 #[derive(Debug, Default)]
 pub(crate) struct ModerationRule {
-    /// When this epoch began.
+    /// Begin of the current epoch.
     epoch_start: Duration,
     receives: u32,
     datagrams: u32,
     urgent: u32,
     expired: u32,
-    /// Consecutive epochs that had enough to collect.
+    /// Consecutive epochs with enough arrivals.
     busy_epochs: u32,
-    /// The time between two turns, while arrivals are moderated.
+    /// Time between two turns; `None` while arrivals are events.
     period: Option<Duration>,
     /// Consecutive turns without a datagram or an expired timer.
     idle_turns: u32,
@@ -304,7 +299,7 @@ pub(crate) struct ModerationRule {
 }
 
 impl ModerationRule {
-    /// The time until the next turn; `None`: arrivals are events.
+    /// Time until the next turn; `None` if arrivals are events.
     fn decide_period(&mut self, taken: TurnResult, paths: impl FnOnce() -> PathClasses) -> Option<Duration> {
         let TurnResult { at, datagrams, urgent, expired } = taken;
         self.receives += u32::from(datagrams > 0);
@@ -329,8 +324,8 @@ impl ModerationRule {
         self.period.filter(|_| at >= self.paused_until)
     }
 
-    /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which
-    /// would wake the worker by itself, and few of which are urgent.
+    /// Whether two turns of `period` have on average at least three datagrams and expired timers, each of which would
+    /// wake the worker by itself, and few of which are urgent.
     fn is_worth_moderating(&self, period: Duration, lasted: Duration) -> bool {
         let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
         let count = arrivals.saturating_add(self.expired);
@@ -346,7 +341,7 @@ mod tests {
 
     const FAR: PathClasses = PathClasses { near: 0, middle: 0, far: 100 };
 
-    /// The last result of the rule.
+    /// A rule with the time and the paths of a test.
     struct Trial {
         rule: ModerationRule,
         now: Duration,
@@ -358,13 +353,13 @@ mod tests {
             Self { rule: ModerationRule::default(), now: Duration::ZERO, paths }
         }
 
-        /// `datagrams` are taken a while later.
+        /// Receives `datagrams` datagrams `later` than before.
         fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
             self.now += later;
             self.rule.decide_period(TurnResult { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
         }
 
-        /// One each half millisecond.
+        /// Receives a datagram each half millisecond.
         fn busy(&mut self, time: Duration) -> Option<Duration> {
             let until = self.now + time;
             let mut last = None;
@@ -374,7 +369,7 @@ mod tests {
             last
         }
 
-        /// It moderates, by turns of 2 ms.
+        /// A rule that moderates, with turns of 2 ms.
         fn moderated() -> Self {
             let mut trial = Self::new(FAR);
             assert_eq!(trial.busy(2 * RULE_EPOCH * MIN_BUSY_EPOCHS), Some(MAX_TURN_PERIOD));
@@ -411,7 +406,7 @@ mod tests {
             (50_000, Some(9_000), 600_000, 6_250),
             (50_000, Some(1_500), 600_000, 1_500),
             (50_000, Some(0), 600_000, 400),
-            // 4 packets of 1200 bytes take that long at 10 Mbit/s.
+            // At 10 Mbit/s 4 packets of 1200 bytes take 3.84 ms.
             (50_000, Some(0), 62_500, 3_840),
             (50_000, Some(0), 0, 6_250),
             (7_000, Some(0), 0, 875),
@@ -425,7 +420,7 @@ mod tests {
         let mut trial = Trial::new(FAR);
         assert_eq!(trial.busy(RULE_EPOCH * MIN_BUSY_EPOCHS - RULE_EPOCH / 2), None);
         assert_eq!(trial.busy(RULE_EPOCH), Some(MAX_TURN_PERIOD));
-        // Nothing to collect; too near; each is urgent.
+        // Too few arrivals; too near a client; only urgent packets.
         for (later, urgent, paths) in
             [(2_000, false, FAR), (500, false, PathClasses { near: 10, ..FAR }), (500, true, FAR)]
         {
@@ -442,7 +437,7 @@ mod tests {
         let mut last = None;
         for turn in 0..2_000 {
             trial.now += Duration::from_millis(1);
-            // A datagram in each second turn, and a departure in each.
+            // Each second turn has a datagram, and each an expired timer.
             let taken = TurnResult { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
             last = trial.rule.decide_period(taken, || FAR);
         }

@@ -1,4 +1,4 @@
-//! Received batches for the endpoint, and the order in which it gets them.
+//! Passes received batches to the endpoint, and orders their datagrams.
 
 use super::{
     ack_reordering::{AckReordering, Arrival},
@@ -22,45 +22,45 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer
-/// holds with the usual `net.core.rmem_max`.
+/// Further batches that are received before timers count, after a suspension: more than a socket's buffer holds with
+/// the usual `net.core.rmem_max`.
 pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
-/// Packets that open a request or belong to a handshake and are handed over before other tasks have a turn: the
+/// Packets that open a request or belong to a handshake, and are handed over before other tasks have a turn: the
 /// requests are forwarded while their data is in the core's caches, and the origin works while the rest is read. The
-/// data of uploads does not count: the more of it is there at once, the fewer writes take it to the origin.
+/// data of uploads does not count: the more arrives at once, the fewer writes pass it to the origin.
 pub(super) const MAX_OPENINGS_AT_ONCE: u8 = 16;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Rx<R> {
     batch: ReceivedBatch<R>,
-    /// The socket may have more, and no other task has had a turn since it was read.
+    /// The socket may have more datagrams, and no other task has had a turn since the last batch.
     owes_turn: bool,
     turns: ReceiveTurns,
 }
 
-/// When the next batch is to be taken.
+/// Decides about the time of the next batch.
 struct ReceiveTurns {
     moderation: Moderation,
     rule: ModerationRule,
-    /// Datagrams that were taken last, until the rule has decided on them.
+    /// Number of datagrams of the last batch, until the rule has read it.
     taken: Option<usize>,
-    /// More had arrived than a batch takes.
+    /// More datagrams had arrived than fit into the last batch.
     more: bool,
-    /// The next turn; `None` where arrivals are events.
+    /// Timer of the next turn; `None` while arrivals are events.
     next: Option<Pin<Box<Sleep>>>,
 }
 
-/// A batch of datagrams received at once, whose length is known before the first is passed on.
+/// A batch of datagrams received at once, whose number is known before the first is handed over.
 pub(super) struct ReceivedBatch<R> {
     receive: R,
     len: usize,
-    /// Datagrams of it that were handed over.
+    /// Number of datagrams handed over.
     handed_over: usize,
-    /// Other tasks have a turn before the rest is handed over.
+    /// Other tasks get a turn before the rest is handed over.
     is_interrupted: bool,
     moderation: Moderation,
     layout: IdLayout,
-    /// Order of the batch; `None` is the order of arrival.
+    /// Order of the batch; `None` means the order of arrival.
     order: Option<AckReordering<Tuple>>,
 }
 
@@ -83,8 +83,8 @@ impl<R> Rx<R> {
 }
 
 impl ReceiveTurns {
-    /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been
-    /// processed.
+    /// Ready when the next batch should be taken: with `false` when it has arrived, with `true` at once. The last batch
+    /// has been processed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(taken) = self.taken.take() {
             match self.moderation.next_receive_turn(&mut self.rule, taken) {
@@ -133,8 +133,8 @@ impl<R: Receive> rx::Rx for Rx<R> {
             }
         };
         self.batch.start_batch(len);
-        // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
-        // cost an epoll_wait(2) of its own.
+        // A drained socket waits for an event, and the other tasks run before the runtime polls for events: yielding
+        // first would cost another epoll_wait(2).
         self.owes_turn = !self.batch.receive.is_drained();
         Poll::Ready(Ok(()))
     }
@@ -156,12 +156,12 @@ impl<R: Receive> Queue for ReceivedBatch<R> {
             return;
         }
         self.hand_over_batch(&mut on_packet);
-        // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
+        // After this s2n-quic checks its timers. Datagrams that arrived while the process was suspended come first.
         for _ in 0..MAX_BATCHES_AFTER_SUSPENSION {
             if !self.is_empty() || self.receive.is_drained() || timers::grace_deadline().is_none() {
                 return;
             }
-            // The next turn finds the socket's failure.
+            // The next turn reports an error of the socket.
             let len = self.receive.take_batch().unwrap_or(0);
             if len == 0 {
                 return;
@@ -177,7 +177,7 @@ impl<R: Receive> Queue for ReceivedBatch<R> {
 }
 
 impl<R: Receive> ReceivedBatch<R> {
-    /// Numbers a batch of `len` datagrams that was received, and orders it.
+    /// Numbers and orders a received batch of `len` datagrams.
     fn start_batch(&mut self, len: usize) {
         self.moderation.begin_batch();
         let Self { receive, layout, order, .. } = self;
@@ -193,7 +193,7 @@ impl<R: Receive> ReceivedBatch<R> {
         (self.len, self.handed_over) = (len, 0);
     }
 
-    /// Passes what was received at once to `on_packet`, by [`AckReordering`] or as it arrived, up to
+    /// Passes the batch to `on_packet`, in the order of [`AckReordering`] or of arrival, up to
     /// [`MAX_OPENINGS_AT_ONCE`].
     fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
         let Self { receive, len, handed_over, moderation, order, .. } = self;

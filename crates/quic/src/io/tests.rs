@@ -1,4 +1,4 @@
-//! What s2n-quic gets, and when: over a socket that is a list.
+//! Tests the packets that s2n-quic gets, and their times, over a socket that is a list.
 
 use super::{
     EndpointHooks,
@@ -42,9 +42,9 @@ fn path(port: u16) -> Tuple {
 struct Endless {
     buffers: Vec<Vec<u8>>,
     batches: Arc<AtomicUsize>,
-    /// Where each comes from, by its index.
+    /// Source port of each datagram, by its index.
     port: fn(usize) -> u16,
-    /// Whether it claims to be empty after each batch.
+    /// The socket claims to be empty after each batch.
     drained: bool,
 }
 
@@ -87,7 +87,7 @@ fn rx(endless: Endless, newest_first: bool) -> Rx<Endless> {
     Rx::new(endless, EndpointHooks { layout: IdLayout::default(), newest_first, moderation: off() })
 }
 
-/// What a socket with these datagrams hands over, by the last byte of each.
+/// Last bytes of the datagrams that a socket with `buffers` hands over, in order.
 async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
     let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1, drained: false };
     let mut rx = rx(endless, newest_first);
@@ -112,7 +112,7 @@ async fn each_batch_has_a_number_of_its_own() {
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut rx = Rx::new(endless, hooks);
     for number in 1..4 {
-        // Every other time it yields.
+        // Every other poll yields.
         while poll!(pin!(rx.ready())).is_pending() {}
         rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.current_batch(), number)));
         rx.queue(|batch| batch.for_each(|_, _| panic!("twice")));
@@ -178,7 +178,7 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
     }
 }
 
-/// One task takes batch after batch from a socket that never runs dry; another counts how often it gets a turn.
+/// One task receives batch after batch from a socket that never runs dry; another counts its own turns.
 #[tokio::test]
 async fn other_tasks_have_a_turn_after_each_batch() {
     let (mut rx, batches) = endless(false);
@@ -293,7 +293,7 @@ async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
 /// A socket that appends messages to a list, until it is stopped.
 #[derive(Clone, Default)]
 struct Kernel {
-    /// Of each message: its port, datagrams, bytes.
+    /// Port, number of datagrams and bytes of each message.
     sent: Arc<Mutex<Vec<(u16, usize, usize)>>>,
     full: Arc<AtomicBool>,
     no_gso: bool,
@@ -375,10 +375,10 @@ fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
         for len in [1200, 1200, 300, 1200] {
             queue.push(packet(1, len)).unwrap();
         }
-        // Another path, then another codepoint.
+        // These have another path, then another codepoint.
         queue.push(packet(2, 1200)).unwrap();
         queue.push(Packet { ecn: Ecn::NotEct, ..packet(2, 1200) }).unwrap();
-        // Another connection on the same path.
+        // This is another connection on the same path.
         queue.flush();
         queue.push(Packet { ecn: Ecn::NotEct, ..packet(2, 1200) }).unwrap();
     });
@@ -409,7 +409,7 @@ async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
     let sent: usize = kernel.sent.lock().unwrap().iter().map(|(_, count, _)| count).sum();
     assert_eq!(sent, pushed);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 44, 44 * 1472); 4], "a turn is several batches, none cut short");
-    // Once for the others, then at once; and not again.
+    // The first poll yields, the second is ready, and no further one is.
     assert!(poll!(pin!(tx_socket.ready())).is_pending());
     assert!(poll!(pin!(tx_socket.ready())).is_ready());
     assert!(poll!(pin!(tx_socket.ready())).is_pending());

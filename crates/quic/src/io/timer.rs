@@ -1,5 +1,5 @@
-//! The endpoint's clock and its one timer, on the worker's runtime. Pacing uses it: s2n-quic requests a wake when a
-//! connection's next packets may be sent.
+//! Implements the endpoint's clock and its only timer, on the worker's runtime. Pacing uses the timer: s2n-quic
+//! requests a wake when a connection's next packets may be sent.
 
 use super::moderation::Moderation;
 use litequic_base::timers;
@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The endpoint's clock: the time since it was made.
+/// Clock of an endpoint, from zero at the creation.
 #[derive(Debug, Clone)]
 pub(super) struct EndpointClock {
     #[cfg(not(feature = "fuzzing"))]
@@ -22,7 +22,7 @@ pub(super) struct EndpointClock {
 }
 
 impl EndpointClock {
-    /// A clock whose timers expire when `moderation` has datagrams taken.
+    /// A clock whose timers expire in the turns of `moderation`.
     pub(super) fn new(moderation: Moderation) -> Self {
         Self {
             #[cfg(not(feature = "fuzzing"))]
@@ -56,13 +56,13 @@ impl time::ClockWithTimer for EndpointClock {
     }
 }
 
-/// Wakes the endpoint at the last time that it requested.
+/// Timer that wakes the endpoint at the last requested time.
 #[derive(Debug)]
 pub(super) struct EndpointTimer {
-    /// One moment on both clocks.
+    /// The same moment on both clocks.
     epoch: (Timestamp, Instant),
     moderation: Moderation,
-    /// `None` once it has fired.
+    /// Requested time; `None` after the timer has fired.
     target: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
 }
@@ -80,9 +80,9 @@ impl time::clock::Timer for EndpointTimer {
         Poll::Ready(())
     }
 
-    /// Sets the timer to a whole millisecond, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them:
-    /// the endpoint requests a time that is microseconds later after every batch, and to move a timer costs. Where
-    /// datagrams are taken less often, timers expire with them.
+    /// Sets the timer to a whole millisecond, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have: the
+    /// endpoint requests a time that is microseconds later after every batch, and each change of a timer costs. While
+    /// receiving is moderated, timers expire with its turns.
     fn update(&mut self, at: Timestamp) {
         let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
         let target = self.moderation.align_timer(target);

@@ -1,4 +1,4 @@
-//! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
+//! Gathers the endpoint's datagrams for a socket: datagrams of one connection, path and size become one message.
 
 use super::yield_to_runtime::yield_to_runtime;
 use litequic_net::datagram::{OutgoingBatch, Transmit};
@@ -12,8 +12,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Bytes that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
-/// each.
+/// Bytes that an endpoint may send before other tasks have a turn: four messages, each full but for less than a
+/// datagram.
 const MAX_TURN_BYTES: usize = 4 * 63 * 1024;
 
 /// The sending half of a socket, as s2n-quic requires it.
@@ -22,27 +22,27 @@ pub(super) struct Tx<T> {
     state: TxState,
 }
 
-/// Whether the endpoint has to be woken when there is room again.
+/// State by which the endpoint is woken when the queue has room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TxState {
     /// The buffer had room for all of the endpoint's packets.
     Open,
     /// The endpoint had more to send than one turn allows, and may continue after the other tasks.
     OwesTurn,
-    /// The other tasks have had their turn.
+    /// The other tasks have had a turn.
     Ready,
-    /// The kernel did not take everything.
+    /// The kernel did not accept all messages.
     Blocked,
 }
 
-/// The datagrams that gather, and are sent when the buffer is full or the endpoint has nothing more to send. [`Queue`]
-/// has no lifetime, so it owns what it fills.
+/// Queue of gathered datagrams, sent when the buffer is full or the endpoint has nothing more to send. [`Queue`] has no
+/// lifetime, so this type owns the buffer.
 pub(super) struct TxQueue<T> {
     transmit: T,
     outgoing: OutgoingBatch,
-    /// The socket did not take everything.
+    /// The socket did not accept all messages.
     blocked: bool,
-    /// Bytes of this turn so far.
+    /// Bytes of the current turn.
     bytes: usize,
     max_datagram: usize,
     joins: bool,
@@ -61,7 +61,7 @@ impl<T: Transmit> tx::Tx for Tx<T> {
     type Queue = TxQueue<T>;
     type Error = io::Error;
 
-    /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
+    /// Ready when the queue has room after it had none: only then the endpoint needs a wake.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
             TxState::Open => return Poll::Pending,
@@ -84,7 +84,7 @@ impl<T: Transmit> tx::Tx for Tx<T> {
 
     fn queue<F: FnOnce(&mut TxQueue<T>)>(&mut self, f: F) {
         if self.queue.blocked {
-            // For the endpoint's timers; it finds no room.
+            // The endpoint processes its timers, and finds no room.
             f(&mut self.queue);
             return;
         }
@@ -109,7 +109,7 @@ impl<T: Transmit> TxQueue<T> {
         self.update_gso();
     }
 
-    /// Reads whether the socket still has GSO.
+    /// Updates whether the socket still has GSO.
     fn update_gso(&mut self) {
         let max_segments = self.transmit.max_segments();
         self.outgoing.limit_segments(max_segments);
@@ -124,7 +124,7 @@ impl<T: Transmit> TxQueue<T> {
         self.blocked = !self.outgoing.is_empty();
     }
 
-    /// Room for a datagram that begins a message, made by sending what is there.
+    /// Makes room for a datagram that begins a message, by sending gathered messages.
     fn make_message_room(&mut self) -> Result<(), Error> {
         if !self.blocked && self.bytes < MAX_TURN_BYTES && self.outgoing.is_buffer_full() {
             self.send_gathered();
@@ -163,7 +163,7 @@ impl<T: Transmit> Queue for TxQueue<T> {
         self.record_written(len)
     }
 
-    /// Called between connections, which must not share a message.
+    /// Ends the current message: connections must not share one.
     fn flush(&mut self) {
         self.outgoing.close_message();
     }

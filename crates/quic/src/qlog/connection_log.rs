@@ -1,4 +1,4 @@
-//! The log of one connection: its events write lines to it, which its order takes.
+//! Writes the log of one connection: events add lines, which the order passes on.
 
 use super::{
     frames,
@@ -14,28 +14,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a
-/// connection).
+/// Event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a connection).
 const EVENT_SCHEMAS: [&str; 2] =
     ["urn:ietf:params:qlog:events:quic-12", "urn:uuid:382490e5-3c37-4c5b-b427-6341257b5201#litequic-1"];
-/// The unit of delays in litequic's own ACK frames, as s2n-quic announces it (RFC 9000 §18.2).
+/// Unit of delays in litequic's own ACK frames, as announced by s2n-quic (RFC 9000 §18.2).
 const OWN_ACK_DELAY_EXPONENT: u8 = 3;
 
-/// The log of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionLog {
     order: Arc<LogOrder>,
     worker: usize,
-    /// The log's number within its order.
+    /// Number of this log among those of the order.
     number: usize,
-    /// When it began, from which the times of its events count.
+    /// Begin of the log, from which its events' times count.
     epoch: Instant,
     state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
 struct LogState {
-    /// Events that were left out since the last line that was not.
+    /// Number of events left out since the last written line.
     omitted: u64,
     lines: Vec<u8>,
     metrics: LogMetrics,
@@ -47,7 +45,7 @@ struct LogState {
     ack_delay_exponent: Option<u8>,
 }
 
-/// The state of loss detection and of the congestion controller, as s2n-quic reports it.
+/// State of loss detection and of the congestion controller, as reported by s2n-quic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogMetrics {
     pub(crate) min_rtt: Duration,
@@ -59,7 +57,7 @@ pub(crate) struct LogMetrics {
     pub(crate) bytes_in_flight: u32,
 }
 
-/// A packet's header, as far as it is known.
+/// Packet number and space of a logged packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoggedPacket {
     pub(crate) space: PacketNumberSpace,
@@ -67,8 +65,7 @@ pub(crate) struct LoggedPacket {
 }
 
 impl ConnectionLog {
-    /// Begins the log of a connection from `client` to `local` on `worker`, if the order has a place for it. Writes the
-    /// log's header.
+    /// Begins the log of a connection on `worker` with its header; `None` if the order is used up.
     pub(crate) fn open_log(order: &Arc<LogOrder>, worker: usize) -> Option<Arc<Self>> {
         let (number, epoch) = order.begin_log()?;
         let log = Self { number, epoch, order: Arc::clone(order), worker, state: Mutex::default() };
@@ -93,22 +90,22 @@ impl ConnectionLog {
                 });
             });
         line.push(b'\n');
-        // There is room: it is among the first lines of its order.
+        // The order has room for the header, which is among its first lines.
         order.hand_over_lines(worker, &line);
         Some(Arc::new(log))
     }
 
-    /// Whether the order is over.
+    /// Whether the order of the log is over.
     pub(crate) fn is_order_over(&self) -> bool {
         self.order.is_over()
     }
 
-    /// Sets the unit of delays in the client's ACK frames, a power of two of microseconds.
+    /// Sets the unit of delays in the client's ACK frames, as a power of two of microseconds.
     pub(crate) fn set_ack_delay_exponent(&self, exponent: u8) {
         self.lock_log().ack_delay_exponent = Some(exponent);
     }
 
-    /// A connection from `client` to `local` has begun.
+    /// Logs the begin of a connection from `client` to `local`.
     pub(crate) fn log_started(&self, client: SocketAddr, local: SocketAddr) {
         self.write_event("quic:connection_started", |data, _| {
             data.add_object("local", |end| write_endpoint(end, local));
@@ -116,7 +113,7 @@ impl ConnectionLog {
         });
     }
 
-    /// s2n-quic sends on path number `path` from now on, to `client` from `local`.
+    /// Logs that s2n-quic sends on path number `path` from now on, to `client` from `local`.
     pub(crate) fn log_tuple(&self, path: u64, client: SocketAddr, local: SocketAddr) {
         self.write_event("quic:tuple_assigned", |data, _| {
             data.add_word("tuple_id", &path.to_string());
@@ -125,7 +122,7 @@ impl ConnectionLog {
         });
     }
 
-    /// The transport parameters of litequic or of the client, as they were encoded.
+    /// Logs the encoded transport parameters of litequic or of the client.
     pub(crate) fn log_parameters(&self, is_local: bool, encoded: &[u8]) {
         if !is_local {
             self.set_ack_delay_exponent(parameters::read_ack_delay_exponent(encoded));
@@ -136,7 +133,7 @@ impl ConnectionLog {
         });
     }
 
-    /// A packet was received in receive batch `batch`, 0 if there are none, with `payload` as it came.
+    /// Logs a received packet with its unchanged `payload`; `batch` is the receive batch, 0 without batches.
     pub(crate) fn log_received(&self, packet: LoggedPacket, payload: &[u8], batch: u64) {
         if batch > 0 && std::mem::replace(&mut self.lock_log().batch, batch) != batch {
             self.write_event("litequic:receive_batch", |data, _| _ = data.add_number("batch", batch));
@@ -144,7 +141,7 @@ impl ConnectionLog {
         self.write_event("quic:packet_received", |data, state| {
             let exponent = match packet.space {
                 PacketNumberSpace::ApplicationData => state.ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT),
-                // Delays have no meaning there (RFC 9000 §13.2.5).
+                // Delays have no meaning in these spaces (RFC 9000 §13.2.5).
                 PacketNumberSpace::Initial | PacketNumberSpace::Handshake => 0,
             };
             packet.write_header(data);
@@ -153,8 +150,8 @@ impl ConnectionLog {
         });
     }
 
-    /// A packet leaves with `payload`; `bursts` of the pacer have begun before it. The pacer begins one with the packet
-    /// that leaves first, once it has left.
+    /// Logs a packet that leaves with `payload`, before which `bursts` bursts of the pacer have begun. The pacer begins
+    /// one with the packet that leaves first, once it has left.
     pub(crate) fn log_packet_sent(&self, packet: LoggedPacket, payload: &[u8], bursts: u64) {
         if packet.space == PacketNumberSpace::ApplicationData {
             let (before, first) = std::mem::replace(&mut self.lock_log().bursts, (bursts, packet.number));
@@ -181,12 +178,12 @@ impl ConnectionLog {
         }
     }
 
-    /// The ACK frame of a received packet brought no news, and s2n-quic gets PADDING instead.
+    /// Logs that the ACK frame of a received packet had no new numbers and was replaced by PADDING.
     pub(crate) fn log_ack_merged(&self, packet: LoggedPacket) {
         self.write_event("litequic:ack_merged", |data, _| _ = data.add_number("packet_number", packet.number));
     }
 
-    /// A received packet belongs to a flood, and s2n-quic gets PADDING instead of it.
+    /// Logs that a received packet belongs to a flood and was replaced by PADDING.
     pub(crate) fn log_dropped(&self, packet: LoggedPacket, bytes: usize) {
         self.write_event("quic:packet_dropped", |data, _| {
             packet.write_header(data);
@@ -196,7 +193,6 @@ impl ConnectionLog {
         });
     }
 
-    /// A packet was declared lost.
     pub(crate) fn log_lost(&self, packet: LoggedPacket, is_mtu_probe: bool) {
         self.write_event("quic:packet_lost", |data, _| {
             packet.write_header(data);
@@ -206,7 +202,7 @@ impl ConnectionLog {
         });
     }
 
-    /// The state of the path is `metrics`, and the controller is in slow start or not. Writes what has changed.
+    /// Logs changes of the path's state to `metrics`, and of slow start.
     pub(crate) fn log_recovery(&self, metrics: LogMetrics, is_slow_start: bool) {
         let (before, congestion) = {
             let mut state = self.lock_log();
@@ -246,7 +242,7 @@ impl ConnectionLog {
         }
     }
 
-    /// The connection was closed by `error`.
+    /// Logs that the connection was closed by `error`.
     pub(crate) fn log_closed(&self, error: &Error) {
         self.write_event("quic:connection_closed", |data, _| {
             let initiator = |data: &mut JsonObject<'_>, initiator: Location| {
@@ -278,7 +274,7 @@ impl ConnectionLog {
         });
     }
 
-    /// The end of a client's address, unless that is to be left out.
+    /// Writes a client's address, unless addresses are left out.
     fn write_client(&self, end: &mut JsonObject<'_>, client: SocketAddr) {
         if !self.order.anonymous {
             write_endpoint(end, client);
@@ -324,7 +320,6 @@ impl LoggedPacket {
     }
 }
 
-/// Writes an address and its port.
 fn write_endpoint(end: &mut JsonObject<'_>, address: SocketAddr) {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => end.add_word("ip_v4", &ip.to_string()).add_number("port_v4", address.port()),
@@ -347,7 +342,7 @@ mod tests {
         lines.lines().map(|line| serde_json::from_str(line.trim_start_matches('\u{1e}')).unwrap()).collect()
     }
 
-    /// A reader that is too slow loses events, which are counted where they are missing.
+    /// A slow reader loses events, which are counted where they are missing.
     #[test]
     fn events_that_were_left_out_are_counted_once_there_is_room() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
@@ -367,7 +362,7 @@ mod tests {
         assert_eq!(rest[0]["name"], "litequic:events_omitted");
         assert_eq!(rest[0]["data"]["count"], 10_000 - kept);
         assert_eq!(rest[1]["data"]["header"]["packet_number"], 10_000);
-        // Those at the end too.
+        // Events left out at the end are counted too.
         let last = read(order.last_lines(LogEnd::Connection));
         assert_eq!(last[0]["data"]["count"], 10_000 - (rest.len() as u64 - 2));
         assert_eq!((&last[1]["name"], last.len()), (&"litequic:log_ended".into(), 2));

@@ -1,11 +1,13 @@
-//! The frames of a decrypted packet as qlog has them (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
-//! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths stay. Pure.
+//! Writes the frames of a decrypted packet in qlog's form (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
+//! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths are written.
+//! Pure.
 
 use super::json::{JsonArray, JsonObject};
 use crate::wire::frame::{AckRanges, FrameIter, WireFrame, kind};
 use std::time::Duration;
 
-/// ACK_FREQUENCY's values (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may set.
+/// Values of an ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may
+/// set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AckFrequencyFrame {
     pub(super) sequence_number: u64,
@@ -14,8 +16,8 @@ pub(super) struct AckFrequencyFrame {
     pub(super) reordering_threshold: u64,
 }
 
-/// Writes the frames of `payload` to `frames`. Delays of ACK frames have a unit of `exponent` (RFC 9000 §18.2). Returns
-/// the ACK_FREQUENCY frame, if there is one.
+/// Writes the frames of `payload` to `frames`, with delays of ACK frames in the unit of `exponent` (RFC 9000 §18.2).
+/// Returns the ACK_FREQUENCY frame, if any.
 pub(super) fn write_frames(frames: &mut JsonArray<'_>, payload: &[u8], exponent: u8) -> Option<AckFrequencyFrame> {
     let (mut iter, mut at, mut ack_frequency) = (FrameIter::new(payload), 0, None);
     for frame in iter.by_ref() {
@@ -38,7 +40,7 @@ pub(super) fn write_frames(frames: &mut JsonArray<'_>, payload: &[u8], exponent:
     if iter.is_fully_parsed() {
         write_padding(frames, rest);
     } else {
-        // A frame that cannot be read, and what follows.
+        // The rest is a frame that cannot be read, with all bytes behind.
         let kind = payload.get(at..).and_then(|rest| rest.iter().find(|byte| **byte != 0));
         frames.push_object(|object| {
             object.add_word("frame_type", "unknown").add_number("frame_type_bytes", kind.copied().unwrap_or_default());
@@ -60,13 +62,13 @@ fn write_length(object: &mut JsonObject<'_>, bytes: usize) {
 
 fn write_frame_object(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) {
     if write_known_frame(object, frame, exponent).is_none() {
-        // Without a member of another kind: its body was read before the first was written.
+        // No member was written yet: the body is read before the first.
         object.add_word("frame_type", "unknown").add_number("frame_type_bytes", frame.kind);
         write_length(object, frame.range.len());
     }
 }
 
-/// Writes a frame that qlog has a form for; `None`, with nothing written, for others.
+/// Writes a frame for which qlog has a form; `None`, with nothing written, for others.
 fn write_known_frame(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -> Option<()> {
     let first = || frame.leading_integers().map(|[first]| first);
     let kind_of = |bidirectional: u64| if frame.kind == bidirectional { "bidirectional" } else { "unidirectional" };
@@ -144,7 +146,7 @@ fn write_ack(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -
         object.add_millis("ack_delay", Duration::from_micros(delay));
     }
     object.add_array("acked_ranges", |array| {
-        // One that goes below 0 ends them: s2n-quic closes the connection for it.
+        // A range below 0 ends the list: s2n-quic closes the connection for it.
         ranges.map_while(Result::ok).for_each(|range| array.push_range(range.low, range.high));
     });
     if frame.kind == kind::ACK_ECN
@@ -166,7 +168,7 @@ fn write_stream(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()
     Some(())
 }
 
-/// Without the stateless reset token, which would let its reader end the connection.
+/// Writes the frame without the stateless reset token, by which a reader could end the connection.
 fn write_new_connection_id(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
     let [sequence_number, retire_prior_to] = frame.leading_integers()?;
     let end = frame.body.len().checked_sub(16)?;
@@ -192,9 +194,9 @@ fn write_connection_close(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) ->
     Some(())
 }
 
-/// Writes an error code, of the transport or of the application, by its name.
+/// Writes the name of an error code, or the code if unnamed.
 pub(super) fn write_error_code(object: &mut JsonObject<'_>, member: &str, code: u64, is_transport: bool) {
-    /// By their codes (RFC 9000 §20.1).
+    /// Names of transport errors, by their codes (RFC 9000 §20.1).
     const NAMES: [&str; 17] = [
         "no_error",
         "internal_error",
@@ -236,7 +238,7 @@ mod tests {
         serde_json::from_slice::<Json>(&out).unwrap()["frames"].take()
     }
 
-    /// A token's bytes, and a reset token's.
+    /// Bytes of a token, and of a reset token.
     const SECRET: [u8; 16] = *b"never to be seen";
 
     #[test]

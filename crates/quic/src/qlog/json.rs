@@ -1,14 +1,14 @@
-//! JSON, member by member, into a buffer: an event is written without an allocation for each of its values. Pure.
+//! Writes JSON member by member into a buffer: an event needs no allocation for each of its values. Pure.
 
 use std::{io::Write as _, time::Duration};
 
-/// An object that is being written; complete once it is dropped.
+/// Writer of an object, which is complete when the writer is dropped.
 pub(super) struct JsonObject<'a> {
     out: &'a mut Vec<u8>,
     is_empty: bool,
 }
 
-/// An array that is being written; complete once it is dropped.
+/// Writer of an array, which is complete when the writer is dropped.
 pub(super) struct JsonArray<'a> {
     out: &'a mut Vec<u8>,
     is_empty: bool,
@@ -31,7 +31,7 @@ impl<'a> JsonObject<'a> {
         self.out
     }
 
-    /// A text of litequic's own, which has no character that JSON escapes.
+    /// Adds a text of litequic's own, without characters that JSON escapes.
     pub(super) fn add_word(&mut self, name: &str, word: &str) -> &mut Self {
         let out = self.write_name(name);
         out.push(b'"');
@@ -40,33 +40,31 @@ impl<'a> JsonObject<'a> {
         self
     }
 
-    /// A text of any characters.
+    /// Adds a text of any characters.
     pub(super) fn add_text(&mut self, name: &str, text: &str) -> &mut Self {
-        // Writing a text to memory does not fail.
+        // Writing to memory does not fail.
         let _ = serde_json::to_writer(self.write_name(name), text);
         self
     }
 
-    /// A number.
     pub(super) fn add_number(&mut self, name: &str, number: impl Into<u64>) -> &mut Self {
         write_formatted(self.write_name(name), format_args!("{}", number.into()));
         self
     }
 
-    /// A time in milliseconds, with the microseconds behind the point.
+    /// Adds a time in milliseconds, with three decimals.
     pub(super) fn add_millis(&mut self, name: &str, time: Duration) -> &mut Self {
         let micros = time.as_micros();
         write_formatted(self.write_name(name), format_args!("{}.{:03}", micros / 1_000, micros % 1_000));
         self
     }
 
-    /// True or false.
     pub(super) fn add_flag(&mut self, name: &str, is_on: bool) -> &mut Self {
         self.write_name(name).extend_from_slice(if is_on { b"true" } else { b"false" });
         self
     }
 
-    /// Bytes, in hexadecimal.
+    /// Adds bytes in hexadecimal.
     pub(super) fn add_hex(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
         let out = self.write_name(name);
         out.push(b'"');
@@ -77,13 +75,13 @@ impl<'a> JsonObject<'a> {
         self
     }
 
-    /// An object.
+    /// Adds an object, whose members `members` writes.
     pub(super) fn add_object(&mut self, name: &str, members: impl FnOnce(&mut JsonObject<'_>)) -> &mut Self {
         members(&mut JsonObject::new(self.write_name(name)));
         self
     }
 
-    /// An array.
+    /// Adds an array, whose items `items` writes.
     pub(super) fn add_array(&mut self, name: &str, items: impl FnOnce(&mut JsonArray<'_>)) -> &mut Self {
         items(&mut JsonArray::new(self.write_name(name)));
         self
@@ -109,12 +107,12 @@ impl<'a> JsonArray<'a> {
         self.out
     }
 
-    /// An object.
+    /// Appends an object, whose members `members` writes.
     pub(super) fn push_object(&mut self, members: impl FnOnce(&mut JsonObject<'_>)) {
         members(&mut JsonObject::new(self.begin_item()));
     }
 
-    /// A text of litequic's own.
+    /// Appends a text of litequic's own, without characters that JSON escapes.
     pub(super) fn push_word(&mut self, word: &str) {
         let out = self.begin_item();
         out.push(b'"');
@@ -122,7 +120,7 @@ impl<'a> JsonArray<'a> {
         out.push(b'"');
     }
 
-    /// One number, or two.
+    /// Appends an array of one number, or of both if they differ.
     pub(super) fn push_range(&mut self, low: u64, high: u64) {
         let out = self.begin_item();
         match low == high {

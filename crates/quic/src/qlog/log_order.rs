@@ -1,5 +1,5 @@
-//! An operator's order to log connections: which, how many, and the way of their lines from workers to the control
-//! thread. A reader that is too slow loses events, which are counted; no worker waits for it.
+//! Passes an operator's order to log connections to the workers, and their lines to the control thread. A reader that
+//! is too slow loses events, which are counted; no worker waits for it.
 
 use super::json::JsonObject;
 use litequic_base::network::Network;
@@ -14,55 +14,55 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Connections of an order at most: where many clients share an address, those that are found first.
+/// Largest number of logged connections of an order: of many clients at one address, the first ones.
 pub const MAX_CONNECTIONS_LOGGED: usize = 8;
-/// Bytes of all logs of an order at most: two minutes at 2,000 packets a second.
+/// Largest size of all logs of an order, bytes: two minutes at 2,000 packets a second.
 pub const MAX_LOG_BYTES: usize = 64 << 20;
 
-/// Bytes of lines of an order that a worker holds at most until they are read.
+/// Largest number of bytes of an order's lines that wait in a worker to be read.
 const MAX_UNREAD_BYTES: usize = 256 << 10;
 /// Bytes of lines that wake the reader, which otherwise reads four times a second: a wake costs a system call.
 const WAKE_BYTES: usize = 64 << 10;
-/// A record's first byte (RFC 7464 §2.2).
+/// First byte of a record (RFC 7464 §2.2).
 pub(super) const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// An order, shared by the control thread and the workers.
+/// An operator's order to log connections, shared by the control thread and the workers.
 #[derive(Debug)]
 pub struct LogOrder {
     clients: LoggedClients,
-    /// Connections that begin from now on, rather than those that are open.
+    /// Logs connections that begin from now on, not open ones.
     next: bool,
-    /// Leaves clients' addresses out.
+    /// Clients' addresses are left out.
     pub(super) anonymous: bool,
-    /// Connections that may still be logged.
+    /// Number of connections that may still be logged.
     places: AtomicUsize,
-    /// Logs that have begun.
+    /// Number of logs that have begun.
     begun: AtomicUsize,
-    /// Logs that have ended.
+    /// Number of logs that have ended.
     ended: AtomicUsize,
-    /// When each log has begun: the times of its events count from there.
+    /// Begin of each log, from which its events' times count.
     epochs: [OnceLock<Instant>; MAX_CONNECTIONS_LOGGED],
-    /// Events that were left out at the end of each log.
+    /// Number of events left out at the end of each log.
     omitted: [AtomicU64; MAX_CONNECTIONS_LOGGED],
     is_over: AtomicBool,
-    /// One for each worker.
+    /// Unread lines of each worker.
     pipes: Vec<Mutex<Vec<u8>>>,
     readable: Notify,
 }
 
-/// The clients whose connections are meant.
+/// Clients whose connections are logged.
 #[derive(Debug, Clone, Copy)]
 enum LoggedClients {
     Address(SocketAddr),
     Network(Network),
 }
 
-/// Why a log ended.
+/// Reason for the end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEnd {
-    /// All connections have ended.
+    /// All logged connections have ended.
     Connection,
-    /// The order's time is over.
+    /// The time of the order is over.
     Time,
     /// The log has [`MAX_LOG_BYTES`].
     Size,
@@ -95,7 +95,7 @@ impl LogOrder {
         }
     }
 
-    /// Has the next connection logged that begins, instead of those that are open.
+    /// Has the next new connection logged, instead of open ones.
     #[must_use]
     pub fn for_next(self) -> Self {
         Self { next: true, places: AtomicUsize::new(1), ..self }
@@ -107,7 +107,7 @@ impl LogOrder {
         Self { anonymous: true, ..self }
     }
 
-    /// The connections that are meant, among those of a list.
+    /// Selection of the order's connections in a list of connections.
     pub fn client_selection(&self) -> Selection {
         let client = match self.clients {
             LoggedClients::Address(address) => Selector::Address(address),
@@ -116,17 +116,17 @@ impl LogOrder {
         Selection { client: Some(client), protocol: None }
     }
 
-    /// Whether there is no place for another log.
+    /// Whether no further log may begin.
     pub fn is_used_up(&self) -> bool {
         self.places.load(Relaxed) == 0
     }
 
-    /// Whether connections are meant that begin from now on.
+    /// Whether the order is for new connections, not open ones.
     pub const fn is_for_next(&self) -> bool {
         self.next
     }
 
-    /// Whether a connection of the client at `address` is meant.
+    /// Whether the order includes a connection of the client at `address`.
     pub(crate) fn selects_client(&self, address: SocketAddr) -> bool {
         match self.clients {
             LoggedClients::Address(client) => {
@@ -136,15 +136,14 @@ impl LogOrder {
         }
     }
 
-    /// Takes the place of another log, which begins now, and returns its number, from 1 on, and the time; `None` if
-    /// there is none left.
+    /// Begins another log, and returns its number, from 1 on, and the time; `None` if the order is used up.
     pub(super) fn begin_log(&self) -> Option<(usize, Instant)> {
         self.places.fetch_update(Relaxed, Relaxed, |places| places.checked_sub(1)).ok()?;
         let index = self.begun.fetch_add(1, Relaxed);
         Some((index + 1, *self.epochs.get(index)?.get_or_init(Instant::now)))
     }
 
-    /// The log number `log` has ended, whose last `omitted` events were left out.
+    /// Ends log number `log`, whose last `omitted` events were left out.
     pub(super) fn end_one_log(&self, log: usize, omitted: u64) {
         if let Some(of_log) = self.omitted.get(log.wrapping_sub(1)) {
             of_log.store(omitted, Relaxed);
@@ -153,7 +152,7 @@ impl LogOrder {
         self.readable.notify_one();
     }
 
-    /// The order is over: its logs are dropped.
+    /// Ends the order and drops all logs of it.
     pub fn end_order(&self) {
         self.is_over.store(true, Relaxed);
     }
@@ -163,19 +162,19 @@ impl LogOrder {
         self.is_over.load(Relaxed)
     }
 
-    /// Logs that have begun.
+    /// Number of logs that have begun.
     pub fn begun_logs(&self) -> usize {
         self.begun.load(Relaxed)
     }
 
-    /// Whether every log that was to begin has ended.
+    /// Whether every log of the order has ended.
     pub fn has_all_ended(&self) -> bool {
         let begun = self.begun.load(Relaxed);
         let waits = self.next && self.places.load(Relaxed) > 0;
         !waits && begun == self.ended.load(Relaxed)
     }
 
-    /// Hands `lines` of `worker` over. Returns whether there was room for them.
+    /// Hands over `lines` of `worker`. False if the lines have no room.
     pub fn hand_over_lines(&self, worker: usize, lines: &[u8]) -> bool {
         let Some(pipe) = self.pipes.get(worker) else { return false };
         let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +184,7 @@ impl LogOrder {
         let before = held.len();
         let needed = before + lines.len();
         if needed > held.capacity() {
-            // By itself a vector might take twice as much as it may hold.
+            // A vector's own growth might reserve twice the allowed bytes.
             let capacity = held.capacity().saturating_mul(2).clamp(needed, MAX_UNREAD_BYTES);
             held.reserve_exact(capacity - before);
         }
@@ -198,7 +197,7 @@ impl LogOrder {
         true
     }
 
-    /// Takes the lines that every worker has handed over.
+    /// Takes the lines of every worker.
     pub fn take_lines(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for pipe in &self.pipes {
@@ -217,7 +216,7 @@ impl LogOrder {
         self.readable.notified().await;
     }
 
-    /// The last lines of all logs, which ended for `reason`.
+    /// Returns the last lines of all logs, which ended for `reason`.
     pub fn last_lines(&self, reason: LogEnd) -> Vec<u8> {
         let mut lines = Vec::new();
         for ((log, epoch), omitted) in (1..=self.begun_logs()).zip(&self.epochs).zip(&self.omitted) {
@@ -243,12 +242,12 @@ impl LogEnd {
     }
 }
 
-/// Writes that `count` events of the log number `log` were left out.
+/// Writes that `count` events of log number `log` were left out.
 pub(super) fn write_omitted_count(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
     write_event_record(lines, log, time, "litequic:events_omitted", |data| _ = data.add_number("count", count));
 }
 
-/// Writes an event of the log number `log` as a record at the end of `lines`.
+/// Appends an event of log number `log` to `lines`, as a record.
 pub(super) fn write_event_record(
     lines: &mut Vec<u8>,
     log: usize,
@@ -257,7 +256,7 @@ pub(super) fn write_event_record(
     data: impl FnOnce(&mut JsonObject<'_>),
 ) {
     lines.push(RECORD_SEPARATOR);
-    // `litequic ctl` reads the group, which is first.
+    // `litequic ctl` expects the group first.
     JsonObject::new(lines)
         .add_word("group_id", &log.to_string())
         .add_millis("time", time)

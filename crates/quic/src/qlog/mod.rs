@@ -1,13 +1,13 @@
-//! qlog: what one connection does, packet by packet, for an operator who asks (`litequic ctl qlog`; docs/adr/0060).
+//! Logs one connection packet by packet as qlog, on the order of an operator (`litequic ctl qlog`; docs/adr/0060).
 //!
 //! The format is that of draft-ietf-quic-qlog-main-schema and draft-ietf-quic-qlog-quic-events as JSON-SEQ (RFC 7464).
 //! Frames are those of the wire: `quic::endpoint::interceptor` passes received packets before ACK frames are merged,
-//! and sent ones once litequic's frames are in them. Nothing secret is written: no payload, no token, no stateless
-//! reset token.
+//! and sent ones once they have litequic's frames. Nothing secret is written: no payload, no token, no stateless reset
+//! token.
 //!
-//! - [`order`]: what an operator asks for, and the way of its lines to the control thread, bounded.
-//! - [`log`]: one connection's log, which its events write to.
-//! - [`frames`], [`parameters`], [`json`]: their contents. Pure.
+//! - [`log_order`] is an operator's order, and passes its lines to the control thread, bounded.
+//! - [`connection_log`] is one connection's log, to which its events write.
+//! - [`frames`], [`parameters`], [`json`] write the contents of events. Pure.
 
 mod connection_log;
 mod frames;

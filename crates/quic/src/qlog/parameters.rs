@@ -1,10 +1,10 @@
-//! Transport parameters as qlog has them (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000 §18).
-//! Neither stateless reset tokens nor values of unknown parameters are written. Pure.
+//! Writes transport parameters in qlog's form (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000
+//! §18). Neither stateless reset tokens nor values of unknown parameters are written. Pure.
 
 use super::json::JsonObject;
 use crate::wire::parameters;
 
-/// Parameters whose value is an integer, by their IDs (RFC 9000 §18.2, RFC 9221 §3).
+/// IDs and names of parameters whose value is an integer (RFC 9000 §18.2, RFC 9221 §3).
 const NAMED_INTEGERS: [(u64, &str); 12] = [
     (0x01, "max_idle_timeout"),
     (0x03, "max_udp_payload_size"),
@@ -19,18 +19,18 @@ const NAMED_INTEGERS: [(u64, &str); 12] = [
     (0x0e, "active_connection_id_limit"),
     (0x20, "max_datagram_frame_size"),
 ];
-/// Parameters whose value is a connection ID of this connection.
+/// IDs and names of parameters whose value is a connection ID.
 const ID_PARAMETERS: [(u64, &str); 3] = [
     (0x00, "original_destination_connection_id"),
     (0x0f, "initial_source_connection_id"),
     (0x10, "retry_source_connection_id"),
 ];
-/// Parameters that have no value: to be there is what they say.
+/// IDs and names of parameters without a value.
 const FLAG_PARAMETERS: [(u64, &str); 2] = [(0x0c, "disable_active_migration"), (0x2ab2, "grease_quic_bit")];
-/// Parameters with a stateless reset token: that token, and a preferred address.
+/// IDs of parameters with a stateless reset token: the token, and a preferred address.
 const SECRET_PARAMETERS: [u64; 2] = [0x02, 0x0d];
 
-/// Writes the parameters in `encoded` to `members`, as far as they can be read.
+/// Writes the parameters in `encoded` to `members`, up to the first malformed one.
 pub(super) fn write_parameters(members: &mut JsonObject<'_>, mut encoded: &[u8]) {
     let mut unknown = Vec::new();
     while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
@@ -54,9 +54,9 @@ pub(super) fn write_parameters(members: &mut JsonObject<'_>, mut encoded: &[u8])
     }
 }
 
-/// The unit of delays in ACK frames of the endpoint that sent `encoded`, as a power of two of microseconds.
+/// Reads the unit of delays in ACK frames of the endpoint that sent `encoded`, as a power of two of microseconds.
 pub(super) fn read_ack_delay_exponent(mut encoded: &[u8]) -> u8 {
-    /// RFC 9000 §18.2
+    /// Default of ack_delay_exponent (RFC 9000 §18.2).
     const DEFAULT: u8 = 3;
     let mut exponent = DEFAULT;
     while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
@@ -92,7 +92,7 @@ mod tests {
             &[0x0c, 0],
             &[0x0a, 1, 9],
             &[0x40, 0x7f, 3, 1, 2, 3],
-            // Cut short.
+            // This one is cut short.
             &[0x0b, 9, 1],
         ]
         .concat();

@@ -1,6 +1,6 @@
-//! The frames of a decrypted 1-RTT packet (RFC 9000 §19), walked without being interpreted: where each begins and ends,
-//! and the contents of the few that litequic needs. Pure; runs between s2n-quic's decryption and its own parser, which
-//! validates the frames: an unknown one ends the walk, and is not reported here.
+//! Iterates over the frames of a decrypted 1-RTT packet (RFC 9000 §19) without interpreting them: finds the place of
+//! each, and reads the few contents that litequic needs. Pure; runs between s2n-quic's decryption and its own parser,
+//! which validates the frames: an unknown one ends the iteration, and is not reported here.
 
 use std::ops::Range;
 
@@ -62,33 +62,33 @@ pub mod kind {
 
 /// Bytes of a stateless reset token (RFC 9000 §19.15).
 const RESET_TOKEN_LEN: usize = 16;
-/// Bytes of a STREAM frame below which it costs more than its data are worth: the frame itself takes some ten.
+/// Bytes of data below which a STREAM frame costs more than the data is worth: the frame itself takes some ten.
 const SMALL_STREAM_LEN: usize = 16;
 /// STREAM's flag for an offset (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
 /// STREAM's flag for a length (RFC 9000 §19.8).
 const STREAM_LENGTH: u64 = 0x02;
 
-/// One frame, complete, but not checked further: s2n-quic rejects some that are accepted here.
+/// One complete frame, not checked further: s2n-quic rejects some that are accepted here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireFrame<'a> {
-    /// The frame's type.
+    /// Type of the frame.
     pub kind: u64,
-    /// Place of the frame in the payload, type included.
+    /// Place of the frame in the payload, including the type.
     pub range: Range<usize>,
     /// Bytes that follow the type.
     pub body: &'a [u8],
 }
 
 impl WireFrame<'_> {
-    /// A MAX_STREAM_DATA frame: the stream's ID, and how many bytes may be sent on it in all.
+    /// Stream ID and limit in bytes of a MAX_STREAM_DATA frame; `None` for other frames.
     pub fn max_stream_data(&self) -> Option<(u64, u64)> {
         (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
         let [stream, limit] = self.leading_integers()?;
         Some((stream, limit))
     }
 
-    /// The integers with which the frame's body begins.
+    /// Reads the integers with which the frame's body begins.
     pub fn leading_integers<const N: usize>(&self) -> Option<[u64; N]> {
         let (mut body, mut integers) = (PayloadReader { bytes: self.body, at: 0 }, [0; N]);
         for integer in &mut integers {
@@ -97,15 +97,15 @@ impl WireFrame<'_> {
         Some(integers)
     }
 
-    /// The two bits of a stream's ID that say who opened it and which way it goes (RFC 9000 §2.1), of a frame whose
-    /// body begins with the ID: without reading all of it.
+    /// Two bits of the stream ID for its initiator and direction (RFC 9000 §2.1), of a frame whose body begins with the
+    /// ID. Reads only two bytes.
     pub fn stream_type(&self) -> Option<u8> {
         let first = *self.body.first()?;
         let last = *self.body.get((1 << (first >> 6)) - 1)?;
         Some(last & 0x03)
     }
 
-    /// Whether the frame moves no data, or next to none: frames of which a peer needs few, and could send many to keep
+    /// Whether the frame moves no data, or next to none: a peer needs few such frames, and could send many to keep
     /// litequic busy. Acknowledgements and the connection's end do not count.
     pub fn is_control(&self) -> bool {
         match self.kind {
@@ -115,8 +115,8 @@ impl WireFrame<'_> {
         }
     }
 
-    /// Whether its sender waits for the result: for an answer to a request, for a raised limit, for a path. It does not
-    /// wait for packets that an acknowledgement releases.
+    /// Whether the frame's sender waits for the result: a response to a request, a raised limit, a path. The sender
+    /// does not wait for packets that an acknowledgement releases.
     pub fn is_latency_critical(&self) -> bool {
         matches!(
             self.kind,
@@ -128,15 +128,14 @@ impl WireFrame<'_> {
         )
     }
 
-    /// Whether it is the first STREAM frame of a client's bidirectional stream: of a request.
+    /// Whether the frame opens a request: the first STREAM frame of a client's bidirectional stream.
     pub fn opens_request(&self) -> bool {
         matches!(self.kind, kind::STREAM..=kind::STREAM_LAST)
             && self.stream_type() == Some(0)
             && (self.kind & STREAM_OFFSET == 0 || matches!(self.leading_integers(), Some([_, 0])))
     }
 
-    /// The three integers with which the body of an ACK frame with ECN counts ends: ECT(0), ECT(1), CE (RFC 9000
-    /// §19.3.2).
+    /// ECN counts at the end of an ACK frame: ECT(0), ECT(1), CE (RFC 9000 §19.3.2).
     pub(crate) fn ecn_counts(&self) -> Option<[u64; 3]> {
         let mut body = PayloadReader { bytes: self.body, at: 0 };
         body.skip_varints(2)?;
@@ -167,14 +166,14 @@ impl WireFrame<'_> {
         self.body.len().checked_sub(body.at)
     }
 
-    /// The stream that a STOP_SENDING frame is about.
+    /// Stream ID of a STOP_SENDING frame; `None` for other frames.
     pub fn stop_sending(&self) -> Option<u64> {
         (self.kind == kind::STOP_SENDING).then_some(())?;
         self.leading_integers().map(|[stream]| stream)
     }
 }
 
-/// Packet numbers in a row, of which `high` is the last.
+/// Range of consecutive packet numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NumberRange {
     /// The first number.
@@ -183,23 +182,23 @@ pub struct NumberRange {
     pub high: u64,
 }
 
-/// An ACK frame acknowledges numbers below 0: s2n-quic closes the connection.
+/// Error: an ACK frame acknowledges numbers below 0, for which s2n-quic closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BelowZero;
 
-/// Packet numbers that an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, no two ranges side
-/// by side. The iterator ends after an error.
+/// Iterator over the packet numbers that an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, as
+/// separate ranges. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct AckRanges<'a> {
     ranges: PayloadReader<'a>,
     left: u64,
-    /// The largest number acknowledged; after a range, the lowest of that.
+    /// Largest acknowledged number; after a range, the lowest number of that range.
     largest: u64,
     first: bool,
 }
 
 impl<'a> AckRanges<'a> {
-    /// Reads the body of an ACK frame; `None` of anything that is too short for one.
+    /// Reads the body of an ACK frame; `None` if it is too short.
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let mut ranges = PayloadReader { bytes: body, at: 0 };
         let largest = ranges.next_varint()?;
@@ -208,7 +207,7 @@ impl<'a> AckRanges<'a> {
         Some(Self { ranges, left, largest, first: true })
     }
 
-    /// The largest number acknowledged, of ranges none of which was taken yet.
+    /// Largest acknowledged number, before the first call of `next`.
     pub fn largest(&self) -> u64 {
         self.largest
     }
@@ -217,7 +216,7 @@ impl<'a> AckRanges<'a> {
         let high = if std::mem::take(&mut self.first) {
             self.largest
         } else {
-            // The gap is one less than the numbers in it.
+            // The encoded gap is one less than the number of packets in it.
             self.largest.checked_sub(self.ranges.next_varint()?.checked_add(2)?)?
         };
         let low = high.checked_sub(self.ranges.next_varint()?)?;
@@ -239,7 +238,7 @@ impl Iterator for AckRanges<'_> {
     }
 }
 
-/// The frames of a payload, in their order. Ends early at a frame that is cut short or of a type that neither RFC 9000
+/// Iterator over the frames of a payload. Ends early at a frame that is cut short or of a type that neither RFC 9000
 /// nor DATAGRAM (RFC 9221), ACK frequency (draft-ietf-quic-ack-frequency) or s2n-quic defines.
 #[derive(Debug, Clone)]
 pub struct FrameIter<'a>(PayloadReader<'a>);
@@ -250,7 +249,7 @@ impl<'a> FrameIter<'a> {
         Self(PayloadReader { bytes: payload, at: 0 })
     }
 
-    /// True once all of the payload was parsed.
+    /// Whether the whole payload was parsed.
     pub fn is_fully_parsed(&self) -> bool {
         self.0.at == self.0.bytes.len()
     }
@@ -284,7 +283,7 @@ impl PayloadReader<'_> {
         self.at += rest.iter().take_while(|&&byte| u64::from(byte) == kind::PADDING).count();
     }
 
-    /// A variable-length integer (RFC 9000 §16).
+    /// Reads a variable-length integer (RFC 9000 §16).
     fn next_varint(&mut self) -> Option<u64> {
         let (value, length) = match *self.bytes.get(self.at..)? {
             [a @ ..0x40, ..] => (a.into(), 1),
@@ -297,9 +296,9 @@ impl PayloadReader<'_> {
         Some(value)
     }
 
-    /// Moves past `count` integers, without reading them.
+    /// Skips `count` integers.
     fn skip_varints(&mut self, count: u64) -> Option<()> {
-        // Every one of them takes a byte at least: more than there are bytes run out here.
+        // Each integer takes at least a byte: a `count` above the number of bytes ends here.
         for _ in 0..count {
             let first = *self.bytes.get(self.at)?;
             self.at += 1 << (first >> 6);
@@ -312,7 +311,7 @@ impl PayloadReader<'_> {
         (end <= self.bytes.len()).then(|| self.at = end)
     }
 
-    /// Moves past a length, and as many bytes.
+    /// Skips a length, and as many bytes.
     fn skip_counted(&mut self) -> Option<()> {
         let length = self.next_varint()?;
         self.skip_length(length)
@@ -322,9 +321,9 @@ impl PayloadReader<'_> {
         self.at = self.bytes.len();
     }
 
-    /// A frame's type, which must be encoded as short as it can be (RFC 9000 §12.4).
+    /// Reads a frame's type, which must have its shortest encoding (RFC 9000 §12.4).
     fn read_type(&mut self) -> Option<u64> {
-        // All but a few.
+        // Nearly all types take one byte.
         if let Some(kind) = self.bytes.get(self.at).filter(|first| **first < 0x40) {
             self.at += 1;
             return Some((*kind).into());
@@ -340,7 +339,7 @@ impl PayloadReader<'_> {
         (self.at - start == shortest).then_some(kind)
     }
 
-    /// Moves past what follows a frame's type; `None` if there is less, or the length is unknown.
+    /// Skips the body of a frame of type `kind`; `None` if the payload is too short, or the length is unknown.
     fn skip_body(&mut self, kind: u64) -> Option<()> {
         match kind {
             // PING, HANDSHAKE_DONE, IMMEDIATE_ACK

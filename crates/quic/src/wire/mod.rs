@@ -1,5 +1,5 @@
-//! The bytes of a decrypted 1-RTT packet: its frames, what litequic needs of them, which of them break a rule, and the
-//! placeholder in whose stead litequic puts a frame of its own; and the encoding of transport parameters. Pure.
+//! Reads the bytes of a decrypted 1-RTT packet: its frames, a summary of them, violations, and the placeholder that
+//! litequic replaces by a frame of its own; and encodes transport parameters. Pure.
 
 pub mod frame;
 

@@ -1,5 +1,5 @@
-//! The contents of a decrypted 1-RTT packet that litequic needs, found in one walk over its frames: how much of it
-//! keeps litequic busy, frames about streams, and the place of its acknowledgement. Pure.
+//! Summarizes a decrypted 1-RTT packet in one iteration over its frames: the number that keep litequic busy, frames
+//! about streams, and the place of its acknowledgement. Pure.
 
 use super::{
     frame::{AckRanges, FrameIter, kind},
@@ -8,23 +8,22 @@ use super::{
 use s2n_quic_core::transport;
 use std::ops::Range;
 
-/// The summary of one packet. To be used again for the next, so that the memory of `stream_frames` is.
+/// Summary of one packet, reused for the next because of the memory of `stream_frames`.
 #[derive(Debug, Default)]
 pub(crate) struct PacketSummary {
-    /// Frames that move no data. One acknowledgement is what a packet needs: further ones count as well.
+    /// Number of frames that move no data. A packet needs one ACK frame: further ones count as well.
     pub(crate) control: u32,
-    /// ACK frames.
+    /// Number of ACK frames.
     pub(crate) acks: u32,
-    /// The sender waits for the answer to the packet: to a request, a body, a path.
+    /// The sender waits for the response to the packet: to a request, a body, a path.
     pub(crate) is_latency_critical: bool,
-    /// The packet has the beginning of a request.
+    /// The packet opens a request.
     pub(crate) opens_request: bool,
-    /// Limits that block the client.
+    /// Counts of frames by which the client reports that limits block it.
     pub(crate) blocked: BlockedFrames,
-    /// Frames about streams, in their order.
+    /// Frames about streams, in order.
     pub(crate) stream_frames: Vec<StreamFrame>,
-    /// The first violation of the packet, of those that s2n-quic does not detect or has no code for. What comes behind
-    /// was not read.
+    /// First violation in the packet that s2n-quic does not detect or has no code for. Later frames were not read.
     pub(crate) violation: Option<transport::Error>,
     /// Place of the last ACK frame.
     ack: Range<usize>,
@@ -34,33 +33,33 @@ pub(crate) struct PacketSummary {
     is_complete: bool,
 }
 
-/// Frames by which a client reports that a limit blocks it (RFC 9000 §4).
+/// Counts of frames by which a client reports that a limit blocks it (RFC 9000 §4).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockedFrames {
-    /// To open another stream for a request.
+    /// STREAMS_BLOCKED frames: the client cannot open another request.
     pub(crate) streams: u32,
-    /// To send more on the connection.
+    /// DATA_BLOCKED frames: the client cannot send more on the connection.
     pub(crate) data: u32,
-    /// To send more on a stream.
+    /// STREAM_DATA_BLOCKED frames: the client cannot send more on a stream.
     pub(crate) stream_data: u32,
 }
 
 /// A client's frame about one of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamFrame {
-    /// The client allows `limit` bytes on the stream in all.
+    /// The client allows `limit` bytes in all on the stream (MAX_STREAM_DATA).
     MaxStreamData {
-        /// The stream's ID.
+        /// ID of the stream.
         stream: u64,
-        /// Bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The client wants no more on the stream of this ID.
+    /// The client wants no more data on the stream with this ID.
     StopSending(u64),
 }
 
 impl PacketSummary {
-    /// Resets the summary, and walks `payload`.
+    /// Resets the summary, and reads the frames of `payload`.
     pub(crate) fn summarize_packet(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.blocked) = (0, 0, BlockedFrames::default());
         (self.is_latency_critical, self.opens_request) = (false, false);
@@ -86,7 +85,7 @@ impl PacketSummary {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,
                 kind::STREAM_DATA_BLOCKED => self.blocked.stream_data += 1,
-                // s2n-quic looks at nothing behind it.
+                // s2n-quic reads no frame behind this one.
                 kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => {
                     self.is_complete = true;
                     return;
@@ -105,8 +104,8 @@ impl PacketSummary {
         }
     }
 
-    /// The place of the packet's ACK frame in `payload`, which was read, and what it acknowledges. `None` if there is
-    /// none, more than one, or a frame that was not parsed: then the packet is left to s2n-quic.
+    /// Place and ranges of the only ACK frame in `payload`, which was summarized. `None` without one, with several, or
+    /// after a frame that was not parsed: then the packet is left to s2n-quic.
     pub(crate) fn sole_ack<'a>(&self, payload: &'a [u8]) -> Option<(Range<usize>, AckRanges<'a>)> {
         if self.acks != 1 || !self.is_complete {
             return None;
@@ -124,7 +123,7 @@ mod tests {
 
     fn read(payload: &[u8]) -> PacketSummary {
         let mut summary = PacketSummary::default();
-        // What was known before is forgotten.
+        // The summary of an earlier packet is forgotten.
         summary.summarize_packet(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
         summary.summarize_packet(payload);
         summary
@@ -136,7 +135,7 @@ mod tests {
             (&[0x08, 0, 1, 2][..], true),
             (&[0x0a, 0x40, 0x44, 2, 1, 2], true),
             (&[0x0e, 4, 0, 1, 9], true),
-            // An upload's data, a server's stream, the control stream, no data at all.
+            // Data of an upload, a stream of the server, the control stream, and no data at all open none.
             (&[0x0e, 4, 1, 1, 9], false),
             (&[0x0c, 4, 0x44, 0, 9], false),
             (&[0x08, 1, 1], false),
@@ -196,7 +195,7 @@ mod tests {
         let blocked = |streams, data, stream_data| BlockedFrames { streams, data, stream_data };
         let payload = [&[0x16, 9][..], &ACK, &[0x14, 9, 0x15, 0, 9, 0x15, 4, 9]].concat();
         assert_eq!(read(&payload).blocked, blocked(1, 1, 2));
-        // One-way streams are another limit.
+        // Unidirectional streams are another limit.
         assert_eq!(read(&[0x17, 9]).blocked, blocked(0, 0, 0));
         assert_eq!(read(&ACK).blocked, blocked(0, 0, 0));
     }

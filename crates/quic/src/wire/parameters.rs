@@ -1,4 +1,4 @@
-//! The encoding of transport parameters (RFC 9000 §18). Pure.
+//! Decodes and filters transport parameters (RFC 9000 §18). Pure.
 
 use s2n_codec::DecoderBuffer;
 use s2n_quic_core::varint::VarInt;
@@ -6,8 +6,8 @@ use s2n_quic_core::varint::VarInt;
 /// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 pub(crate) const MAX_ACK_DELAY_ID: u64 = 0x0b;
 
-/// Takes the next parameter of `encoded`: its identifier and its value. `None` at the end, and at one that is
-/// malformed, which stays.
+/// Takes identifier and value of the next parameter from `encoded`. `None` at the end, and at a malformed one, which is
+/// not taken.
 pub(crate) fn next_parameter<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     let (id, after) = DecoderBuffer::new(encoded).decode::<VarInt>().ok()?;
     let (length, after) = after.decode::<VarInt>().ok()?;
@@ -16,13 +16,13 @@ pub(crate) fn next_parameter<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8
     Some((id.as_u64(), value))
 }
 
-/// The integer that `value` is; `None` if it is none, or something follows it.
+/// Parses `value` as an integer; `None` if malformed, or followed by other bytes.
 pub(crate) fn parse_integer(value: &[u8]) -> Option<u64> {
     let (number, nothing) = DecoderBuffer::new(value).decode::<VarInt>().ok()?;
     nothing.is_empty().then(|| number.as_u64())
 }
 
-/// The parameters of `encoded` but for those with the identifier `unwanted`.
+/// Copies `encoded` without the parameters with the identifier `unwanted`.
 pub(crate) fn without_parameter(unwanted: u64, mut encoded: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(encoded.len());
     loop {

@@ -1,27 +1,27 @@
-//! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
+//! Puts a frame of litequic's own into a packet of s2n-quic, in the place of empty DATAGRAM frames
 //! (docs/adr/0013-adaptive-ack-frequency.md). Pure; `quic::endpoint::frame_slot` writes them, and the module that
 //! marked the packet replaces them before it is encrypted.
 
 use super::frame::FrameIter;
 use std::ops::{Range, RangeInclusive};
 
-/// DATAGRAM, the second with a length (RFC 9221 §4).
+/// Types of DATAGRAM frames, the second with a length (RFC 9221 §4).
 const DATAGRAM_TYPES: RangeInclusive<u64> = 0x30..=0x31;
 /// Bytes of an empty DATAGRAM frame: `31 00`.
 const EMPTY_DATAGRAM_LEN: usize = 2;
 
-/// Empty DATAGRAM frames that stand for a frame.
+/// Empty DATAGRAM frames in a placeholder.
 pub(crate) const PLACEHOLDER_DATAGRAMS: usize = 8;
 /// Bytes of a placeholder.
 pub(crate) const PLACEHOLDER_LEN: usize = PLACEHOLDER_DATAGRAMS * EMPTY_DATAGRAM_LEN;
 
-/// A placeholder as s2n-quic writes it.
+/// A placeholder as written by s2n-quic.
 #[cfg(test)]
 pub(crate) const PLACEHOLDER_BYTES: [u8; PLACEHOLDER_LEN] =
     [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
-/// Puts `frame` where a placeholder stands in an unencrypted payload. False if there is no whole one, or nothing to put
-/// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
+/// Replaces the placeholder in an unencrypted payload by `frame`. False without a whole placeholder, or without a
+/// frame. PADDING replaces all DATAGRAM frames in either case.
 pub(crate) fn replace_placeholder(payload: &mut [u8], frame: Option<[u8; PLACEHOLDER_LEN]>) -> bool {
     let datagrams: Vec<Range<usize>> =
         FrameIter::new(payload).filter(|frame| DATAGRAM_TYPES.contains(&frame.kind)).map(|frame| frame.range).collect();
@@ -42,7 +42,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*, sample::select};
 
     const KIND: u64 = 0xaf;
-    /// A frame of that kind, filled up with PADDING.
+    /// An ACK_FREQUENCY frame, filled up with PADDING.
     const FRAME: [u8; PLACEHOLDER_LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_placeholder_is_replaced_wherever_s2n_quic_put_it() {
         let frame = Some(FRAME);
-        // An ACK before, control frames before, stream data behind that looks like a placeholder.
+        // An ACK frame and control frames precede the placeholder; stream data that looks like one follows.
         let before = [0x02, 9, 0, 0, 2, 0x1e, 0x10, 0x40, 0x64];
         let behind = [&[0x08, 0][..], &PLACEHOLDER_BYTES].concat();
         let mut payload = [&before[..], &PLACEHOLDER_BYTES, &behind].concat();

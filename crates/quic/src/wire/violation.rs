@@ -1,24 +1,25 @@
-//! Rules of 1-RTT frames that s2n-quic 0.91 does not enforce on a client, or answers with PROTOCOL_VIOLATION where the
-//! RFC has a code of its own. Pure.
+//! Checks rules of 1-RTT frames that s2n-quic 0.91 does not enforce on a client, or for which it sends
+//! PROTOCOL_VIOLATION where the RFC has a code of its own. Pure.
 
 use super::frame::{WireFrame, kind};
 use s2n_quic_core::{crypto::tls, transport::Error, varint::VarInt};
 use std::ops::RangeInclusive;
 
-/// A frame that is cut short, or of a type that neither an RFC nor an agreed extension defines (RFC 9000 §12.4).
+/// Error for a frame that is cut short, or of a type that neither an RFC nor an agreed extension defines (RFC 9000
+/// §12.4).
 pub(super) const UNREADABLE_FRAME: Error = Error::FRAME_ENCODING_ERROR.with_reason("malformed or unknown frame");
 
 /// Type of a unidirectional stream that the client opened (RFC 9000 §2.1).
 const CLIENT_UNI: u8 = 0x02;
 /// Type of a unidirectional stream that the server opened (RFC 9000 §2.1).
 const SERVER_UNI: u8 = 0x03;
-/// Streams that a connection can have of each type (RFC 9000 §4.6).
+/// Largest number of streams of each type in a connection (RFC 9000 §4.6).
 const MAX_STREAMS: u64 = 1 << 60;
-/// Bytes of a connection ID that NEW_CONNECTION_ID may bring (RFC 9000 §19.15).
+/// Bytes of a connection ID in NEW_CONNECTION_ID (RFC 9000 §19.15).
 const ISSUED_ID_LEN: RangeInclusive<u64> = 1..=20;
 
-/// The error with which `frame` from a client has to close its connection. Violations that s2n-quic detects are left to
-/// it.
+/// Error with which `frame` from a client must close the connection. Violations that s2n-quic detects are left to
+/// s2n-quic.
 pub(super) fn find_violation(frame: &WireFrame<'_>) -> Option<Error> {
     let error = match frame.kind {
         // RFC 9000 §19.8, §19.4, §19.13
@@ -31,8 +32,8 @@ pub(super) fn find_violation(frame: &WireFrame<'_>) -> Option<Error> {
             (frame.stream_type() == Some(CLIENT_UNI)).then_some(())?;
             Error::STREAM_STATE_ERROR.with_reason("receive-only stream")
         }
-        // A KeyUpdate (RFC 9001 §6), or what else TLS has after the handshake: none of it is a client's to send unless
-        // it is asked for (RFC 8446 §4.6), which litequic never does.
+        // A client may send neither a KeyUpdate (RFC 9001 §6) nor another TLS message after the handshake, unless
+        // requested (RFC 8446 §4.6), which litequic never does.
         kind::CRYPTO => {
             frame.leading_integers().filter(|[_, length]| *length > 0)?;
             Error::from(tls::Error::UNEXPECTED_MESSAGE.with_reason("TLS message after the handshake"))
@@ -44,14 +45,14 @@ pub(super) fn find_violation(frame: &WireFrame<'_>) -> Option<Error> {
         }
         // RFC 9000 §19.15
         kind::NEW_CONNECTION_ID => {
-            // The length is one byte, not an integer; that is the same up to 63, and s2n-quic rejects more.
+            // The length is one byte, not an integer. Both are the same up to 63, and s2n-quic rejects more.
             let [sequence, retire_prior_to, length] = frame.leading_integers()?;
             (retire_prior_to > sequence || !ISSUED_ID_LEN.contains(&length)).then_some(())?;
             Error::FRAME_ENCODING_ERROR.with_reason("malformed connection ID")
         }
-        // RFC 9221 §3: litequic does not advertise it.
+        // litequic does not advertise DATAGRAM (RFC 9221 §3).
         kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => Error::PROTOCOL_VIOLATION.with_reason("no datagrams offered"),
-        // Nor these, which s2n-quic and litequic parse nevertheless.
+        // litequic does not advertise these frames either, which s2n-quic and litequic parse.
         kind::IMMEDIATE_ACK | kind::ACK_FREQUENCY | kind::MTU_PROBING_COMPLETE => UNREADABLE_FRAME,
         _ => return None,
     };
@@ -85,8 +86,8 @@ mod tests {
     #[test]
     fn a_stream_goes_one_way() {
         const STREAM_STATE_ERROR: Option<u64> = Some(0x05);
-        // Of the client in both directions, of litequic, of the client one way, of litequic one way; the last in two
-        // bytes.
+        // Streams of the client in both directions, of litequic, of the client one way, of litequic one way; the last
+        // ID has two bytes.
         let ids: [&[u8]; 5] = [&[0], &[1], &[14], &[3], &[0x40, 0x43]];
         for (what, kind, behind, forbidden) in [
             ("STREAM", 0x08, &[][..], [false, false, false, true, true]),

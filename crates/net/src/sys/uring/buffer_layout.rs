@@ -1,4 +1,4 @@
-//! The layout of a buffer with a received message, as the receive's arguments set it.
+//! Defines the layout of a buffer that holds a received message.
 
 use super::super::{
     control::{CONTROL_ALIGN, CONTROL_LEN, to_cmsg_length},
@@ -7,17 +7,18 @@ use super::super::{
 use libc::msghdr;
 use std::mem::{size_of, zeroed};
 
-/// What begins a buffer (struct io_uring_recvmsg_out): the lengths of address, control messages and payload, and flags.
+/// Bytes at the start of a buffer (struct io_uring_recvmsg_out): lengths of address, control messages and payload, and
+/// flags.
 pub(super) const RECVMSG_OUT_LEN: usize = 4 * size_of::<u32>();
-/// Room for the address, a multiple of what control messages must be aligned to.
+/// Bytes of the address, a multiple of the alignment of control messages.
 pub(super) const ADDRESS_ROOM: usize = 32;
-/// What a buffer holds before the payload.
+/// Bytes before the payload.
 pub(super) const BUFFER_HEADER_LEN: usize = RECVMSG_OUT_LEN + ADDRESS_ROOM + CONTROL_LEN;
 
 const _: () =
     assert!((RECVMSG_OUT_LEN + ADDRESS_ROOM).is_multiple_of(CONTROL_ALIGN) && ADDRESS_ROOM >= size_of::<RawAddress>());
 
-/// The arguments of the receive.
+/// Arguments of a multishot receive, which set this layout.
 #[expect(clippy::cast_possible_truncation, reason = "32 bytes")]
 pub(super) fn receive_arguments() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.

@@ -1,4 +1,4 @@
-//! The receiving half of a ring: messages as recvmsg(2) has them, in buffers that the kernel picked.
+//! Receives messages by a ring, as recvmsg(2) has them, in buffers that the kernel picked.
 
 use super::{
     super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use std::{io, mem::size_of, ops::Range, task::Waker};
 
-/// A batch of received messages, and the memory for it and for what the kernel receives meanwhile.
+/// Receiving half of a ring: the last batch of messages, and buffers for messages that the kernel receives meanwhile.
 pub(crate) struct MultishotReceive {
     ring: Ring,
     pub(super) buffers: ProvidedBuffers,
@@ -21,24 +21,24 @@ pub(crate) struct MultishotReceive {
     batch: Vec<FilledBuffer>,
 }
 
-/// What [`MultishotReceive::receive`] did.
+/// Result of [`MultishotReceive::take_messages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MultishotOutcome {
-    /// Messages that it took.
+    /// Number of messages in the batch.
     pub(crate) messages: usize,
-    /// System calls that it made.
+    /// Number of system calls made.
     pub(crate) calls: u64,
-    /// Why the receive had ended, if it has to begin anew: an errno, or 0.
+    /// Errno, or 0, with which the receive had ended; `None` if it continues.
     pub(crate) ended: Option<i32>,
 }
 
 impl MultishotReceive {
-    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked
-    /// at.
+    /// Has `ring` receive batches of at most `messages` messages of `message_len` bytes. As many more are received
+    /// while a batch is processed.
     ///
     /// # Errors
     ///
-    /// The kernel is too old, or short of memory.
+    /// The kernel is too old, or has no memory.
     pub(crate) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
         let mut buffers = ProvidedBuffers::new(buffer_count(messages), BUFFER_HEADER_LEN + message_len);
         let mut inner = ring.lock_ring();
@@ -49,7 +49,7 @@ impl MultishotReceive {
         receive.submit_receive().map(|()| receive)
     }
 
-    /// Submits the receive, which fails at once if it cannot be done at all.
+    /// Submits the receive. An unsupported one fails at once.
     fn submit_receive(&mut self) -> Result<(), UringError> {
         let mut inner = self.ring.lock_ring();
         inner.enter_kernel(0).map_err(UringError::Enter)?;
@@ -62,12 +62,12 @@ impl MultishotReceive {
         }
     }
 
-    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there are none,
-    /// the ring is readable when there are.
+    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there is none,
+    /// the ring becomes readable with the next, if events are enabled.
     ///
     /// # Errors
     ///
-    /// Those of io_uring_enter(2). The batch is empty then.
+    /// The error of io_uring_enter(2). The batch is empty then.
     pub(crate) fn take_messages(&mut self) -> io::Result<MultishotOutcome> {
         for filled in self.batch.drain(..) {
             self.buffers.provide_buffer(filled.buffer);
@@ -91,8 +91,8 @@ impl MultishotReceive {
         Ok(MultishotOutcome { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
     }
 
-    /// Enables events of the kernel for received messages, and wakes `waker` when a send finds one. True if they were
-    /// disabled before: then there may be something already.
+    /// Enables the kernel's events for received messages, and wakes `waker` when a send finds a message. True if events
+    /// were disabled before: a message may have arrived already.
     pub(crate) fn enable_events(&mut self, waker: &Waker) -> bool {
         let mut inner = self.ring.lock_ring();
         match &mut inner.waker {
@@ -104,7 +104,7 @@ impl MultishotReceive {
         !before
     }
 
-    /// Disables the kernel's events: the caller polls by itself.
+    /// Disables the kernel's events for received messages: the caller polls by itself.
     pub(crate) fn disable_events(&mut self) {
         self.ring.lock_ring().set_events(false);
     }
@@ -152,7 +152,7 @@ impl Drop for MultishotReceive {
     }
 }
 
-/// Completions that receiving `messages` messages at once may bring before they are read.
+/// Largest number of completions that a receive of batches of `messages` messages may have before they are read.
 pub(crate) fn max_completions(messages: usize) -> usize {
     buffer_count(messages) + 1
 }

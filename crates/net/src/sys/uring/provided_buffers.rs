@@ -1,5 +1,5 @@
-//! The buffers of a multishot receive, and the ring by which they are provided to the kernel (io_uring_register(2),
-//! IORING_REGISTER_PBUF_RING).
+//! Manages the buffers of a multishot receive, and the ring by which they are provided to the kernel
+//! (io_uring_register(2), IORING_REGISTER_PBUF_RING).
 
 use super::{
     super::mmsg::{CACHE_COLOUR, StableSlice},
@@ -14,22 +14,23 @@ use std::{
     time::Duration,
 };
 
-/// Buffers at most: the kernel's limit for one ring.
+/// Largest number of buffers: the kernel's limit for one ring.
 pub(super) const MAX_BUFFERS: usize = 32_768;
-/// How long the kernel may take to stop receiving.
+/// Longest time that the kernel may take to stop receiving.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A line of a core's caches, and the unit of memory for buffers.
+/// A line of a core's caches, the unit in which buffers are allocated.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
-/// A page, which the ring of provided buffers must begin with.
+/// A page of memory: the ring of provided buffers must begin at one.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct MemoryPage([u8; 4096]);
 
-/// Buffers of one size, of which the kernel has those that were [`provided`](Self::provide).
+/// Receive buffers of one size. The kernel owns a buffer from [`provide_buffer`](Self::provide_buffer) until a
+/// completion names it.
 pub(super) struct ProvidedBuffers {
     ring: ManuallyDrop<StableSlice<MemoryPage>>,
     bytes: ManuallyDrop<StableSlice<CacheLine>>,
@@ -39,7 +40,7 @@ pub(super) struct ProvidedBuffers {
     /// Bytes from one buffer to the next.
     stride: usize,
     tail: u16,
-    /// Whether the kernel knows of them.
+    /// The buffers are registered with the kernel.
     registered: bool,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct ProvidedBuffers {
 unsafe impl Send for ProvidedBuffers {}
 
 impl ProvidedBuffers {
-    /// `count` buffers of `len` bytes each, a power of two of them; not registered yet.
+    /// Allocates at least `count` buffers of `len` bytes each, a power of two in number; not registered yet.
     pub(super) fn new(count: usize, len: usize) -> Self {
         let count = count.next_power_of_two().min(MAX_BUFFERS);
         let stride = (len + CACHE_COLOUR).next_multiple_of(size_of::<CacheLine>());
@@ -66,7 +67,7 @@ impl ProvidedBuffers {
         }
     }
 
-    /// Registers them with the kernel, and provides all.
+    /// Registers the buffers with the kernel, and provides all of them.
     ///
     /// # Errors
     ///
@@ -84,7 +85,8 @@ impl ProvidedBuffers {
         Ok(())
     }
 
-    /// Gives `buffer` to the kernel, from the next [`publish`](Self::publish) on. It must not have it already.
+    /// Provides `buffer` to the kernel with the next [`publish_tail`](Self::publish_tail). The kernel must not own the
+    /// buffer already.
     pub(super) fn provide_buffer(&mut self, buffer: u16) {
         let slot = usize::from(self.tail & (self.count - 1));
         let address = self.bytes.element_address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
@@ -98,7 +100,7 @@ impl ProvidedBuffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was provided.
+    /// Makes provided buffers visible to the kernel.
     pub(super) fn publish_tail(&mut self) {
         // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two bytes; beside the kernel's
         // reads nothing touches it.
@@ -129,21 +131,21 @@ impl ProvidedBuffers {
             .then(|| self.bytes.element_address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride))
     }
 
-    /// Has the kernel stop receiving into them and unregister them, and frees the memory. If the kernel does neither,
-    /// the memory is leaked, once for this socket, rather than being written to after it was reused.
+    /// Has the kernel stop receiving and unregister the buffers. If the kernel does neither, `drop` leaks the memory,
+    /// once for this socket, instead of freeing memory that the kernel may write to.
     pub(super) fn release_buffers(&mut self, inner: &mut RingState) {
         if !self.registered {
             return;
         }
-        // ENOENT: it receives no more.
+        // The call returns ENOENT if the kernel receives no more.
         let _ = inner.ring.submitter().register_sync_cancel(Some(Timespec::from(CANCEL_TIMEOUT)), CancelBuilder::any());
-        // Takes back what was cancelled, which holds the socket.
+        // This call completes the cancelled request, which holds the socket.
         let _ = inner.enter_kernel(0);
         inner.collect_completions();
-        // What it received goes with the buffers.
+        // Received messages are dropped with the buffers.
         inner.received.clear();
         inner.ended = None;
-        // From then on it finds no buffer to begin a message in; it never is in the midst of one between two calls.
+        // The kernel then finds no buffer for a new message, and is never within a message between two calls.
         if inner.ring.submitter().unregister_buf_ring(BUFFER_GROUP).is_ok() {
             self.registered = false;
         }

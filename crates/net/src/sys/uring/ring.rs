@@ -1,12 +1,12 @@
-//! The ring of one socket, and its sends.
+//! Creates the ring of one socket, and sends by it.
 //!
 //! Invariants that every `SAFETY` below relies on:
-//! - The kernel reads a send's header when it consumes its entry, which is before the call that submits it returns; its
-//!   payload while it tries it, which is once, then and there (MSG_DONTWAIT). [`Ring::send`] returns when all have
-//!   completed: none is ever in flight beyond. Headers of entries that the kernel did not consume stay where they are,
-//!   and are such that it would not follow them (`SendBatch::defuse`).
-//! - The kernel writes into a buffer of the receive from the moment it is provided until a completion names it, and
-//!   then no more until it is provided again. Their memory outlives their registration, or is never given back.
+//! - The kernel reads a send's header when it consumes the entry, before the call that submits the entry returns, and
+//!   the payload in its only attempt, within the same call (MSG_DONTWAIT). [`Ring::submit_sends`] returns when all have
+//!   completed: none is ever in flight beyond. Headers of entries that the kernel did not consume stay at their
+//!   addresses, and are invalid for the kernel (`SendBatch::invalidate_headers`).
+//! - The kernel writes into a receive buffer from the moment it is provided until a completion names it, and then not
+//!   before it is provided again. The buffers' memory outlives their registration, or is never freed.
 
 use super::{
     super::mmsg::{MAX_SEND_MESSAGES, SendBatch},
@@ -34,15 +34,15 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Entries that can be submitted at once: all sends of a call, and the receive.
+/// Largest number of entries submitted at once: the sends of a call, and the receive.
 const MAX_SUBMISSIONS: u32 = 128;
-/// Index of the only registered file, the socket.
+/// Index of the socket, the only registered file.
 const SOCKET_FILE: Fixed = Fixed(0);
-/// ID of the only group of buffers.
+/// ID of the receive buffers' group, the only one.
 pub(super) const BUFFER_GROUP: u16 = 0;
-/// Whether the kernel may be told to send no events while the worker is awake. It checks whether it may after it has
-/// noted that there is something; only if its note is seen before it checks (an atomic operation on x86 is a barrier)
-/// can the worker rely on the note when it has just enabled events.
+/// Whether the kernel's events may be disabled while the worker is awake. After the kernel has marked new work, it
+/// checks whether events are enabled; only if the mark is visible before that check (an atomic operation on x86 is a
+/// barrier) can the worker rely on the mark right after enabling events.
 const CAN_DISABLE_EVENTS: bool = cfg!(target_arch = "x86_64");
 /// `user_data` of the receive; a send's is its number.
 const RECEIVE_USER_DATA: u64 = u64::MAX;
@@ -53,36 +53,35 @@ const RECEIVE_USER_DATA: u64 = u64::MAX;
 #[derive(Clone)]
 pub(crate) struct Ring(Arc<Mutex<RingState>>);
 
-/// The ring goes before what it points to.
+/// State of a ring. The field `ring` is dropped before the memory that the kernel points to.
 pub(super) struct RingState {
     pub(super) ring: IoUring,
     batch: SendBatch,
-    /// The receive's lengths of addresses and control messages. Boxed: entries point to it.
+    /// Lengths of addresses and control messages for the receive. Boxed: entries point there.
     receive_header: Box<msghdr>,
-    /// Sends of earlier calls have numbers below.
+    /// Number of this call's first send.
     first_send: u64,
-    /// Results of the sends of this call; `None` for a send that is not completed.
+    /// Results of this call's sends; `None` if not completed.
     sends: Vec<Option<i32>>,
-    /// Sends of this call that are not completed.
+    /// Number of this call's sends that are not completed.
     incomplete_sends: usize,
-    /// Entries may be queued whose headers must stay as they are.
+    /// Entries may be queued whose invalid headers must not change.
     invalidated: bool,
-    /// Messages that the kernel has received and that were not taken.
+    /// Received messages that the receiving half has not taken.
     pub(super) received: VecDeque<FilledBuffer>,
-    /// Whether the receive goes on by itself.
+    /// The receive continues without another entry.
     pub(super) armed: bool,
-    /// Why it ended the last time.
+    /// Result with which the receive ended, until the receiving half reads it.
     pub(super) ended: Option<i32>,
-    /// Whether the kernel reports by the eventfd when it has something.
+    /// The kernel signals new work by the eventfd.
     pub(super) events_enabled: bool,
-    /// The waker of the task that waits for that.
+    /// Waker of the task that waits for the eventfd.
     pub(super) waker: Option<Waker>,
 }
 
 // SAFETY: io_uring(7): the receive's header points to nothing; the rest is Send.
 unsafe impl Send for RingState {}
 
-/// A buffer with a message in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FilledBuffer {
     pub(super) buffer: u16,
@@ -91,8 +90,8 @@ pub(super) struct FilledBuffer {
 }
 
 impl Ring {
-    /// A ring for `socket`, which is bound to `local`, on the calling thread. There is room for `completions`
-    /// completions beside those of a call's sends.
+    /// A ring for `socket`, which is bound to `local`, on the calling thread, with room for `completions` completions
+    /// beside those of a call's sends.
     ///
     /// # Errors
     ///
@@ -136,13 +135,13 @@ impl Ring {
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
 
-    /// Registers with the runtime of the calling thread for events of a ring that
-    /// [listens](super::MultishotReceive::listen), by an eventfd(2): work that the kernel defers until the next call
-    /// makes the ring's own descriptor readable, but does not wake a task that waits for that.
+    /// Registers an eventfd(2) of the ring with the runtime of the calling thread, for events that
+    /// [`enable_events`](super::MultishotReceive::enable_events) enables. Work that the kernel defers until the next
+    /// call makes the ring's own descriptor readable, but does not wake a task that waits for that.
     ///
     /// # Errors
     ///
-    /// No runtime with I/O, or those of eventfd(2), io_uring_register(2), epoll_ctl(2).
+    /// The error of eventfd(2), io_uring_register(2) or epoll_ctl(2), or the thread has no runtime with I/O.
     pub(crate) fn register_events(&self) -> io::Result<AsyncFd<OwnedFd>> {
         // SAFETY: eventfd(2): takes no pointer.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -157,9 +156,9 @@ impl Ring {
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
-    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Puts into `outcomes` the outcome of
-    /// each in turn, one at least unless there are none. Returns how often it called the kernel, which also has
-    /// continued receiving.
+    /// Sends the first of `messages`, whose bytes `payload` returns, without waiting. Appends their outcomes in order
+    /// to `outcomes`, at least one unless there is no message. Returns the number of system calls, in which the kernel
+    /// has also received.
     pub(crate) fn submit_sends<'a>(
         &self,
         messages: &'a [OutgoingMessage],
@@ -176,7 +175,7 @@ impl Ring {
         outcomes.extend(inner.sends.iter().map(|result| match result {
             Some(result) if *result >= 0 => Ok(()),
             Some(errno) => Err(-errno),
-            // The kernel has not read it: there is no memory for that.
+            // The kernel has not consumed the entry for lack of memory.
             None => Err(libc::ENOBUFS),
         }));
         calls
@@ -239,7 +238,8 @@ impl RingState {
                 self.incomplete_sends = self.incomplete_sends.saturating_sub(unconsumed);
             }
             if self.incomplete_sends > 0 && self.ring.submission().is_empty() {
-                // A completion that had no room in its queue comes with the next call. An error means that it is lost.
+                // A completion that had no room in the queue comes with the next call. An error means that the
+                // completion is lost.
                 calls += 1;
                 let waited = self.enter_kernel(1);
                 self.collect_completions();
@@ -251,7 +251,7 @@ impl RingState {
         calls
     }
 
-    /// Enables or disables the kernel's events. What it has when this returns may have no event.
+    /// Enables or disables the kernel's events. Work that the kernel has when this returns may have no event.
     pub(super) fn set_events(&mut self, listen: bool) {
         if self.events_enabled != listen && CAN_DISABLE_EVENTS {
             let completions = self.ring.completion();
@@ -267,11 +267,10 @@ impl RingState {
         self.events_enabled = listen;
     }
 
-    /// Submits what is queued, has the kernel do what it has to do for this ring, and waits until there are `wanted`
-    /// completions.
+    /// Submits queued entries, lets the kernel process this ring's work, and waits for `wanted` completions.
     pub(super) fn enter_kernel(&mut self, wanted: u32) -> io::Result<()> {
         let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // No event is needed for what this very call completes.
+        // No event is needed for completions of this very call.
         let listening = self.events_enabled;
         self.set_events(false);
         // SAFETY: io_uring_enter(2): no argument goes with these flags; the caller that queued an entry guarantees it.
@@ -285,7 +284,6 @@ impl RingState {
         }
     }
 
-    /// Reads the completions that are there.
     pub(super) fn collect_completions(&mut self) {
         for entry in self.ring.completion() {
             let (result, flags) = (entry.result(), entry.flags());
@@ -307,7 +305,7 @@ impl RingState {
         }
     }
 
-    /// Has the kernel receive, from the next call on.
+    /// Queues the multishot receive for the next call.
     pub(super) fn arm_receive(&mut self) {
         let entry = RecvMsgMulti::new(SOCKET_FILE, &raw const *self.receive_header, BUFFER_GROUP)
             .build()
@@ -321,12 +319,12 @@ impl RingState {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Whether there is something for the receiving half.
+    /// Whether the receiving half has messages or an ended receive to process.
     fn has_receive_work(&mut self) -> bool {
         !self.received.is_empty() || self.ended.is_some() || self.needs_enter()
     }
 
-    /// Whether a call would bring something, or is owed.
+    /// Whether a system call would bring completions or has entries to submit.
     pub(super) fn needs_enter(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow() || !queue.is_empty()

@@ -1,4 +1,4 @@
-//! A ring without room in the kernel, or used by the wrong thread.
+//! Tests a ring without room in the kernel, and a ring used by the wrong thread.
 
 use super::{MultishotReceive, Ring, UringError, UringErrorKind};
 use crate::{datagram::OutgoingBatch, sys::PLAIN_MESSAGE_LEN};
@@ -22,7 +22,7 @@ fn socket() -> (UdpSocket, SocketAddr) {
     (socket, local)
 }
 
-/// `None`, and a message about it, without io_uring.
+/// A ring and its local address; `None`, with a message, if io_uring is unavailable.
 fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     let (socket, local) = socket();
     match Ring::new(&socket, local, completions) {
@@ -35,7 +35,7 @@ fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     }
 }
 
-/// A datagram for each of `bytes`, which it repeats ten times.
+/// One datagram for each of `bytes`, of ten equal bytes.
 fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> OutgoingBatch {
     let mut outgoing = OutgoingBatch::new(1472);
     let path =
@@ -55,7 +55,7 @@ fn send(ring: &Ring, outgoing: &OutgoingBatch) -> Vec<Result<(), i32>> {
     outcomes
 }
 
-/// The first bytes of what arrives, until there are `wanted`.
+/// First bytes of the messages that arrive, until `wanted` have arrived.
 fn receive(receive: &mut MultishotReceive, wanted: usize) -> Vec<u8> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut seen = Vec::new();
@@ -133,7 +133,7 @@ fn a_receive_that_was_dropped_leaves_the_ring_to_the_sends() {
     client.send_to(&[8; 10], local).unwrap();
     assert_eq!(send(&ring, &outgoing(local, from, [1])), [Ok(())]);
     assert!(!ring.lock_ring().armed);
-    // And another may take its place.
+    // Another receive may take the place of the dropped one.
     let mut batch = MultishotReceive::new(ring, 2, PLAIN_MESSAGE_LEN).unwrap();
     assert_eq!(receive(&mut batch, 1), [8]);
 }

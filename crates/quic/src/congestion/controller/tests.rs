@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 const DATAGRAM: u32 = 1_200;
 
-/// Says what is never asked for here.
+/// A random generator for controllers that use no random numbers.
 pub(in crate::congestion) struct Zeros;
 
 impl RandomGenerator for Zeros {
@@ -23,7 +23,7 @@ impl RandomGenerator for Zeros {
     }
 }
 
-/// A path of constant delay, and a sender that never lacks data.
+/// A path of constant delay whose sender always has data.
 #[derive(Clone)]
 struct Path {
     controller: Controller,
@@ -83,7 +83,7 @@ impl Path {
     }
 }
 
-/// RFC 9438 §4.2: the window grows with what is acknowledged.
+/// RFC 9438 §4.2: the window grows with the acknowledged bytes.
 #[test]
 fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_acknowledges() {
     for delay in [20, 50, 100].map(Duration::from_millis) {
@@ -106,8 +106,8 @@ fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_ackn
     }
 }
 
-/// RFC 9438 §4.3: additive increase begins with what congestion left, be it the second of two, behind which CUBIC makes
-/// room for others (§4.7).
+/// RFC 9438 §4.3: additive increase begins with the reduced window, also after the second of two congestions, when
+/// CUBIC leaves room for others (§4.7).
 #[test]
 fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
     for group in [1, 2, 10, usize::MAX] {
@@ -128,7 +128,7 @@ fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
     }
 }
 
-/// RFC 9438 §4.3: by α a round trip, which a full buffer makes longer than the shortest one.
+/// RFC 9438 §4.3: the window grows by α a round trip, which a full buffer makes longer than the shortest one.
 #[test]
 fn a_small_window_grows_as_much_in_a_round_trip_behind_a_full_buffer() {
     let rounds = |delay: u64| {
@@ -210,7 +210,7 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
     }
 }
 
-/// Once a congestion came with little queued, fewer packets leave at once; losses that tell of nothing new change
+/// Once congestion came with a short queue, fewer packets leave at once; later losses of the same congestion change
 /// nothing.
 #[test]
 fn bursts_are_shorter_behind_a_shallow_buffer() {
@@ -227,7 +227,7 @@ fn bursts_are_shorter_behind_a_shallow_buffer() {
         let now = path.now;
         path.controller.on_packet_lost(DATAGRAM, early, false, true, &mut Zeros, now, &mut NoPublisher);
         assert_eq!(path.controller.buffer.burst_limit(), depth, "a loss from before");
-        // What was missed meanwhile leaves first.
+        // Bursts that were missed meanwhile leave first.
         let mut bursts = Vec::new();
         for _ in 0..60 {
             path.now += Duration::from_micros(100);
@@ -316,8 +316,8 @@ fn packets_of_a_window_leave_in_bursts() {
     }
 }
 
-/// What was left of the window after a response is paced as in congestion avoidance: at twice its rate half of it would
-/// have to fit into the path's buffer. Slow start goes on with the first acknowledgement of it.
+/// The rest of a window after a response is paced as in congestion avoidance: at twice the rate half of the window
+/// would have to fit into the path's buffer. Slow start continues with the first acknowledgement.
 #[test]
 fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(100));
@@ -368,10 +368,11 @@ fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
     assert!(sent + DATAGRAM > window, "{sent} of {window}");
 }
 
-/// RFC 9438 §4.9.2: a path reordered, and nothing was lost.
+/// RFC 9438 §4.9.2: the path reordered packets, and none was lost.
 #[test]
 fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arrived() {
-    // Packets declared lost, those that arrive, and how much later.
+    // Number of packets declared lost, number that arrive, milliseconds until then, and whether the reduction is
+    // undone.
     for (lost, arrive, after, undone) in
         [(1, 1, 5, true), (3, 3, 5, true), (3, 2, 5, false), (1, 0, 5, false), (1, 1, 250, false)]
     {
@@ -410,7 +411,7 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
     }
 }
 
-/// Congestion that routers report (ECN), or that persists, is not spurious.
+/// Persistent congestion, or congestion that routers report (ECN), is not spurious.
 #[test]
 fn what_else_reduces_a_window_is_not_taken_back() {
     for persistent in [false, true] {
@@ -448,7 +449,7 @@ fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
     assert_eq!(rounds, MAX_SLOW_START_RESUMPTIONS + 1);
 }
 
-/// The same frame may report ECN's congestion and a packet that arrived.
+/// One ACK frame may report congestion by ECN and the arrival of a packet declared lost.
 #[test]
 fn congestion_that_a_router_tells_of_within_recovery_stays() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
@@ -479,7 +480,7 @@ fn the_first_measurement_ends_the_pacing_by_a_guess() {
     assert_eq!(controller.earliest_departure_time(), None);
 }
 
-/// What leaves next is decided by an acknowledgement: a timer would wake the worker, and nothing could be sent.
+/// An acknowledgement decides what leaves next: a timer would wake the worker, and nothing could be sent.
 #[test]
 fn a_full_window_needs_no_timer() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! CUBIC beside a naive implementation of RFC 9438 that takes one packet at a time.
+//! Compares CUBIC with a naive implementation of RFC 9438 that processes one packet at a time.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -11,24 +11,24 @@ use s2n_quic_core::{
 const DATAGRAM: u16 = 1_200;
 const INITIAL: u32 = 10 * DATAGRAM as u32;
 
-/// What happens on a path.
+/// Events on a path.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// Windows are sent and acknowledged, so many packets an ACK.
+    /// Whole windows are sent and acknowledged, `group` packets an ACK frame.
     Rounds { rounds: u32, group: usize },
-    /// A round, but one of the packets, by a part of 256, is lost.
+    /// A round in which one packet is lost, at `place` / 256 of the window.
     Loss { place: u8, group: usize },
-    /// A round, and a router reports congestion with the first ACK.
+    /// A round in which a router reports congestion with the first ACK frame.
     Congestion { group: usize },
-    /// A number of packets is sent, and then the application has no more.
+    /// The application has data for `packets` packets only.
     Limited { packets: u32 },
-    /// The path is idle for so many milliseconds.
+    /// The path is idle for some milliseconds.
     Idle(u64),
-    /// Persistent congestion of so many packets, and the slow start after it.
+    /// Persistent congestion of `packets` packets, and the slow start that follows.
     Persistent { packets: u8 },
-    /// Datagrams of another size fit.
+    /// The path's datagrams have another size.
     Mtu(u16),
-    /// The round trip takes so many milliseconds.
+    /// The round trip takes some milliseconds.
     Delay(u64),
 }
 
@@ -78,7 +78,7 @@ impl Driven for Cubic {
     }
 }
 
-/// RFC 9438 as it is written, a packet at a time, with W_est in whole packets.
+/// RFC 9438 to the letter, a packet at a time, with W_est in whole packets.
 #[derive(Debug)]
 struct Naive {
     window: f64,
@@ -90,7 +90,8 @@ struct Naive {
     reduced: Option<Timestamp>,
     persistent: bool,
     epoch: Option<Timestamp>,
-    /// When the window could grow last, and until when the application limited sending since then.
+    /// Last time at which the window could grow, and the end of the time since then for which the application limited
+    /// sending.
     grown: Option<Timestamp>,
     limited: Option<Timestamp>,
     w_max: f64,
@@ -299,7 +300,7 @@ impl<D: Driven> Path<D> {
         Self { driven, rtt, delay, datagram: DATAGRAM.into(), now }
     }
 
-    /// Sends up to `most` packets of the window, one of which, by a part of 256, is lost.
+    /// Sends up to `most` packets of the window, of which the one at `lost` / 256 is lost.
     fn round(&mut self, most: u32, group: usize, lost: Option<u8>, congestion: bool) {
         let Self { driven, rtt, delay, datagram, now } = self;
         let sent = *now;
@@ -350,7 +351,7 @@ impl<D: Driven> Path<D> {
                 self.now += 8 * self.delay;
                 (0..packets).for_each(|_| self.driven.lose(sent, self.datagram, self.now, true));
                 self.now += Duration::from_millis(1);
-                // To the end of slow start, which an ACK of many packets would overshoot.
+                // Slow start continues to its end, which an ACK frame of many packets would overshoot.
                 (0..12).for_each(|_| self.round(u32::MAX, 1, None, false));
             }
             Event::Mtu(bytes) => {
@@ -385,7 +386,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (DATAGRAM..1_453).prop_map(Event::Mtu),
         1 => (10..100_u64).prop_map(Event::Delay),
     ];
-    // A loss first: slow start alone would have millions of packets in flight.
+    // A loss comes first: slow start alone would have millions of packets in flight.
     vec(event, 1..14).prop_map(|mut events| {
         events.insert(0, Event::Rounds { rounds: 4, group: 2 });
         events.insert(1, Event::Loss { place: 9, group: 2 });
@@ -409,7 +410,7 @@ proptest! {
     }
 }
 
-/// Bytes of the window after each of these events, which begin with a loss.
+/// Windows in bytes after each of `events`, which follow a loss.
 fn after_a_loss(events: &[Event]) -> Vec<u32> {
     let begin = [Event::Rounds { rounds: 4, group: 2 }, Event::Loss { place: 9, group: 2 }];
     let script = [&begin[..], &[Event::Rounds { rounds: 6, group: 2 }], events].concat();

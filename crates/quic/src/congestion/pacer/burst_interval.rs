@@ -1,13 +1,13 @@
-//! The time between two bursts, and what timers make of it.
+//! Defines the time between two bursts, and the granularity of timers.
 
 use s2n_quic_core::recovery::bandwidth::Bandwidth;
 use std::time::Duration;
 
 /// Time between two bursts. Shorter ones would leave together, as timers have steps of a millisecond.
 pub(super) const BURST_INTERVAL: Duration = Duration::from_millis(1);
-/// Time ahead of which a packet counts as due: s2n-quic's timers have steps of a millisecond.
+/// Time by which a packet may leave early: s2n-quic's timers have steps of a millisecond.
 pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
-/// Packets of a burst from which on it waits for others: fewer are released by an acknowledgement alone, and a timer
+/// Packets from which on a burst waits to join others: fewer are released by an acknowledgement alone, and a timer
 /// would only wake the worker once more.
 const MIN_COALESCED_PACKETS: u32 = 4;
 

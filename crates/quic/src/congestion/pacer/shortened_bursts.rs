@@ -1,5 +1,5 @@
-//! Bursts that are shorter than a millisecond, because the path's buffer proved too shallow for that. Acknowledgements
-//! release them more often than timers fire.
+//! Shortens bursts to less than a millisecond if the path's buffer proved too shallow. Acknowledgements release
+//! shortened bursts more often than timers fire.
 
 use super::burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate};
 use s2n_quic_core::recovery::bandwidth::Bandwidth;
@@ -7,30 +7,30 @@ use std::time::Duration;
 
 /// Shortest time between two bursts.
 const MIN_BURST_INTERVAL: Duration = Duration::from_micros(250);
-/// Packets of a shortened burst at most where one acknowledgement covered as many: these have left the buffer. Chromium
+/// Largest shortened burst in packets, if one acknowledgement covered as many: these have left the buffer. Chromium
 /// acknowledges up to ten at once.
 const MAX_ACKED_BURST_PACKETS: u32 = 8;
 
-/// How far the bursts of one path are shortened, if at all.
+/// Shortening of one path's bursts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ShortenedBursts {
-    /// Time between two bursts; `None` where it is [`BURST_INTERVAL`].
+    /// Time between two bursts; `None` means [`BURST_INTERVAL`].
     pub(super) interval: Option<Duration>,
-    /// Bytes that the last acknowledgement covered, and that the next shortened burst may have.
+    /// Bytes of the last acknowledgement, which the next shortened burst may have.
     acked_burst: u32,
-    /// The rate of the last burst [is slow](is_slow).
+    /// The rate of the last burst [is slow](is_slow_rate).
     is_slow: bool,
-    /// An acknowledgement came since the last burst was full.
+    /// An acknowledgement arrived since the last burst was full.
     is_released: bool,
 }
 
 impl ShortenedBursts {
-    /// Shortens bursts to `burst_limit`: the path's buffer holds that much.
+    /// Shortens bursts to `burst_limit`, as much as the path's buffer holds.
     pub(super) fn limit_interval(&mut self, burst_limit: Option<Duration>) {
         self.interval = burst_limit.filter(|limit| *limit < BURST_INTERVAL).map(|limit| limit.max(MIN_BURST_INTERVAL));
     }
 
-    /// A burst begins. Returns how many bytes it should have.
+    /// A burst begins. Returns its length in bytes.
     pub(super) fn begin_burst(&mut self, rate: Bandwidth, max_datagram: u32) -> u32 {
         self.is_slow = is_slow_rate(rate, max_datagram);
         let bytes = u32::try_from(rate * self.interval.unwrap_or(BURST_INTERVAL)).unwrap_or(u32::MAX);
@@ -42,15 +42,14 @@ impl ShortenedBursts {
         self.is_released = false;
     }
 
-    /// An acknowledgement of `bytes` came.
+    /// An acknowledgement of `bytes` bytes arrived.
     pub(super) fn record_acked_bytes(&mut self, bytes: u32, max_datagram: u32) {
         self.is_released = true;
         self.acked_burst = if self.interval.is_some() { bytes.min(MAX_ACKED_BURST_PACKETS * max_datagram) } else { 0 };
     }
 
     /// Time by which the next burst is delayed. Shortened bursts do not leave [`GRANULARITY`] too early, which would
-    /// join them, unless they are a few packets that an acknowledgement releases: acknowledgements come at the rate of
-    /// the path.
+    /// join them, unless an acknowledgement releases a few packets: acknowledgements arrive at the rate of the path.
     pub(super) fn burst_delay(&self) -> Duration {
         if self.interval.is_some() && !(self.is_slow && self.is_released) { GRANULARITY } else { Duration::ZERO }
     }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Packets that leave within 200 ms at `megabits`, woken each `wake` microseconds.
+    /// Packets that leave within 200 ms at `megabits`, and the most at once, with a wake each `wake` microseconds.
     fn shortened(share: Option<Duration>, wake: u64, megabits: u64) -> (u32, u32) {
         let (mut pacer, mut now, mut packets, mut most) = (Pacer::default(), start(), 0, 0);
         pacer.limit_burst(share);
@@ -97,8 +96,8 @@ mod tests {
         }
     }
 
-    /// With timers alone a burst would wait for a millisecond more, and so would the packets that acknowledgements
-    /// release meanwhile.
+    /// With timers alone a burst, and packets that acknowledgements release meanwhile, would wait for a millisecond
+    /// more.
     #[test]
     fn an_acknowledgement_releases_a_few_packets_at_once_behind_a_shallow_buffer() {
         for (megabits, leaves) in [(20, true), (100, false)] {
@@ -138,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where something wakes it within a millisecond, no time is lost.
+        /// The pacer keeps up if it is woken within a millisecond.
         #[test]
         fn it_keeps_up_with_late_wakes(
             megabits in 1_u64..1_000,

@@ -1,8 +1,8 @@
-//! Bursts that leave at their own times: a millisecond of the current rate each, in one call to the kernel and the
-//! network card.
+//! Times bursts: each is a millisecond of the current rate, and leaves at a time of its own with one call to the kernel
+//! and the network card.
 //!
-//! s2n-quic takes a packet for due that is due within less than a millisecond (`Timestamp::has_elapsed`), and timers
-//! fire in steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their own times.
+//! For s2n-quic, a packet that is due within a millisecond is due now (`Timestamp::has_elapsed`), and timers fire in
+//! steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their own times.
 
 use super::{
     burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate},
@@ -12,25 +12,25 @@ use super::{
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 
-/// Packets of a burst at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
+/// Smallest burst in packets: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 pub(super) const MIN_BURST_PACKETS: u32 = 2;
-/// Packets of a burst at least where bursts leave together every two milliseconds (`quic::io::moderation`): on a path
-/// of that length, two packets more harm no buffer, and a message costs the kernel as much as a packet.
+/// Smallest burst in packets where bursts leave together every two milliseconds (`quic::io::moderation`): on a path of
+/// that length, two packets more harm no buffer, and a message costs the kernel as much as a packet.
 const MIN_MODERATED_BURST_PACKETS: u32 = 4;
-/// Packets of a burst at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
+/// Largest burst in packets: one message of UDP GSO (`UDP_MAX_SEGMENTS`).
 const MAX_BURST_PACKETS: u32 = 64;
 /// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
 const INITIAL_WINDOW_PACKETS: u32 = 10;
 /// Part of a round trip for which a burst may be delayed to join others: an eighth.
 const COALESCE_PART: u32 = 8;
-/// Longest time for which a burst delays the next one, whatever the rate: a rate that was estimated too low is
-/// corrected by further packets alone.
+/// Longest time by which a burst delays the next one at any rate: only further packets correct a rate that was
+/// estimated too low.
 const MAX_BURST_TIME: Duration = Duration::from_secs(1);
 
-/// The current burst of one path, and the time of the next.
+/// Timed bursts of one path: the current burst, and the time of the next.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TimedBursts {
-    /// When the next burst may leave; `None` if at once.
+    /// Time at which the next burst may leave; `None` if at once.
     pub(super) next_send_time: Option<Timestamp>,
     burst: Option<TimedBurst>,
 }
@@ -55,7 +55,7 @@ impl TimedBursts {
         }
     }
 
-    /// An acknowledgement came. The packets that it releases begin another burst; with `coalesce`, not within
+    /// An acknowledgement arrived. The released packets begin another burst; with `coalesce`, not within
     /// [`BURST_INTERVAL`] of the last, so that the packets of several acknowledgements leave together.
     pub(super) fn end_burst_on_ack(&mut self, now: Timestamp, max_datagram: u32, coalesce: bool) {
         let Some(burst) = self.burst.take_if(|burst| burst.began < now) else { return };
@@ -68,23 +68,23 @@ impl TimedBursts {
     }
 }
 
-/// Packets that leave at once, and may still become more.
+/// A burst of packets that leave at once, and may still grow.
 #[derive(Debug, Clone, Copy)]
 struct TimedBurst {
-    /// When the burst's first packet left.
+    /// Time at which the first packet left.
     began: Timestamp,
-    /// When the burst's first packet was due.
+    /// Time at which the first packet was due.
     due: Timestamp,
     rate: Bandwidth,
-    /// Bytes that have left.
+    /// Bytes sent.
     sent: u32,
-    /// Bytes with which the burst is full.
+    /// Bytes of the full burst.
     max_bytes: u32,
     round_trip: Duration,
 }
 
 impl TimedBurst {
-    /// A burst of `bytes`, within the bounds of every burst, whose first packet is `first`.
+    /// A burst of `bytes` bytes, within the bounds of every burst, with the first packet `first`.
     fn from_first_packet(first: &SentPacket, next_send_time: Option<Timestamp>, rate: Bandwidth, bytes: u32) -> Self {
         let &SentPacket { now, in_flight, round_trip, max_datagram, max_lateness, .. } = first;
         let min_packets = match in_flight {
@@ -94,7 +94,8 @@ impl TimedBurst {
         };
         let max_bytes = bytes.clamp(min_packets * max_datagram, MAX_BURST_PACKETS * max_datagram);
         let due = next_send_time.map_or(now, |next_send_time| {
-            // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up for.
+            // A timer that fires in steps of a millisecond may be late by two. Time lost in a longer pause is not made
+            // up for.
             let by_timer = now.saturating_duration_since(next_send_time) <= 2 * GRANULARITY;
             let lateness = if by_timer { max_lateness.max(GRANULARITY) } else { max_lateness };
             next_send_time.max(Timestamp::checked_sub(now, lateness).unwrap_or(now))
@@ -102,7 +103,7 @@ impl TimedBurst {
         Self { began: now, due, rate, sent: 0, max_bytes, round_trip }
     }
 
-    /// When the next burst may leave.
+    /// Time at which the next burst may leave.
     fn next_burst_time(&self) -> Timestamp {
         self.due + (u64::from(self.sent) / self.rate).min(MAX_BURST_TIME)
     }
@@ -122,7 +123,7 @@ mod tests {
         for (megabits, packets) in [(1, 2), (20, 3), (100, 11), (500, 53), (2_000, 64 * 2)] {
             let mut pacer = Pacer::default();
             let now = start();
-            // One that is due within a millisecond leaves with the first.
+            // A burst that is due within a millisecond leaves with the first.
             let sent = send(&mut pacer, now, RTT, megabits, 1, 200);
             assert!((packets..=2 * packets).contains(&sent), "{megabits} Mbit/s: {sent}");
         }
@@ -168,7 +169,7 @@ mod tests {
         assert!(caught_up.abs_diff(due) <= 3 * MIN_MODERATED_BURST_PACKETS, "{caught_up} of {due}");
     }
 
-    /// As a worker with little CPU time comes, each 10 ms.
+    /// A worker with little CPU time runs each 10 ms.
     #[test]
     fn what_was_missed_leaves_at_once_and_is_no_more_than_that() {
         let sent = |late: u64| {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever wakes it, and however late, it keeps its rate: as much as that brings, and two bursts at most.
+        /// At any times of waking and any lateness, the pacer keeps its rate, exceeded by at most two bursts.
         #[test]
         fn it_never_exceeds_its_rate_and_keeps_up(
             megabits in 1_u64..1_000,

@@ -1,27 +1,27 @@
-//! What may leave between two acknowledgements on a path that is not paced, because its round trips are too short for
-//! timers: a burst of a whole window overflows a browser's socket.
+//! Bounds the packets between two acknowledgements on a path that is not paced, because its round trips are too short
+//! for timers: a burst of a whole window overflows a browser's socket.
 
 use s2n_quic_core::time::Timestamp;
 
-/// Packets that may leave between two acknowledgements, in addition to as many as these acknowledge.
+/// Packets that may leave between two acknowledgements, in addition to the acknowledged ones.
 const UNPACED_BURST_PACKETS: u32 = 64;
 
-/// The rest of one path's burst.
+/// Burst of one path that is not paced.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnpacedBurst {
     /// Bytes that may leave before the next acknowledgement.
     left: u32,
-    /// When the last acknowledgement came.
+    /// Time of the last acknowledgement.
     acknowledged: Option<Timestamp>,
 }
 
 impl UnpacedBurst {
-    /// `bytes` were sent.
+    /// `bytes` bytes were sent.
     pub(super) fn spend_burst_bytes(&mut self, bytes: u32) {
         self.left = self.left.saturating_sub(bytes);
     }
 
-    /// An acknowledgement of `bytes` came. Those that come at the same time begin one burst.
+    /// An acknowledgement of `bytes` bytes arrived. Several at the same time begin one burst.
     pub(super) fn renew_burst(&mut self, now: Timestamp, bytes: u32, max_datagram: u32) {
         if self.acknowledged.replace(now) != Some(now) {
             self.left = UNPACED_BURST_PACKETS * max_datagram;
@@ -29,7 +29,7 @@ impl UnpacedBurst {
         self.left = self.left.saturating_add(bytes);
     }
 
-    /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
+    /// Whether the next packet has to wait for an acknowledgement, with `in_flight` bytes in flight.
     pub(super) fn is_burst_spent(&self, in_flight: u32, max_datagram: u32) -> bool {
         self.left < max_datagram && in_flight >= UNPACED_BURST_PACKETS * max_datagram
     }

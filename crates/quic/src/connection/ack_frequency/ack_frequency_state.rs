@@ -1,5 +1,5 @@
-//! One connection whose client supports ACK_FREQUENCY frames: the requested values, and whether it has them. The events
-//! of s2n-quic's providers for the connection are joined here.
+//! Keeps the ACK frequency of one connection whose client supports ACK_FREQUENCY frames: the requested values, and
+//! whether the client has them. Events of s2n-quic's providers are joined here.
 
 use super::{
     delivery::RequestDelivery,
@@ -21,14 +21,14 @@ use litequic_config::AckFrequency;
 use litequic_telemetry::Gauge;
 use std::{sync::Arc, time::Duration};
 
-/// Longest delay that is requested: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most clients.
-/// No less, because a busy worker needs few acknowledgements, however slow its packets; that a full window is
-/// acknowledged in time is up to the threshold.
+/// Longest requested delay: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most clients. Not
+/// less, because a busy worker needs few acknowledgements, however slow its packets; the threshold has a full window
+/// acknowledged in time.
 const REQUESTED_ACK_DELAY: Duration = Duration::from_millis(25);
-/// Bytes of a full packet, to compute how many packets a window holds.
+/// Bytes of a full packet, by which a window is converted to packets.
 const FULL_PACKET_LEN: u32 = 1452;
 
-/// The ACK frequency of one connection.
+/// ACK frequency of one connection.
 #[derive(Debug)]
 pub(crate) struct AckFrequencyState {
     support: AckFrequencySupport,
@@ -42,15 +42,14 @@ pub(crate) struct AckFrequencyState {
     largest: u64,
     epochs: EpochCounter,
     round_trip: Duration,
-    /// Bytes of the congestion window.
     congestion_window: u32,
-    /// s2n-quic's number of the path.
+    /// s2n-quic's number of the active path.
     path: u64,
-    /// The buffer of that path.
+    /// Buffer of the active path.
     buffer: BottleneckBuffer,
-    /// Data were lost since the congestion window was reduced last.
+    /// Data was lost since the last reduction of the congestion window.
     lost_data: bool,
-    /// Packets an acknowledgement that were requested last; the default before.
+    /// Last requested threshold; the default before the first request.
     requested_threshold: u32,
     /// Reports whether the worker gets too little CPU time.
     moderation: Moderation,
@@ -87,7 +86,8 @@ impl AckFrequencyState {
         }
     }
 
-    /// The handshake is complete: the client's offer is authentic (RFC 9000 §7.4).
+    /// The handshake is complete, so the client's transport parameters are authentic (RFC 9000 §7.4): requests a fixed
+    /// threshold if one is configured.
     pub(crate) fn begin_requests(&mut self) {
         if let AckFrequency::Fixed(threshold) = self.mode {
             self.request_threshold(threshold.into());
@@ -99,8 +99,8 @@ impl AckFrequencyState {
         self.wanted
     }
 
-    /// Puts the frame into packet number `packet`, in whose unencrypted `payload` a placeholder stands. No placeholder
-    /// is left, even on failure: then nothing is requested any more, and false is returned.
+    /// Writes the frame into packet number `packet`, in place of the placeholder in the unencrypted `payload`. No
+    /// placeholder is left, even on failure: then nothing is requested any more, and false is returned.
     pub(crate) fn write_frame(&mut self, packet: u64, payload: &mut [u8]) -> bool {
         let frame = self
             .delivery
@@ -111,7 +111,7 @@ impl AckFrequencyState {
         if is_placed {
             self.metrics.ack_frequency_sent.increment();
         } else {
-            // Not to be tried again: what went wrong once goes wrong each time.
+            // Another attempt would fail in the same way.
             self.delivery.on_frame_acknowledged();
             self.mode = AckFrequency::Off;
             self.metrics.ack_frequency_misplaced.increment();
@@ -119,7 +119,7 @@ impl AckFrequencyState {
         is_placed
     }
 
-    /// Packet number `packet`, which carried `data` or probed for a larger MTU, was declared lost.
+    /// Packet number `packet`, which carried `data` or was an MTU probe, was declared lost.
     pub(crate) fn on_lost_packet(&mut self, packet: u64, data: bool) {
         self.lost_data |= data;
         if self.delivery.on_frame_lost(packet) {
@@ -162,14 +162,14 @@ impl AckFrequencyState {
         PathState { window, burst_limit, slow_start: self.slow_start, starved: self.moderation.is_starved() }
     }
 
-    /// Whether the congestion window grows as fast as in slow start.
+    /// Sets whether the congestion window grows as in slow start.
     pub(crate) fn set_slow_start(&mut self, slow_start: bool) {
         self.slow_start = slow_start;
     }
 
-    /// A packet has come with ACK frames at `now`: `counts` includes them already, and they are the `first` of their
-    /// batch or not; `ranges` are the numbers that a single frame acknowledges. Several frames are not examined: they
-    /// repeat themselves.
+    /// A packet with ACK frames arrived at `now`. `counts` includes the frames, which are the `first` of their batch or
+    /// not; `ranges` are the numbers that a single frame acknowledges. Several frames are not examined: they repeat
+    /// each other.
     pub(crate) fn on_acks_received(
         &mut self,
         now: Duration,
@@ -179,15 +179,15 @@ impl AckFrequencyState {
     ) {
         if let (Some(awaited), Some(ranges)) = (self.delivery.awaited_packet(), ranges) {
             let holds = |range: NumberRange| (range.low..=range.high).contains(&awaited);
-            // For an invalid frame s2n-quic closes the connection.
+            // s2n-quic closes the connection for an invalid frame.
             if ranges.clone().any(|range| range.is_ok_and(holds)) {
                 self.delivery.on_frame_acknowledged();
-                // Acknowledgements from before count for nothing: they came at the old threshold.
+                // Earlier acknowledgements do not count: they came at the old threshold.
                 self.epochs.restart_epoch();
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
-        // Until the client has the request, its behaviour does not count.
+        // Acknowledgements do not count until the client has the request.
         self.largest = self.largest.max(ranges.map_or(0, AckRanges::largest));
         if self.mode != AckFrequency::Adaptive || !first || !self.delivery.is_request_settled() {
             return;
@@ -202,7 +202,7 @@ impl AckFrequencyState {
 
     fn request_threshold(&mut self, threshold: u32) {
         let AckFrequencySupport { min_ack_delay, max_ack_delay, .. } = self.support;
-        // The minimum is not above the maximum.
+        // The client's minimum is not above its maximum.
         let max_ack_delay = REQUESTED_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
         self.delivery.replace_request(AckFrequencyRequest { threshold, max_ack_delay });
         self.wanted = true;
@@ -217,13 +217,13 @@ impl Drop for AckFrequencyState {
     }
 }
 
-/// Packets that leave within `burst_limit`, of `window` packets that leave within a round trip.
+/// Number of packets that leave within `burst_limit`, if `window` packets leave within a round trip.
 fn packets_within(window: u32, burst_limit: Duration, rtt: Duration) -> u32 {
     let packets = u128::from(window) * burst_limit.as_micros() / rtt.as_micros().max(1);
     u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
-/// The gauge of connections with about the same threshold.
+/// Gauge of connections with about the same threshold.
 fn threshold_gauge(metrics: &QuicMetrics, threshold: u32) -> &Gauge {
     match threshold {
         0..4 => &metrics.ack_threshold_2,
@@ -242,7 +242,7 @@ mod tests {
     use s2n_quic_core::varint::VarInt;
     use std::ops::{Deref, DerefMut};
 
-    /// A connection, and what was counted of it.
+    /// An ACK frequency with the counts of its connection.
     struct Counted(AckFrequencyState, AckCounts);
 
     impl Deref for Counted {
@@ -272,7 +272,7 @@ mod tests {
         ack_frequency.delivery.awaited_packet()
     }
 
-    /// A batch with so many ACK frames, of which the last acknowledges all up to `largest`, and nothing below `lowest`.
+    /// Processes a batch of `acks` ACK frames, of which the last acknowledges `lowest` to `largest`.
     fn batch(ack_frequency: &mut Counted, now: Duration, batch: u64, acks: u32, (lowest, largest): (u64, u64)) {
         let body =
             [largest, 0, 0, largest - lowest].map(|number| VarInt::new(number).unwrap().encode_to_vec()).concat();
@@ -284,7 +284,7 @@ mod tests {
         ack_frequency.1 = counts;
     }
 
-    /// The threshold in a payload's ACK_FREQUENCY frame, one less than what is asked for.
+    /// The threshold in a payload's ACK_FREQUENCY frame, one less than requested.
     fn sent(ack_frequency: &mut AckFrequencyState, packet: u64) -> u8 {
         let mut payload = PLACEHOLDER_BYTES;
         ack_frequency.write_frame(packet, &mut payload);
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(sent(&mut ack_frequency, 9), 9);
         batch(&mut ack_frequency, Duration::ZERO, 1, 1, (9, 9));
         ack_frequency.on_lost_packet(9, true);
-        // However busy the worker is.
+        // A busy worker changes nothing.
         (1..100).for_each(|n| batch(&mut ack_frequency, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
         assert_eq!((ack_frequency.wants_frame(), in_flight(&ack_frequency)), (false, None));
         assert_eq!(in_force(&ack_frequency), [0, 0, 1, 0, 0]);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(sent(&mut ack_frequency, 1), 11);
         (22..50).for_each(|n| busy(&mut ack_frequency, n));
         assert!(!ack_frequency.wants_frame(), "the client may not have it yet");
-        // With the last of the old threshold's.
+        // This batch has the last acknowledgement at the old threshold.
         batch(&mut ack_frequency, Duration::from_millis(248), 50, 6, (1, 600));
         (51..71).for_each(|n| busy(&mut ack_frequency, n));
         assert!(!ack_frequency.wants_frame(), "an epoch is a round trip");
@@ -356,7 +356,7 @@ mod tests {
         let burst_limit = |of: &Counted| of.buffer.burst_limit();
         let measured = |of: &mut Counted, path, window| of.on_recovery_metrics(path, ms(22), ms(20), window);
         measured(&mut ack_frequency, 1, 100_000);
-        // An MTU probe is lost; BBR's window goes up and down by itself; packets are lost.
+        // An MTU probe is lost; BBR's window changes by itself; packets are lost.
         ack_frequency.on_lost_packet(3, false);
         measured(&mut ack_frequency, 1, 70_000);
         assert_eq!(burst_limit(&ack_frequency), None);

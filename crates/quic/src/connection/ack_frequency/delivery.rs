@@ -1,21 +1,21 @@
-//! Reliable delivery of a request to a client: an ACK_FREQUENCY frame from its request to its acknowledgement. A frame
-//! that was lost is sent again, under a new sequence number, unless a newer request has replaced it. Pure.
+//! Delivers requests to a client reliably: tracks an ACK_FREQUENCY frame until its acknowledgement. A lost frame is
+//! sent again, under a new sequence number, unless a newer request has replaced it. Pure.
 
 use super::request::AckFrequencyRequest;
 
-/// The delivery of one connection's requests.
+/// Delivery of one connection's requests.
 #[derive(Debug, Default)]
 pub(super) struct RequestDelivery {
     /// The request to be sent with the next packet.
     pending: Option<AckFrequencyRequest>,
-    /// The newest frame that is neither acknowledged nor lost, and its packet's number.
+    /// Packet number and request of the newest frame that is neither acknowledged nor lost.
     in_flight: Option<(u64, AckFrequencyRequest)>,
-    /// The next frame's sequence number: every frame has a larger one than those before it.
+    /// Sequence number of the next frame: larger than those of all frames before.
     sequence: u64,
 }
 
 impl RequestDelivery {
-    /// Replaces the request that the client is to get by `request`.
+    /// Replaces the pending request by `request`.
     pub(super) fn replace_request(&mut self, request: AckFrequencyRequest) {
         self.pending = Some(request);
     }
@@ -25,17 +25,17 @@ impl RequestDelivery {
         self.pending.is_some()
     }
 
-    /// Whether the client has, as far as is known, everything requested.
+    /// Whether the client has acknowledged the newest request.
     pub(super) fn is_request_settled(&self) -> bool {
         self.pending.is_none() && self.in_flight.is_none()
     }
 
-    /// The number of the packet whose acknowledgement matters.
+    /// Number of the packet with the newest frame; `None` if none is in flight.
     pub(super) fn awaited_packet(&self) -> Option<u64> {
         self.in_flight.map(|(packet, _)| packet)
     }
 
-    /// The request to send in packet number `packet`, with its sequence number.
+    /// Takes the request to send in packet number `packet`, with its sequence number.
     pub(super) fn take_pending_frame(&mut self, packet: u64) -> Option<(u64, AckFrequencyRequest)> {
         let request = self.pending.take()?;
         self.in_flight = Some((packet, request));
@@ -44,12 +44,12 @@ impl RequestDelivery {
         Some((sequence, request))
     }
 
-    /// The packet of [`Self::in_flight`] was acknowledged.
+    /// The packet with the newest frame was acknowledged.
     pub(super) fn on_frame_acknowledged(&mut self) {
         self.in_flight = None;
     }
 
-    /// Packet number `packet` is lost. True if a frame that mattered went with it.
+    /// Packet number `packet` is lost. True if the newest frame was in the packet.
     pub(super) fn on_frame_lost(&mut self, packet: u64) -> bool {
         let Some((_, request)) = self.in_flight.take_if(|(sent, _)| *sent == packet) else { return false };
         // A newer request is pending.

@@ -1,15 +1,16 @@
-//! Divides what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
+//! Divides the acknowledgements of a connection's client into epochs of a round trip, for [`super::threshold_rule`].
+//! Pure.
 
 use super::threshold_rule::AckEpoch;
 use std::time::Duration;
 
-/// Batches of an epoch at least: fewer are chance.
+/// Least number of batches in an epoch: fewer are not conclusive.
 const MIN_EPOCH_BATCHES: u64 = 4;
-/// The minimum length of an epoch, however close the client is: a client a few microseconds away is evaluated a
-/// thousand times a second at most.
+/// Shortest epoch, whatever the round trip: a client a few microseconds away is evaluated at most a thousand times a
+/// second.
 const MIN_EPOCH_LENGTH: Duration = Duration::from_millis(1);
 
-/// A connection's counts since its beginning.
+/// Counts of one connection since the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AckTotals {
     /// ACK frames since the connection began.
@@ -20,7 +21,6 @@ pub(super) struct AckTotals {
     pub(super) largest: u64,
 }
 
-/// One connection's epoch.
 #[derive(Debug, Default)]
 pub(super) struct EpochCounter {
     current: Option<CurrentEpoch>,
@@ -30,20 +30,20 @@ pub(super) struct EpochCounter {
 struct CurrentEpoch {
     /// Counts when the epoch began.
     before: AckTotals,
-    /// Length of the epoch so far; a pause of any length counts as a round trip.
+    /// Length of the epoch so far. A pause of any length counts as a round trip.
     time: Duration,
-    /// When a batch came last, on the caller's clock.
+    /// Time of the last batch, on the caller's clock.
     last: Duration,
 }
 
 impl EpochCounter {
-    /// Returns the counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a
-    /// batch, at `now`, with the smoothed round-trip time `rtt`.
+    /// Returns the counts of the epoch, if it has ended, and begins the next. To be called with the first ACK frame of
+    /// a batch, at `now`, with the smoothed round-trip time `rtt`.
     pub(super) fn end_epoch(&mut self, now: Duration, rtt: Duration, totals: AckTotals) -> Option<AckEpoch> {
         let round = rtt.max(MIN_EPOCH_LENGTH);
         let current = self.current.get_or_insert(CurrentEpoch { before: totals, time: Duration::ZERO, last: now });
-        // After a round trip without an acknowledgement nothing is in flight: a client that was given nothing to
-        // acknowledge is not one that is given little.
+        // After a round trip without an acknowledgement nothing is in flight: a client with nothing to acknowledge is
+        // not one that acknowledges rarely.
         current.time = current.time.saturating_add(now.saturating_sub(current.last).min(round));
         current.last = now;
         let CurrentEpoch { before, time, .. } = *current;
@@ -62,7 +62,7 @@ impl EpochCounter {
         })
     }
 
-    /// Discards the counts so far: the next epoch begins with the next batch.
+    /// Discards the current epoch: the next one begins with the next batch.
     pub(super) fn restart_epoch(&mut self) {
         self.current = None;
     }

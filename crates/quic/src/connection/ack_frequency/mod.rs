@@ -1,15 +1,15 @@
-//! Adaptive ACK frequency: a client whose acknowledgements keep a worker busy is requested to send fewer
-//! (draft-ietf-quic-ack-frequency-12, or the older draft that Firefox has), if it supports that. s2n-quic does not
-//! (docs/adr/0013-adaptive-ack-frequency.md).
+//! Adapts the ACK frequency: a client whose acknowledgements keep a worker busy is asked to send fewer
+//! (draft-ietf-quic-ack-frequency-12, or the older draft that Firefox has), if it supports that. s2n-quic has no
+//! support for that (docs/adr/0013-adaptive-ack-frequency.md).
 //!
 //! - `quic::endpoint::tls` reads the client's support from its transport parameters.
 //! - `quic::endpoint::events` passes a connection's beginning and end, lost packets, and s2n-quic's state of the path.
-//! - [`rule`] decides from the ACK frames that came what to request, an [`epoch`] at a time.
-//! - `quic::endpoint::frame_slot` makes room for the frame in a packet: a `quic::wire::placeholder`, in whose place a
-//!   [`request`] is put.
-//! - [`delivery`] has it sent again until it arrives.
+//! - [`threshold_rule`] decides about the next request from the received ACK frames, an [`epoch`] at a time.
+//! - `quic::endpoint::frame_slot` makes room in a packet: a `quic::wire::placeholder`, which a [`request`] replaces.
+//! - [`delivery`] repeats the request until the client acknowledges it.
 //!
-//! [`state`] is one connection, which joins them. `quic::endpoint::interceptor` provides received and sent packets.
+//! [`ack_frequency_state`] joins these for one connection. `quic::endpoint::interceptor` provides received and sent
+//! packets.
 
 mod ack_frequency_state;
 mod delivery;

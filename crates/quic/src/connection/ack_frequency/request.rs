@@ -1,4 +1,4 @@
-//! A request to a client, and its ACK_FREQUENCY frame, as in the client's draft: the drafts agree on the frame's type
+//! Encodes a request to a client as an ACK_FREQUENCY frame of the client's draft: the drafts agree on the frame's type
 //! and on two of its four fields. Pure.
 
 use super::support::DraftVersion;
@@ -7,34 +7,32 @@ use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
 use std::time::Duration;
 
-/// Type of an ACK_FREQUENCY frame.
 const ACK_FREQUENCY_TYPE: u64 = 0xaf;
-/// The reordering after which the client acknowledges out of turn: that after which s2n-quic declares a packet lost
-/// (RFC 9002 §6.1.1), as the draft's section on that value recommends.
+/// Reordering after which the client acknowledges at once: the one after which s2n-quic declares a packet lost (RFC
+/// 9002 §6.1.1), as the draft recommends.
 const REORDERING_THRESHOLD: u64 = 3;
-/// Ignore Order of draft-ietf-quic-ack-frequency-00, a byte of 0 or 1: a client acknowledges each packet that is out of
-/// order at once, because a gap that it keeps to itself is a loss that is found late.
+/// Ignore Order of draft-ietf-quic-ack-frequency-00, a byte of 0 or 1. With 0 a client acknowledges each packet that is
+/// out of order at once: a gap that it does not report is a loss that is found late.
 const IGNORE_ORDER: u64 = 0;
 
-/// What a client is asked for.
+/// Request to a client for an ACK frequency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AckFrequencyRequest {
-    /// Packets that one acknowledgement is for.
     pub(super) threshold: u32,
     /// Longest delay of an acknowledgement.
     pub(super) max_ack_delay: Duration,
 }
 
 impl AckFrequencyRequest {
-    /// Encodes the frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the
-    /// type, 1 for the last field, and 13 for three numbers of which none needs more than 4 here.
+    /// Encodes the frame, filled up with PADDING; `None` if it is larger than a placeholder: 2 bytes for the type, 1
+    /// for the last field, and 13 for three numbers, none of which needs more than 4 here.
     pub(super) fn encode_frame(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; PLACEHOLDER_LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
         let threshold = u64::from(self.threshold);
         let (packets, order) = match draft {
-            // Packet Tolerance: how many may come before an acknowledgement; 0 is a FRAME_ENCODING_ERROR.
+            // Packet Tolerance: packets that may arrive before an acknowledgement; 0 is a FRAME_ENCODING_ERROR.
             DraftVersion::AckFrequency00 => (threshold.max(1), IGNORE_ORDER),
-            // "The maximum number of ack-eliciting packets" that may come *without* an acknowledgement.
+            // "The maximum number of ack-eliciting packets" that may arrive *without* an acknowledgement.
             DraftVersion::AckFrequency12 => (threshold.saturating_sub(1), REORDERING_THRESHOLD),
         };
         let mut numbers = [VarInt::ZERO; 5];

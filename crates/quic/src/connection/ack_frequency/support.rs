@@ -1,19 +1,19 @@
-//! A client's transport parameters (RFC 9000 §18) about acknowledgements. s2n-quic skips `min_ack_delay`, which it does
-//! not support. Pure; the bytes are the client's.
+//! Reads a client's transport parameters (RFC 9000 §18) about acknowledgements. s2n-quic skips `min_ack_delay`, which
+//! it does not support. Pure; the bytes are the client's.
 
 use crate::wire::parameters::{self, MAX_ACK_DELAY_ID};
 use std::time::Duration;
 
-/// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-12; on the wire the same since 07.
+/// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-12; unchanged since draft 07.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 /// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-00, which Firefox sends.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 /// Default of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 const DEFAULT_MAX_ACK_DELAY: u64 = 25;
-/// Milliseconds from which on max_ack_delay is invalid (RFC 9000 §18.2).
+/// Smallest invalid max_ack_delay, in milliseconds (RFC 9000 §18.2).
 const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
 
-/// The draft that a client's ACK_FREQUENCY frames follow. Its transport parameter determines it.
+/// Draft that a client's ACK_FREQUENCY frames follow, determined by the client's transport parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DraftVersion {
     /// draft-ietf-quic-ack-frequency-00: Firefox.
@@ -22,21 +22,21 @@ pub enum DraftVersion {
     AckFrequency12,
 }
 
-/// A client's support of ACK_FREQUENCY frames. The minimum is not above the maximum.
+/// A client's support of ACK_FREQUENCY frames. `min_ack_delay` is at most `max_ack_delay`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFrequencySupport {
     /// The draft by which the client reads the frame.
     pub draft: DraftVersion,
-    /// Smallest delay of an acknowledgement that the client accepts.
+    /// Smallest acknowledgement delay that the client accepts.
     pub min_ack_delay: Duration,
-    /// Longest delay of an acknowledgement that the client has by itself.
+    /// Longest acknowledgement delay that the client uses without a request.
     pub max_ack_delay: Duration,
 }
 
 impl AckFrequencySupport {
-    /// Reads the client's support in encoded transport parameters, by the newest draft of several; `None` if there is
-    /// none, or it is invalid: the parameters are malformed, one of them is there twice, or the minimum is above the
-    /// maximum. The drafts require closing the connection for the last. litequic serves it without the extension.
+    /// Reads a client's support from encoded transport parameters, by the newest draft of several. `None` without
+    /// support, or if it is invalid: malformed parameters, one that occurs twice, or a minimum above the maximum. For
+    /// the last the drafts require closing the connection; litequic serves it without the extension.
     pub fn from_parameters(mut encoded: &[u8]) -> Option<Self> {
         let (mut min, mut min_00, mut max) = (None, None, None);
         while let Some((id, value)) = parameters::next_parameter(&mut encoded) {

@@ -1,37 +1,36 @@
-//! The rule: how many packets a client is to acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes
+//! Decides how many packets a client should acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes
 //! the counts of a round trip, and returns the next request.
 //!
-//! A worker that is busy finds several acknowledgements of one connection in one batch, of which only the newest has
-//! news: it requests fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a batch or
-//! more, the threshold is multiplied by their number, and halved otherwise. Taken literally it oscillates: once it is
-//! high enough there is one ACK frame a batch, as on a worker that is idle. The effect of half the threshold is known
-//! only after a trial. So a step down is a trial: it comes after a calm period, is reverted if the acknowledgements
-//! accumulate again, and is then not repeated for twice as long.
+//! A busy worker finds several acknowledgements of one connection in one batch, of which only the newest has news: it
+//! requests fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a batch or more, the
+//! threshold is multiplied by their number, and halved otherwise. Taken literally it oscillates: once the threshold is
+//! high enough there is one ACK frame a batch, as on an idle worker. The effect of half the threshold is known only
+//! after a trial. So a step down is a trial: it follows a calm period, is reverted if acknowledgements accumulate
+//! again, and is then not repeated for twice as long.
 
 /// Packets an acknowledgement without a request (RFC 9000 §13.2.2).
 pub(super) const MIN_THRESHOLD: u32 = 2;
-/// Packets an acknowledgement at most: 32 were measured to cost as little as 128 or 512, and a loss that a client
-/// reports late litequic repairs late.
+/// Largest requested threshold: 32 packets an acknowledgement were measured to cost as little as 128 or 512, and a
+/// client reports a loss late with more.
 pub(super) const MAX_THRESHOLD: u32 = 32;
-/// ACK frames a window at least: a window that is acknowledged as a whole is sent in bursts, with pauses of a round
-/// trip, or of the client's longest delay, between them.
+/// Least number of ACK frames a window: a window that is acknowledged as a whole is sent in bursts, with pauses of a
+/// round trip, or of the client's longest delay.
 const MIN_ACKS_PER_WINDOW: u32 = 4;
-/// ACK frames a window at least in slow start: hybrid slow start, which ends it before packets are lost, wants eight
-/// round-trip times a round (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
+/// Least number of ACK frames a window in slow start: hybrid slow start, which ends it before packets are lost, needs
+/// eight round-trip times a round (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
 const MIN_ACKS_PER_SLOW_START_WINDOW: u32 = 16;
-/// Packets an acknowledgement that are left to a client at most, once there is no need for fewer acknowledgements: some
-/// clients acknowledge less often than every other packet by themselves, Chromium every tenth; the rest may be due to
-/// their own load.
+/// Largest threshold that is left to a client once fewer acknowledgements are not needed: some clients acknowledge less
+/// often than every other packet by themselves, Chromium every tenth; more may be due to their own load.
 const MAX_OWN_THRESHOLD: u32 = 10;
-/// Consecutive calm round trips before the threshold is lowered, and after which a lower one counts as enough.
+/// Consecutive calm round trips before the threshold is lowered, and after which a lowered one counts as sufficient.
 const CALM_EPOCHS: u32 = 4;
-/// Calm round trips before a threshold that was too low is tried again. Doubles with each trial that fails.
+/// Least number of calm round trips before a threshold that was too low is tried again. Doubles with each failed trial.
 const MIN_RETRIAL_EPOCHS: u32 = 8;
-/// Calm round trips before a retrial at most, some seconds on most paths: an idle worker then asks its clients to
-/// acknowledge more often again.
+/// Largest number of calm round trips before a retrial, some seconds on most paths: then an idle worker asks its
+/// clients to acknowledge more often.
 const MAX_RETRIAL_EPOCHS: u32 = 256;
 
-/// The counts of one or more round trips.
+/// Counts of an epoch of one or more round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AckEpoch {
     /// ACK frames received.
@@ -40,7 +39,7 @@ pub(super) struct AckEpoch {
     pub(super) batches: u64,
     /// Packets that the ACK frames acknowledged.
     pub(super) packets: u64,
-    /// Packets acknowledged in a round trip, on average: the packets in flight at once.
+    /// Packets acknowledged in a round trip, on average, as many as are in flight at once.
     pub(super) flight: u32,
 }
 
@@ -49,38 +48,39 @@ pub(super) struct AckEpoch {
 pub(super) struct PathState {
     /// The congestion window.
     pub(super) window: u32,
-    /// Whether the congestion window may be in slow start.
+    /// The congestion window may be in slow start.
     pub(super) slow_start: bool,
-    /// Packets of a burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
+    /// Packets of a burst that the path's buffer holds: an acknowledgement releases as many packets as it covers.
     pub(super) burst_limit: u32,
-    /// The worker gets too little CPU time (`quic::io::moderation`). It then runs in turns of the scheduler, in each of
-    /// which a connection of many has one acknowledgement or two: they are not conclusive. Nor are their round-trip
-    /// times, which hybrid slow start needs.
+    /// The worker gets too little CPU time (`quic::io::moderation`). In each of the scheduler's turns a connection of
+    /// many then has one or two acknowledgements, which are not conclusive. Nor are their round-trip times, which
+    /// hybrid slow start needs.
     pub(super) starved: bool,
 }
 
 impl PathState {
-    /// Packets an acknowledgement that are allowed, from `least` on.
+    /// Largest allowed threshold, at least `least`.
     fn max_threshold(self, least: u32) -> u32 {
         let acks = if self.slow_start && !self.starved { MIN_ACKS_PER_SLOW_START_WINDOW } else { MIN_ACKS_PER_WINDOW };
         (self.window / acks).min(self.burst_limit).clamp(least, MAX_THRESHOLD)
     }
 }
 
-/// The decision for one connection.
+/// Rule of one connection's requested threshold.
 #[derive(Debug)]
 pub(super) struct ThresholdRule {
     /// Packets an acknowledgement that were requested last.
     threshold: u32,
-    /// The client's own rate, as far as it was seen; the request is never below it.
+    /// Packets an acknowledgement that the client chose by itself; a request is never below. `None` before the first
+    /// raise.
     own_threshold: Option<u32>,
     /// Consecutive calm epochs.
     calm: u32,
     /// The largest threshold that is known to be too low; 0 if none is.
     too_low: u32,
-    /// Calm epochs before `too_low`, or less, is tried again.
+    /// Calm epochs before a threshold of `too_low` or less is tried again.
     retrial_epochs: u32,
-    /// The threshold was lowered, and does not count as enough yet.
+    /// The threshold was lowered, and does not count as sufficient yet.
     on_trial: bool,
 }
 
@@ -98,13 +98,13 @@ impl Default for ThresholdRule {
 }
 
 impl ThresholdRule {
-    /// The request after `epoch`, if it is a new one. Epochs that began before the last request was in force must be
-    /// left out.
+    /// The new threshold to request after `epoch`, if it changes. Epochs that began before the last request was in
+    /// force must be left out.
     pub(super) fn on_epoch_ended(&mut self, epoch: &AckEpoch, path: PathState) -> Option<u32> {
         let before = self.threshold;
         let least = self.own_threshold.unwrap_or(MIN_THRESHOLD);
-        // What limits packets may be something else than congestion: a stream's buffer, the client's window, the
-        // origin. A worker that is starved is such a limit itself: it waits for no acknowledgement.
+        // Other limits than congestion may bound the packets: a stream's buffer, the client's window, the origin. A
+        // starved worker is such a limit itself: it waits for no acknowledgement.
         let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
         let most = PathState { window, ..path }.max_threshold(least);
         if !self.shrink_threshold(most) {
@@ -117,16 +117,17 @@ impl ThresholdRule {
         (self.threshold != before).then_some(self.threshold)
     }
 
-    /// The request between two epochs, if the window has shrunk to less than the threshold is meant for, as it does
-    /// after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
-    /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
+    /// The threshold to request between two epochs, if the window has shrunk to less than the threshold is meant for,
+    /// as after persistent congestion: a client that waits for more packets than arrive acknowledges them after its
+    /// longest delay, an epoch of such batches takes long, and slow start doubles the window once in each of their
+    /// round trips.
     pub(super) fn on_window_collapsed(&mut self, path: PathState) -> Option<u32> {
         (self.threshold > MIN_THRESHOLD && self.shrink_threshold(path.max_threshold(MIN_THRESHOLD)))
             .then_some(self.threshold)
     }
 
-    /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss
-    /// takes from it.
+    /// Lowers the threshold to `most` if it is more than twice as large: the window shrank, and by more than a loss
+    /// reduces it.
     fn shrink_threshold(&mut self, most: u32) -> bool {
         let shrinks = self.threshold > 2 * most;
         if shrinks {
@@ -138,9 +139,9 @@ impl ThresholdRule {
 
     fn raise_threshold(&mut self, epoch: &AckEpoch, most: u32) {
         self.calm = 0;
-        // There is one ACK frame at least.
+        // An epoch has at least one ACK frame.
         let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MAX_THRESHOLD);
-        // A client that cannot keep up acknowledges less often than it means to: below that there is nothing to gain.
+        // A client that cannot keep up acknowledges less often than intended: a lower request would gain nothing.
         let base = self.threshold.max(seen);
         if base >= most {
             return;
@@ -150,10 +151,10 @@ impl ThresholdRule {
             self.retrial_epochs = (2 * self.retrial_epochs).min(MAX_RETRIAL_EPOCHS);
         }
         self.too_low = self.threshold;
-        // Twice as many at least: a starved worker requests that.
+        // At least twice the threshold, which a starved worker requests.
         let wanted = (u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1)).max(2 * u64::from(base));
         let wanted = u32::try_from(wanted).unwrap_or(MAX_THRESHOLD).min(most);
-        // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
+        // A change of less than a quarter is not worth a frame: a growing window would have one sent each round trip.
         if wanted >= self.threshold + (self.threshold / 4).max(1) {
             self.threshold = wanted;
         }
@@ -184,12 +185,12 @@ mod tests {
 
     const WINDOW: u32 = 1000;
 
-    /// An epoch of four batches with `acks` frames in all, from a client that acknowledges every other packet.
+    /// An epoch of four batches with `acks` ACK frames, from a client that acknowledges every other packet.
     fn epoch(acks: u64) -> AckEpoch {
         AckEpoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
     }
 
-    /// Out of slow start, with a buffer of any size.
+    /// A path outside slow start, with a buffer of any size.
     fn path(window: u32) -> PathState {
         PathState { window, slow_start: false, burst_limit: u32::MAX, starved: false }
     }
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn a_trial_that_fails_is_taken_back_and_repeated_ever_more_rarely() {
         let mut rule = ThresholdRule::default();
-        // So many packets a batch: at 32 it has one ACK frame, at 16 two.
+        // At a threshold of 32 packets a batch has one ACK frame, at 16 two.
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
         let (mut threshold, mut trials) = (MIN_THRESHOLD, Vec::new());
         for n in 0..5000 {
@@ -311,15 +312,15 @@ mod tests {
         assert_eq!(pauses.last(), Some(&(i32::try_from(MAX_RETRIAL_EPOCHS).unwrap() + 1)));
     }
 
-    /// A client that acknowledges as requested, with a server behind which takes `slowness` times as long for a packet
-    /// as the client does. Time is counted in the client's packets.
+    /// A transfer to a client that acknowledges as requested, from a server that needs `slowness` times as long for a
+    /// packet as the client. Time is counted in the client's packets.
     struct Transfer {
         slowness: f64,
         window: u32,
         clock: f64,
-        /// When the client is done with what it has.
+        /// Time at which the client has processed its packets.
         client: f64,
-        /// Acknowledgements in flight: when each arrives, and of how many packets.
+        /// Acknowledgements in flight: time of arrival, and number of packets.
         acks: std::collections::VecDeque<(f64, u32)>,
         /// Packets that the client has not acknowledged yet.
         pending: u32,
@@ -332,8 +333,8 @@ mod tests {
             Self { slowness, window, clock: 0.0, client: f64::from(window), acks, pending: 0, threshold: MIN_THRESHOLD }
         }
 
-        /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
-        /// and the packets that they were for.
+        /// One turn of the server: processes all arrived acknowledgements, and sends as many packets as they cover.
+        /// Returns the number of ACK frames, and of their packets.
         fn turn(&mut self) -> (u64, u64) {
             let first = self.acks.front().expect("something is always in flight").0;
             self.clock = self.clock.max(first);
@@ -362,7 +363,7 @@ mod tests {
             self.acks.push_back((self.client + delay, count));
         }
 
-        /// Runs `epochs` epochs under `rule`; the thresholds in force, one for each.
+        /// Runs `epochs` epochs under `rule`, and returns the threshold in force in each.
         fn run(&mut self, rule: &mut ThresholdRule, epochs: usize) -> Vec<u32> {
             let mut thresholds = Vec::new();
             while thresholds.len() < epochs {

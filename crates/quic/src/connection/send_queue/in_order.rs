@@ -1,10 +1,10 @@
-//! The order of a connection's streams (RFC 9218; docs/adr/0053-priorities.md): which of them hands over its bytes to
-//! s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path) handed over
-//! and unsent.
+//! Orders a connection's streams by priority (RFC 9218; docs/adr/0053-priorities.md): decides which stream hands over
+//! its bytes to s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path)
+//! handed over and unsent.
 //!
-//! A stream that finds no room, or another before it, waits in the order. Bytes that leave make room; the stream that
-//! is granted it is woken, and the room is kept for it until it looks. A short response that is whole when it is handed
-//! over, and finds the room empty of all but its like, needs no place in the order ([`ShortResponses`](super::short)).
+//! A stream without room, or behind another, waits in the order. Sent bytes make room; the stream that is granted room
+//! is woken, and the room stays reserved until the stream reads the grant. A short response that is handed over whole
+//! needs no place in the order if only short responses are unsent ([`ShortResponses`](super::short_responses)).
 
 use super::{SendQueue, stream_order::StreamOrder};
 use crate::connection::stream_state::StreamSendState;
@@ -12,26 +12,24 @@ use litequic_exchange::priority::{NextTurn, Priority};
 use litequic_resources::send::path::{MIN_UNSENT_BYTES, WriteAllowance};
 use std::{sync::Arc, time::Instant};
 
-/// Bit of a stream's priority as a number: a PRIORITY_UPDATE frame has set it.
+/// Bit of a stream's packed priority that a PRIORITY_UPDATE frame has set.
 const PRIORITY_UPDATED: u64 = 1 << 4;
 
 impl SendQueue {
-    /// A queue whose streams are served by their priorities.
+    /// A queue whose streams are served by priority.
     pub(crate) fn new_ordered() -> Self {
         Self { order: Some(StreamOrder::new()), ..Self::default() }
     }
 
-    /// Whether streams are served by their priorities.
+    /// Whether streams are served by priority.
     pub(crate) fn has_order(&self) -> bool {
         self.order.is_some()
     }
 
-    /// A request stream was opened.
     pub(crate) fn count_opened_stream(&self) {
         self.open.add_saturating(1);
     }
 
-    /// Returns the priority of a stream.
     pub(crate) fn state_priority(state: &StreamSendState) -> Priority {
         Priority::unpack(state.progress.priority.get())
     }
@@ -44,7 +42,7 @@ impl SendQueue {
         }
     }
 
-    /// Sets the priority of a stream because of a PRIORITY_UPDATE frame. Returns whether it was another.
+    /// Sets the priority of a stream because of a PRIORITY_UPDATE frame. Returns whether the priority changed.
     pub(crate) fn update_stream_priority(&self, id: u64, state: &StreamSendState, priority: Priority) -> bool {
         let changes = Self::state_priority(state) != priority || state.progress.priority.get() & PRIORITY_UPDATED == 0;
         self.reprioritize_stream(id, state, priority);
@@ -52,7 +50,6 @@ impl SendQueue {
         changes
     }
 
-    /// Sets the priority of a stream.
     pub(crate) fn reprioritize_stream(&self, id: u64, state: &StreamSendState, priority: Priority) {
         let number = &state.progress.priority;
         number.set(priority.pack() | number.get() & PRIORITY_UPDATED);
@@ -67,8 +64,8 @@ impl SendQueue {
         }
     }
 
-    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, which are the rest of
-    /// its response if that `is_last`: nothing competes with them. If so they count.
+    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, because nothing
+    /// competes; the bytes are the rest of its response if `is_last`. If so, the bytes are counted as handed over.
     pub(crate) fn try_hand_over(
         &self,
         id: u64,
@@ -84,7 +81,8 @@ impl SendQueue {
         is_whole && self.try_add_short(id, length) || self.try_hand_over_in_order(id, state, sent, length)
     }
 
-    /// Whether a response that competes, or has more to hand over, may hand over `length` bytes at once.
+    /// Whether a response that competes, or has further bytes, may hand over `length` bytes at once; if so, counts
+    /// them.
     fn try_hand_over_in_order(&self, id: u64, state: &Arc<StreamSendState>, sent: u64, length: u64) -> bool {
         self.track_stream(id, &state.progress, sent);
         if self.held.get() > 0 || self.free_horizon() < length || !self.may_stream_hand_over(id, state) {
@@ -94,9 +92,9 @@ impl SendQueue {
         true
     }
 
-    /// Counts a whole response of `length` bytes that the stream `id` hands over, and returns whether it may: no other
-    /// response waits, and none has bytes in the list that may get more. So it is behind all that was handed over, and
-    /// all that is handed over later is behind it.
+    /// Counts a whole response of `length` bytes of the stream `id`, and returns whether it may be handed over: no
+    /// other response waits, and no ordered one has unsent or reserved bytes. So the response comes behind all bytes
+    /// handed over earlier, and before all later ones.
     fn try_add_short(&self, id: u64, length: u64) -> bool {
         if self.unsent.get() | self.held.get() | self.reserved.get() > 0 {
             return false;
@@ -107,7 +105,7 @@ impl SendQueue {
     }
 
     /// Bytes of `ready` that may be handed over on a stream that has handed over `sent` bytes, of which `outstanding`
-    /// are not acknowledged. [`WriteAllowance::Unsent`]: the stream waits in the order, which wakes it. With none
+    /// are not acknowledged. With [`WriteAllowance::Unsent`] the stream waits in the order, which wakes it. With none
     /// `ready`, or with [`WriteAllowance::Unacknowledged`], it leaves the order.
     pub(super) fn ordered_allowance(
         &self,
@@ -152,22 +150,22 @@ impl SendQueue {
         }
     }
 
-    /// A stream has handed over `sent` bytes in all.
+    /// Records that a stream has handed over `sent` bytes in all.
     pub(crate) fn record_handed_over(&self, id: u64, state: &Arc<StreamSendState>, sent: u64) {
         let stream = &state.progress;
         let before = stream.stream_unsent();
         self.record_queued(stream, sent);
         let Some(order) = &self.order else { return };
         if before == 0 && stream.stream_unsent() > 0 && (self.open.get() > 1 || stream.in_order.get() > 0) {
-            // Before it has a place in the list.
+            // The stream gets its place before it is in the send list.
             self.insert_in_order(order, id, state, false);
             order.lock_order().enter_send_list(id);
         }
-        // What it was granted may have been more than it had.
+        // The grant may have been larger than the bytes that the stream had.
         self.grant_if_due();
     }
 
-    /// A stream waits no more: what it was granted is others'.
+    /// Ends a stream's wait in the order, and releases its grant for other streams.
     fn end_order_wait(&self, id: u64, state: &StreamSendState) {
         let Some(order) = &self.order else { return };
         let stream = &state.progress;
@@ -186,7 +184,7 @@ impl SendQueue {
         }
     }
 
-    /// A stream is over, of which nothing counts any more.
+    /// Removes a stream that is over from the order, with its grant.
     pub(super) fn remove_from_order(&self, id: u64, state: &StreamSendState) {
         self.open.subtract_saturating(1);
         let Some(order) = &self.order else { return };
@@ -206,12 +204,12 @@ impl SendQueue {
         }
     }
 
-    /// Bytes of a stream were sent, perhaps all that it has handed over.
+    /// Bytes of a stream were sent, perhaps all that were handed over.
     pub(super) fn on_room_freed(&self, id: u64, stream: &super::StreamProgress) {
         let Some(order) = &self.order else { return };
         if stream.in_order.get() > 0 && stream.stream_unsent() == 0 {
             order.lock_order().leave_send_list(id);
-            // Those that must not overtake another's bytes may have waited for that.
+            // Streams that must not overtake these bytes may have waited for that.
             if self.held.get() > 0 {
                 self.grant_order_room(None);
             }
@@ -220,7 +218,7 @@ impl SendQueue {
         }
     }
 
-    /// Bytes that streams got out of the rest's share since the last call.
+    /// Takes the number of bytes granted out of turn since the last call.
     pub(crate) fn take_rest_bytes(&self) -> u64 {
         if self.rest.get() > 0 { self.rest.take_value() } else { 0 }
     }
@@ -234,17 +232,17 @@ impl SendQueue {
         Some(granted.min(ready))
     }
 
-    /// Bytes that may be handed over, of all streams.
+    /// Bytes of all streams that may still be handed over.
     fn free_horizon(&self) -> u64 {
         self.send_path().unsent_horizon().saturating_sub(self.handed_over_bytes())
     }
 
-    /// Bytes that were handed over and not sent, or may be at any time.
+    /// Bytes of all streams that were handed over and not sent, or are reserved.
     fn handed_over_bytes(&self) -> u64 {
         self.unsent.get() + self.short.short_unsent() + self.reserved.get()
     }
 
-    /// Whether more bytes of a stream overtake none that they must not.
+    /// Whether further bytes of a stream would not overtake bytes of a stream before it.
     fn may_stream_hand_over(&self, id: u64, state: &Arc<StreamSendState>) -> bool {
         let Some(order) = &self.order else { return true };
         if state.progress.stream_unsent() == 0 || self.open.get() < 2 {
@@ -271,7 +269,7 @@ impl SendQueue {
         }
     }
 
-    /// Grants the room that is free, and wakes the streams that have got some, but for `own`, which looks by itself.
+    /// Grants the free room, and wakes the streams that got some, except `own`, which reads its grant itself.
     fn grant_order_room(&self, own: Option<&Arc<StreamSendState>>) {
         let Some(order) = &self.order else { return };
         loop {
@@ -294,7 +292,7 @@ impl SendQueue {
                     }
                 }
                 NextTurn::Free(bytes) => return self.grant_at.set(horizon.saturating_sub(bytes)),
-                // A stream's last byte makes it due.
+                // The last byte of a stream makes the next grant due.
                 NextTurn::Blocked => return self.grant_at.set(0),
             }
         }

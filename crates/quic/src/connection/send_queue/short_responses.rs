@@ -1,21 +1,19 @@
-//! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs
-//! no place in the order of priorities, and its bytes count until the last one was sent.
+//! Counts responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it
+//! needs no place in the order of priorities, and its bytes count until the last one was sent.
 
 use litequic_base::relaxed_cell::RelaxedCell;
 
-/// Streams of which unsent bytes are counted at most. Further ones get a place in the order.
+/// Largest number of short responses that are counted. Further streams get a place in the order.
 const MAX_SHORT_RESPONSES: usize = 16;
 
-/// The responses that were handed over whole and not sent yet, as a ring: s2n-quic sends the oldest first, with rare
+/// Responses that were handed over whole and not sent yet, as a ring: s2n-quic sends the oldest first, with rare
 /// exceptions.
 #[derive(Debug, Default)]
 pub(super) struct ShortResponses {
     entries: [ShortResponse; MAX_SHORT_RESPONSES],
-    /// Count of the entry that was taken first and is not free, as far as there is one.
+    /// Number of the oldest entry in use; equals `next` if none is.
     first: RelaxedCell,
-    /// Count of entries that were taken so far.
     next: RelaxedCell,
-    /// Bytes of all entries.
     unsent: RelaxedCell,
 }
 
@@ -28,12 +26,12 @@ struct ShortResponse {
 }
 
 impl ShortResponses {
-    /// Bytes of responses that were handed over and not sent to their ends.
+    /// Bytes of all responses that were not sent to the end.
     pub(super) fn short_unsent(&self) -> u64 {
         self.unsent.get()
     }
 
-    /// The stream `id` hands over a response of `length` bytes. Returns false, and counts nothing, if there is no room.
+    /// Adds a response of `length` bytes of the stream `id`. False if there is no room.
     #[inline]
     pub(super) fn add_response(&self, id: u64, length: u64) -> bool {
         let next = self.next.get();
@@ -48,8 +46,8 @@ impl ShortResponses {
         true
     }
 
-    /// The bytes of the stream `id` up to `end` were sent, perhaps once more. Returns whether the stream is one of
-    /// these.
+    /// The bytes of the stream `id` up to `end` were sent, perhaps once more. Returns whether the stream has a short
+    /// response.
     #[inline]
     pub(super) fn on_short_sent(&self, id: u64, end: u64) -> bool {
         let Some((count, entry)) = self.find_short_entry(id) else { return false };
@@ -59,14 +57,14 @@ impl ShortResponses {
         true
     }
 
-    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns those
-    /// that counted.
+    /// Removes the response of the stream `id`, which ends or is counted elsewhere from now on. Returns its counted
+    /// bytes.
     #[inline]
     pub(super) fn remove_short_response(&self, id: u64) -> u64 {
         self.find_short_entry(id).map_or(0, |(count, entry)| self.free_entry(count, entry))
     }
 
-    /// Frees an entry, and returns the bytes of its response.
+    /// Frees an entry. Returns the bytes of the response.
     fn free_entry(&self, count: u64, entry: &ShortResponse) -> u64 {
         let length = entry.length.get();
         self.unsent.subtract_saturating(length);
@@ -129,11 +127,11 @@ mod tests {
             steps in prop::collection::vec(step(), 0..300),
         ) {
             let responses = ShortResponses::default();
-            // The length of each.
+            // Length of each response.
             let mut expected = BTreeMap::<u64, u64>::new();
             for step in steps {
                 match step {
-                    // An ID comes once.
+                    // Each ID is added once.
                     Step::Adds(id, _) if expected.contains_key(&id) => {}
                     Step::Adds(id, length) => {
                         if responses.add_response(id, length) {

@@ -1,10 +1,10 @@
-//! The streams of a connection that wait for their turn.
+//! Keeps the streams of a connection that wait for their turn.
 
 use crate::connection::stream_state::StreamSendState;
 use litequic_exchange::priority::{PriorityOrder, SendList};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The order of one connection's streams. One thread uses it.
+/// Order of one connection's streams. Only one thread locks it.
 #[derive(Debug)]
 pub(super) struct StreamOrder(Mutex<PriorityOrder<Arc<StreamSendState>>>);
 

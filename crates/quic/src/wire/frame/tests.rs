@@ -1,4 +1,4 @@
-//! Every frame that s2n-quic writes and reads, and invalid ones.
+//! Tests every frame that s2n-quic writes and reads, and invalid ones.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -155,7 +155,7 @@ proptest! {
             if matches!(oracle, FrameMut::Padding(_)) {
                 continue;
             }
-            // litequic's s2n-quic has no "dc", and closes the connection at its tokens.
+            // s2n-quic as litequic builds it has no "dc", and closes the connection at these tokens.
             if matches!(oracle, FrameMut::DcStatelessResetTokens(_)) {
                 break;
             }
@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// Bytes that look like frames now and then: known types, small numbers, and noise.
+/// Bytes that often look like frames: known types, small numbers, and noise.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         20 => (0u8..0x32).prop_map(|kind| vec![kind]),

@@ -4,7 +4,7 @@
 //! into requests; `litequic-tcp` serves clients without HTTP/3. `litequic-exchange` is the interface between these
 //! front ends and `litequic-proxy`, which sends the request to the origin. [`app`] connects them; [`cli`] starts it.
 //! `docs/architecture.md` has the picture.
-// It panics within a character.
+// Slicing a string panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Parses the command line and maps errors to exit codes. The program's allocator is chosen here.
+//! Parses the command line and maps errors to exit codes. Chooses the program's allocator.
 
 mod allocator;
 

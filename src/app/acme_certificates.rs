@@ -1,4 +1,4 @@
-//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both where
+//! Stores the certificates that were obtained by ACME, and composes the served ones of these and of files: whenever
 //! either is replaced, under one lock.
 
 use litequic_acme::{self as acme, AcmeHostTable, ChallengeResponses};
@@ -10,11 +10,11 @@ use std::{
     sync::Arc,
 };
 
-/// The certificates that were obtained, by host.
+/// Certificates that were obtained by ACME, by host.
 #[derive(Debug, Default)]
 pub(super) struct IssuedCertificates(pub(super) BTreeMap<AcmeHost, LoadedCertificate>);
 
-/// What the parts of the process share about ACME.
+/// State of ACME that workers, admin listeners and the issuer share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedAcme {
     pub(super) answers: Arc<ChallengeResponses>,
@@ -22,7 +22,7 @@ pub(super) struct SharedAcme {
 }
 
 impl IssuedCertificates {
-    /// Certificates that earlier processes have stored.
+    /// Loads the certificates that earlier processes have stored.
     pub(super) fn from_storage(config: &Config) -> Self {
         let stored = acme::read_stored_certificates(&config.acme).into_iter();
         Self(
@@ -32,7 +32,7 @@ impl IssuedCertificates {
         )
     }
 
-    /// `files` with those of the hosts of `config` that have none there.
+    /// Adds to `files` the issued certificates of hosts of `config` for which `files` has none.
     pub(super) fn compose_store(&self, files: &CertificateStore, config: &Config) -> CertificateStore {
         let (mut issued, mut awaited) = (Vec::new(), BTreeSet::new());
         for host in tables_to_obtain(config, files).iter().flat_map(|table| &table.hosts) {
@@ -47,7 +47,7 @@ impl IssuedCertificates {
     }
 }
 
-/// The tables of `config` without hosts that have a certificate in `files`: those win.
+/// ACME tables of `config`, without the hosts that have a certificate in `files`: a file's certificate is preferred.
 pub(super) fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec<Acme> {
     let mut tables = config.acme.clone();
     for table in &mut tables {
@@ -57,7 +57,7 @@ pub(super) fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec
     tables
 }
 
-/// Whether a certificate of a file has exactly the name or address of `host`.
+/// Returns whether a certificate of a file has exactly the name or address of `host`.
 pub(super) fn has_file_certificate(host: &AcmeHost, files: &CertificateStore) -> bool {
     let name = host.to_string();
     files.file_certificates().iter().any(|certificate| match host {
@@ -66,7 +66,7 @@ pub(super) fn has_file_certificate(host: &AcmeHost, files: &CertificateStore) ->
     })
 }
 
-/// Reads chain and key of `host`.
+/// Parses the chain and the key of `host`, which `pem` has.
 pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<LoadedCertificate, String> {
     let name = PathBuf::from(host.to_string());
     let files = CertificateFiles { cert: name.clone(), key: name };
@@ -87,7 +87,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    /// ECDSA with P-256 (RFC 8446 §4.2.3), which the certificates here are signed with.
+    /// ECDSA with P-256 (RFC 8446 §4.2.3), with which the certificates of these tests are signed.
     const ALL: &[rustls::SignatureScheme] = &[rustls::SignatureScheme::ECDSA_NISTP256_SHA256];
 
     fn made(name: &str) -> SelfSigned {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_served_with_its_key_and_its_name_alone() {
+    fn an_issued_chain_needs_its_key_and_the_hosts_name() {
         let (one, other) = (made("a.test"), made("a.test"));
         let pem = |cert: &SelfSigned, key: &SelfSigned| cert.cert_pem.clone() + &key.key_pem;
         assert!(parse_issued_certificate(&host("a.test"), &pem(&one, &one)).is_ok());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn files_win_and_a_host_that_waits_gets_no_other_hosts_certificate() {
+    fn files_are_preferred_and_awaited_hosts_get_no_other_certificate() {
         let origin: OriginAddress = "http://127.0.0.1:9".parse().unwrap();
         let hosts = ["file.test", "issued.test", "awaited.test"].map(host).to_vec();
         let config = Config::for_site(Acme { hosts, ..Acme::default() }, origin);
@@ -145,7 +145,7 @@ mod tests {
         assert!(!store.has_name("awaited.test") && store.has_name("issued.test"));
         let tables = tables_to_obtain(&config, &files);
         assert_eq!(tables[0].hosts, ["issued.test", "awaited.test"].map(host));
-        // The first start: no client gets a certificate.
+        // At the first start no client gets a certificate.
         let none =
             IssuedCertificates::default().compose_store(&CertificateStore::from_file_certificates(Vec::new()), &config);
         assert!(

@@ -1,5 +1,5 @@
-//! What `check`, `run` and a reload find out about `[[acme]]` without any network: folders, roots, keys, the command,
-//! and what keeps a CA from validating.
+//! Checks `[[acme]]` without any network, for `check`, `run` and a reload: folders, roots, keys, the command, and
+//! obstacles to a CA's validation.
 
 use super::acme_certificates::has_file_certificate;
 use litequic_acme as acme;
@@ -8,10 +8,10 @@ use litequic_tls::{self as tls, CertificateStore, ServerTrust};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{io, num::NonZeroU16, path::Path};
 
-/// The port of https, and of http, to which a CA comes (RFC 8555 §8.3, RFC 8737 §3).
+/// Port of https, at which a CA validates (RFC 8555 §8.3, RFC 8737 §3).
 const VALIDATION_PORT: u16 = 443;
 
-/// Notes faults and warnings of every table. `files` are the certificates of files, if they could be read.
+/// Reports faults and warnings of every ACME table. `files` are the certificates of files, if all could be read.
 pub(super) fn check_acme(config: &Config, files: Option<&CertificateStore>, findings: &mut FaultCollector) {
     for (n, table) in config.acme.iter().enumerate() {
         check_acme_folder(table, n, findings);
@@ -52,7 +52,7 @@ fn check_acme_folder(table: &Acme, n: usize, findings: &mut FaultCollector) {
         return;
     }
     let key = format!("acme[{n}].folder");
-    // It is created with the folders above it.
+    // A missing folder is created later, with its parents: only the first existing one can be checked.
     let existing = table.folder.ancestors().find(|folder| folder.exists());
     let writable = existing.map_or(Err(io::ErrorKind::NotFound.into()), |folder| {
         if folder.is_dir() {
@@ -86,13 +86,14 @@ fn check_acme_hosts(table: &Acme, n: usize, files: Option<&CertificateStore>, fi
     }
 }
 
-/// The key of the `m`th value of the list `key`. A single one needs no list.
+/// Key of the `m`th value of the list `key`. A single value may be written without a list.
 fn list_element_key(findings: &FaultCollector, key: String, m: usize) -> String {
     let in_list = format!("{key}[{m}]");
     if findings.raw_string(&in_list).is_some() { in_list } else { key }
 }
 
-/// Whether clients of a route for `host` get a certificate that is to be obtained. `*.` stands for one or more labels.
+/// Returns whether clients of a route for `host` get a certificate that is to be obtained. `*.` stands for one or more
+/// labels.
 pub(super) fn obtains_host(config: &Config, host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     config.acme.iter().flat_map(|table| &table.hosts).any(|obtained| match (obtained, host.strip_prefix("*.")) {

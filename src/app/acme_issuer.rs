@@ -1,4 +1,4 @@
-//! Obtains and renews the certificates of `[[acme]]`, and answers for other processes that do.
+//! Obtains and renews the certificates of `[[acme]]`, and answers validation requests on behalf of other processes.
 
 use super::acme_certificates::{parse_issued_certificate, tables_to_obtain};
 use super::active_state::ActiveState;
@@ -8,10 +8,10 @@ use litequic_tls::{self as tls, ServerTrust};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
-/// The protocol with a CA (RFC 7301 §6).
+/// Protocol with a CA (RFC 7301 §6).
 const CA_ALPN: &[u8] = b"http/1.1";
 
-/// TLS with the directory of `table`.
+/// TLS configuration for the ACME directory of `table`.
 pub(super) fn directory_tls(table: &Acme) -> Result<ClientConfig, String> {
     let trust = table.ca.clone().map_or(ServerTrust::System, ServerTrust::File);
     let mut config = tls::client_config(&trust, false).map_err(|error| error.to_string())?;
@@ -20,7 +20,7 @@ pub(super) fn directory_tls(table: &Acme) -> Result<ClientConfig, String> {
 }
 
 impl ActiveState {
-    /// The tables in force whose certificates are obtained.
+    /// ACME tables in force whose certificates are obtained.
     fn acme_tables(&self) -> Vec<Acme> {
         tables_to_obtain(&self.config.load(), &self.resolver.current_store())
     }
@@ -42,7 +42,7 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Obtains and renews certificates, and answers for other processes that do. Does not end.
+    /// Obtains and renews certificates, and answers validation requests for other processes. Does not end.
     pub(super) async fn obtain_certificates(self) {
         let (tables, of) = (self.clone(), self.clone());
         let wiring = AcmeHooks {
@@ -54,7 +54,7 @@ impl ActiveState {
         AcmeClient::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run_renewals().await;
     }
 
-    /// Has workers find the answers to validation requests that other processes have put into the folder. Does not end.
+    /// Serves the answers to validation requests that other processes have put into the folder. Does not end.
     pub(super) async fn serve_acme_answers(self) {
         self.acme.answers.read_folders_on_request(|| self.acme_tables()).await;
     }

@@ -1,4 +1,5 @@
-//! What is in force, as workers see it. Reloads, orders of the operator and certificates that were obtained replace it.
+//! Holds the state in force that workers read. Reloads, orders of the operator and new certificates replace parts of
+//! it.
 
 use super::acme_certificates::{IssuedCertificates, SharedAcme as Acme};
 use super::denial::Denial;
@@ -15,7 +16,7 @@ use litequic_tls::CertificateResolver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What is in force, as workers see it.
+/// State in force that workers read: configuration, routes, certificates and switches.
 #[derive(Debug, Clone)]
 pub(super) struct ActiveState {
     pub(super) config: config::LiveConfig,
@@ -27,22 +28,22 @@ pub(super) struct ActiveState {
     pub(super) traces: Arc<Tracing>,
     pub(super) metrics: Arc<ProcessMetrics>,
     pub(super) last_reload: Arc<LastReload>,
-    /// Descriptors, and what follows from them.
+    /// Descriptors of the process, and the limits derived from their number.
     pub(super) shared: SharedDescriptors,
-    /// How connection IDs are made: new ones follow `listen.server_id`.
+    /// Scheme of connection IDs: new IDs follow `listen.server_id`.
     pub(super) ids: Arc<IdScheme>,
-    /// Whether HTTP/3 is served: open connections follow.
+    /// Switch of HTTP/3, which open connections follow.
     pub(super) http3: Arc<Http3Switch>,
     /// Networks whose clients are refused.
     pub(super) denial: Arc<Denial>,
     pub(super) acme: Acme,
-    /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are,
-    /// of which these come from no file.
+    /// Locked while `routing` or the certificates are replaced: the new routes are made of the old ones and of
+    /// `config`, the new certificates of those of files and of these, which ACME has obtained.
     pub(super) replacing: Arc<Mutex<IssuedCertificates>>,
 }
 
 impl ActiveState {
-    /// Locks what is replaced as a whole.
+    /// Locks the routes and certificates for a replacement as a whole.
     pub(super) fn lock_replacement(&self) -> MutexGuard<'_, IssuedCertificates> {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }

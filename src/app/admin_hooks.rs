@@ -1,5 +1,5 @@
-//! What the admin listener shows of the rest of the process: certificates, origins, the configuration in force; and
-//! whether origins are ready.
+//! Builds the hooks by which the admin listener reads the rest of the process: certificates, origins, the configuration
+//! in force, and readiness of origins.
 
 use super::{active_state::ActiveState, metrics::WorkerMetrics, reload::unix_seconds};
 use futures_util::future;
@@ -21,12 +21,12 @@ use std::{
 };
 use tokio::{sync::Mutex, time::Instant};
 
-/// How long a server may take to be found reachable.
+/// Timeout of a probe for whether a server is reachable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a result is reused: however many pages are open, a server is tried once in that time.
+/// Time for which a probe's result is reused: however many status pages are open, a server is probed once in that time.
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
-/// Shows what is `in_force`, now and later; clients reach it at `addresses`.
+/// Builds the hooks that read and change `in_force`; clients reach the process at `addresses`.
 pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> AdminHooks {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
     let origins = Arc::new(OriginStatusCache { in_force: in_force.clone(), last: Mutex::new(None) });
@@ -63,7 +63,7 @@ pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]
     }
 }
 
-/// The collector of traces, and what is known of it.
+/// Status of the collector of traces; `None` without a collector.
 fn traces_status(traces: &Tracing) -> Option<TracesStatus> {
     let (endpoint, state) = traces.collector_status()?;
     Some(TracesStatus {
@@ -73,7 +73,7 @@ fn traces_status(traces: &Tracing) -> Option<TracesStatus> {
     })
 }
 
-/// The server ID of new connection IDs, and when the last one before a reload ends.
+/// Server ID of new connection IDs, and the time at which the last former one ends.
 fn server_id_status(in_force: &ActiveState) -> Option<ServerIdStatus> {
     let config = in_force.config.load();
     let server_id = config.listen.server_id.as_ref()?;
@@ -84,7 +84,7 @@ fn server_id_status(in_force: &ActiveState) -> Option<ServerIdStatus> {
     })
 }
 
-/// What the mechanisms of the configuration in force have saved.
+/// Work that the mechanisms of the configuration in force have saved.
 fn mechanism_status(in_force: &ActiveState) -> Vec<MechanismStatus> {
     let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum_over_workers(read);
     let work = MechanismWork {
@@ -141,7 +141,7 @@ fn certificate_status(store: &CertificateStore) -> Vec<CertificateStatus> {
     store.all_certificates().iter().map(one).collect()
 }
 
-/// `None` without `[[acme]]`.
+/// Status of ACME hosts; `None` without `[[acme]]`.
 fn acme_status(board: &AcmeHostTable) -> Option<Vec<AcmeStatus>> {
     let one = |entry: AcmeHostEntry| AcmeStatus {
         host: Some(entry.host),
@@ -160,7 +160,8 @@ fn acme_status(board: &AcmeHostTable) -> Option<Vec<AcmeStatus>> {
     (!entries.is_empty()).then(|| entries.into_iter().map(one).collect())
 }
 
-/// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.
+/// Builds the probe of `/readyz`: ready when each origin that a route uses has a healthy server, or if
+/// `admin.ready_needs_origin` is off.
 pub(super) fn build_origin_probe(in_force: &ActiveState) -> OriginProbe {
     let in_force = in_force.clone();
     Box::new(move || {
@@ -179,22 +180,24 @@ pub(super) fn build_origin_probe(in_force: &ActiveState) -> OriginProbe {
     })
 }
 
+/// Returns whether any of `servers` is healthy.
+///
 /// # Errors
 ///
-/// The problem of the last of `servers`, if none of them is healthy.
+/// The problem of the last of `servers`, if none is healthy.
 async fn any_server_healthy(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
     let problems = servers.map(async |server| match server_problem(server, patience).await {
         None => Err(()),
         Some(problem) => Ok(format!("{}: {problem}", server.address)),
     });
-    // The first healthy one ends the search.
+    // The first healthy server ends the search.
     match future::try_join_all(problems).await {
         Err(()) => Ok(()),
         Ok(problems) => Err(problems.into_iter().next_back().unwrap_or_default()),
     }
 }
 
-/// The problem of `server`: by its health checks if there are any, else by a connection.
+/// Problem of `server`: by its health check if there is one, else by a connection attempt.
 async fn server_problem(server: &ServerState, patience: Duration) -> Option<String> {
     match &server.check {
         Some(CheckSummary { up: true, .. }) => None,
@@ -213,14 +216,14 @@ async fn probe_server(server: &ServerState, patience: Duration) -> Option<String
     }
 }
 
-/// The states of the origins' servers.
+/// Status of the origins' servers, probed again once the last result is too old.
 struct OriginStatusCache {
     in_force: ActiveState,
-    /// The last result. Locked while servers are tried.
+    /// Last result. Locked while servers are probed.
     last: Mutex<Option<ProbedServers>>,
 }
 
-/// What was found of the origins' servers, when, and by which configuration.
+/// Results of one probe of all servers, with its time and the routes that it was made for.
 struct ProbedServers {
     at: Instant,
     routing: Arc<Routing>,

@@ -1,5 +1,5 @@
-//! The admin socket of the process: bound before this process serves, and found at its path from then on. A default
-//! that cannot be had is a warning, one that the configuration names a fault.
+//! Binds the admin socket before the process serves, and publishes it at its path. An unavailable default socket is a
+//! warning, an unavailable configured one a fault.
 
 use super::{named_socket::SocketName, start_error::StartError};
 use litequic_admin::DefaultSocket;
@@ -21,7 +21,6 @@ const LOCK_ATTEMPTS: usize = 100;
 /// Delay between two attempts to lock the folder.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// A bound admin socket.
 #[derive(Debug)]
 pub(super) struct BoundAdminSocket {
     listener: UnixListener,
@@ -29,14 +28,14 @@ pub(super) struct BoundAdminSocket {
     path: PathBuf,
     /// Whether the configuration names the path.
     is_named: bool,
-    /// The process whose place this one takes, if there is one.
+    /// Process that this one replaces, if there is one; its number is `None` in another PID namespace.
     predecessor: Option<Option<i32>>,
 }
 
 impl BoundAdminSocket {
-    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another
-    /// process's, unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the
-    /// default cannot be had.
+    /// Binds the socket that `configured` names, or else the `default`. If another process than `predecessor`, which
+    /// this one replaces, accepts connections at the path, that is an error. `None` if no socket is wanted, or the
+    /// default is unavailable.
     ///
     /// # Errors
     ///
@@ -88,7 +87,7 @@ impl BoundAdminSocket {
         Ok(Self { listener, name, path: path.to_owned(), is_named, predecessor })
     }
 
-    /// Puts the socket at its path. Logs an error for the default and returns `None`.
+    /// Renames the socket to its path. An unavailable default is logged, and `None` is returned.
     ///
     /// # Errors
     ///
@@ -109,9 +108,9 @@ impl BoundAdminSocket {
         }
     }
 
-    /// Gives the socket its name, unless another process answers there by now. Of several processes that start at the
-    /// same moment, the lock lets one at a time check and rename: the first has the name, and the others find that it
-    /// answers.
+    /// Gives the socket its name, unless another process accepts connections there by now. If several processes start
+    /// at the same moment, the lock lets one at a time check and rename: the first gets the name, and the others find
+    /// it in use.
     async fn publish_if_free(&mut self) -> io::Result<()> {
         let _lock =
             lock_folder(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
@@ -120,13 +119,13 @@ impl BoundAdminSocket {
         self.name.rename_to(&self.path)
     }
 
-    /// The listener, its path, and the name, which lasts as long as the socket is to be found.
+    /// Splits the socket into its listener, its path, and the name, whose drop removes the file.
     pub(super) fn into_parts(self) -> (UnixListener, PathBuf, SocketName) {
         (self.listener, self.path, self.name)
     }
 }
 
-/// Locks `folder` until the file is dropped (flock(2)). `None` if it cannot be locked: this user may not read it, its
+/// Locks `folder` until the file is dropped (flock(2)). `None` if locking fails: this user may not read the folder, its
 /// file system has no locks, or another program holds one.
 async fn lock_folder(folder: &Path) -> Option<File> {
     let file = File::open(folder).ok()?;
@@ -151,12 +150,12 @@ async fn check_path_free(path: &Path, predecessor: Option<Option<i32>>) -> io::R
     }
 }
 
-/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if
-/// nothing listens there.
+/// Process that accepts connections at `path`, by its number: the inner `None` in another PID namespace. The outer
+/// `None` if nothing listens there.
 async fn listening_process(path: &Path) -> Option<Option<i32>> {
     match UnixStream::connect(path).await {
         Ok(stream) => Some(stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0)),
-        // The queue of a process that accepts nothing at present is full.
+        // EAGAIN: a process listens, whose backlog is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Some(None),
         Err(_) => None,
     }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_default_that_cannot_be_had_is_none_and_a_named_one_a_fault() {
+    async fn an_unavailable_default_socket_is_skipped_and_a_configured_one_a_fault() {
         let folder = tempfile::tempdir().unwrap();
         let (taken, absent) = (folder.path().join("admin.sock"), folder.path().join("absent/admin.sock"));
         let _other = tokio::net::UnixListener::bind(&taken).unwrap();
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_place_of_the_process_before_and_a_stale_socket_are_taken() {
+    async fn the_predecessors_socket_and_a_stale_one_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("litequic/admin.sock");
         let default = DefaultSocket::Below(folder.path().join("litequic"));
@@ -214,7 +213,7 @@ mod tests {
         let after = bound(Some(Some(process))).await.unwrap().unwrap().publish_path().await.unwrap().unwrap();
         drop(before);
         assert!(path.exists());
-        // The process ends without removing its file.
+        // This process ends without removing its file.
         let (listener, _, mut name) = after.into_parts();
         name.disown_file();
         drop((listener, name));
@@ -223,7 +222,7 @@ mod tests {
 
     /// Two processes that start at the same moment have both found the path free.
     #[tokio::test]
-    async fn a_process_that_took_the_name_meanwhile_keeps_it() {
+    async fn a_process_that_published_its_socket_first_keeps_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
         let default = DefaultSocket::In(folder.path().into());
@@ -248,7 +247,7 @@ mod tests {
 
     /// A program that has locked the folder for itself delays the start, and does not prevent it.
     #[tokio::test(start_paused = true)]
-    async fn a_folder_that_stays_locked_is_used_all_the_same() {
+    async fn a_locked_folder_delays_the_socket_only() {
         let folder = tempfile::tempdir().unwrap();
         let _lock = lock_folder(folder.path()).await.unwrap();
         let default = DefaultSocket::In(folder.path().into());

@@ -1,4 +1,5 @@
-//! What an operator sees and does of clients: the control thread asks every worker, and joins the answers.
+//! Lists, closes, denies and logs clients for the operator: the control thread asks every worker, and merges the
+//! answers.
 
 use super::denial::Denial;
 use super::mailbox::{WorkerRequest, WorkerRequestSender};
@@ -25,22 +26,22 @@ use tokio::{
     time::{sleep, timeout, timeout_at},
 };
 
-/// How long a worker may take to answer; one that hangs is found in the same time.
+/// Timeout of a worker's answer; a worker that hangs is found in the same time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks at the connections, from which their rates are computed.
+/// Time between the two lists from which the rates of connections are computed.
 const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Orders to log connections that are served at once: each may take 256 KiB of every worker.
+/// Number of orders to log connections that are served at once: each may take 256 KiB of every worker.
 const MAX_LOG_ORDERS: usize = 4;
-/// Pieces of lines that wait for a reader beyond those that workers hold.
+/// Number of pieces of lines that wait for a reader, beyond the lines that workers hold.
 const MAX_QUEUED_PIECES: usize = 1;
-/// Time after which lines are read though few were written.
+/// Interval at which lines are read, even if few were written.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
-/// All workers, as the admin listener asks them.
+/// Client control of the admin listener, which sends its questions to all workers.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerClientControl {
-    /// By worker.
+    /// Queues of the workers, by index.
     workers: Vec<WorkerRequestSender>,
     metrics: Arc<ProcessMetrics>,
     denial: Arc<Denial>,
@@ -49,16 +50,15 @@ pub(super) struct WorkerClientControl {
 }
 
 impl WorkerClientControl {
-    /// Asks `workers`.
     pub(super) fn new(workers: Vec<WorkerRequestSender>, metrics: Arc<ProcessMetrics>, denial: Arc<Denial>) -> Self {
         Self { workers, metrics, denial, logs: Arc::new(Semaphore::new(MAX_LOG_ORDERS)) }
     }
 
-    /// The answers of all workers to the question that `request` makes.
+    /// Sends the question that `request` makes to all workers; returns their answers.
     ///
     /// # Errors
     ///
-    /// One does not answer.
+    /// A worker does not answer.
     async fn ask_workers<T>(&self, request: impl Fn(oneshot::Sender<T>) -> WorkerRequest) -> Result<Vec<T>, String> {
         let request = &request;
         let answers = self.workers.iter().enumerate().map(async |(worker, requests)| {
@@ -126,7 +126,7 @@ impl ClientControl for WorkerClientControl {
                 return Ok(Err(problem));
             }
             let DenyOrder { network, time, .. } = order;
-            // From now on no connection of the network begins.
+            // No connection of the network can begin from now on, so that closing the open ones is enough.
             let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
             let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
             let denied = format!("{network} is denied for {}", humantime::format_duration(time));
@@ -162,7 +162,7 @@ impl ClientControl for WorkerClientControl {
             tokio::spawn(async move {
                 let reason = send_log_lines(&log_order, &sender, deadline).await;
                 workers.end_logs(&log_order).await;
-                // What was written since is too much, or it is sent with the end.
+                // After the size limit no further line fits; otherwise the remaining lines are sent with the last ones.
                 let rest = log_order.take_lines();
                 let rest = if reason == LogEnd::Size { Vec::new() } else { rest };
                 // An error means that the reader is gone.
@@ -184,7 +184,7 @@ impl ClientControl for WorkerClientControl {
 }
 
 impl WorkerClientControl {
-    /// The order for workers that `order` means.
+    /// Translates the operator's `order` into one for workers.
     async fn build_log_order(&self, order: QlogOrder) -> Result<Result<LogOrder, String>, String> {
         let workers = self.workers.len();
         let log_order = match order.client {
@@ -203,7 +203,7 @@ impl WorkerClientControl {
         Ok(Ok(if order.anonymous { log_order.without_addresses() } else { log_order }))
     }
 
-    /// Why no connection of `order` is logged.
+    /// Reason for which no connection of `order` is logged.
     async fn no_log_reason(&self, order: QlogOrder) -> Result<String, String> {
         let selection = Selection { client: Some(order.client), protocol: None };
         let lists = self.list_connections(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
@@ -215,7 +215,7 @@ impl WorkerClientControl {
         })
     }
 
-    /// Ends the logs of `order`.
+    /// Ends `order` and has workers drop its logs.
     async fn end_logs(&self, order: &LogOrder) {
         order.end_order();
         // A worker that does not answer drops them with the next order.
@@ -223,8 +223,9 @@ impl WorkerClientControl {
     }
 }
 
-/// Sends the lines of `order` until that is over, and returns why it is. Lines are taken from workers once there is
-/// room for them: while a reader is too slow, workers have theirs, and leave events out once they hold enough.
+/// Sends the lines of `order` to `sender` until the order, the deadline or the size limit ends it; returns the reason.
+/// Lines are taken from workers only when `sender` has room: while a reader is slow, workers hold their lines, and drop
+/// events once they hold enough.
 async fn send_log_lines(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
     let mut left = MAX_LOG_BYTES;
     loop {
@@ -236,7 +237,7 @@ async fn send_log_lines(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline
         let room = match timeout_at(deadline.into(), sender.reserve()).await {
             Ok(Ok(room)) => room,
             Ok(Err(_)) => return LogEnd::Connection,
-            // A reader that is slower than the connection.
+            // The reader is slower than the connection.
             Err(_) => return LogEnd::Time,
         };
         let has_ended = order.has_all_ended();
@@ -254,12 +255,12 @@ async fn send_log_lines(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline
     }
 }
 
-/// `count` connections, in words.
+/// Text for a number of connections.
 fn connections_text(count: u64) -> String {
     if count == 1 { "1 connection".into() } else { format!("{count} connections") }
 }
 
-/// A report, as `/clients` has it.
+/// Converts a report to an entry of `/clients`.
 fn client_status(report: ClientReport) -> ClientStatus {
     let ClientReport { name, address, protocol, age, idle, open, sent, sent_rate, received, held, .. } = report;
     let TransportReport { rtt, packets_sent, acks, congestion_window, bytes_in_flight, .. } = report.transport;
@@ -292,7 +293,7 @@ fn client_status(report: ClientReport) -> ClientStatus {
     }
 }
 
-/// The subject of a certificate that `Client-Cert` has.
+/// Subject of a certificate in the format of `Client-Cert` (RFC 9440).
 fn certificate_subject(certificate: &str) -> Option<String> {
     tls::parse_subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
 }
@@ -301,7 +302,7 @@ fn certificate_subject(certificate: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What is missing is missing at the end, where the log says why.
+    /// Missing lines are missing at the end, where the log gives the reason.
     #[tokio::test]
     async fn a_log_ends_before_64_mib_without_a_gap() {
         let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
@@ -309,7 +310,7 @@ mod tests {
         let mut next = 0_u64;
         let write = async {
             loop {
-                // Half of the lines that a worker may hold, so that both it and its reader wait at times.
+                // Half of the lines that a worker may hold, so that both worker and reader wait at times.
                 let piece: Vec<u8> = (0..16 << 10).flat_map(|at| (next + at).to_le_bytes()).collect();
                 if order.hand_over_lines(0, &piece) {
                     next += 16 << 10;
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_reads_nothing_takes_one_piece_and_workers_keep_theirs() {
+    async fn a_blocked_reader_gets_one_piece_and_workers_hold_the_rest() {
         let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
         let (sender, mut lines) = mpsc::channel(MAX_QUEUED_PIECES);
         let line = [b'x'; 1 << 10];

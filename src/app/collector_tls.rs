@@ -1,5 +1,5 @@
-//! TLS to the collector of spans, from the file that `traces.ca` names: read and judged with the configuration, renewed
-//! by a reload.
+//! Loads TLS to the collector of spans, from the file that `traces.ca` names: read with the configuration, renewed by a
+//! reload.
 
 use super::origin_tls::KeyedFault;
 use litequic_config::{Config, FaultCollector, OriginTls, TraceProtocol};
@@ -8,14 +8,14 @@ use litequic_tls::{OriginTlsFiles, SystemRoots};
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 
-/// The key of the file, which stands for the system's roots too.
+/// Key of the file with the CA certificates; faults of the system's roots are reported at this key too.
 pub(super) const TRACES_CA_KEY: &str = "traces.ca";
 
-/// Reads the file; `None` if the collector needs no TLS. Blocks on the file system.
+/// Reads TLS to the collector; `None` if the collector needs no TLS. Blocks on the file system.
 ///
 /// # Errors
 ///
-/// Every fault.
+/// Every fault of the file and of the endpoint's name.
 pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>, Vec<KeyedFault>> {
     let traces = &config.traces;
     let Some(endpoint) = traces.endpoint.as_ref().filter(|endpoint| endpoint.is_https) else { return Ok(None) };
@@ -35,7 +35,8 @@ pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>
     Ok(Some(CollectorTls { config: Arc::new(config), digest: files.config_digest() }))
 }
 
-/// Reads the file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
+/// Reads TLS to the collector, and adds each fault to `findings`; `None` if there is a fault. Blocks on the file
+/// system.
 pub(super) fn load_collector_tls(config: &Config, findings: &mut FaultCollector) -> Option<Option<CollectorTls>> {
     read_collector_tls(config)
         .map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem)))

@@ -1,6 +1,6 @@
-//! The files that a configuration names, read and judged together with it: `check`, `run` and a reload report the same
-//! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
-//! name looked up, an origin reached) is found out by running.
+//! Reads and checks the files that a configuration names, together with it: `check`, `run` and a reload report the same
+//! faults, all at once, each with its position. Faults beyond files (an address in use, an unknown name, an unreachable
+//! origin) show when the process runs.
 
 use super::{acme_files, collector_tls, descriptors, origin_tls, replica::own_replica, start_error::NO_REPLICA, users};
 use litequic_admin::{Token, TokenError};
@@ -21,12 +21,12 @@ use std::{
     time::SystemTime,
 };
 
-/// A configuration without a fault, and what its files hold.
+/// Configuration without a fault, and the content of its files.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
-    /// With the authorities of clients' certificates.
+    /// Certificates, with the authorities that verify clients' certificates.
     pub certificates: CertificateStore,
     /// Error pages, TLS to origins, and users.
     pub routing: RoutingFiles,
@@ -34,12 +34,12 @@ pub struct LoadedConfig {
     pub collector: Option<CollectorTls>,
     /// The key of `[listen.server_id]`, unless its file can be read once only.
     pub server_id_key: Option<ServerIdKey>,
-    /// Warnings: what can be used and probably should not.
+    /// Problems that do not prevent the use of the configuration.
     pub warnings: Vec<ConfigWarning>,
 }
 
-/// Reads every file that `draft` names, also where it has faults itself. Binds and makes nothing. Blocks on the file
-/// system.
+/// Reads every file that `draft` names, even if `draft` has faults itself. Binds and creates nothing. Blocks on the
+/// file system.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
     Ok(LoadedConfig { config, certificates, routing, collector, server_id_key, warnings })
 }
 
-/// Every file that `config` names and a reload reads.
+/// All files that `config` names and a reload reads.
 pub(super) fn reloadable_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
@@ -78,7 +78,7 @@ pub(super) fn reloadable_files(config: &Config) -> impl Iterator<Item = PathBuf>
         .chain(origin_tls::origin_tls_files(config))
         .chain(users::user_files(config))
         .chain(config.traces.ca.clone());
-    // Empty where the configuration has a fault.
+    // A faulty key leaves an empty path.
     files.filter(|file| !file.as_os_str().is_empty())
 }
 
@@ -129,7 +129,7 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
 }
 
-/// Certificates that no client gets.
+/// Warns of certificates that no client gets.
 fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
     for UnservedCertificate { position: place, instead } in store.unserved_certificates() {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
@@ -145,7 +145,7 @@ fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
     }
 }
 
-/// Hosts of routes for which clients get a certificate warning.
+/// Warns of hosts of routes that no certificate covers.
 fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut FaultCollector) {
     for (n, route) in config.routes.iter().enumerate() {
         let is_uncovered = |host: &&str| !store.covers_route_host(host) && !acme_files::obtains_host(config, host);
@@ -156,7 +156,7 @@ fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mu
     }
 }
 
-/// Routes that the order of the file alone tells apart for some requests.
+/// Warns of routes that match the same requests, of which the first one in the file wins.
 fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
     let names = config::RouteConfig::unique_route_names(&config.routes);
     for (first, second) in config::find_ambiguous_routes(&config.routes) {
@@ -168,7 +168,7 @@ fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
     }
 }
 
-/// Values with a variable of another program, which are sent as they are written.
+/// Warns of variables of other programs in values, which are sent as they are written.
 fn warn_foreign_variables(config: &Config, findings: &mut FaultCollector) {
     let values = |request, response| {
         let rules = [("request_headers", request), ("response_headers", response)];
@@ -228,7 +228,7 @@ fn load_pages(config: &Config, findings: &mut FaultCollector) -> Option<Pages> {
     }
 }
 
-/// Names that hosts have by default, and so several of them.
+/// Default names of hosts, which several hosts may have.
 const DEFAULT_HOST_NAMES: [&str; 2] = ["localhost", "localhost.localdomain"];
 
 fn check_secret_file(config: &Config, findings: &mut FaultCollector) {
@@ -274,8 +274,8 @@ fn check_token(config: &Config, findings: &mut FaultCollector) {
     }
 }
 
-/// What requests to `[admin] listen` have to present: the token of the file or the variable that the configuration
-/// names, if it does.
+/// Reads the token that requests to `[admin] listen` must present, from the configured file or variable; `None` without
+/// one.
 pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     match (&config.admin.token_file, &config.admin.token_env) {
         (Some(path), _) => Ok(Some(Token::from_token_file(path)?)),
@@ -284,15 +284,16 @@ pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     }
 }
 
-/// Whether the file can be read once only, and perhaps not at once: that is left to the start.
+/// Returns whether `path` is a FIFO. Its content can be read only once, and perhaps not at once: only the start reads
+/// it.
 fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// Words of other programs for where lines go, or that there are none, which are names of files here.
+/// Words by which other programs name a log's target or switch it off; litequic would create a file of that name.
 const FOREIGN_LOG_TARGETS: [&str; 8] = ["syslog", "journal", "journald", "console", "off", "none", "false", "null"];
 
-/// Whether lines could be written, without creating the file.
+/// Checks whether the access log can be written, without creating its file.
 fn check_access_log(config: &Config, findings: &mut FaultCollector) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
     if findings.raw_string("access_log.path").is_some_and(|name| FOREIGN_LOG_TARGETS.contains(&name)) {
@@ -311,7 +312,7 @@ fn check_access_log(config: &Config, findings: &mut FaultCollector) {
     }
 }
 
-/// Whether the Unix sockets could be created. An existing one is another process's, or is replaced.
+/// Checks whether the Unix sockets can be created. An existing socket is another process's, or is replaced.
 fn check_unix_sockets(config: &Config, findings: &mut FaultCollector) {
     let admin = &config.admin;
     for (key, path) in [("admin.handover", admin.handover.as_deref()), ("admin.socket", admin.socket.configured_path())]
@@ -327,7 +328,7 @@ fn check_unix_sockets(config: &Config, findings: &mut FaultCollector) {
     }
 }
 
-/// Whether a file `path` could be created.
+/// Checks whether the file `path` could be created.
 fn check_creatable(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !fs::metadata(folder)?.is_dir() {
@@ -336,7 +337,6 @@ fn check_creatable(path: &Path) -> io::Result<()> {
     check_access(folder, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// By this process's effective user and group.
 fn check_access(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }

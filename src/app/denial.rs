@@ -1,5 +1,5 @@
-//! The operator's list of networks whose clients are refused (`litequic ctl deny`), on the control thread: checks
-//! orders, and removes what is over.
+//! Keeps the operator's list of denied networks (`litequic ctl deny`) on the control thread: checks orders, and removes
+//! expired entries.
 
 use super::metrics::ProcessMetrics;
 use litequic_admin::{DeniedList, DeniedStatus, DenyOrder};
@@ -12,13 +12,13 @@ use std::{
 };
 use tokio::{select, sync::Notify, time::sleep_until};
 
-/// The addresses of this machine to itself.
+/// Loopback addresses of this machine.
 const LOOPBACK: [Network; 2] = [
     Network { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 },
     Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
 ];
 
-/// The list, and what its orders depend on.
+/// The deny list, and what orders are checked against.
 #[derive(Debug)]
 pub(super) struct Denial {
     /// The list that workers read.
@@ -29,7 +29,7 @@ pub(super) struct Denial {
 }
 
 impl Denial {
-    /// Begins with `list`, that of the previous process.
+    /// Starts with `list`, that of the previous process.
     pub(super) fn new(list: DenyList, config: LiveConfig, metrics: Arc<ProcessMetrics>) -> Self {
         let denial = Self { list: Arc::new(list), config, metrics, changed: Notify::new() };
         let networks = denial.update_denied_gauge();
@@ -43,7 +43,7 @@ impl Denial {
     ///
     /// # Errors
     ///
-    /// Why nothing has changed, in words for the operator.
+    /// The reason for which nothing has changed, for the operator.
     pub(super) fn deny_network(&self, order: &DenyOrder) -> Result<(), String> {
         let DenyOrder { network, time, .. } = *order;
         if !order.force
@@ -58,7 +58,7 @@ impl Denial {
         Ok(())
     }
 
-    /// What of this installation is in `network`.
+    /// Addresses in `network` that this installation needs, in words.
     fn needed_addresses(&self, network: Network) -> Option<&'static str> {
         let config = self.config.load();
         let overlaps = |networks: &[Network]| networks.iter().any(|other| other.overlaps(&network));
@@ -73,11 +73,11 @@ impl Denial {
         }
     }
 
-    /// Allows `network` again, and returns what was done in a line.
+    /// Allows `network` again; returns a line for the operator.
     ///
     /// # Errors
     ///
-    /// Why nothing has changed, in words for the operator.
+    /// The reason for which nothing has changed, for the operator.
     pub(super) fn allow_network(&self, network: Network) -> Result<String, String> {
         let count = self.list.remove_denials(network, Instant::now()).map_err(|error| format!("{error}\n"))?;
         self.update_denied_gauge();
@@ -88,7 +88,7 @@ impl Denial {
         })
     }
 
-    /// The list, as `/denied` has it.
+    /// The deny list in the format of `/denied`.
     pub(super) fn denied_list(&self) -> DeniedList {
         let one = |denied: litequic_telemetry::clients::DeniedNetwork| DeniedStatus {
             network: Some(denied.network.to_string()),
@@ -100,7 +100,7 @@ impl Denial {
         }
     }
 
-    /// Removes networks once their time is over. Does not end.
+    /// Removes networks when their time is over. Does not end.
     pub(super) async fn run_expiry(&self) {
         loop {
             let end = self.list.next_denial_end();
@@ -120,7 +120,7 @@ impl Denial {
         }
     }
 
-    /// Sets the gauge, and wakes [`Self::expire`]. Returns how many networks are denied.
+    /// Updates the gauge of denied networks, and wakes [`Self::run_expiry`]. Returns the number of networks.
     fn update_denied_gauge(&self) -> usize {
         let networks = self.list.denied_networks(Instant::now()).len();
         self.metrics.control.denied_networks.set(networks as u64);
@@ -129,7 +129,7 @@ impl Denial {
     }
 }
 
-/// Whole seconds, rounded up: what is left is never 0.
+/// Whole seconds, rounded up, so that a remaining time is never 0.
 pub(super) fn seconds_rounded_up(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_lock_the_operator_or_every_client_of_a_proxy_out_has_to_be_confirmed() {
+    fn denying_loopback_or_trusted_proxies_needs_confirmation() {
         let denial = denial();
         for (network, reason) in [
             ("127.0.0.1", Some("loopback")),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_network_whose_time_is_over_leaves_the_list_by_itself() {
+    async fn a_denied_network_is_removed_when_its_time_is_over() {
         let denial = denial();
         let later = Duration::from_millis(50);
         denial.list.add_denial("10.0.0.0/8".parse().unwrap(), later, Instant::now()).unwrap();

@@ -1,5 +1,5 @@
-//! The file descriptors of the process: raises their limit at the start, and computes from it, from workers and from
-//! memory what connections may use. `check`, the start's log and `/status` show the result.
+//! Raises the limit of open files at the start, and divides the descriptors among workers, clients and origins.
+//! `check`, the start's log and `/status` show the result.
 
 use super::memory_limit;
 use litequic_admin::{self as admin, DerivedStatus, DescriptorSideStatus, DescriptorStatus};
@@ -11,12 +11,12 @@ use std::{fmt, fs, io, sync::Arc};
 
 /// The kernel's maximum of RLIMIT_NOFILE (proc_sys_fs(5)).
 const NR_OPEN_FILE: &str = "/proc/sys/fs/nr_open";
-/// The kernel's own default of `fs.nr_open`, where that cannot be read.
+/// Linux's default of `fs.nr_open`, if the file cannot be read.
 const DEFAULT_NR_OPEN: u64 = 1_048_576;
 
-/// Descriptors of the process beside those below: standard streams, the control thread's runtime, signals, inotify, the
-/// service manager's socket, the access log and its successor at a reload, files of memory cgroups, certificates and
-/// pages while they are read, the handover's socket, pipe and processes, name lookups.
+/// Descriptors of the process beside the following ones: standard streams, the control thread's runtime, signals,
+/// inotify, the service manager's socket, the access log and its successor at a reload, files of memory cgroups,
+/// certificates and pages while they are read, the handover's socket, pipe and processes, name lookups.
 const PROCESS_DESCRIPTORS: u32 = 64;
 /// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
 const WORKER_DESCRIPTORS: u32 = 8;
@@ -31,17 +31,17 @@ const ADMIN_DESCRIPTORS: u32 = 2;
 /// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two
 /// of the server's addresses at once.
 const SERVER_DESCRIPTORS: u32 = 4;
-/// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
+/// Divisor of the part of all descriptors that the connections of one admin address may have: 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
-/// Connections of the admin socket at most: a few `litequic ctl` at once.
+/// Maximum number of connections of the admin socket: a few `litequic ctl` at once.
 pub(super) const MAX_SOCKET_CONNECTIONS: usize = 8;
 
-/// Connections of an admin address at least: a kubelet, a scraper and an operator at once.
+/// Minimum number of connections of an admin address: a kubelet, a scraper and an operator at once.
 const MIN_ADMIN_CONNECTIONS: usize = 4;
-/// A limit of descriptors below which the defaults of `[limits]` are far out of reach: four times a shell's.
+/// Limit of descriptors below which the defaults of `[limits]` are far out of reach: four times a shell's.
 const LOW_LIMIT: u32 = 4_096;
 
-/// The soft limit could not be raised.
+/// The soft limit of open files could not be raised.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot raise the limit of open files from {from} to {to}: {source}")]
 pub struct RaiseLimitError {
@@ -55,7 +55,7 @@ pub struct RaiseLimitError {
 ///
 /// # Errors
 ///
-/// [`RaiseError`]: the limit is as before.
+/// [`RaiseLimitError`]: the limit is unchanged.
 pub fn raise_open_files() -> Result<(), RaiseLimitError> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let (from, to) = (current.unwrap_or(u64::MAX), reachable_limit(maximum, read_nr_open()));
@@ -67,7 +67,7 @@ pub fn raise_open_files() -> Result<(), RaiseLimitError> {
     setrlimit(Resource::Nofile, raised).map_err(|error| RaiseLimitError { from, to, source: error.into() })
 }
 
-/// The soft limit that [`raise_limit`] leads to.
+/// The soft limit that [`raise_open_files`] leads to.
 fn reachable_limit(hard: Option<u64>, nr_open: u64) -> u64 {
     hard.map_or(nr_open, |hard| hard.min(nr_open))
 }
@@ -77,7 +77,7 @@ fn read_nr_open() -> u64 {
     read.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_NR_OPEN)
 }
 
-/// The limit of open files by which descriptors are planned.
+/// Limit of open files that descriptors are planned for.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum OpenFilesLimit {
     /// The soft limit in force.
@@ -106,27 +106,27 @@ impl OpenFilesLimit {
     }
 }
 
-/// How descriptors are divided, and what follows for origins.
+/// Division of the descriptors, and the limits of origins that follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorPlan {
-    /// The division of descriptors.
+    /// Division of the descriptors among clients and origins.
     pub division: DescriptorDivision,
-    /// The defaults of origins' bounds.
+    /// Default limits of origins.
     pub derived: DerivedLimits,
-    /// Workers of the process.
+    /// Number of workers of the process.
     pub workers: usize,
-    /// Connections of one admin address at most.
+    /// Maximum number of connections of one admin address.
     pub(super) admin_connections: usize,
 }
 
 impl DescriptorPlan {
-    /// The plan for `config` and a number of `workers`, within the limit of `files`.
+    /// Plans the descriptors for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFilesLimit) -> Self {
         let memory = memory_limit::available_memory(config.limits.memory);
         Self::from_limits(config, workers, files.open_files_limit(), memory)
     }
 
-    /// The plan of a process that `config` would start here.
+    /// Plans the descriptors of a process that `config` would start here.
     pub fn for_start(config: &Config) -> Self {
         Self::new(config, super::InheritedSockets::default().worker_count(config), OpenFilesLimit::Reachable)
     }
@@ -157,7 +157,7 @@ impl DescriptorPlan {
         Self { division, derived, workers, admin_connections }
     }
 
-    /// The keys of `config` that the plan does not let be reached, each with the problem.
+    /// Keys of `config` that the plan cannot satisfy, each with the problem.
     fn unreachable_keys(&self, config: &Config) -> Vec<(String, String)> {
         let (division, workers) = (&self.division, self.workers as u64);
         let DescriptorDivision { limit, .. } = *division;
@@ -189,7 +189,7 @@ impl DescriptorPlan {
     }
 }
 
-/// Warns of keys of `config` that cannot be reached with the descriptors that a start would have here.
+/// Warns of keys of `config` that the descriptors of a start here cannot satisfy.
 pub(super) fn warn_unreachable_keys(config: &Config, findings: &mut FaultCollector) {
     for (key, problem) in DescriptorPlan::for_start(config).unreachable_keys(config) {
         findings.add_warning(&key, problem);
@@ -216,7 +216,7 @@ impl fmt::Display for DescriptorPlan {
     }
 }
 
-/// What the process shares out, as reloads update it.
+/// Descriptors that clients and origins share; reloads update the division.
 #[derive(Debug, Clone)]
 pub(super) struct SharedDescriptors {
     files: OpenFilesLimit,
@@ -225,26 +225,26 @@ pub(super) struct SharedDescriptors {
 }
 
 impl SharedDescriptors {
-    /// What `workers` workers share within the limit of `files`, by `config`.
+    /// Divides the descriptors within the limit of `files` among `workers` workers, by `config`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFilesLimit) -> Self {
         let DescriptorPlan { division, derived, .. } = DescriptorPlan::new(config, workers, files);
         let descriptors = Arc::new(Descriptors::new(division));
         Self { files, workers, capacity: Arc::new(Capacity::new(descriptors, workers, derived)) }
     }
 
-    /// The plan for `config`.
+    /// Plans the descriptors of this process for `config`.
     pub(super) fn plan_for(&self, config: &Config) -> DescriptorPlan {
         DescriptorPlan::new(config, self.workers, self.files)
     }
 
-    /// Follows `config`: connections that are open stay open.
+    /// Applies the division of `config`; open connections stay open.
     pub(super) fn update_division(&self, config: &Config) {
         let DescriptorPlan { division, derived, .. } = self.plan_for(config);
         self.capacity.descriptors.set_division(division);
         self.capacity.set_derived(derived);
     }
 
-    /// What is in force and in use, for `/status`.
+    /// Division in force and descriptors in use, for `/status`.
     pub(super) fn descriptor_status(&self) -> DescriptorStatus {
         let (division, taken, derived) = (
             self.capacity.descriptors.division(),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_goes_to_the_hard_one_and_never_beyond_the_kernels() {
+    fn the_soft_limit_is_raised_to_the_hard_limit_and_nr_open() {
         for (hard, nr_open, expected) in
             [(Some(4_096), 1_048_576, 4_096), (Some(1 << 40), 1_048_576, 1_048_576), (None, 1 << 30, 1 << 30)]
         {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fixed_part_follows_from_workers_addresses_and_servers() {
+    fn fixed_descriptors_depend_on_workers_addresses_and_servers() {
         let mut config = config();
         let fixed =
             |config: &Config, workers| DescriptorPlan::from_limits(config, workers, 1_048_576, GIB).division.fixed;

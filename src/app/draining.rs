@@ -1,4 +1,4 @@
-//! What a drain waits for: which workers still serve, and what the log says of it.
+//! Logs the progress of a drain: connections, requests and tunnels that are still open.
 
 use super::metrics::ProcessMetrics;
 use std::{
@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two lines of the log while the process drains.
+/// Time between two log lines while the process drains.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The oldest client of a worker, and since when it is connected: written by the worker while it drains, read by the
+/// Oldest client of a worker, with the time of its connection: written by the worker while it drains, read by the
 /// control thread.
 #[derive(Debug, Default)]
 pub(super) struct OldestClient(Mutex<Option<(SocketAddr, Instant)>>);
@@ -25,8 +25,7 @@ impl OldestClient {
     }
 }
 
-/// Logs what is still open: connections, requests and tunnels of all workers, the oldest of their clients, and how long
-/// the drain waits at most.
+/// Logs the open connections, requests and tunnels of all workers, the oldest of their clients, and the remaining time.
 pub(super) fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestClient>], left: Duration) {
     let connections =
         metrics.sum_over_workers(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());

@@ -1,9 +1,9 @@
-//! Notices that files may have changed: of the configuration and of certificates, as editors, `mv`, certificate clients
-//! and Kubernetes change them. Reports that they did, not how; the caller reads them anew.
+//! Reports that watched files may have changed: configuration and certificates, as editors, `mv`, certificate clients
+//! and Kubernetes change them. The caller reads the files anew.
 //!
-//! inotify(7) watches directories, for a file that is replaced is another inode. On the path to a file every directory
-//! counts in which a link stands: Kubernetes swaps the link `..data` beside the one that is watched. A directory that
-//! is moved or deleted reports so itself, and where one is missing its parent is watched for it.
+//! inotify(7) watches directories, for a file that is replaced is another inode. On the path to a file, every directory
+//! with a link is watched: Kubernetes swaps the link `..data` beside the watched one. A directory that is moved or
+//! deleted reports so itself, and if it is missing, its parent is watched for it.
 
 use futures_util::StreamExt;
 use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
@@ -16,24 +16,24 @@ use std::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Files that belong together are written one after the other: they are read once nothing has changed for that long.
+/// Quiet time after which changed files are read: files that belong together are written one after the other.
 const QUIET_PERIOD: Duration = Duration::from_millis(500);
-/// But not later than this, even if writing goes on.
+/// Longest delay of a report, even if writing goes on.
 const MAX_DELAY: Duration = Duration::from_secs(5);
 /// Links that a path may lead through: what path_resolution(7) allows.
 const MAX_LINKS: usize = 40;
-/// Bytes for events: some dozens of them, and one at least.
+/// Bytes for events: some dozens of events, and at least one.
 const EVENT_BUFFER_BYTES: usize = 4096;
 
-/// Waits for changes.
+/// Watches files for changes.
 pub(super) struct FileWatcher {
     events: EventStream<[u8; EVENT_BUFFER_BYTES]>,
-    /// The entries that count, by directory.
+    /// Directory entries that are watched, by directory.
     names: HashMap<WatchDescriptor, BTreeSet<OsString>>,
 }
 
 impl FileWatcher {
-    /// Watches `files`, which need not exist. Blocks on the file system for a moment. To be called on a runtime.
+    /// Watches `files`, which need not exist. Blocks on the file system for a moment. To be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl FileWatcher {
         Ok(Self { events, names })
     }
 
-    /// Waits until something has changed and nothing changes any more.
+    /// Waits until a file has changed and no further change follows.
     ///
     /// # Cancel safety
     ///
@@ -75,7 +75,7 @@ impl FileWatcher {
     async fn next_event(&mut self) {
         loop {
             match self.events.next().await {
-                // Without a name: the directory itself, or events were lost.
+                // An event without a name is about the directory itself, or events were lost.
                 Some(Ok(event)) => {
                     let counts = event
                         .name
@@ -105,11 +105,11 @@ async fn wait_until_quiet(mut next: impl AsyncFnMut()) {
     }
 }
 
-/// The directory entries that determine what `file` is: each link on the way, and the file, or the first missing
-/// component. Directories come without links.
+/// Directory entries that determine the file `file`: each link on the way, and the file, or the first missing
+/// component. The directories are free of links.
 fn watched_entries(file: &Path) -> Vec<(PathBuf, OsString)> {
     let mut found = Vec::new();
-    // Without a working directory nothing relative can be found.
+    // A relative path has no meaning without a working directory.
     let Ok(file) = std::path::absolute(file) else { return found };
     let mut directory = PathBuf::new();
     let mut links = 0;
@@ -137,13 +137,13 @@ fn watched_entries(file: &Path) -> Vec<(PathBuf, OsString)> {
         links += 1;
         match fs::read_link(&entry) {
             Ok(target) if links <= MAX_LINKS => left.extend(reversed_components(&target)),
-            _ => break, // the file, or nothing
+            _ => break, // the file itself, or a missing entry
         }
     }
     found
 }
 
-/// The components of `path`, the first one last.
+/// Components of `path`, the first one last.
 fn reversed_components(path: &Path) -> Vec<PathBuf> {
     path.components().rev().map(|component| PathBuf::from(component.as_os_str())).collect()
 }
@@ -154,7 +154,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
-    /// Names relative to `root`, without it.
+    /// Watched entries of `file`, relative to `root`.
     fn found(root: &Path, file: &str) -> Vec<String> {
         let entry = |(directory, name): (PathBuf, OsString)| {
             directory.join(name).strip_prefix(root).unwrap().display().to_string()
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_on_the_way_counts() {
+    fn every_link_on_the_path_is_watched() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("secret/..v1")).unwrap();
@@ -189,7 +189,7 @@ mod tests {
         assert!(found(&root, "loop").len() <= MAX_LINKS + 1);
     }
 
-    /// A watcher that reports each change that it noticed.
+    /// Watches `file` in a task that reports each change.
     fn watch(file: &Path) -> (mpsc::UnboundedReceiver<()>, JoinHandle<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut watcher =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_way_to_change_a_file_is_noticed_and_others_are_not() {
+    async fn every_change_of_a_watched_file_is_reported() {
         type Edit = fn(&Path);
         let table: &[(&str, bool, Edit)] = &[
             ("written", true, |root| fs::write(root.join("dir/file"), "new").unwrap()),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_not_there_yet_is_noticed_when_it_comes() {
+    async fn a_missing_file_is_reported_when_it_is_created() {
         let temporary = tempfile::tempdir().unwrap();
         let (mut changes, _task) = watch(&temporary.path().join("dir/file"));
         fs::create_dir(temporary.path().join("dir")).unwrap();
@@ -245,8 +245,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_one_change_and_an_endless_one_is_not_waited_out() {
-        // Milliseconds between two events, how many, and when the burst counts as settled.
+    async fn a_burst_is_one_change_and_its_delay_is_bounded() {
+        // Milliseconds between two events, number of events, and milliseconds until the burst counts as settled.
         for (pause, events, expected) in [(0, 1, 500), (100, 10, 900 + 500), (499, 4, 3 * 499 + 500), (400, 100, 5000)]
         {
             let (sender, mut receiver) = mpsc::unbounded_channel();

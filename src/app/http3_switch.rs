@@ -1,11 +1,11 @@
-//! Whether HTTP/3 is served: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds
+//! Switches HTTP/3 on and off: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds
 //! until a reload changes that key.
 
 use litequic_config::Config;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// The switch of a process. Open connections follow it.
+/// Switch of HTTP/3 for the process, which open connections follow.
 #[derive(Debug)]
 pub(super) struct Http3Switch {
     on: watch::Sender<bool>,
@@ -16,15 +16,15 @@ pub(super) struct Http3Switch {
 struct SwitchState {
     /// `listen.http3` of the file.
     configured: bool,
-    /// The operator's order, where it differs from that.
+    /// The operator's order, if it differs from `configured`.
     order: Option<bool>,
 }
 
 impl Http3Switch {
-    /// Begins with what `config` has, or with the order that the previous process had.
+    /// Starts with `listen.http3` of `config`, or with the `order` of the previous process.
     pub(super) fn new(config: &Config, order: Option<bool>) -> Self {
         let configured = config.listen.http3;
-        // Without a TCP listener nothing would be served.
+        // Without a TCP listener, the process would serve nothing while HTTP/3 is off.
         let order = order.filter(|on| *on != configured && (*on || !config.listen.tcp.is_empty()));
         Self {
             on: watch::Sender::new(order.unwrap_or(configured)),
@@ -32,12 +32,12 @@ impl Http3Switch {
         }
     }
 
-    /// Whether it is on, for connections.
+    /// Receiver by which connections notice the switch.
     pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
         self.on.subscribe()
     }
 
-    /// Whether it is on now.
+    /// Returns whether HTTP/3 is on.
     pub(super) fn is_http3_on(&self) -> bool {
         *self.on.borrow()
     }
@@ -52,8 +52,8 @@ impl Http3Switch {
         self.lock_switch_state().order
     }
 
-    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key. Without `serves_tcp`
-    /// HTTP/3 stays on: addresses that the reload adds to `listen.tcp` are served after a restart only.
+    /// Applies the operator's order to the reloaded `config`, unless the reload changes `listen.http3`. Without
+    /// `serves_tcp` HTTP/3 stays on: addresses that the reload adds to `listen.tcp` are served only after a restart.
     pub(super) fn apply_order_to(&self, config: &mut Config, serves_tcp: bool) {
         let mut state = self.lock_switch_state();
         if config.listen.http3 != state.configured {
@@ -66,13 +66,13 @@ impl Http3Switch {
         config.listen.http3 = on || !serves_tcp;
     }
 
-    /// Takes an order.
+    /// Sets the operator's order.
     pub(super) fn set_order(&self, on: bool) {
         let mut state = self.lock_switch_state();
         state.order = (on != state.configured).then_some(on);
     }
 
-    /// Has connections follow `on`. Returns whether that is new.
+    /// Signals the state `on` to connections. Returns whether that is a change.
     pub(super) fn signal_connections(&self, on: bool) -> bool {
         self.on.send_if_modified(|now| std::mem::replace(now, on) != on)
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_holds_until_a_reload_changes_the_key() {
+    fn an_http3_order_holds_until_a_reload_changes_the_key() {
         let config = |http3| {
             let origin = "http://127.0.0.1:1".parse().unwrap();
             let mut config = Config::with_defaults(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
@@ -111,7 +111,7 @@ mod tests {
         let mut next = config(false);
         switch.apply_order_to(&mut next, false);
         assert!(next.listen.http3, "the process serves nothing over TCP");
-        // The next process, with the order and without a listener for it.
+        // The next process starts with the order, and then without a TCP listener.
         assert!(!Http3Switch::new(&config(true), Some(false)).is_http3_on());
         let mut alone = config(true);
         alone.listen.tcp.clear();

@@ -1,4 +1,4 @@
-//! The outcome of the last reload, for `/status` and for the answer to the next one.
+//! Keeps the outcome of the last reload, for `/status` and for the answer to the next one.
 
 use jiff::Timestamp;
 use litequic_admin::{ReloadStatus, UNCHANGED_PREFIX};
@@ -8,7 +8,6 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// What triggers a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadTrigger {
     Signal,
@@ -26,7 +25,7 @@ impl ReloadTrigger {
     }
 }
 
-/// When changes were applied last, since the Unix epoch, and how many.
+/// Time of the last applied change, in seconds since the Unix epoch, and its number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LastChange {
     at: u64,
@@ -34,10 +33,10 @@ pub(super) struct LastChange {
 }
 
 impl LastChange {
-    /// The answer to a reload of `file` that changed nothing.
+    /// Answer to a reload of `file` that changed nothing.
     pub(super) fn unchanged_answer(self, file: &Path) -> String {
         let Self { at, keys } = self;
-        // The clock of no machine is beyond what jiff can write.
+        // No clock shows a time that jiff cannot write.
         let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default();
         let file = file.file_name().unwrap_or(file.as_os_str()).display();
         let plural = if keys == 1 { "" } else { "s" };
@@ -45,15 +44,14 @@ impl LastChange {
     }
 }
 
-/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed
-/// last.
+/// Outcome of the last reload for `/status`, with its changes or faults; and the last applied change.
 #[derive(Debug, Default)]
 pub(super) struct LastReload(Mutex<Option<ReloadStatus>>, Mutex<Option<LastChange>>);
 
 impl LastReload {
-    /// Changes or faults that are kept: `/status` is polled every two seconds, and the log has them all.
+    /// Maximum number of changes or faults: `/status` is polled every two seconds, and the log has all of them.
     const MAX_LINES: usize = 8;
-    /// Characters of one.
+    /// Maximum number of characters of a change or fault.
     const MAX_LINE_CHARS: usize = 300;
 
     pub(super) fn record_outcome(&self, at: u64, trigger: ReloadTrigger, outcome: Result<&[ConfigChange], &[String]>) {
@@ -74,7 +72,7 @@ impl LastReload {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     }
 
-    /// Notes that `keys` keys were applied at `at`. If there are none, returns the last change that had some.
+    /// Records that `keys` keys were applied at `at`. If `keys` is 0, returns the last change.
     pub(super) fn record_change(&self, at: u64, keys: usize) -> Option<LastChange> {
         let Self(_, last) = self;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +83,7 @@ impl LastReload {
         *last
     }
 
-    /// `None` before the first.
+    /// Outcome of the last reload; `None` before the first.
     pub(super) fn reload_status(&self) -> Option<ReloadStatus> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_without_a_change_says_when_the_last_one_was() {
+    fn a_reload_without_changes_names_the_time_of_the_last_one() {
         let last = LastReload::default();
         assert_eq!(last.record_change(5, 0), None);
         let at = 20_000 * 86_400 + 9 * 3600 + 41 * 60 + 3;
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reload_is_told_of_with_its_first_lines() {
+    fn the_status_has_the_first_lines_of_the_last_reload() {
         let last = LastReload::default();
         assert_eq!(last.reload_status(), None);
         let change = |key: &str| ConfigChange { key: key.into(), what: "1 → 2".into() };

@@ -1,4 +1,4 @@
-//! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
+//! Logs the limits in force in one line at the start: those of the configuration, and those derived from the system.
 
 use super::descriptors::DescriptorPlan;
 use crate::app::memory_limit;
@@ -8,8 +8,8 @@ use litequic_resources::{
     memory::{MemoryGauge, MemoryReading, MemoryStep},
 };
 
-/// Logs them. Limits of connections, handshakes and tunnels, the buffers, and the bounds of origins are per worker;
-/// descriptors are the process' by `plan`.
+/// Logs the limits in force. Limits of connections, handshakes, tunnels, buffers and origins are per worker;
+/// descriptors are those of the process, by `plan`.
 pub(super) fn log_limits_in_force(config: &Config, plan: &DescriptorPlan) {
     let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_those_of_the_configuration_unless_memory_allows_less() {
+    fn buffers_are_as_configured_unless_memory_allows_less() {
         const MIB: u64 = 1024 * 1024;
         let limits = Limits { worker_send_buffer: 64 * MIB, worker_receive_buffer: 256 * MIB, ..Limits::default() };
         for (memory, workers, expected) in [

@@ -1,5 +1,5 @@
-//! Questions of the control thread to a worker, and their answers: a worker takes one after the other, and lets its
-//! other tasks run in between (docs/adr/0054-clients.md).
+//! Carries questions of the control thread to a worker, which answers one after the other and lets its other tasks run
+//! in between (docs/adr/0054-clients.md).
 
 use litequic_quic::{self as quic, EndpointState, LogOrder};
 use litequic_resources::connections::{CloseScan, ConnectionRegistry, ListScan, OpenScan, WorkerList};
@@ -10,58 +10,58 @@ use tokio::{
     task::yield_now,
 };
 
-/// Questions that wait for a worker at most.
+/// Maximum number of questions that wait for a worker.
 const MAX_QUEUED: usize = 16;
 
-/// A question to a worker. One whose asker is gone is answered in vain.
+/// Question to a worker. Its answer is discarded if the control thread no longer waits for it.
 #[derive(Debug)]
 pub(super) enum WorkerRequest {
     /// List the connections that are open.
     List {
-        /// The list that is wanted.
+        /// Selection, order and length of the list.
         query: ListQuery,
-        /// Where it goes.
+        /// Sender of the list.
         answer: oneshot::Sender<WorkerList>,
     },
     /// Close connections.
     Close {
-        /// Connections that are meant.
+        /// Connections to close.
         selection: Selection,
-        /// At once; else when their requests have ended.
+        /// Whether to close at once, or when the requests have ended.
         at_once: bool,
-        /// Where their number goes.
+        /// Sender of the number of closed connections.
         answer: oneshot::Sender<u64>,
     },
     /// Log connections over QUIC.
     Log {
-        /// Which.
+        /// Connections to log.
         order: Arc<LogOrder>,
-        /// Told once they are.
+        /// Sender that confirms the start of the logs.
         answer: oneshot::Sender<()>,
     },
     /// Drop the logs of orders that are over.
     DropLogs {
-        /// Told once they are.
+        /// Sender that confirms the end of the logs.
         answer: oneshot::Sender<()>,
     },
 }
 
-/// Sends questions to one worker.
+/// Queue of questions to one worker.
 pub(super) type WorkerRequestSender = mpsc::Sender<WorkerRequest>;
 
-/// A worker's mailbox.
+/// Receiver of the questions to one worker.
 #[derive(Debug)]
 pub(super) struct Mailbox(mpsc::Receiver<WorkerRequest>);
 
 impl Mailbox {
-    /// A mailbox, and what fills it.
+    /// Creates the queue of a worker: its sender and its receiver.
     pub(super) fn new() -> (WorkerRequestSender, Self) {
         let (requests, received) = mpsc::channel(MAX_QUEUED);
         (requests, Self(received))
     }
 
-    /// Answers questions about the connections of `accounts`, which are those of `worker` and, over QUIC, of
-    /// `endpoints`. Does not end.
+    /// Answers questions about the connections of `accounts`, all of `worker`, and of `endpoints`, those over QUIC.
+    /// Does not end.
     pub(super) async fn serve_requests(
         mut self,
         worker: usize,
@@ -80,7 +80,7 @@ impl Mailbox {
                     while rows.describe_rows(Instant::now()) {
                         yield_now().await;
                     }
-                    // An error means that the asker is gone.
+                    // An error means that the control thread no longer waits.
                     let _ = answer.send(rows.into_worker_list());
                 }
                 WorkerRequest::Close { selection, at_once, answer } => {
@@ -128,16 +128,16 @@ mod tests {
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
     const CONNECTIONS: u32 = 5_000;
 
-    /// What a worker does with connections.
+    /// Numbers of operations of a worker on connections.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     struct Work {
-        /// Connections that are looked at.
+        /// Number of connections that were read.
         looks: u32,
-        /// Connections whose transport is asked.
+        /// Number of connections whose transport was queried.
         asks: u32,
     }
 
-    /// A connection that counts what is done with it.
+    /// Connection that counts reads and queries.
     struct Counted(Rc<Cell<Work>>);
 
     impl OpenConnection for Counted {
@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, all of its work, and
-    /// the most that it did between two turns of another task.
+    /// Asks a worker with 5,000 connections the question that `request` makes. Returns the answer, all work, and the
+    /// most work between two turns of another task.
     async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, Work, Work) {
         let (accounts, done) = (Rc::<ConnectionRegistry>::default(), Rc::<Cell<Work>>::default());
         let open: Vec<(ConnectionEntry, Rc<Counted>)> = (0..CONNECTIONS)
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_looks_at_a_thousand_connections_in_a_turn_at_most_and_asks_a_hundred() {
+    async fn a_worker_reads_at_most_a_thousand_connections_per_turn() {
         let selection = Selection { client: Some("192.0.2.1".parse().unwrap()), protocol: None };
         let thousand = Work { looks: 1_000, asks: 0 };
         for (sort, limit, asks) in
@@ -215,7 +215,7 @@ mod tests {
             let query = ListQuery { selection, sort, limit };
             let (list, work, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
             assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit), "{sort}");
-            // Each row is looked at once more.
+            // Each row is read once more.
             assert_eq!(work, Work { looks: CONNECTIONS + u32::try_from(limit).unwrap(), asks }, "{sort}");
             assert!(most.looks <= 1_000 && most.asks <= 100, "{sort}: {most:?}");
         }

@@ -1,4 +1,4 @@
-//! Watches the memory that the process uses, and signals to the workers how short it is.
+//! Watches the memory that the process uses, and signals a shortage to the workers.
 
 use super::{active_state::ActiveState, memory_limit::limit_from_config};
 use litequic_base::{
@@ -9,7 +9,7 @@ use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryUsage, StepTr
 use std::{sync::Arc, time::Duration};
 use tokio::{select, time::Instant};
 
-/// Watches until the process stops.
+/// Watches memory until the process stops.
 pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut watch: PhaseWatch) {
     let control = &in_force.metrics.control;
     let usage = MemoryUsage::open_own_files();
@@ -28,7 +28,7 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut 
             timers::record_tick();
             let config = in_force.config.load_full();
             if !Arc::ptr_eq(&config, &before) {
-                // Workers that rest apply the limits in force, and end with the former access log.
+                // Idle workers wake to apply the limits in force, and to release the former access log.
                 gauge.rouse_workers();
                 before = Arc::clone(&config);
             }

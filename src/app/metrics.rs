@@ -1,4 +1,4 @@
-//! The registry of metrics: those of each module, for each worker, and those of the process.
+//! Collects the metrics of all modules: those of each worker, and those of the process.
 
 use litequic_acme as acme;
 use litequic_admin as admin;
@@ -14,18 +14,18 @@ use litequic_telemetry::{
 use litequic_tls as tls;
 use std::sync::Arc;
 
-/// The counters of all workers, and those of the control thread.
+/// Metrics of all workers and of the control thread.
 #[derive(Debug)]
 pub struct ProcessMetrics {
-    /// The control thread's.
+    /// Metrics of the control thread.
     pub control: Arc<ControlMetrics>,
-    /// The admin addresses'.
+    /// Metrics of the admin addresses.
     pub admin: Arc<admin::AdminMetrics>,
     /// Counters of the threads that write the access log.
     pub access_log: Arc<access_log::WriterMetrics>,
     /// Counters of the error log.
     pub log: Arc<log::LogLineMetrics>,
-    /// Health checks'.
+    /// Metrics of the health checks.
     pub checks: Arc<CheckMetricsTable>,
     /// Metrics of certificates that litequic obtains.
     pub acme: Arc<acme::AcmeMetrics>,
@@ -38,7 +38,7 @@ pub struct ProcessMetrics {
     workers: Vec<WorkerMetrics>,
 }
 
-/// What one worker counts, by module. It alone writes.
+/// Metrics of one worker, by module. Only that worker writes them.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the modules document them")]
 pub struct WorkerMetrics {
@@ -56,7 +56,7 @@ pub struct WorkerMetrics {
 }
 
 metrics! {
-    /// What a worker finds when it looks at itself: twice a second while it works, and before it sleeps.
+    /// Metrics that a worker sets twice a second while it works, and before it sleeps.
     pub struct TurnMetrics {
         Gauge(
             "receive_granted_bytes",
@@ -87,7 +87,7 @@ metrics! {
 }
 
 impl WorkerMetrics {
-    /// A new worker's. What several modules count is one and the same.
+    /// Creates the metrics of a worker. Modules that count the same thing share one metric.
     fn new() -> Self {
         let (requests, wake) = (Arc::<RequestMetrics>::default(), Arc::<WakeTracker>::default());
         let shared = || (Arc::clone(&requests), Arc::clone(&wake));
@@ -107,7 +107,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// In the order of a scrape.
+    /// Metrics by module, in the order of a scrape.
     fn metric_groups(&self) -> [Arc<dyn Group>; 11] {
         [
             self.quic.clone(),
@@ -126,7 +126,7 @@ impl WorkerMetrics {
 }
 
 impl ProcessMetrics {
-    /// A set for each of `workers` workers.
+    /// Creates the metrics of a process with `workers` workers.
     pub fn new(workers: usize) -> Self {
         let control = ControlMetrics::default();
         control.workers.set(workers as u64);
@@ -144,12 +144,12 @@ impl ProcessMetrics {
         }
     }
 
-    /// One set a worker, by the worker's index.
+    /// Metrics of each worker, by the worker's index.
     pub fn worker_metrics(&self) -> &[WorkerMetrics] {
         &self.workers
     }
 
-    /// All of them, for a scrape.
+    /// Registry of all metrics, for a scrape.
     pub fn registry(&self) -> MetricsRegistry {
         let mut registry = MetricsRegistry::default();
         self.workers.iter().flat_map(WorkerMetrics::metric_groups).for_each(|group| registry.register_group(group));
@@ -164,17 +164,17 @@ impl ProcessMetrics {
         registry.with_exemplars(Arc::clone(&self.exemplars))
     }
 
-    /// The sum over all workers of what `read` finds of `server`.
+    /// Sums `read` of `server` over all workers.
     pub fn sum_of_server(&self, server: &ServerName, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
         self.sum_over_workers(|worker| worker.proxy.servers.read_counter(server, &read))
     }
 
-    /// The sum over all workers of what `read` finds in each.
+    /// Sums `read` over all workers.
     pub fn sum_over_workers(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
         self.workers.iter().map(read).sum()
     }
 
-    /// One worker, with every label that there can be: those that come with the configuration are `…`.
+    /// Metrics of one worker with every possible label: `…` for labels that the configuration names.
     pub fn with_placeholders() -> Self {
         let metrics = Self::new(1);
         let (any, server) = (PLACEHOLDER, ServerName::new(PLACEHOLDER, PLACEHOLDER));
@@ -193,7 +193,7 @@ impl ProcessMetrics {
     }
 }
 
-/// A placeholder for what comes with the configuration.
+/// Placeholder for a label that the configuration names.
 const PLACEHOLDER: &str = "…";
 
 /// The reference of all metrics, as Markdown.
@@ -201,7 +201,7 @@ pub fn metrics_reference() -> String {
     ProcessMetrics::with_placeholders().registry().render_reference()
 }
 
-/// Whether there is `metric`: its name as it is scraped, and its labels.
+/// Returns whether there is `metric`, given by its name in a scrape and its labels.
 pub fn has_metric(metric: &str) -> bool {
     ProcessMetrics::with_placeholders().registry().contains_metric(metric)
 }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn one_module_alone_notes_what_several_count() {
+    fn one_module_documents_a_shared_metric() {
         let mut noted = HashMap::new();
         for sample in samples().into_iter().filter(|sample| !sample.note.is_empty()) {
             let before = noted.insert(sample.labeled_name(""), sample.note);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_protocols_count_is_one_metric() {
+    fn two_protocols_share_one_metric() {
         let metrics = ProcessMetrics::new(1);
         let worker = &metrics.worker_metrics()[0];
         worker.http3.shared.limit_headers.increment();

@@ -1,5 +1,4 @@
-//! The composition root: the only module that depends on all others. Reads as a table of contents of a running
-//! litequic.
+//! Wires all modules together: the composition root, and the only module that depends on all others.
 
 mod acme_certificates;
 mod acme_files;

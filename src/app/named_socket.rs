@@ -1,5 +1,5 @@
-//! A Unix socket with a name in the file system: bound beside its name and renamed, so that clients find the previous
-//! process's socket or this one, and removed at the end if the name still leads to it.
+//! Gives a Unix socket a name in the file system: binds beside the name and renames, so that clients find the previous
+//! process's socket or this one, and removes the file at the end if the name still leads to it.
 
 use std::{
     fs, io,
@@ -10,22 +10,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Only the owner may connect.
+/// Mode of the socket file: only the owner may connect.
 const SOCKET_MODE: u32 = 0o600;
 
-/// The name of a bound Unix socket. The file is removed when this is dropped, unless another socket has the name by
-/// then.
+/// Name of a bound Unix socket. Dropping it removes the file, unless another socket has the name by then.
 #[derive(Debug)]
 pub(super) struct SocketName {
-    /// Where the socket is at present.
+    /// Present path of the socket.
     path: PathBuf,
-    /// Device and inode of the socket; `None` once the file is not to be removed.
+    /// Device and inode of the socket; `None` once the file must not be removed.
     identity: Option<(u64, u64)>,
 }
 
 impl SocketName {
-    /// Binds a socket under another name in the folder of `path`: all that a full disk or a missing permission can
-    /// prevent has happened before [`publish`](Self::publish). The socket does not block.
+    /// Binds a socket under another name in the folder of `path`: a full disk or a missing permission fails here, not
+    /// in [`rename_to`](Self::rename_to). The socket does not block.
     ///
     /// # Errors
     ///
@@ -42,7 +41,7 @@ impl SocketName {
 
     fn bind_temporary(new: &Path) -> io::Result<(UnixListener, Self)> {
         let listener = match UnixListener::bind(new) {
-            // A process with this number, as the first one of a container, was killed before it had published its
+            // A process with this number, such as the first one of a container, was killed before it had renamed its
             // socket.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(new) => {
                 fs::remove_file(new)?;
@@ -57,24 +56,24 @@ impl SocketName {
         Ok((listener, name))
     }
 
-    /// Atomically replaces the socket that has the name `path`, if there is one.
+    /// Renames the socket to `path`, and atomically replaces a socket there.
     ///
     /// # Errors
     ///
-    /// The kernel's. The socket keeps the name that it was bound by.
+    /// The kernel's. The socket keeps its former name.
     pub(super) fn rename_to(&mut self, path: &Path) -> io::Result<()> {
         fs::rename(&self.path, path)?;
         path.clone_into(&mut self.path);
         Ok(())
     }
 
-    /// Leaves the name to a process that takes over: this one does not remove the file.
+    /// Leaves the file to a successor: dropping the name no longer removes it.
     pub(super) fn disown_file(&mut self) {
         self.identity = None;
     }
 }
 
-/// Whether `path` is a socket at which no process listens.
+/// Returns whether `path` is a socket at which no process listens.
 fn is_stale_socket(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -85,7 +84,7 @@ fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
 
 impl Drop for SocketName {
     fn drop(&mut self) {
-        // Another process may have put its own there.
+        // Another process may have renamed its own socket to this path.
         if self.identity.is_some() && file_identity(&self.path).ok() == self.identity {
             let _ = fs::remove_file(&self.path);
         }
@@ -97,10 +96,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_replaced_and_removed_by_its_owner_alone() {
+    fn a_socket_file_is_removed_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
-        // Stale: the process that bound it is gone.
+        // The process that bound this socket is gone.
         drop(UnixListener::bind(&path).unwrap());
         let (_first_listener, mut first) = SocketName::bind_beside(&path).unwrap();
         first.rename_to(&path).unwrap();
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_stays() {
+    fn a_file_that_is_no_socket_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "text").unwrap();

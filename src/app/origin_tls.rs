@@ -1,5 +1,5 @@
-//! TLS to origins, from the files that `[origin.tls]` names: read and judged with the configuration, renewed by a
-//! reload, and by itself while the configuration is rejected.
+//! Loads TLS to origins, from the files that `[origin.tls]` names: read with the configuration, renewed by a reload,
+//! and on its own while the configuration is rejected.
 
 use litequic_config::{self as config, Config, ConfigChange, FaultCollector};
 use litequic_proxy as proxy;
@@ -7,30 +7,30 @@ use litequic_tls::{self as tls, OriginTlsFault, SystemRoots};
 use rustls::pki_types::ServerName;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
 
-/// TLS to origins, by their names.
+/// TLS configurations by the name of the origin.
 pub(super) type OriginsTls = BTreeMap<String, Arc<proxy::TlsToOrigin>>;
 
-/// A fault of an origin's: its key, and the problem.
+/// Key and problem of a fault.
 pub(super) type KeyedFault = (String, String);
 
-/// The table of an origin whose servers have https, with each default where it has none; `None` for another origin.
+/// TLS table of an origin whose servers have https, with defaults; `None` for another origin.
 fn https_table(origin: &config::OriginConfig) -> Option<config::OriginTls> {
     let is_https = origin.servers.iter().any(|server| server.address.is_https());
     is_https.then(|| origin.tls.clone().unwrap_or_default())
 }
 
-/// The path of an origin in the configuration.
+/// Key prefix of an origin in the configuration.
 fn origin_key(name: &str) -> String {
     if name == Config::ORIGIN_NAME { name.into() } else { format!("origins.{name}") }
 }
 
-/// Every file of `config` that is read here.
+/// All files that TLS to origins needs.
 pub(super) fn origin_tls_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     let tables = config.origins.values().filter_map(|origin| origin.tls.as_ref());
     tables.flat_map(|table| table.named_files().map(|(_, file)| file.clone()))
 }
 
-/// Reads the files of one origin, if its servers have https.
+/// Reads the files of one origin; `None` if its servers have no https.
 fn read_one_origin(
     name: &str,
     origin: &config::OriginConfig,
@@ -59,7 +59,7 @@ fn read_one_origin(
     }
 }
 
-/// What workers get of it.
+/// Converts the files of an origin to the configuration that workers use.
 fn compile_origin_tls(origin: &config::OriginConfig, tls: &tls::OriginTlsFiles) -> Arc<proxy::TlsToOrigin> {
     let name = origin.tls.as_ref().and_then(|table| ServerName::try_from(table.name.clone()?).ok());
     Arc::new(proxy::TlsToOrigin::new(
@@ -70,7 +70,7 @@ fn compile_origin_tls(origin: &config::OriginConfig, tls: &tls::OriginTlsFiles) 
     ))
 }
 
-/// Reads every file. Blocks on the file system.
+/// Reads TLS to all origins. Blocks on the file system.
 ///
 /// # Errors
 ///
@@ -79,7 +79,8 @@ pub(super) fn read_origin_tls(config: &Config) -> Result<OriginsTls, Vec<KeyedFa
     read_each_origin(config, |_, _| ())
 }
 
-/// Reads every file, with each fault and warning in `findings`; `None` if there is a fault. Blocks on the file system.
+/// Reads TLS to all origins, and adds each fault and warning to `findings`; `None` if there is a fault. Blocks on the
+/// file system.
 pub(super) fn load_origin_tls(config: &Config, findings: &mut FaultCollector) -> Option<OriginsTls> {
     let read = read_each_origin(config, |name, tls| {
         for (key, warning) in tls.origin_tls_warnings(SystemTime::now()) {
@@ -89,7 +90,7 @@ pub(super) fn load_origin_tls(config: &Config, findings: &mut FaultCollector) ->
     read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem))).ok()
 }
 
-/// Reads every file, and passes those of each origin that can be used to `good`.
+/// Reads TLS to all origins, and passes the files of each valid one to `good`.
 fn read_each_origin(
     config: &Config,
     mut good: impl FnMut(&str, &tls::OriginTlsFiles),
@@ -109,8 +110,8 @@ fn read_each_origin(
     if bad.is_empty() { Ok(all) } else { Err(bad) }
 }
 
-/// Reads every file anew; an origin's that cannot be used stay as they are in `before`, for the reason that is added to
-/// `kept`. Blocks on the file system.
+/// Reads TLS to all origins anew; an origin with a fault keeps its value of `before`, and the fault is added to `kept`.
+/// Blocks on the file system.
 pub(super) fn renew_origin_tls(config: &Config, before: &OriginsTls, kept: &mut Vec<String>) -> OriginsTls {
     let system = SystemRoots::default();
     let one = |(name, origin): (&String, &config::OriginConfig)| match read_one_origin(name, origin, &system) {
@@ -123,7 +124,7 @@ pub(super) fn renew_origin_tls(config: &Config, before: &OriginsTls, kept: &mut 
     config.origins.iter().filter_map(one).collect()
 }
 
-/// The changes of content within the same files, or of the system's roots.
+/// Changes of content within the same files, or of the system's roots.
 pub(super) fn renewed_origin_tls(
     now: &Config,
     before: &OriginsTls,

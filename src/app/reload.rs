@@ -1,5 +1,5 @@
-//! Reload: reads everything anew, and applies it as a whole or not at all. Runs on the control thread; workers follow
-//! what it stores, and no connection, endpoint or pool is touched by it.
+//! Reloads the configuration and its files, as a whole or not at all. Runs on the control thread; workers read the
+//! stored result, and no connection, endpoint or pool is touched.
 //!
 //! A reload is triggered by SIGHUP, by a file that changed, or by `POST /reload`. While a configuration is rejected,
 //! certificates and error pages are renewed by the one in force.
@@ -48,17 +48,16 @@ use tokio::{
     task::spawn_blocking,
 };
 
-/// Requests for a reload that may wait: each is answered by the next one that begins.
+/// Number of requests for a reload that may wait: the next reload answers all of them.
 const MAX_QUEUED_RELOADS: usize = 8;
-/// Names of routes that an error answer lists at most.
+/// Maximum number of routes that an error answer lists.
 const MAX_ROUTE_NAMES: usize = 64;
 
-/// The table of connection IDs, as the prefix of its keys.
+/// Prefix of the keys of the connection ID table.
 const SERVER_ID_PREFIX: &str = "listen.server_id.";
 const KEY_FILE: &str = "listen.server_id.key_file";
 
-/// Log target of the lines of this module. An operator causes them, and scripts wait for them: their number is
-/// not limited.
+/// Log target of this module. Its lines are not rate-limited: an operator causes them, and scripts wait for them.
 pub const LOG_TARGET: &str = module_path!();
 
 /// The channel from `POST /reload` to the [`Reloader`].
@@ -66,7 +65,7 @@ pub fn reload_channel() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<a
     mpsc::channel(MAX_QUEUED_RELOADS)
 }
 
-/// What the start has read and created for [`ActiveState`].
+/// Inputs of [`ActiveState`] that the start has read and created.
 pub(super) struct ActiveStateParts {
     pub(super) files: RoutingFiles,
     pub(super) shared: SharedDescriptors,
@@ -79,8 +78,8 @@ pub(super) struct ActiveStateParts {
 }
 
 impl ActiveState {
-    /// Begins with `config` and the `parts` that were read for it, which are limited to what is `shared`, and with what
-    /// was ordered of the previous process, out of `beginning`.
+    /// Starts with `config`, with `parts`, which were read for it, and with the orders of the previous process in
+    /// `beginning`.
     pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut InheritedState) -> Self {
         let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
         let routing = Routing::compile_after(config, files, None);
@@ -127,11 +126,11 @@ impl ActiveState {
         self.routing.load().maintenance_orders(&self.config.load())
     }
 
-    /// Switches maintenance of routes on or off; returns what is in maintenance now.
+    /// Switches maintenance of routes on or off; returns the routes that are in maintenance now.
     ///
     /// # Errors
     ///
-    /// Why nothing has changed, in words for the operator.
+    /// The reason for which nothing has changed, for the operator.
     pub(super) fn switch_maintenance(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
         let replacing = self.lock_replacement();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
@@ -164,11 +163,11 @@ impl ActiveState {
         if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
 
-    /// Switches HTTP/3 on or off, until a reload changes `listen.http3`; returns how it is now.
+    /// Switches HTTP/3 on or off, until a reload changes `listen.http3`; returns the resulting state.
     ///
     /// # Errors
     ///
-    /// Why nothing has changed, in words for the operator.
+    /// The reason for which nothing has changed, for the operator.
     pub(super) fn order_http3(&self, on: bool) -> Result<String, String> {
         let replacing = self.lock_replacement();
         let mut config = (*self.config.load_full()).clone();
@@ -189,7 +188,7 @@ impl ActiveState {
         })
     }
 
-    /// Applies `next` as far as possible; returns the changes.
+    /// Applies `next`, but for keys that need a restart; returns the changes.
     fn apply_config(&self, next: LoadedConfig, lines: OpenedAccessLog) -> Vec<ConfigChange> {
         let LoadedConfig { config: mut next, certificates, routing: files, collector, server_id_key, .. } = next;
         let replacing = self.lock_replacement();
@@ -233,7 +232,7 @@ impl ActiveState {
         changes
     }
 
-    /// The change of a key for connection IDs within the same file.
+    /// Change of the key for connection IDs within the same file.
     fn renewed_key(&self, now: &Config, next: &Config, key: Option<ServerIdKey>) -> Option<ConfigChange> {
         let file = |config: &Config| config.listen.server_id.as_ref().and_then(|one| one.key_file.clone());
         let path = file(next).filter(|path| file(now).as_ref() == Some(path))?;
@@ -241,7 +240,7 @@ impl ActiveState {
         is_another.then(|| ConfigChange { key: KEY_FILE.into(), what: format!("{} renewed", path.display()) })
     }
 
-    /// Has new connection IDs follow `next`; adds to its `changes` when the last ID of before ends.
+    /// Applies `next` to new connection IDs; adds to `changes` the time at which the last former ID ends.
     fn follow_server_id(&self, now: &Config, next: &Config, key: Option<ServerIdKey>, changes: &mut [ConfigChange]) {
         let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID_PREFIX)).collect();
         let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id)
@@ -265,7 +264,7 @@ impl ActiveState {
         }
     }
 
-    /// Applies what was read anew, with the configuration as it is; returns what changed.
+    /// Applies the renewed files under the configuration in force; returns the changes.
     fn apply_renewal(&self, renewal: Renewal) -> Vec<ConfigChange> {
         let Renewal { certificates, routing: files, collector, .. } = renewal;
         let replacing = self.lock_replacement();
@@ -284,7 +283,7 @@ impl ActiveState {
         changes
     }
 
-    /// The changes of content within the same files.
+    /// Changes of content within the same files.
     fn renewed_content(
         &self,
         next: &Config,
@@ -321,7 +320,7 @@ impl ActiveState {
         self.apply_http3_switch();
     }
 
-    /// Has open connections over HTTP/3 follow the configuration.
+    /// Signals the configured state of HTTP/3 to open connections.
     fn apply_http3_switch(&self) {
         let on = self.config.load().listen.http3;
         match (self.http3.signal_connections(on), on) {
@@ -341,7 +340,7 @@ impl ActiveState {
         let store = self.resolver.current_store();
         let files = store.file_certificates().len();
         let validity = |(n, one): (usize, &LoadedCertificate)| {
-            // Those of ACME have no place in the file.
+            // Certificates of ACME have no position in the file.
             let names = one.certificate_names().dns.first().cloned();
             let issued =
                 || names.or_else(|| one.certificate_names().ip.first().map(ToString::to_string)).unwrap_or_default();
@@ -354,7 +353,6 @@ impl ActiveState {
     }
 }
 
-/// Logs each of `warnings`.
 pub fn log_warnings(warnings: &[ConfigWarning]) {
     for ConfigWarning(warning) in warnings {
         tracing::warn!("{warning}");
@@ -366,7 +364,7 @@ pub(super) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Certificates and authorities in the same files as before, whose content is another.
+/// Changes of certificates and authorities within the same files.
 fn renewed_certificates(
     now: &Config,
     old: &CertificateStore,
@@ -394,24 +392,24 @@ fn renewed_certificates(
     served.chain(authorities).collect()
 }
 
-/// Where a reload reads from.
+/// Source that a reload reads.
 #[derive(Debug, Clone)]
 pub enum ConfigOrigin {
     /// A file, with the certificates that it names.
     File(PathBuf),
-    /// The command line: the certificates alone can change.
+    /// The command line: only certificates can change.
     Given(Box<Config>),
 }
 
-/// A configuration with the content of its files, or why it is rejected.
+/// Loaded configuration with the content of its files, or the faults for which it is rejected.
 struct LoadOutcome {
     outcome: Result<LoadedConfig, Vec<String>>,
-    /// Every file that was or should have been read.
+    /// All files that were or should have been read.
     files: BTreeSet<PathBuf>,
 }
 
 impl ConfigOrigin {
-    /// Reads and checks everything. Blocks on the file system.
+    /// Reads and checks the configuration and its files. Blocks on the file system.
     fn load_with_files(&self) -> LoadOutcome {
         let (draft, mut files) = match self {
             Self::File(file) => (ParsedConfig::load_file(file), BTreeSet::from([file.clone()])),
@@ -423,30 +421,30 @@ impl ConfigOrigin {
     }
 }
 
-/// Reloads when triggered.
+/// Reloads the configuration on request.
 pub struct Reloader {
     source: ConfigOrigin,
     in_force: ActiveState,
-    /// True once the other process alone notifies the service manager.
+    /// True once another process notifies the service manager in place of this one.
     handed_over: watch::Receiver<bool>,
-    /// Follows `[log]`.
+    /// Applies `[log]`.
     log: Box<dyn Fn(&LogConfig)>,
     watcher: Option<FileWatcher>,
-    /// What `watcher` watches.
+    /// Files that `watcher` watches.
     watched: BTreeSet<PathBuf>,
-    /// Whether it was logged that files cannot be watched.
+    /// Whether the failure to watch files was logged.
     warned: bool,
 }
 
 impl Reloader {
-    /// Reloads what is in force in `running` from `source`, and has `log` follow `[log]`.
+    /// Creates a reloader of `running` from `source`, which applies `[log]` by `log`.
     pub fn new(source: ConfigOrigin, running: &RunningProcess, log: impl Fn(&LogConfig) + 'static) -> Self {
         let (in_force, handed_over) = (running.in_force.clone(), running.handover.watch_handover());
         let log = Box::new(log);
         Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
 
-    /// Reloads on `hangup`, on `requests`, and when a file changes that was read. On a tokio runtime.
+    /// Reloads on `hangup`, on `requests`, and when a file that was read changes. To be called on a tokio runtime.
     ///
     /// # Cancel safety
     ///
@@ -464,7 +462,7 @@ impl Reloader {
         let mut trigger = ReloadTrigger::Files;
         let mut waiting: Option<oneshot::Sender<_>> = None;
         loop {
-            // Watched first, read then: no change falls between.
+            // Files are watched before they are read, so that no change is missed.
             let followed = self.files_to_watch(files.clone());
             self.watch_files(followed);
             let outcome = match (trigger, self.change_policy()) {
@@ -503,7 +501,7 @@ impl Reloader {
         self.in_force.config.load().reload.on_change
     }
 
-    /// Selects those of `files`, which a reload reads, whose changes cause a reload.
+    /// Selects those of `files` whose changes cause a reload.
     fn files_to_watch(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         match self.change_policy() {
             OnChange::All => files,
@@ -512,14 +510,14 @@ impl Reloader {
         }
     }
 
-    /// Unless another process does so by now.
+    /// Notifies the service manager by `tell`, unless another process does so by now.
     fn notify_unless_handed_over(&self, tell: fn()) {
         if !*self.handed_over.borrow() {
             tell();
         }
     }
 
-    /// Watches `files`, in place of what was watched before.
+    /// Watches `files` instead of the former ones.
     fn watch_files(&mut self, files: BTreeSet<PathBuf>) {
         let mut warned = self.warned;
         let mut warn = |what: String, error: std::io::Error| {
@@ -591,7 +589,7 @@ impl Reloader {
         ReloadOutcome { answer, files }
     }
 
-    /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
+    /// Renews the files of the configuration in force after the new one was rejected; returns a line for each change.
     async fn renew_files(&self, trigger: ReloadTrigger) -> String {
         let ActiveState { config, resolver, routing, .. } = self.in_force.clone();
         let traces = Arc::clone(&self.in_force.traces);
@@ -617,7 +615,7 @@ impl Reloader {
         changes.iter().map(|change| format!("{change}\n")).collect()
     }
 
-    /// Logs what changed, and returns it, a line for each change; if nothing did, `since` has the last change.
+    /// Logs the changes, and returns a line for each; without changes, `since` has the last one.
     fn report_changes(&self, trigger: ReloadTrigger, changes: &[ConfigChange], since: Option<LastChange>) -> String {
         let by = trigger.trigger_name();
         let can_upgrade = self.in_force.config.load().admin.handover.is_some();
@@ -653,9 +651,8 @@ impl Reloader {
     }
 }
 
-/// The outcome of a reload.
 struct ReloadOutcome {
-    /// The answer to `POST /reload`: what changed, or every fault.
+    /// Answer to `POST /reload`: the changes, or every fault.
     answer: Result<String, String>,
     /// Files to watch from now on.
     files: BTreeSet<PathBuf>,

@@ -1,7 +1,6 @@
-//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages, users and the
-//! files of TLS to origins are read anew by the configuration in force, so that a bad edit does not leave clients with
-//! a certificate until it expires.
-//! Each is renewed by itself: one that cannot be read stays as it is.
+//! Renews files while the configuration is rejected: certificates, authorities, revocation lists, error pages, users
+//! and TLS to origins are read by the configuration in force, so that a bad edit does not leave clients with an
+//! expiring certificate. A file that cannot be read keeps its former content.
 
 use super::{collector_tls, origin_tls, users};
 use litequic_config::Config;
@@ -9,17 +8,17 @@ use litequic_proxy::{Routing, RoutingFiles};
 use litequic_telemetry::traces::CollectorTls;
 use litequic_tls::{CertificateStore, ClientAuthorities, LoadedCertificate};
 
-/// What could be read, with what could not and stays as it is.
+/// Renewed content of all files, and the failures.
 pub(super) struct Renewal {
     pub(super) certificates: CertificateStore,
     pub(super) routing: RoutingFiles,
     pub(super) collector: Option<CollectorTls>,
-    /// Why some certificates stay as they are.
+    /// Errors of files that keep their former content.
     pub(super) failures: Vec<String>,
 }
 
 impl Renewal {
-    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `routing`, and of the
+    /// Reads the files that `config` names; files that cannot be read keep their content of `store`, `routing` and
     /// `collector`. Blocks on the file system.
     pub(super) fn from_files(
         config: &Config,

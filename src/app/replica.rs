@@ -1,10 +1,10 @@
-//! The replica that this process is, and the secrets that replicas share.
+//! Identifies this process as a replica, and loads the secrets that replicas share.
 
 use super::start_error::StartError;
 use litequic_config::Config;
 use litequic_quic::{Replica, Secrets, ServerIdKey};
 
-/// The keys of tokens, tickets and cookies: of the file that the configuration names, or random ones.
+/// Keys of tokens, tickets and cookies: from the file that the configuration names, or random ones.
 ///
 /// # Errors
 ///
@@ -13,12 +13,12 @@ pub(super) fn load_secrets(config: &Config) -> Result<Secrets, StartError> {
     let replica = own_replica(config);
     match &config.listen.secret_file {
         Some(path) => Ok(Secrets::from_secret_file(path)?.with_replica(replica.ok_or(StartError::NoReplica)?)),
-        // No other process has the secret.
+        // A random secret is shared with no other process.
         None => Ok(Secrets::from_random().map_err(|_| StartError::Random)?.with_replica(replica.unwrap_or_default())),
     }
 }
 
-/// The key that balancers decrypt connection IDs with, if there is one.
+/// Key by which load balancers decrypt connection IDs, if there is one.
 ///
 /// # Errors
 ///
@@ -28,11 +28,11 @@ pub(super) fn load_server_id_key(config: &Config) -> Result<Option<ServerIdKey>,
     Ok(path.map(|path| ServerIdKey::from_key_file(path)).transpose()?)
 }
 
-/// The replica that this process is: by its server ID, or as configured, or by the host's name. `None` if the host has
-/// none.
+/// This process as a replica: by its server ID, by the configuration, or by the host's name. `None` if the host has no
+/// name.
 pub(super) fn own_replica(config: &Config) -> Option<Replica> {
     if let Some(server_id) = &config.listen.server_id {
-        // No name has a space.
+        // No host name has a space, and so none can equal this name.
         return Some(Replica::with_name(format!("server ID {}", server_id.hex_digits())));
     }
     config.listen.replica.as_deref().map(Replica::with_name).or_else(Replica::from_host)

@@ -1,4 +1,4 @@
-//! A litequic that serves, until it has drained and ended.
+//! Represents a litequic that serves, until it has drained and ended.
 
 use super::active_state::ActiveState;
 use super::draining::{self, OldestClient, REPORT_INTERVAL};
@@ -17,14 +17,14 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How long this process serves as before once another one has taken over: so that clients that were steered to it in
-/// that moment, with a handshake and a request to make, are served here.
+/// Time for which this process serves as before once another one has taken over: clients that were steered to it at
+/// that moment, with a handshake and a request, are served here.
 const HANDOVER_GRACE: Duration = Duration::from_secs(1);
 
-/// How long workers may take to close their connections once the process stops.
+/// Timeout of workers' connections to close once the process stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// A worker ended without a request to: its sockets are dead, so the process must end.
+/// A worker ended without a request to end: its sockets are dead, so the process must end.
 #[derive(Debug, thiserror::Error)]
 #[error("worker {0} ended unexpectedly")]
 pub struct WorkerDied(usize);
@@ -37,45 +37,45 @@ pub struct RunningProcess {
     pub tcp: Vec<SocketAddr>,
     /// The addresses for redirects from plain HTTP, in the order of `[listen] redirect`.
     pub redirects: Vec<SocketAddr>,
-    /// `[admin] listen`
+    /// Address of `[admin] listen`.
     pub admin: Option<SocketAddr>,
-    /// `[admin] probes`
+    /// Address of `[admin] probes`.
     pub probes: Option<SocketAddr>,
-    /// `[admin] socket`, or the default one.
+    /// Path of `[admin] socket`, or of the default socket.
     pub admin_socket: Option<PathBuf>,
-    /// Everything that is counted.
+    /// Metrics of the process.
     pub metrics: Arc<ProcessMetrics>,
-    /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
+    /// Phase of the process: advance to [`ProcessPhase::Leaving`] to drain, to [`ProcessPhase::Stopping`] to stop at once.
     pub lifecycle: Lifecycle,
     pub(super) in_force: ActiveState,
-    /// Reopens the access log's file, if there is one.
+    /// Access log, whose file can be reopened.
     pub access_log: Arc<AccessLogger>,
     pub(super) workers: Vec<Worker>,
-    /// By worker.
+    /// Oldest client of each worker, by the worker's index.
     pub(super) oldest: Vec<Arc<OldestClient>>,
-    /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
-    /// and a worker that ends before the others would change their places.
+    /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its position in the
+    /// group, and a worker that ends before the others would change the positions.
     pub(super) handover: HandoverListener,
     pub(super) reports: mpsc::UnboundedReceiver<WorkerReport>,
-    /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
+    /// Tasks of the admin listeners and health checks, which end with [`ProcessPhase::Stopping`].
     pub(super) tasks: JoinSet<()>,
-    /// The systemd watchdog's task, which ends when this is dropped.
+    /// Task of the systemd watchdog; dropping it ends the task.
     pub(super) _watchdog: JoinSet<()>,
 }
 
 impl RunningProcess {
-    /// Waits until litequic has ended: requested by [`Running::lifecycle`], after the drain.
+    /// Waits until litequic has drained and ended, as [`RunningProcess::lifecycle`] requests.
     ///
     /// # Errors
     ///
-    /// [`WorkerDied`]. What the other workers were doing is cut off.
+    /// [`WorkerDied`]. Requests of other workers are cut off.
     pub async fn wait_for_end(mut self) -> Result<(), WorkerDied> {
         let mut watch = self.lifecycle.watch_phase();
         let mut phase = ProcessPhase::Ready;
-        // A worker's end, which begins the loop anew, does not lengthen the phase.
+        // A worker's end restarts the loop, and must not lengthen the phase.
         let mut since = Instant::now();
         let mut next_line = since + REPORT_INTERVAL;
-        // Workers without a connection: they refuse new ones until all are.
+        // Workers without a connection, which refuse new ones until all workers have none.
         let mut drained = BTreeSet::new();
         let outcome = loop {
             if self.workers.is_empty() {
@@ -83,7 +83,7 @@ impl RunningProcess {
             }
             let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.worker_index()));
             if is_drained && phase == ProcessPhase::Draining {
-                // Nothing is cut off: the log need not say that.
+                // No connection is cut off, so that no line about that is logged.
                 self.lifecycle.advance_phase(ProcessPhase::Stopping);
                 phase = ProcessPhase::Stopping;
                 since = Instant::now();
@@ -144,7 +144,7 @@ impl RunningProcess {
         outcome
     }
 
-    /// How long new connections are still accepted. A process that was taken over from need not wait for balancers.
+    /// Time for which new connections are still accepted. After a handover, load balancers need no time to notice.
     fn leaving_grace(&self) -> Duration {
         if self.handover.is_handed_over() { HANDOVER_GRACE } else { self.current_timeouts().drain_grace }
     }
@@ -153,7 +153,7 @@ impl RunningProcess {
         self.in_force.config.load().timeouts
     }
 
-    /// Moves on to `phase`, unless a later one was set meanwhile.
+    /// Advances to `phase`, unless a later one was set meanwhile.
     fn enter_phase(&self, phase: ProcessPhase) -> ProcessPhase {
         self.lifecycle.advance_phase(phase);
         let now = self.lifecycle.current_phase();

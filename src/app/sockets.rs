@@ -1,4 +1,4 @@
-//! All sockets of the process: those that the service manager or the previous process has bound, and new ones.
+//! Binds the sockets of the process, beside those that the service manager or the previous process has bound.
 
 use super::start_error::StartError;
 use litequic_config::{Config, WorkerCount};
@@ -11,18 +11,18 @@ use std::{
     thread,
 };
 
-/// Sockets that another process has bound. Those that the configuration does not name are closed.
+/// Sockets that another process has bound. Those without a key of the configuration are closed.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
-    /// By address.
+    /// UDP sockets of each address.
     pub(super) groups: Vec<SocketGroup>,
-    /// TCP listeners, by address.
+    /// TCP listeners of each address.
     pub(super) listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
 }
 
 impl InheritedSockets {
-    /// Sockets of a service manager: each for the keys that name its address. Several UDP sockets of one address are a
-    /// reuseport group, in the order of their bind(2).
+    /// Takes the sockets of a service manager, each for the keys that name its address. Several UDP sockets of one
+    /// address are a reuseport group, in the order of their bind(2).
     ///
     /// # Errors
     ///
@@ -40,9 +40,9 @@ impl InheritedSockets {
         Ok(Self { groups: groups.collect::<Result<_, _>>()?, listeners })
     }
 
-    /// How many workers there are: one a core, unless the configuration has another number; the standard library reads
-    /// the affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. For inherited
-    /// groups without an owner, one a socket: each has to be read.
+    /// Number of workers: one per core, unless the configuration has another number; the standard library reads the
+    /// affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. Inherited groups
+    /// without an owner need one worker per socket: each socket must be read.
     pub(super) fn worker_count(&self, config: &Config) -> usize {
         let passed = self.groups.iter().filter(|group| group.generations().is_empty());
         let passed = passed.filter(|group| config.listen.udp.contains(&group.group_address()));
@@ -74,13 +74,13 @@ fn group_by_address<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr
     }
 }
 
-/// All sockets.
+/// Sockets of the process: its own and those that older processes serve.
 pub(super) struct ProcessSockets {
-    /// In the order of `[listen] udp`; behind them those that only older processes serve.
+    /// UDP groups in the order of `[listen] udp`, then those that only older processes serve.
     pub(super) groups: Vec<SocketGroup>,
-    /// For each address, by worker.
+    /// UDP sockets of this process: for each address, one per worker.
     udp: Vec<std::vec::IntoIter<UdpSocket>>,
-    /// In the order of `[listen] udp`.
+    /// Addresses of the UDP groups, in the order of `[listen] udp`.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) tcp: ListenerGroups,
     pub(super) redirects: ListenerGroups,
@@ -88,11 +88,11 @@ pub(super) struct ProcessSockets {
     pub(super) probes: Option<TcpListener>,
 }
 
-/// How often to try again if a port that the kernel chose for UDP is in use in TCP.
+/// Number of attempts if a port that the kernel chose for UDP is in use in TCP.
 const MAX_BIND_ATTEMPTS: usize = 32;
 
 impl ProcessSockets {
-    /// Binds what is not `inherited`, for `workers` workers of the process of `generation`.
+    /// Binds the sockets that are not `inherited`, for `workers` workers of the process of `generation`.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl ProcessSockets {
             });
             match tcp {
                 Ok(tcp) => break (groups, udp, addresses, tcp),
-                // The kernel's choice: another port may be free for both.
+                // The kernel chose the port: another one may be free for both.
                 Err(error) if error.is_address_in_use() && tries < MAX_BIND_ATTEMPTS && shares_free_port(config) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -140,18 +140,18 @@ impl ProcessSockets {
         Ok(Self { groups, udp, addresses, tcp, redirects, admin, probes })
     }
 
-    /// The UDP sockets of the next worker, one a listen address.
+    /// UDP sockets of the next worker, one per listen address.
     pub(super) fn next_worker_sockets(&mut self) -> Vec<UdpSocket> {
         self.udp.iter_mut().filter_map(Iterator::next).collect()
     }
 }
 
-/// Whether the kernel chooses a port for UDP that TCP is to have as well.
+/// Returns whether the kernel chooses a port for UDP that TCP must have as well.
 fn shares_free_port(config: &Config) -> bool {
     config.listen.udp.iter().any(|udp| udp.port() == 0 && config.listen.tcp.contains(udp))
 }
 
-/// A group a listen address, and of each the sockets of the process of `generation`.
+/// One group per listen address, and the sockets of this process in each.
 type JoinedGroups = (Vec<SocketGroup>, Vec<std::vec::IntoIter<UdpSocket>>);
 
 fn bind_udp(
@@ -170,17 +170,17 @@ fn bind_udp(
     Ok((groups, sockets))
 }
 
-/// The port that UDP got at `ip`, or 0.
+/// UDP port at `ip`, or 0.
 fn udp_port_at(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
     addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
 }
 
-/// TCP listeners: for each address one a worker, or as many as were inherited.
+/// TCP listeners: for each address one per worker, or as many as were inherited.
 #[derive(Default)]
 pub(super) struct ListenerGroups(pub(super) Vec<(SocketAddr, Vec<TcpListener>)>);
 
 impl ListenerGroups {
-    /// Binds all of `addresses`; one with port 0 gets that of `port`.
+    /// Binds all of `addresses`; one with port 0 gets the port that `port` returns.
     fn bind_groups(
         addresses: &[SocketAddr],
         inherited: &mut InheritedSockets,
@@ -204,12 +204,12 @@ impl ListenerGroups {
         self.0.iter().map(|(address, _)| *address).collect()
     }
 
-    /// Duplicates of the listeners for one of `workers`, each with what `with` returns for its address: all are
-    /// accepted from, and every worker has one to accept from.
+    /// Duplicates of the listeners for one of `workers`, each with the result of `with` for its address: all listeners
+    /// are accepted from, and every worker has one to accept from.
     ///
     /// # Errors
     ///
-    /// The kernel's, for want of file descriptors.
+    /// The kernel's, if file descriptors run out.
     pub(super) fn duplicates_for<T>(
         &self,
         worker: usize,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn passed_sockets_are_sorted_by_address() {
+    fn passed_sockets_are_grouped_by_address() {
         let udp = || UdpSocket::bind("127.0.0.1:0").unwrap();
         let sockets = [udp(), udp()];
         let twice = sockets[0].try_clone().unwrap();

@@ -1,4 +1,4 @@
-//! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
+//! Starts litequic in steps: prepared, bound, running. A failure before the last step leaves nothing behind.
 
 use super::{
     acme_certificates::{IssuedCertificates, SharedAcme as Acme},
@@ -44,13 +44,13 @@ use tokio::{select, sync::mpsc, task::JoinSet};
 
 /// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
 /// when it accepts clients. To be called on a tokio runtime, which the admin listeners use; workers have threads and
-/// runtimes of their own. Where another process runs that can be taken over from, it is, with the last step.
+/// runtimes of their own. A running process that offers a handover is replaced in the last step.
 ///
-/// `wrap` is put around each worker's proxy; pass the identity for the proxy alone.
+/// `wrap` wraps each worker's proxy; pass the identity for the proxy alone.
 ///
 /// # Errors
 ///
-/// [`StartError`]. A process that was to be taken over from goes on.
+/// [`StartError`]. A process that was to be replaced continues.
 pub async fn start_litequic<H: Handler>(
     config: &Config,
     certificates: CertificateStore,
@@ -60,12 +60,12 @@ pub async fn start_litequic<H: Handler>(
     PreparedStart::new(config, certificates, options).await?.bind_sockets().await?.start_workers(wrap).await
 }
 
-/// The operator's files and the offer of a running process: no address is bound yet.
+/// Start with the operator's files and the offer of a running process, before any address is bound.
 pub(super) struct PreparedStart<'c> {
     config: &'c Config,
     options: StartOptions,
     beginning: InheritedState,
-    /// Workers.
+    /// Number of workers.
     count: usize,
     resolver: Arc<CertificateResolver>,
     metrics: Arc<ProcessMetrics>,
@@ -130,7 +130,7 @@ impl<'c> PreparedStart<'c> {
         let inherited = mem::take(&mut self.beginning.inherited);
         let mut sockets = ProcessSockets::bind_all(self.config, inherited, self.count, self.beginning.generation)?;
         let (tcp, redirects) = (sockets.tcp.bound_addresses(), sockets.redirects.bound_addresses());
-        // The https port that redirects lead to.
+        // Redirects lead to this port of https.
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = config_files::read_token(self.config)?;
@@ -160,7 +160,7 @@ struct AdminServers {
     probes: Option<admin::AdminServer>,
 }
 
-/// All sockets exist, and none is read yet.
+/// Start with all sockets bound, of which none is read yet.
 pub(super) struct BoundStart<'c> {
     prepared: PreparedStart<'c>,
     sockets: ProcessSockets,
@@ -171,7 +171,7 @@ pub(super) struct BoundStart<'c> {
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
-    /// Questions to the workers that have started, by their index.
+    /// Queues of the workers that have started, by index.
     requests: Vec<WorkerRequestSender>,
     gauge: MemoryGauge,
 }
@@ -201,14 +201,14 @@ impl BoundStart<'_> {
             None => Ok(None),
         };
         let socket = match predecessor {
-            // A fault, while nothing serves yet.
+            // While nothing serves yet, an unavailable socket is a fault.
             None => published(socket).await?,
             Some(_) => socket,
         };
         let handover = take_over(server, predecessor.as_mut(), config, &lifecycle).await?;
         let socket = match predecessor {
             None => socket,
-            // It serves, and the one before is on its way out.
+            // This process serves, and the predecessor drains already: an error must not end it.
             Some(_) => published(socket).await.unwrap_or_else(|error| {
                 tracing::error!("{error}");
                 None
@@ -271,7 +271,7 @@ impl BoundStart<'_> {
         })
     }
 
-    /// What worker `index` is made of.
+    /// Inputs of worker `index`.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, .. } = self;
         let (asking, mailbox) = Mailbox::new();
@@ -325,7 +325,7 @@ impl BoundStart<'_> {
         }))
     }
 
-    /// What the admin listeners show.
+    /// State that the admin listeners serve.
     fn admin_state(&mut self) -> admin::AdminState {
         let PreparedStart { config, options, metrics, in_force, .. } = &mut self.prepared;
         admin::AdminState {
@@ -349,12 +349,12 @@ impl BoundStart<'_> {
     }
 }
 
-/// Logs the addresses of clients' listeners.
+/// Addresses of the listeners for clients.
 struct ListenAddresses {
     udp: Vec<SocketAddr>,
     tcp: Vec<SocketAddr>,
     redirects: Vec<SocketAddr>,
-    /// The port that redirects lead to.
+    /// Port that redirects lead to.
     https: u16,
 }
 
@@ -373,11 +373,11 @@ impl ListenAddresses {
     }
 }
 
-/// URLs that the last line of the start names at most.
+/// Maximum number of URLs in the last line of the start.
 const MAX_URLS: usize = 4;
 
 impl ListenAddresses {
-    /// Logs the last line of the start: where clients find the server, and where its lines and its state are.
+    /// Logs the last line of the start: the URLs for clients, and the places of the access log and the status.
     fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: [Option<String>; 2]) {
         let admin = admin.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let admin = if admin.is_empty() { "none: [admin] listen = \"127.0.0.1:9443\"" } else { &admin };
@@ -387,7 +387,7 @@ impl ListenAddresses {
         tracing::info!(urls = self.client_urls(certificates), http3, admin, access_log, reload, "ready");
     }
 
-    /// The URLs of the names in certificates, but for wildcards; by address where there is none.
+    /// URLs of the names in certificates without wildcards; that of the first address if there is none.
     fn client_urls(&self, certificates: &CertificateStore) -> String {
         let https = self.https;
         let url = |host: &str| match https {
@@ -412,15 +412,15 @@ impl ListenAddresses {
     }
 }
 
-/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is
-/// the same for both unless the configuration says another.
+/// Port at which clients of the TCP listener at `address` reach HTTP/3 (RFC 7838 §3): the port that they know, unless
+/// `listen.advertised_port` names another.
 fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
     let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
     config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
 }
 
-/// Servers of at most `connections` connections at duplicates of the operator's listeners; the listeners themselves are
-/// for a process that takes over.
+/// Creates servers with at most `connections` connections at duplicates of the operator's listeners; a successor gets
+/// the listeners themselves.
 fn admin_servers(sockets: &mut ProcessSockets, connections: usize) -> Result<AdminServers, StartError> {
     let limits = admin::AdminLimits { connections, ..admin::AdminLimits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
@@ -435,8 +435,8 @@ fn admin_servers(sockets: &mut ProcessSockets, connections: usize) -> Result<Adm
     })
 }
 
-/// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it
-/// drains: its file has the successor's socket a moment after `handed_over`.
+/// Serves `socket` in one of `tasks`, and returns its path. After a handover the old process still serves its
+/// connections until it drains: its file names the successor's socket a moment after `handed_over`.
 fn serve_admin_socket(
     socket: BoundAdminSocket,
     state: &Arc<admin::AdminState>,
@@ -466,8 +466,8 @@ fn serve_admin_socket(
     Some(path)
 }
 
-/// Obtains certificates until another process takes over or this one drains, and answers validation requests until it
-/// stops.
+/// Obtains certificates until another process takes over or this one drains, and answers validation requests until the
+/// process stops.
 fn spawn_acme(
     in_force: &ActiveState,
     lifecycle: &Lifecycle,
@@ -491,7 +491,7 @@ fn spawn_acme(
     });
 }
 
-/// Removes networks from the list of those that are denied once their time is over, until the process stops.
+/// Removes denied networks when their time is over, until the process stops.
 async fn expire_denied(in_force: ActiveState, mut watch: PhaseWatch) {
     select! {
         () = in_force.denial.run_expiry() => {}
@@ -499,7 +499,7 @@ async fn expire_denied(in_force: ActiveState, mut watch: PhaseWatch) {
     }
 }
 
-/// Checks origins' servers until the process stops.
+/// Runs the health checks of origins' servers until the process stops.
 async fn run_health_checks(in_force: ActiveState, mut watch: PhaseWatch) {
     let ActiveState { routing, rerouted, metrics, .. } = in_force;
     select! {

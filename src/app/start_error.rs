@@ -1,4 +1,4 @@
-//! Why litequic did not start.
+//! Defines the reasons for which litequic does not start.
 
 use super::handover::HandoverError;
 use litequic_admin as admin;
@@ -8,35 +8,35 @@ use litequic_quic::{SecretError, ServerIdKeyError};
 use litequic_telemetry::access_log::{self};
 use std::{io, net::SocketAddr, path::PathBuf};
 
-/// A host without a name, where `listen.secret_file` is set.
+/// Problem of a host without a name, if `listen.secret_file` is set.
 pub(super) const NO_REPLICA: &str =
     "this host has no name; set listen.replica to one that no other replica with this secret has";
 
-/// Why litequic did not start. Nothing is left running.
+/// Reason for which litequic did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The operator's files, valid a moment ago.
+    /// Error pages cannot be read, although they were valid a moment ago.
     #[error("{}", join_lines(.0))]
     Pages(Vec<PageError>),
-    /// Files of users.
+    /// Files of users cannot be read.
     #[error("{}", join_lines(.0))]
     Users(Vec<UsersError>),
-    /// Files of TLS to origins, and to the collector of spans, by key.
+    /// Files of TLS to origins or to the collector cannot be used; each with its key.
     #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
     OriginTls(Vec<(String, String)>),
-    /// The operator's file as well.
+    /// The file of `listen.secret_file` cannot be used.
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
-    /// The key that the configuration names, for connection IDs.
+    /// The file of `listen.server_id.key_file` cannot be used.
     #[error("listen.server_id.key_file: {0}")]
     ServerIdKey(#[from] ServerIdKeyError),
-    /// The host has no name, and the configuration none for the replica.
+    /// Neither the host nor the configuration has a name for the replica.
     #[error("listen.secret_file: {NO_REPLICA}")]
     NoReplica,
-    /// The file that the configuration names as well.
+    /// The file of the access log cannot be opened.
     #[error(transparent)]
     AccessLog(#[from] access_log::AccessLogError),
-    /// The token that the configuration names.
+    /// The token of the admin address cannot be read.
     #[error(transparent)]
     Token(#[from] admin::TokenError),
     /// A UDP address is in use, or not local.
@@ -50,29 +50,29 @@ pub enum StartError {
     Admin {
         /// The key of `[admin]`.
         key: &'static str,
-        /// Address that the key has.
+        /// Address of the key.
         address: SocketAddr,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The Unix socket that the configuration names for requests.
+    /// The socket of `admin.socket` cannot be bound.
     #[error("cannot listen on admin.socket = {path:?}: {source}")]
     AdminSocket {
-        /// Path that the key has.
+        /// Path of the key.
         path: PathBuf,
-        /// The kernel's reason, or another process.
+        /// The kernel's reason, or the process that uses the path.
         source: io::Error,
     },
     /// The sockets that a service manager passed cannot be used.
     #[error("cannot use a socket that the service manager passed: {0}")]
     Passed(io::Error),
-    /// The running process keeps its place.
+    /// The running process refuses the handover, or the handover failed.
     #[error(transparent)]
     TakeOver(#[from] HandoverError),
-    /// The Unix socket that the configuration names.
+    /// The socket of `admin.handover` cannot be bound.
     #[error("cannot listen on admin.handover = {path:?}: {source}")]
     Handover {
-        /// Path that the key has.
+        /// Path of the key.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
@@ -80,18 +80,18 @@ pub enum StartError {
     /// pipe(2) failed.
     #[error("cannot create a pipe: {0}")]
     Pipe(io::Error),
-    /// rustls rejected what it was given.
+    /// rustls rejected certificates or keys.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The system's random number generator failed.
     #[error("cannot generate random secrets")]
     Random,
-    /// A thread or its endpoint did not start.
+    /// A worker's thread or endpoint did not start.
     #[error("worker {index} did not start: {reason}")]
     Worker {
-        /// Which.
+        /// Index of the worker.
         index: usize,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
 }

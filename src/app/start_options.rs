@@ -1,4 +1,4 @@
-//! What the command line adds to the configuration.
+//! Holds the options of a start that the configuration does not have.
 
 use super::{descriptors::OpenFilesLimit, sockets::InheritedSockets};
 use litequic_admin::{self as admin, DefaultSocket};
@@ -7,21 +7,21 @@ use litequic_telemetry::log;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// What the command line adds to the configuration.
+/// Options of a start that the configuration does not have, from the command line or a test.
 #[derive(Debug, Default)]
 pub struct StartOptions {
     /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
     pub key_log: bool,
-    /// The receiver of `POST /reload`. `None`: there is none.
+    /// Queue of requests of `POST /reload`. `None` without a reloader.
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
-    /// The admin socket of a configuration that names none.
+    /// Admin socket of a configuration that names none.
     pub admin_socket: DefaultSocket,
-    /// What a service manager has bound.
+    /// Sockets that a service manager has bound.
     pub inherited: InheritedSockets,
-    /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
+    /// Gauge of the memory shortage. `None`: litequic measures memory itself, by `limits.memory`.
     pub memory: Option<MemoryGauge>,
-    /// The counts of the log's lines.
+    /// Metrics of the log's lines.
     pub log: Arc<log::LogLineMetrics>,
-    /// The limit of open files that counts.
+    /// Limit of open files to plan with.
     pub open_files: OpenFilesLimit,
 }

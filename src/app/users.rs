@@ -1,4 +1,4 @@
-//! Files of users, which routes name: read and judged with the configuration, and again when one changes.
+//! Reads the files of users that routes name: with the configuration, and again when one changes.
 
 use litequic_config::{Config, ConfigChange, FaultCollector};
 use litequic_proxy::{Users, UsersError};
@@ -8,19 +8,19 @@ use std::{
     sync::Arc,
 };
 
-/// Users, by their files.
+/// Users by the path of their file.
 pub(super) type UsersByFile = BTreeMap<PathBuf, Arc<Users>>;
 
-/// Every file of users that `config` names, once.
+/// All files of users that `config` names, each once.
 pub(super) fn user_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     config.routes.iter().filter_map(|route| route.users.clone()).collect::<BTreeSet<_>>().into_iter()
 }
 
-/// Reads every file. Blocks on the file system.
+/// Reads all files of users. Blocks on the file system.
 ///
 /// # Errors
 ///
-/// Each that cannot be used.
+/// Every file that cannot be used.
 pub(super) fn read_users(config: &Config) -> Result<UsersByFile, Vec<UsersError>> {
     let (mut good, mut bad) = (UsersByFile::new(), Vec::new());
     for path in user_files(config) {
@@ -32,7 +32,7 @@ pub(super) fn read_users(config: &Config) -> Result<UsersByFile, Vec<UsersError>
     if bad.is_empty() { Ok(good) } else { Err(bad) }
 }
 
-/// Reads every file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
+/// Reads all files of users, and adds each fault to `findings`; `None` if there is a fault. Blocks on the file system.
 pub(super) fn load_users(config: &Config, findings: &mut FaultCollector) -> Option<UsersByFile> {
     let errors = match read_users(config) {
         Ok(users) => return Some(users),
@@ -48,8 +48,8 @@ pub(super) fn load_users(config: &Config, findings: &mut FaultCollector) -> Opti
     None
 }
 
-/// Reads every file anew; one that cannot be used stays as it is in `before`, for the reason that is added to `kept`.
-/// Blocks on the file system.
+/// Reads all files of users anew; a file that cannot be used keeps its content of `before`, and the fault is added to
+/// `kept`. Blocks on the file system.
 pub(super) fn renew_users(config: &Config, before: &UsersByFile, kept: &mut Vec<String>) -> UsersByFile {
     let one = |path: PathBuf| match Users::read_users_file(&path) {
         Ok(users) => Some((path, Arc::new(users))),
@@ -61,7 +61,7 @@ pub(super) fn renew_users(config: &Config, before: &UsersByFile, kept: &mut Vec<
     user_files(config).filter_map(one).collect()
 }
 
-/// The files that were read before as well, and have another content now.
+/// Changes of content within the same files.
 pub(super) fn renewed_users(before: &UsersByFile, after: &UsersByFile) -> Vec<ConfigChange> {
     let changed = after.iter().filter(|(path, users)| before.get(*path).is_some_and(|old| old != *users));
     let change = |path: &PathBuf| ConfigChange { key: "users".into(), what: format!("{} renewed", path.display()) };

@@ -1,4 +1,4 @@
-//! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
+//! Runs a worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::draining::OldestClient;
 use super::idle_memory::{self, IdleTracker};
@@ -48,26 +48,25 @@ use tokio::{
 };
 
 thread_local! {
-    /// What the worker of this thread does before it waits for events while it rests.
+    /// Function that the worker of this thread calls before it waits for events while it rests.
     static BEFORE_PARK: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// Waits that end between two ticks of a worker that has nothing else to do. The runtime keeps a timer of half a second
+/// Maximum number of waits between two ticks of a worker with no other work. The runtime keeps a timer of half a second
 /// in up to three levels of its wheel one after the other, each with a wake, and its call that registers a timer wakes
 /// its own thread (docs/upstream/timers-that-wake-their-own-thread.md).
 const MAX_IDLE_TURNS: u32 = 4;
 
-/// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
+/// Delay from the close of the last connection to the end of its endpoint, so that CONNECTION_CLOSE is sent.
 const CLOSE_DELAY: Duration = Duration::from_millis(50);
-/// How long open handshakes keep a worker that has no other work.
+/// Longest time for which open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
-/// What a worker is made of.
 pub(super) struct WorkerParts {
     pub(super) access: access_log::WorkerAccessLog,
     pub(super) traces: traces::WorkerSpans,
     pub(super) index: WorkerIndex,
-    /// One a listen address.
+    /// UDP sockets, one per listen address.
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) metrics: WorkerMetrics,
@@ -84,36 +83,34 @@ pub(super) struct WorkerParts {
     pub(super) http3: watch::Receiver<bool>,
 }
 
-/// A worker's TCP listeners.
 pub(super) struct TcpParts {
-    /// One a listen address, with the port at which its clients reach HTTP/3.
+    /// Listeners of TLS, one per address, with the port at which clients reach HTTP/3.
     pub(super) listeners: Vec<(TcpListener, u16)>,
     pub(super) tls: TcpTls,
-    /// Plain ones, and the port of https.
+    /// Listeners of plain HTTP, which redirect to the port `https`.
     pub(super) redirects: Vec<TcpListener>,
     pub(super) https: u16,
 }
 
-/// An endpoint that ended by itself: its socket failed, or s2n-quic did.
+/// An endpoint ended by itself: its socket failed, or s2n-quic did.
 #[derive(Debug, PartialEq, Eq)]
 struct EndpointDied;
 
-/// A worker's end.
 pub(super) struct WorkerEnd {
     pub(super) index: usize,
     /// Whether the end was requested, and nothing panicked.
     pub(super) in_order: bool,
 }
 
-/// What a worker reports.
+/// Report of a worker to the control thread.
 pub(super) enum WorkerReport {
-    /// The process drains, and this worker serves no connection any more. It refuses new ones until the process stops.
+    /// The process drains, and worker `.0` serves no connection any more. It refuses new ones until the process stops.
     Drained(usize),
     /// The worker has ended.
     Ended(WorkerEnd),
 }
 
-/// Reports that a worker ended, for whatever reason.
+/// Reports the end of a worker when it is dropped.
 struct EndReport {
     ended: WorkerEnd,
     to: mpsc::UnboundedSender<WorkerReport>,
@@ -127,8 +124,7 @@ impl Drop for EndReport {
     }
 }
 
-/// A worker's thread. It ends by the lifecycle; it is not joined, because its [`Farewell`] reports all there is to
-/// know.
+/// Thread of a worker, which ends by the lifecycle. It is not joined: its [`EndReport`] reports all there is to know.
 pub(super) struct Worker(usize);
 
 impl Worker {
@@ -173,7 +169,7 @@ fn run_worker<H: Handler>(
     let park = move || {
         let (wake, heartbeat) = &waits;
         if heartbeat.park() {
-            // What the worker has done since it decided to rest waits for no tick.
+            // Work that was done after the decision to rest must not wait for a tick.
             BEFORE_PARK.with_borrow(|settle| {
                 if let Some(settle) = settle {
                     settle();
@@ -197,14 +193,14 @@ fn run_worker<H: Handler>(
         }
     };
     let in_order = runtime.block_on(serve_endpoints(parts, wrap, started, reports));
-    // The last lines are sent before the end is reported.
+    // The last lines of the log are sent before the end is reported.
     BEFORE_PARK.set(None);
     log::wake_log_writer();
     in_order
 }
 
-/// Opens a worker's endpoints and listeners, reports through `started` that they listen, and serves. Returns whether it
-/// ended in order.
+/// Opens the endpoints and listeners of a worker, reports the result through `started`, and serves. Returns whether the
+/// end was in order.
 async fn serve_endpoints<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
@@ -234,7 +230,7 @@ async fn serve_endpoints<H: Handler>(
     let (records, lines) = parts.access.into_records();
     let (tracer, spans) = parts.traces.into_tracer();
     let mut endpoints = JoinSet::new();
-    // Each listener holds one until it serves no connection any more.
+    // Each listener holds a clone of `serving` until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let context = WorkerContext {
         send: SendBudget::for_worker(config.load().limits.worker_send_buffer),
@@ -278,7 +274,7 @@ async fn serve_endpoints<H: Handler>(
     let index = usize::from(parts.index.0);
     let questions = parts.mailbox.serve_requests(index, Rc::clone(&context.registry), logged);
     let drained = async {
-        // None is ever sent.
+        // No value is ever sent: this ends when all senders are dropped.
         while all_served.recv().await.is_some() {}
         // An error means that the receiver is gone.
         let _ = reports.send(WorkerReport::Drained(index));
@@ -308,14 +304,14 @@ struct WorkerContext {
     config: LiveConfig,
     metrics: WorkerMetrics,
     covers: Rc<HostCoverage>,
-    /// The budget of responses.
+    /// Budget of response bytes.
     send: Rc<SendBudget>,
-    /// The budget of uploads.
+    /// Budget of upload bytes.
     receive: ReceiveBudget,
     pressure: memory::MemoryPressure,
     registry: Rc<ConnectionRegistry>,
     descriptors: Arc<Descriptors>,
-    /// Workers of the process.
+    /// Number of workers of the process.
     workers: usize,
     watch: PhaseWatch,
     records: RequestRecorder,
@@ -323,7 +319,7 @@ struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// The front end over QUIC, whose connections drain once `on` is false.
+    /// Creates the front end over QUIC, whose connections drain once `on` is false.
     fn http3_worker(&self, on: watch::Receiver<bool>) -> Rc<Http3Worker> {
         Rc::new(Http3Worker {
             terms: CurrentTerms::new(Arc::clone(&self.config)),
@@ -340,8 +336,8 @@ impl WorkerContext {
         })
     }
 
-    /// A front end over TCP for the connections of `pool`, whose requests for the hosts that it `covers` are served by
-    /// `handler`.
+    /// Creates a front end over TCP for the connections of `pool`; `handler` serves requests for the hosts that
+    /// `covers` admits.
     fn tcp_worker<H>(&self, pool: ConnectionPool, covers: Rc<HostCoverage>, handler: Rc<H>) -> Rc<TcpWorker<H>> {
         Rc::new(TcpWorker {
             terms: CurrentTerms::new(Arc::clone(&self.config)),
@@ -363,20 +359,19 @@ impl WorkerContext {
     }
 }
 
-/// What a worker does periodically while it works: it reports that its loop turns, sets its budgets and gauges, and
-/// returns memory.
+/// Periodic task of a worker: it records that the loop turns, sets budgets and gauges, and returns memory.
 struct WorkerTick<'a> {
     context: &'a WorkerContext,
     heartbeat: &'a Heartbeat,
-    /// Lines of the access log that wait for others.
+    /// Writer of buffered lines of the access log.
     lines: Rc<access_log::AccessLogFlusher>,
-    /// Spans that wait for others.
+    /// Writer of buffered spans.
     spans: Rc<traces::SpanFlusher>,
     oldest: &'a OldestClient,
 }
 
 impl WorkerTick<'_> {
-    /// Twice a second while there is something to do, more often when memory is short. Does not end.
+    /// Ticks twice a second while the worker works, more often when memory is short. Does not end.
     async fn run_ticks(self) {
         let Self { context, heartbeat, lines, spans, oldest } = self;
         let WorkerContext { config, send, receive, registry: holders, watch, workers, .. } = context;
@@ -394,7 +389,7 @@ impl WorkerTick<'_> {
         };
         BEFORE_PARK.set(Some(Box::new(settle.clone())));
         let mut awake = pressure.mark_awake();
-        // The waits that had ended at the last tick, if that was half a second ago.
+        // Number of waits at the last tick, if that was half a second ago.
         let mut turns = None;
         loop {
             heartbeat.tick_heartbeat();
@@ -409,7 +404,7 @@ impl WorkerTick<'_> {
             if drains {
                 oldest.set_oldest(holders.oldest_client());
             }
-            // A worker that is never idle does not park.
+            // A worker that is never idle does not park, and so wakes the log here.
             log::wake_log_writer();
             if pressure.pressure_step() > MemoryStep::Normal {
                 relief.end_or_release(&pressure, *workers, holders, metrics);
@@ -438,17 +433,17 @@ impl WorkerTick<'_> {
     }
 }
 
-/// What a worker does at each look while memory is short.
+/// Frees memory at each check while memory is short.
 #[derive(Debug, Default)]
 struct MemoryRelease {
-    /// Connections have ended since memory was returned.
+    /// Whether connections have ended since memory was returned.
     ended: bool,
-    /// Looks since then.
+    /// Number of checks since memory was returned.
     rounds: u32,
 }
 
 impl MemoryRelease {
-    /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
+    /// Ends connections, or returns the memory of those that ended at the last check: by now they are dropped.
     fn end_or_release(
         &mut self,
         pressure: &memory::MemoryPressure,
@@ -456,11 +451,11 @@ impl MemoryRelease {
         holders: &ConnectionRegistry,
         metrics: &TurnMetrics,
     ) {
-        /// Looks after which memory is returned at the latest: a second.
+        /// Number of checks after which memory is returned at the latest: a second.
         const MAX_ROUNDS: u32 = 10;
         self.rounds += 1;
         if self.ended || self.rounds >= MAX_ROUNDS {
-            // What it brings is read before another one ends.
+            // The effect of a release is measured before further connections end.
             *self = Self::default();
             idle_memory::return_freed_memory();
             return;
@@ -479,7 +474,7 @@ impl MemoryRelease {
     }
 }
 
-/// The parts that a worker's TCP listeners share.
+/// State that a worker's TCP listeners share.
 struct TcpServers<'a> {
     context: &'a WorkerContext,
     serving: &'a mpsc::Sender<Infallible>,
@@ -522,7 +517,7 @@ impl TcpServers<'_> {
         }
     }
 
-    /// Accepts from a listener once the process is ready: until then another one, whose listener it is as well, may.
+    /// Serves a listener once the process is ready: until then the previous process accepts from it.
     fn spawn_when_ready(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
         let (mut watch, until_served) = (self.context.watch.clone(), self.serving.clone());
         self.tasks.spawn_local(async move {
@@ -534,7 +529,7 @@ impl TcpServers<'_> {
     }
 }
 
-/// Starts an endpoint on `socket`, over the I/O that the configuration names.
+/// Starts an endpoint on `socket`, with the I/O that the configuration names.
 fn open_endpoint(
     socket: UdpSocket,
     litequic: &LiteQuic,
@@ -555,11 +550,11 @@ fn open_endpoint(
 }
 
 /// Accepts the connections of one endpoint until the process stops. `serving` is dropped once the process drains and no
-/// connection is left; from then on the endpoint refuses new ones, so that their clients need not wait for a timeout.
+/// connection is left; from then on the endpoint refuses new ones, so that clients need not wait for a timeout.
 ///
 /// # Errors
 ///
-/// [`EndpointDied`] if there are none to accept any more before that. What it served is lost.
+/// [`EndpointDied`] if the endpoint ends before that. Its connections are lost.
 async fn accept_connections<H: Handler>(
     endpoint: quic::QuicEndpoint,
     handler: Rc<H>,
@@ -587,8 +582,8 @@ async fn accept_connections<H: Handler>(
             },
             Some(ended) = connections.join_next() => propagate_panic(ended),
             () = watch.wait_for_phase(ProcessPhase::Draining), if !draining => draining = true,
-            // A client may have made its handshake, of which the last flight is still to come: it gets CONNECTION_CLOSE
-            // as well.
+            // A client whose handshake is in progress, with the last flight still to come, must get CONNECTION_CLOSE as
+            // well.
             () = wait_for_handshakes(&metrics), if draining && !is_settled && connections.is_empty() => {
                 is_settled = true;
                 drop(serving.take());
@@ -599,7 +594,7 @@ async fn accept_connections<H: Handler>(
     Ok(())
 }
 
-/// Waits until no handshake is open any more, and as long as the last packets take to leave.
+/// Waits until no handshake is open, plus [`CLOSE_DELAY`] for the last packets.
 async fn wait_for_handshakes(metrics: &quic::QuicMetrics) {
     let began = Instant::now();
     loop {
@@ -620,7 +615,7 @@ mod tests {
     use litequic_tls::{self as tls, CertificateStore};
     use tokio::time::timeout;
 
-    /// The allocator has a size of 4,096 bytes, and the next one is 5,120.
+    /// The allocator has a size class of 4,096 bytes, and the next one is 5,120.
     #[test]
     fn the_future_of_a_request_over_http3_has_at_most_4_kib() {
         let size = http3::request_future_size::<Proxy>();
@@ -629,7 +624,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Has nothing to do.
+    /// Handler without any work.
     struct NoHandler;
 
     impl Handler for NoHandler {
@@ -648,7 +643,7 @@ mod tests {
         EndpointParts::for_one_worker(config, tls).unwrap()
     }
 
-    /// How `accept` ends with an endpoint whose own tasks were cancelled if it `dies`.
+    /// Returns the outcome of `accept_connections` with an endpoint whose own tasks are cancelled if it `dies`.
     async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
         let parts = parts();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -691,7 +686,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_dies_is_no_end_in_order() {
+    async fn an_endpoint_that_dies_ends_the_worker_with_an_error() {
         let lifecycle = Lifecycle::default();
         assert_eq!(accept_one(&lifecycle, true).await, Err(EndpointDied));
         lifecycle.advance_phase(ProcessPhase::Stopping);

@@ -1,4 +1,4 @@
-//! `litequic check --config FILE`: prints the faults of a configuration, or its summary.
+//! Runs `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
 use super::exit::exit_with_faults;
 use crate::app;
@@ -10,9 +10,9 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints a line about the configuration at `path` to stdout, and one about the descriptors that a process would have
-/// with it, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). The
-/// files that it names are checked too: certificates, error pages, secrets, and files to be written.
+/// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it, and its
+/// warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). Checks the files that
+/// it names too: certificates, error pages, secrets, and files to be written.
 pub fn check_config(path: &Path) -> ExitCode {
     let app::LoadedConfig { config, warnings, .. } = match app::load_files(ParsedConfig::load_file(path)) {
         Ok(loads) => loads,
@@ -32,7 +32,7 @@ pub fn check_config(path: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A summary of the configuration at `path`, on one line.
+/// Summary of the configuration at `path`, on one line.
 pub fn config_summary(path: &Path, config: &Config) -> String {
     let mut summary = format!(
         "{}: ok ({}, {}, {})",
@@ -56,7 +56,7 @@ fn counted_noun(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The origins that no route names: allowed, since a route may be switched off for a while, but worth a warning.
+/// Origins that no route uses: allowed, since a route may be switched off for a while, but worth a warning.
 fn unused_origins(config: &Config) -> Vec<&str> {
     let used = |name: &str| config.routes.iter().any(|route| route.target_origin() == Some(name));
     config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()

@@ -1,4 +1,4 @@
-//! The commands and their arguments, and the hints for a command line that has another server's words.
+//! Defines the commands, and hints for a command line with another server's words.
 
 use super::exit::{self, Exit};
 use super::version::VERSION;
@@ -69,7 +69,7 @@ enum CliCommand {
     },
 }
 
-/// The command for what other servers' command lines have, and for what `ctl` does.
+/// Suggests the command for words of other servers' command lines, and for words of `ctl`.
 fn suggested_command(words: &[String]) -> Option<&'static str> {
     Some(match words.first()?.as_str() {
         "reload" => "litequic ctl reload",
@@ -91,14 +91,14 @@ fn suggested_command(words: &[String]) -> Option<&'static str> {
     })
 }
 
-/// Whether `run` was given an origin and no certificate.
+/// Returns whether `run` was given an origin and no certificate.
 fn lacks_certificate(words: &[String]) -> bool {
     let has = |option: &str| words.iter().any(|word| word == option || word.starts_with(&format!("{option}=")));
     words.first().is_some_and(|command| command == "run") && has("--origin") && !(has("--cert") || has("--key"))
 }
 
-/// Runs the command that the process' arguments name. `release` returns to the system the memory that the calling
-/// thread's allocator has kept of what was freed.
+/// Runs the command that the process' arguments name. `release` returns memory of the calling thread, which has freed
+/// it, from the allocator to the system.
 pub fn main(release: fn()) -> ExitCode {
     app::set_memory_release(release);
     panic::end_process_on_panic();

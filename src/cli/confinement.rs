@@ -1,26 +1,26 @@
-//! What surrounds the process, for the log's beginning and `litequic probe`; and the one thing that `run` does about it
-//! itself: no core dumps, so that private keys stay in memory.
+//! Reports the process's environment in the log's first lines and in `litequic probe`; and disables core dumps, so that
+//! private keys stay in memory.
 
 use super::user::user_name;
 use litequic_telemetry::Confinement;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::env;
 
-/// Keeps core dumps possible if it is 1: for bug reports.
+/// Environment variable that keeps core dumps possible if it is 1: for bug reports.
 const CORE_VARIABLE: &str = "LITEQUIC_CORE";
-/// What to do instead of running as the machine's administrator.
+/// Advice to a process that runs as the machine's administrator.
 const ADVICE: &str = "what controls litequic controls the machine: see docs/how-to/listen-on-port-443.md";
 
-/// Keeps the keys that this process will have out of core dumps, and away from debuggers of the same user
-/// (PR_SET_DUMPABLE). An execve(2) undoes it.
+/// Keeps the keys of this process out of core dumps, and away from debuggers of the same user (PR_SET_DUMPABLE). An
+/// execve(2) undoes it.
 pub(super) fn forbid_core_dumps() {
     if env::var_os(CORE_VARIABLE).is_none_or(|value| value != "1") {
-        // The kernel refuses no more than values that it does not know.
+        // prctl(2) fails only for unknown values.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// Logs what surrounds the process, and a warning if it is the machine's administrator.
+/// Logs the process's confinement, and a warning if it is the machine's administrator.
 pub(super) fn log_confinement() {
     let found = Confinement::read_confinement();
     let (user, capabilities) = (user_name(found.user), found.capability_names());
@@ -31,7 +31,7 @@ pub(super) fn log_confinement() {
     }
 }
 
-/// Lines of `litequic probe`.
+/// Lines of `litequic probe` about the process's confinement.
 pub(super) fn confinement_lines(found: &Confinement) -> String {
     let yes_or_no = |answer: Option<bool>| answer.map(|yes| if yes { "yes" } else { "no" }.to_owned());
     let rows = [

@@ -1,4 +1,4 @@
-//! `litequic ctl`: sends a request to the admin socket or the `admin.listen` of a running litequic; those that
+//! Runs `litequic ctl`: sends a request to the admin socket or `admin.listen` of a running litequic. Requests that
 //! `admin.probes` answers may go there as well.
 
 mod admin_address;
@@ -37,11 +37,11 @@ use std::{
 };
 use tokio::time::{sleep, timeout};
 
-/// A reload reads files and checks certificates; no request takes longer.
+/// Timeout of a request: a reload, which reads files and checks certificates, takes longest.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between the two answers from which `status` computes rates.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
+/// Clears a terminal and moves to its first column and row (ECMA-48 §8.3.39, §8.3.21).
 const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 /// Arguments of `litequic ctl`.
@@ -119,7 +119,7 @@ pub struct CtlArguments {
     watch: Option<u64>,
 }
 
-/// The environment variable with the token.
+/// Environment variable with the token.
 const TOKEN_VARIABLE: &str = "LITEQUIC_ADMIN_TOKEN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -205,14 +205,14 @@ impl CtlCommand {
     }
 }
 
-/// The hosts of `[[acme]]` in a status, as they came.
+/// The member `acme` of a status, unchanged.
 #[derive(Deserialize)]
 struct AcmeJson {
     #[serde(default)]
     acme: Json,
 }
 
-/// The query of the request; `None` for one that has none.
+/// Builds the query of the request; `None` for a request without one.
 ///
 /// # Errors
 ///
@@ -265,7 +265,7 @@ fn request_query(arguments: &CtlArguments) -> Result<Option<String>, String> {
                 anonymous: arguments.anonymous,
                 ..QlogOrder::for_client(client)
             };
-            // A network is refused as the litequic would.
+            // litequic rejects a network too: the same function checks it here.
             return QlogOrder::from_qlog_query(&order.to_string()).map(|order| Some(order.to_string()));
         }
         (CtlCommand::Close, Some(client)) => {
@@ -309,7 +309,7 @@ fn request_query(arguments: &CtlArguments) -> Result<Option<String>, String> {
     }
 }
 
-/// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
+/// Sends the request, and prints the answer to stdout, or an error to stderr.
 pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
     let CtlArguments { what, json, watch, .. } = arguments;
     let is_watched = matches!(what, CtlCommand::Status | CtlCommand::Clients);
@@ -350,7 +350,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
         }
         if what == CtlCommand::Certificates && order.is_none() {
             let printed = match json {
-                // As it came: a younger litequic may have more members.
+                // The JSON is printed unchanged: a younger litequic may have more members.
                 true => {
                     fetch_status(&found, token.as_ref()).await.map(|status: AcmeJson| format!("{:#}\n", status.acme))
                 }
@@ -364,7 +364,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
             };
         }
         if what == CtlCommand::Qlog {
-            // An order was checked above.
+            // `request_query` has checked the order.
             let Some(Ok(order)) = order.as_deref().map(QlogOrder::from_qlog_query) else { return Exit::Usage.into() };
             return qlog::record_logs(&found, &order, token.as_ref(), arguments.out).await;
         }
@@ -390,7 +390,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
     })
 }
 
-/// What is in maintenance by a litequic's status, in the words of the answer to a switch.
+/// Routes in maintenance of a status, formatted like the answer to `ctl maintenance on`.
 fn render_maintenance(status: &Status) -> String {
     let line = |one: &MaintenanceStatus| {
         let target = one.target.known_value().map_or("all", String::as_str);
@@ -418,7 +418,7 @@ async fn show_status(found: &FoundAdmin, token: Option<&Token>, every: Option<Du
                 before = now;
                 screen
             }
-            // It may answer again.
+            // litequic may answer the next request.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
             (Err(failure), None) => return failure.print_and_exit(),
         };
@@ -443,7 +443,7 @@ async fn show_clients(
     loop {
         let screen = match (fetch_json::<ClientList>(found, CtlCommand::Clients, order, token).await, every) {
             (Ok(list), _) => clients::render_clients(&list),
-            // It may answer again.
+            // litequic may answer the next request.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
             (Err(failure), None) => return failure.print_and_exit(),
         };
@@ -456,7 +456,7 @@ async fn show_clients(
     }
 }
 
-/// Whether a terminal is to get colours, by the environment (<https://no-color.org>).
+/// Returns whether a terminal is to get colours, by the environment (<https://no-color.org>).
 fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_unset = variable("NO_COLOR").is_none_or(|value| value.is_empty());
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
@@ -466,7 +466,7 @@ async fn fetch_status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&To
     fetch_json(found, CtlCommand::Status, None, token).await
 }
 
-/// The answer, read as JSON.
+/// Fetches an answer, and parses it as JSON.
 async fn fetch_json<T: DeserializeOwned>(
     found: &FoundAdmin,
     what: CtlCommand,
@@ -480,7 +480,7 @@ async fn fetch_json<T: DeserializeOwned>(
     })
 }
 
-/// The body of a successful answer.
+/// Fetches the body of a successful answer.
 async fn fetch_body(
     found: &FoundAdmin,
     what: CtlCommand,
@@ -504,7 +504,7 @@ async fn fetch_body(
     Err(CtlFailure { exit: Exit::Status, why })
 }
 
-/// The version of a litequic whose `answer` has no `Server`, as those before 0.1.0 answer: from its status.
+/// Version of a litequic whose `answer` has no `Server`, as of those before 0.1.0: from its status.
 ///
 /// # Errors
 ///
@@ -523,7 +523,7 @@ async fn older_version(
     status::status_version(&status.body).ok_or_else(|| admin_address::not_litequic_failure(&found.place, &found.missed))
 }
 
-/// The answer of a litequic, or of a program that does not name itself.
+/// Fetches the answer of a litequic, or of a program that does not name itself.
 async fn fetch_answer(
     found: &FoundAdmin,
     what: CtlCommand,
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn no_color_and_a_dumb_terminal_get_none() {
+    fn no_color_and_dumb_terminals_disable_colours() {
         for (no_color, term, expected) in [
             (None, Some("xterm-256color"), true),
             (None, None, true),

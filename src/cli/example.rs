@@ -1,4 +1,4 @@
-//! `litequic example`: the examples of configurations that the project tests, for a start.
+//! Runs `litequic example`: prints examples of configurations, which the project tests.
 
 use super::exit::print_stdout;
 use clap::{Args, ValueEnum};

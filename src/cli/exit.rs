@@ -1,4 +1,4 @@
-//! The one table from outcomes to exit codes: those of sysexits.h where it has one.
+//! Maps outcomes to exit codes: those of sysexits.h if it has one.
 
 use crate::app::StartError;
 use litequic_config::ConfigFaults;
@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
 };
 
-/// How a command ended.
+/// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The command did what was requested.
@@ -71,8 +71,8 @@ impl From<&StartError> for Exit {
     }
 }
 
-/// Writes `text` to standard output, whole. If that fails, the reason is printed on standard error, unless the reader
-/// has closed its end (`| head`).
+/// Writes the whole of `text` to standard output. The reason of a failure is printed on standard error, unless the
+/// reader has closed its end (`| head`).
 pub fn print_stdout(text: &[u8]) -> ExitCode {
     let mut stdout = io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -82,8 +82,8 @@ pub fn print_stdout(text: &[u8]) -> ExitCode {
     }
 }
 
-/// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at
-/// most.
+/// Prints the reason on standard error, after the lines of the log. If the log has a reader that does not read, the
+/// wait is at most a second.
 pub fn exit_with_error(exit: Exit, why: impl Display) -> ExitCode {
     let reason = format!("litequic: {why}\n");
     if log::finish_log() {
@@ -95,9 +95,9 @@ pub fn exit_with_error(exit: Exit, why: impl Display) -> ExitCode {
     exit.into()
 }
 
-/// Prints a configuration's faults on standard error, each line as editors and CI read it: `FILE:LINE:COLUMN: …`.
+/// Prints a configuration's faults on standard error, in the format of editors and CI: `FILE:LINE:COLUMN: …`.
 pub fn exit_with_faults(faults: &ConfigFaults) -> ExitCode {
-    // As above.
+    // If standard error is closed, only the exit code remains.
     let _ = writeln!(io::stderr(), "{faults}");
     Exit::Config.into()
 }

@@ -1,5 +1,5 @@
-//! `litequic manual`: the manual pages, made from the command line's own definition, the sections that say what options
-//! do not, and the table of keys.
+//! Runs `litequic manual`: writes the manual pages, from the command line's definition, the additional sections, and
+//! the table of keys.
 
 mod keys;
 mod roff;
@@ -21,7 +21,7 @@ const KEYS_PAGE: &str = "litequic.toml.5";
 /// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if
 /// missing.
 pub fn write_manual(out: &Path, command: Command) -> ExitCode {
-    // `litequic help` prints what the pages have.
+    // The page of `litequic help` would repeat the others.
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let date = page_date();
@@ -37,7 +37,7 @@ pub fn write_manual(out: &Path, command: Command) -> ExitCode {
     }
 }
 
-/// Writes the page of `command`, and those of the commands below it.
+/// Writes the page of `command`, and those of its subcommands.
 fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     fs::write(out.join(format!("{name}.1")), command_page(command, name, date)?)?;
@@ -47,7 +47,7 @@ fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The page `name`, about `command`.
+/// Page `name`, about `command`.
 fn command_page(command: &Command, name: &str, date: &str) -> io::Result<String> {
     let man = Man::new(command.clone());
     let mut made = Vec::new();
@@ -67,7 +67,7 @@ fn command_page(command: &Command, name: &str, date: &str) -> io::Result<String>
     Ok(roff::title_line(name, 1, date) + &roff::tidy_mangen(&made) + &sections::page_sections(name))
 }
 
-/// The date of the pages, as `YYYY-MM-DD`: `SOURCE_DATE_EPOCH` of a build that is to be repeatable, else today.
+/// Date of the pages, as `YYYY-MM-DD`: `SOURCE_DATE_EPOCH` of a reproducible build, else today.
 fn page_date() -> String {
     let given = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let time = given.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds));
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_has_ten_characters() {
+    fn a_page_date_has_ten_characters() {
         assert!(page_date().len() == 10 && page_date().starts_with("20"), "{}", page_date());
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! Runs the command line: one file a command.
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 mod advice;

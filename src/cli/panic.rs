@@ -1,4 +1,4 @@
-//! The end of the process by a panic, which is always litequic's own fault: one last line that names thread, place and
+//! Ends the process on a panic, which is always litequic's own fault, with a last line that names thread, place and
 //! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
@@ -11,14 +11,14 @@ use std::{
     thread,
 };
 
-/// A thread panicked, and writes its line.
+/// Whether a thread has panicked and writes the last line.
 static PANIC_IN_PROGRESS: AtomicBool = AtomicBool::new(false);
 
-/// From now on a panic on any thread, in a task or outside, ends the process: with [`Exit::Software`] where panics
-/// unwind, by SIGABRT where they abort (release builds).
+/// Makes a panic on any thread, in a task or outside, end the process: with [`Exit::Software`] where panics unwind, by
+/// SIGABRT where they abort (release builds).
 pub(super) fn end_process_on_panic() {
     panic::set_hook(Box::new(|panic| {
-        // One line is the last. A thread that panics meanwhile waits for the end.
+        // Only one thread writes the last line. A thread that panics meanwhile waits for the end.
         while PANIC_IN_PROGRESS.swap(true, Relaxed) {
             thread::park();
         }
@@ -30,7 +30,7 @@ pub(super) fn end_process_on_panic() {
     }));
 }
 
-/// In the format of the log; as a sentence if there is no log. Nothing here waits for a reader without a bound.
+/// Reports `panic` in the format of the log, or as a sentence without a log. No wait for a reader is unbounded.
 fn report_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("unnamed");

@@ -1,4 +1,4 @@
-//! `litequic password`: a line for a file of users.
+//! Runs `litequic password`: prints a line for a file of users.
 
 use super::exit::{Exit, exit_with_error, print_stdout};
 use clap::Args;
@@ -16,10 +16,10 @@ pub struct PasswordArguments {
     name: String,
 }
 
-/// The character that a terminal sends for Ctrl-C.
+/// Character that a terminal sends for Ctrl-C.
 const INTERRUPT: u8 = 3;
 
-/// Bytes of a line that is no password any more, of which `routes[].users` takes 1,024 bytes.
+/// Maximum number of bytes of a line: far above the 1,024 bytes of a password that `routes[].users` accepts.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Asks for the password twice, and prints a line for `routes[].users`.
@@ -39,18 +39,18 @@ pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> Ex
     }
 }
 
-/// A line of standard input, which a terminal does not show.
+/// Reads a line of standard input, which a terminal does not show.
 fn ask_password(question: &str) -> io::Result<String> {
     let mut stdin = io::stdin().lock();
     let hidden = if stdin.is_terminal() { Some(HiddenInput::hide_input()?) } else { None };
     if hidden.is_some() {
-        // Standard output is for the line.
+        // Standard output is only for the resulting line.
         write!(io::stderr(), "{question}")?;
         io::stderr().flush()?;
     }
     let read = read_line(&mut stdin);
     if hidden.is_some() {
-        // The end of the line was not shown either.
+        // The terminal did not show the end of the line either.
         let _ = writeln!(io::stderr());
     }
     drop(hidden);
@@ -62,7 +62,7 @@ fn ask_password(question: &str) -> io::Result<String> {
     }
 }
 
-/// Reads up to the end of a line or to Ctrl-C, which is included, or to the end of `input`.
+/// Reads up to the end of a line or to Ctrl-C, both included, or to the end of `input`.
 fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     loop {
@@ -82,8 +82,8 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A terminal that does not show what is typed, until this is dropped. Ctrl-C ends the line instead of the process,
-/// which would leave the terminal so.
+/// Hides the input of a terminal until this is dropped. Ctrl-C ends the line instead of the process, which would leave
+/// the terminal hidden.
 struct HiddenInput(Termios);
 
 impl HiddenInput {

@@ -1,4 +1,5 @@
-//! `litequic probe`: prints what this kernel supports, what surrounds the process, and what litequic would use.
+//! Runs `litequic probe`: prints the features of this kernel, the process's environment, and the mechanisms that
+//! litequic would use.
 
 use super::{
     confinement::confinement_lines,
@@ -18,8 +19,8 @@ pub struct ProbeArguments {
     config: Option<PathBuf>,
 }
 
-/// Prints a line for each finding, and one for what would be used. Succeeds whatever the kernel lacks: litequic runs
-/// without.
+/// Prints a line for each finding, and one for the mechanisms that litequic would use. Succeeds even if the kernel
+/// lacks features: litequic runs without.
 pub fn print_probe(arguments: ProbeArguments) -> ExitCode {
     let litequic = match arguments.config.as_deref().map(config::load_config) {
         None => LiteQuic::default(),
@@ -48,7 +49,7 @@ fn probe_report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic
     text + "\n" + surroundings + "\nlitequic would use: " + &used_mechanisms(findings, litequic) + "\n"
 }
 
-/// What is used: configured, and available over some address family.
+/// Mechanisms that are used: configured, and available over some address family.
 fn used_mechanisms(findings: &[ProbeResult], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
         litequic;
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_used_follows_from_the_kernel_and_the_configuration() {
+    fn used_mechanisms_follow_from_kernel_and_configuration() {
         let all = [Feature::Gso, Feature::Gro, Feature::Ecn].map(|feature| found(feature, Ok("yes")));
         let none = [found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Gro, Err("ENOPROTOOPT"))];
         let ring = [Feature::IoUring, Feature::Gso].map(|feature| found(feature, Ok("yes")));

@@ -1,5 +1,5 @@
-//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it
-//! may point to another version by then. SIGUSR2 does so if `admin.handover` is set (`run`).
+//! Starts this program again, to take over: by the same path, looked up anew, as a link in it may point to another
+//! version by then. SIGUSR2 does so if `admin.handover` is set (`run`).
 
 use std::{
     env,
@@ -15,24 +15,24 @@ use std::{
     thread,
 };
 
-/// What this process runs: the kernel's link to it.
+/// The kernel's link to the executable of this process.
 const OWN_EXECUTABLE: &str = "/proc/self/exe";
 /// Any execute permission.
 const EXECUTE_BITS: u32 = 0o111;
 
-/// How this process was started.
+/// Command line and working directory of this process.
 pub(super) struct Reexec {
     program: ReexecProgram,
-    /// The directory it was started in by the name that it had there, links in it kept.
+    /// Directory of the start, by its logical name: links in it are not resolved.
     directory: PathBuf,
     arguments: Vec<OsString>,
 }
 
-/// What is started.
+/// Program to start.
 enum ReexecProgram {
-    /// By the name that was given (argv[0]): a path, or a name to look for in `PATH`.
+    /// The given name (argv[0]): a path, or a name to look for in `PATH`.
     Named(OsString),
-    /// By the kernel's link, if the name given leads elsewhere: argv[0] may be any name.
+    /// The target of the kernel's link, if the given name leads elsewhere: argv[0] may be any name.
     File(io::Result<PathBuf>),
 }
 
@@ -48,7 +48,7 @@ impl Reexec {
         Self { program, directory, arguments: arguments.collect() }
     }
 
-    /// Starts it. The takeover is between the two processes.
+    /// Starts the program again. The two processes negotiate the takeover.
     pub(super) fn start_new_process(&self) {
         let version = env!("CARGO_PKG_VERSION");
         let (program, spawned) = match self.build_command() {
@@ -59,7 +59,7 @@ impl Reexec {
         match spawned {
             Ok(mut child) => {
                 tracing::info!(process = child.id(), %program, version, "started a new process");
-                // One a call; it ends with its process or with this one.
+                // Each call starts one thread, which ends with its process or with this one.
                 thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
                     Ok(true) => {}
                     _ => tracing::error!(process = child.id(), "the new process ended"),
@@ -75,7 +75,7 @@ impl Reexec {
                 let found = look_up_program(name, &self.directory, env::var_os("PATH"));
                 let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} was not found", name.display()));
                 let mut command = Command::new(found.ok_or_else(missing)?);
-                // As this one, so that the next one can do the same.
+                // The new process gets the same argv[0], so that it can start the program again, too.
                 command.arg0(name);
                 command
             }
@@ -88,14 +88,14 @@ impl Reexec {
     }
 }
 
-/// The working directory: `logical`, the shell's `PWD`, if it is that.
+/// Working directory: `logical`, the shell's `PWD`, if that names it.
 fn working_directory(logical: Option<OsString>) -> PathBuf {
     let here = Path::new(".");
     let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same_file(logical, here));
     logical.unwrap_or_else(|| here.into())
 }
 
-/// The program that `name` resolves to: as a path from `directory`, or in the folders of `path` if it has no slash
+/// Program that `name` resolves to: as a path from `directory`, or in the folders of `path` if it has no slash
 /// (execvp(3)).
 fn look_up_program(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
@@ -109,7 +109,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTE_BITS != 0)
 }
 
-/// Whether both resolve to one file.
+/// Returns whether both paths resolve to one file.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))
@@ -121,7 +121,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_name_is_looked_up_as_it_was_given() {
+    fn a_program_name_is_looked_up_anew() {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         for release in ["one", "two"] {
@@ -133,7 +133,7 @@ mod tests {
         let path = Some(env::join_paths([folder.path().to_owned(), at("absent"), at("current")]).unwrap());
         let absolute = at("current/litequic").into_os_string();
         for release in ["one", "two"] {
-            // The link is absent at first, and moved then.
+            // The link is absent at first, and replaced later.
             let _ = fs::remove_file(at("current"));
             symlink(at(release), at("current")).unwrap();
             for (name, directory) in [
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_directory_is_the_shells_where_that_is_it() {
+    fn the_working_directory_is_pwd_if_valid() {
         let here = env::current_dir().unwrap();
         assert_eq!(working_directory(Some(here.clone().into())), here);
         for wrong in [None, Some("/".into()), Some(".".into()), Some("/absent".into())] {

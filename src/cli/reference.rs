@@ -1,4 +1,4 @@
-//! `litequic reference`: the pages of `docs/reference/`, made from the program's own tables.
+//! Runs `litequic reference`: prints the pages of `docs/reference/`, made from the program's own tables.
 
 use super::exit::print_stdout;
 use crate::app;

@@ -1,4 +1,4 @@
-//! `litequic run`: serves until it is stopped.
+//! Runs `litequic run`: serves until the process is stopped.
 
 use super::advice::{AdvisedCommand, with_advice};
 use super::confinement::{forbid_core_dumps, log_confinement};
@@ -109,13 +109,13 @@ enum LogStyle {
     Json,
 }
 
-/// An origin as the command line takes it: `http://` may be left out.
+/// Parses an origin of the command line: `http://` may be omitted.
 pub(super) fn parse_origin(text: &str) -> Result<OriginAddress, config::OriginAddressError> {
     if text.contains("://") || text.starts_with("unix:") { text.parse() } else { format!("http://{text}").parse() }
 }
 
 impl LogArguments {
-    /// Sets the log up.
+    /// Starts the log.
     pub(super) fn start_log(self, config: &config::LogConfig) -> Result<log::LogHandle, log::LogError> {
         let format = self.log_format.map_or(config.format, |format| match format {
             LogStyle::Human => LogFormat::Human,
@@ -129,7 +129,7 @@ impl LogArguments {
         log::init_log(self.effective_level(config), format, &[reload::LOG_TARGET], || panic_if_requested("log"))
     }
 
-    /// The command line's level, or else the configuration's.
+    /// Level of the command line, or else of the configuration.
     fn effective_level(self, config: &config::LogConfig) -> tracing::Level {
         let level = self.log_level.map_or(config.level, |level| match level {
             LogLevel::Error => LogSeverity::Error,
@@ -148,14 +148,14 @@ impl LogArguments {
     }
 }
 
-/// Serves until it is stopped.
+/// Serves until a signal or `POST /drain` stops the process.
 pub fn run_server(arguments: RunArguments) -> ExitCode {
     let arguments = RunArguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // The secrets of a key log are for others to read.
     if !arguments.key_log {
         forbid_core_dumps();
     }
-    // Before there are threads: it changes the environment.
+    // This changes the environment, which is only safe before there are threads.
     let passed = ListenFd::from_env();
     let reexec = Reexec::new();
     let app::LoadedConfig { config, certificates, warnings, .. } =
@@ -215,13 +215,13 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
     })
 }
 
-/// The admin socket of a configuration that names none, by the environment and the user of this process.
+/// Admin socket of a configuration that names none, by the environment and the user of this process.
 fn default_admin_socket() -> DefaultSocket {
     let owner = |directory: &Path| fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.uid());
     DefaultSocket::find_default_socket(|name| env::var_os(name), geteuid().as_raw(), owner)
 }
 
-/// Logs the first line: what runs, with which configuration, and as which user.
+/// Logs the first line: version, configuration, process and user.
 fn log_process_start(config: Option<&Path>) {
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
     let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
@@ -229,7 +229,7 @@ fn log_process_start(config: Option<&Path>) {
     tracing::info!(config = %config.display(), process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
 }
 
-/// The sockets that a service manager has passed (sd_listen_fds(3)).
+/// Takes the sockets that a service manager has passed (sd_listen_fds(3)).
 fn passed_sockets(mut passed: ListenFd) -> Result<InheritedSockets, StartError> {
     let (mut udp, mut tcp) = (Vec::new(), Vec::new());
     for place in 0..passed.len() {
@@ -251,12 +251,12 @@ fn config_from_arguments(arguments: &RunArguments) -> Result<ParsedConfig, confi
         RunArguments { host, origin: Some(origin), agree_tos: true, .. } if !host.is_empty() => {
             Ok(ParsedConfig::from_options(Config::for_site(acme_from_arguments(arguments)?, origin.clone())))
         }
-        // The command line has one or the other.
+        // clap requires one of the combinations above.
         _ => Err(config::ConfigFaults(Vec::new())),
     }
 }
 
-/// The table of `[[acme]]` that the command line stands for.
+/// ACME table that the command line stands for.
 fn acme_from_arguments(arguments: &RunArguments) -> Result<Acme, config::ConfigFaults> {
     let fault =
         |key: &str, problem: &str| config::ConfigFaults(vec![config::ConfigFault::from_command_line(key, problem)]);
@@ -280,30 +280,30 @@ fn acme_from_arguments(arguments: &RunArguments) -> Result<Acme, config::ConfigF
     Ok(acme)
 }
 
-/// The folder for certificates by the environment: systemd's (StateDirectory=), else the user's (XDG Base Directory).
+/// Folder for certificates by the environment: systemd's (StateDirectory=), else the user's (XDG Base Directory).
 fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name: &str| Some(PathBuf::from(variable(name)?)).filter(|path| path.is_absolute());
     if let Some(folders) = variable("STATE_DIRECTORY") {
-        // Several are separated by colons.
+        // Several folders are separated by colons.
         return env::split_paths(&folders).next().map(|first| first.join("acme"));
     }
     let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")))?;
     Some(state.join("litequic/acme"))
 }
 
-/// Raises the limit of open files, or logs why that is not possible.
+/// Raises the limit of open files, or logs the reason of a failure.
 pub(super) fn try_raise_open_files() {
     if let Err(error) = app::raise_open_files() {
         tracing::warn!("{error}");
     }
 }
 
-/// The control thread's runtime: admin listeners, signals.
+/// Creates the control thread's runtime: admin listeners, signals.
 pub(super) fn control_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Serves until a signal, or `POST /drain`, and the drain after it.
+/// Serves until a signal or `POST /drain`, and through the drain after it.
 pub(super) async fn serve_until_signal(running: RunningProcess, signals: ProcessSignals) -> ExitCode {
     let (lifecycle, access_log) = (running.lifecycle.clone(), Arc::clone(&running.access_log));
     let outcome = tokio::select! {
@@ -316,9 +316,9 @@ pub(super) async fn serve_until_signal(running: RunningProcess, signals: Process
     }
 }
 
-/// The signals: those that end litequic, of which the first drains and the second stops at once; the one that reopens
-/// the access log's file; and the one that starts another process that takes over. Installed before litequic logs that
-/// it listens: a script that reads that line may send a signal at once.
+/// Signals of the process: SIGTERM and SIGINT drain at first and stop at once if repeated, SIGUSR1 reopens the access
+/// log's file, SIGUSR2 starts a successor. Installed before litequic logs that it listens: a script that reads that
+/// line may send a signal at once.
 pub(super) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -338,13 +338,13 @@ impl ProcessSignals {
         })
     }
 
-    /// Lets SIGUSR2 start another process that takes over.
+    /// Lets SIGUSR2 start a successor.
     fn with_reexec(self, reexec: Option<Reexec>) -> Self {
         Self { reexec, ..self }
     }
 
     async fn handle_signals(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {
-        // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and
+        // The second signal stops, not the first one in a drain: Kubernetes drains a sidecar by its preStop hook, and
         // sends SIGTERM once the application has ended.
         let mut told = false;
         loop {

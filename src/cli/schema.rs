@@ -1,4 +1,4 @@
-//! `litequic schema`: the configuration's JSON schema, for editors and for checks in a pipeline.
+//! Runs `litequic schema`: prints the configuration's JSON schema, for editors and for checks in a pipeline.
 
 use super::exit::print_stdout;
 use litequic_config as config;

@@ -1,13 +1,13 @@
-//! The name of a user, for messages.
+//! Finds the name of a user, for messages.
 
 use std::{fs::File, io::Read};
 
-/// The users of this system, one a line (passwd(5)). Users of a directory service are not in it.
+/// File of the users of this system, one a line (passwd(5)). Users of a directory service are not in it.
 const PASSWD_FILE: &str = "/etc/passwd";
-/// Bytes of that file that are read.
+/// Maximum number of bytes of the user file that are read.
 const MAX_PASSWD_BYTES: u64 = 1 << 20;
 
-/// The name of the user with this number, or the number.
+/// Name of the user `number`, or the number as text.
 pub(super) fn user_name(number: u32) -> String {
     let mut text = Vec::new();
     // Without the file only the number is known.
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_without_a_name_has_a_number() {
+    fn an_unknown_user_is_shown_by_number() {
         let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nwww-data:x:33:33::/:\n:x:\n";
         for (number, expected) in [(0, "root"), (33, "www-data"), (1000, "1000")] {
             assert_eq!(find_user_name(users, number), expected);

@@ -1,8 +1,8 @@
-//! The version that the command line shows.
+//! Defines the version that the command line shows.
 
 use std::env;
 
-/// What `--version` prints; a build for measurements is marked.
+/// Version that `--version` prints; a build for measurements is marked.
 pub(super) const VERSION: &str = if cfg!(feature = "laboratory") {
     concat!(env!("CARGO_PKG_VERSION"), "+laboratory")
 } else {

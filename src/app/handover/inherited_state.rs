@@ -1,4 +1,4 @@
-//! The start of a process: with what it takes over from the process before, or with nothing.
+//! Collects the state that a starting process takes over from the running one, or begins without any.
 
 use super::predecessor::{FoundPredecessor, Predecessor};
 use super::protocol::OlderProcess;
@@ -11,31 +11,31 @@ use litequic_quic::{Generations, IdLayout, IdScheme, Secrets};
 use litequic_telemetry::clients::DenyList;
 use std::sync::Arc;
 
-/// What this process takes over.
+/// State that this process takes over, or begins with.
 pub(in crate::app) struct InheritedState {
     pub(in crate::app) inherited: InheritedSockets,
     pub(in crate::app) generation: u8,
     pub(in crate::app) secrets: Arc<Secrets>,
-    /// How connection IDs are made.
+    /// Scheme of connection IDs.
     pub(in crate::app) ids: Arc<IdScheme>,
     pub(in crate::app) predecessor: Option<Predecessor>,
     pub(in crate::app) older: Vec<OlderProcess>,
     /// Generations of `older`, known before the first packet.
     pub(in crate::app) others: Arc<Generations>,
-    /// Routes that are in maintenance there.
+    /// Routes that are in maintenance in the previous process.
     pub(in crate::app) maintenance: Maintenance,
-    /// Networks whose clients are denied there.
+    /// Networks whose clients the previous process denies.
     pub(in crate::app) denied: DenyList,
-    /// What was ordered of HTTP/3 there.
+    /// The operator's order for HTTP/3 in the previous process.
     pub(in crate::app) http3: Option<bool>,
 }
 
 impl InheritedState {
-    /// Asks the running process, if there is one; otherwise takes what was `passed`.
+    /// Asks the running process, if there is one; otherwise begins with the sockets `passed`.
     ///
     /// # Errors
     ///
-    /// [`StartError::TakeOver`], or those of [`secrets`] and [`server_id_key`].
+    /// [`StartError::TakeOver`], or those of [`load_secrets`] and [`load_server_id_key`].
     pub(in crate::app) async fn from_running_process(
         config: &Config,
         passed: InheritedSockets,
@@ -81,7 +81,7 @@ impl InheritedState {
                     return Err(predecessor.layout_error(layout, own_layout).into());
                 }
                 let ids = scheme(mask)?;
-                // The clients of the predecessor have its reset tokens.
+                // Clients of the predecessor have reset tokens of its replica.
                 let replica = replica.unwrap_or_else(|| own.token_replica().clone());
                 if replica != *own.token_replica() {
                     let (own, replica) = (own.token_replica().replica_name(), replica.replica_name());
@@ -92,7 +92,8 @@ impl InheritedState {
                     );
                 }
                 let secrets = match secret {
-                    // Not of a file: this process' would be another.
+                    // The predecessor's secret is used only if none comes from a file: this process has read that file
+                    // itself.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::from_predecessor(secret),
                     _ => own,
                 }

@@ -1,4 +1,5 @@
-//! What a process sends to the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
+//! Encodes and decodes the offer of a process to the one that takes over, but for the descriptors. Pure: JSON, of which
+//! every value is checked.
 
 use litequic_config::ServerIdShape;
 use litequic_net::Generation;
@@ -6,57 +7,58 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, net::SocketAddr};
 
-/// Changes when an older litequic would misunderstand the offer.
+/// Format of the offer. Changes when an older litequic would misunderstand the offer.
 const FORMAT: u64 = 2;
-/// The format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by a layout
-/// of its own: connections of the process that drains would end.
+/// Format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by its own
+/// layout: connections of the process that drains would end.
 const FORMAT_WITHOUT_SERVER_ID: u64 = 1;
 /// Bytes of a secret.
 const SECRET_LEN: usize = 32;
 
-/// Everything, in the order of the descriptors: each group's sockets, each address' listeners, the pipe of the process
-/// itself and those of the older ones.
+/// All that a process offers, in the order of the descriptors: each group's sockets, each address' listeners, the pipe
+/// of the process itself and those of the older ones.
 ///
 /// A contract between versions: unknown fields are ignored, and a field that older versions do not send has a default.
 /// Fields stand in the alphabetical order of their names in the message.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HandoverOffer {
-    /// Connection IDs that have a server ID. Older ones do not send it, and have none.
+    /// Connection IDs with a server ID. Older versions do not send the field, and have no server IDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) connection_ids: Option<OfferedIds>,
-    /// Networks whose clients are denied, and for how many seconds. Older ones do not send it.
+    /// Denied networks, with the remaining seconds. Older versions do not send the field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) denied: Vec<(String, u64)>,
     /// Generation of the process that offers.
     pub(super) generation: u8,
-    /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
+    /// Whether the process accepts the version of its successor. Older versions would reject that message.
     #[serde(default)]
     pub(super) hears_version: bool,
-    /// What was ordered of HTTP/3, against the configuration. Older ones do not send it.
+    /// The operator's order for HTTP/3, against the configuration. Older versions do not send the field.
     pub(super) http3: Option<bool>,
-    /// What is in maintenance: a route or a host, or all, and `Retry-After` in seconds. Older ones do not send it.
+    /// Routes or hosts in maintenance, `None` for all, each with `Retry-After` in seconds. Older versions do not send
+    /// the field.
     #[serde(default)]
     pub(super) maintenance: Vec<(Option<String>, u32)>,
     /// Generations of processes that drain.
     pub(super) older: Vec<u8>,
-    /// The replica that stateless reset tokens belong to. Older ones do not send it.
+    /// Replica of the stateless reset tokens. Older versions do not send the field.
     pub(super) replica: Option<String>,
-    /// The secret of its tokens, unless that is in a file.
+    /// Secret of the process's tokens, unless that is in a file.
     pub(super) secret: Option<OfferedSecret>,
     #[serde(rename = "tcp")]
     pub(super) listeners: Vec<OfferedListeners>,
     #[serde(rename = "udp")]
     pub(super) groups: Vec<OfferedGroup>,
-    /// Version of the litequic that offers. Older ones do not send it.
+    /// Version of the litequic that offers. Older versions do not send the field.
     pub(super) version: Option<String>,
 }
 
-/// A secret, which neither `Debug` nor an error shows.
+/// Secret of tokens, hidden from `Debug` and from errors.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Json")]
 pub(super) struct OfferedSecret(pub(super) [u8; SECRET_LEN]);
 
-/// The layout of connection IDs with a server ID, and the key of their mask.
+/// Layout of connection IDs with a server ID, and the key of their mask.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OfferedIds {
     encrypted: bool,
@@ -81,14 +83,14 @@ impl OfferedIds {
     }
 }
 
-/// The key is not shown.
+/// Hides the key of the mask.
 impl fmt::Debug for OfferedIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OfferedIds({:?}, ..)", self.server_id_shape())
     }
 }
 
-/// A UDP address.
+/// Offered sockets of one UDP address.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OfferedGroup {
     pub(super) generations: Vec<OfferedGeneration>,
@@ -96,7 +98,7 @@ pub(super) struct OfferedGroup {
     pub(super) sockets: usize,
 }
 
-/// A [`Generation`] as `[number, first, workers]`.
+/// A [`Generation`] of a group, as `[number, first, workers]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OfferedGeneration(
     u8,
@@ -104,7 +106,7 @@ pub(super) struct OfferedGeneration(
     #[serde(deserialize_with = "count")] usize,
 );
 
-/// A TCP address.
+/// Offered listeners of one TCP address.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OfferedListeners {
     pub(super) address: SocketAddr,
@@ -112,7 +114,7 @@ pub(super) struct OfferedListeners {
     pub(super) count: usize,
 }
 
-/// Not the offer of a litequic, or of one that is too new.
+/// The message is no offer of a litequic, or that of a newer one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OfferError {
     #[error("not an offer")]
@@ -125,13 +127,13 @@ pub(super) enum OfferError {
     Wrong(&'static str),
 }
 
-/// What every format has.
+/// The field that every format has.
 #[derive(Deserialize)]
 struct OfferFormat {
     format: u64,
 }
 
-/// An offer with its format.
+/// Serialized offer, with the number of the format.
 #[derive(Serialize)]
 struct OfferMessage<'a> {
     format: u64,
@@ -140,7 +142,7 @@ struct OfferMessage<'a> {
 }
 
 impl HandoverOffer {
-    /// How many descriptors belong to it.
+    /// Number of descriptors that are sent with the offer.
     pub(super) fn descriptor_count(&self) -> usize {
         let sockets: usize = self.groups.iter().map(|group| group.sockets).sum();
         let listeners: usize = self.listeners.iter().map(|listeners| listeners.count).sum();
@@ -148,7 +150,7 @@ impl HandoverOffer {
     }
 
     pub(super) fn encode_offer(&self) -> Vec<u8> {
-        // Every type in it has a form in JSON: serde_json has no reason to fail.
+        // Every type of the offer has a form in JSON: serde_json has no reason to fail.
         let format = if self.connection_ids.is_some() { FORMAT } else { FORMAT_WITHOUT_SERVER_ID };
         serde_json::to_vec(&OfferMessage { format, offer: self }).unwrap_or_default()
     }
@@ -164,14 +166,14 @@ impl HandoverOffer {
 }
 
 impl OfferedGroup {
-    /// Whether there are sockets, and all generations' are among them.
+    /// Returns whether there are sockets, and all generations lie within their number.
     fn is_consistent(&self) -> bool {
         let are_within = |OfferedGeneration(_, first, workers): &OfferedGeneration| first + workers <= self.sockets;
         self.sockets > 0 && self.generations.iter().all(are_within)
     }
 }
 
-/// A number of sockets, bounded by how many descriptors a message can have.
+/// Reads a number of sockets, bounded by the descriptors that a message can have.
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     u16::deserialize(deserializer).map(usize::from)
 }
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The message of version 0.1.0, which older and younger versions send and read.
+    /// Message of version 0.1.0, which older and younger versions send and read.
     const MESSAGE: &str = concat!(
         r#"{"format":1,"denied":[["192.0.2.0/24",3600]],"generation":255,"hears_version":true,"http3":false,"#,
         r#""maintenance":[[null,300],["a.test",60]],"older":[254],"replica":"web-1","#,
@@ -216,12 +218,12 @@ mod tests {
         r#""udp":[{"generations":[[254,0,2],[255,2,4]],"sockets":6},{"generations":[],"sockets":1}],"#,
         r#""version":"1.2.3"}"#
     );
-    /// A message in which everything is absent that may be.
+    /// Message without all optional values.
     const EMPTY_MESSAGE: &str = concat!(
         r#"{"format":1,"generation":0,"hears_version":false,"http3":null,"maintenance":[],"older":[],"replica":null,"#,
         r#""secret":null,"tcp":[],"udp":[],"version":null}"#
     );
-    /// A message without all that older versions do not send, and with fields of a younger one.
+    /// Message without the fields that older versions do not send, and with fields of a younger version.
     const OLD_AND_YOUNG_MESSAGE: &str =
         r#"{"younger":{"a":[1]},"format":1,"generation":0,"older":[],"tcp":[],"udp":[],"secret":null}"#;
 
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_has_the_bytes_that_other_versions_know() {
+    fn an_offer_has_the_wire_format_of_other_versions() {
         for (offer, message) in [(offer(), MESSAGE), (empty(), EMPTY_MESSAGE)] {
             assert_eq!(String::from_utf8(offer.encode_offer()).unwrap(), message);
             assert_eq!(HandoverOffer::decode_offer(message.as_bytes()).unwrap(), offer);
@@ -273,10 +275,9 @@ mod tests {
         assert_eq!(offer().descriptor_count(), 6 + 1 + 4 + 1 + 1);
     }
 
-    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their
-    /// own.
+    /// Older versions would ignore `connection_ids`, and steer by their own layout.
     #[test]
-    fn an_offer_with_a_server_id_has_a_format_that_older_versions_refuse() {
+    fn older_versions_reject_an_offer_with_a_server_id() {
         let shape = ServerIdShape { server_id: 8, nonce: 7, encrypted: false };
         let offer = HandoverOffer { connection_ids: Some(OfferedIds::new(shape, [1, 4_294_967_295])), ..empty() };
         let message = EMPTY_MESSAGE.replace(
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn debug_and_errors_hide_the_offered_secret() {
         let shown = format!("{:?}", offer());
         assert!(shown.contains("OfferedSecret(..)") && !shown.contains("7, 7"), "{shown}");
         let text = MESSAGE.replace("\"secret\":", "\"secret\":\"private\",\"unknown\":");
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_offer_is_refused() {
+    fn invalid_offers_are_rejected() {
         let malformed = |part: &str| OfferError::Malformed(part.into());
         let table = [
             ("{}".to_owned(), OfferError::NotOne),
@@ -335,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
+        fn no_bytes_make_offer_decoding_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
             let _ = HandoverOffer::decode_offer(&text);
             let mut nearly = offer().encode_offer();
             let len = nearly.len();

@@ -1,4 +1,4 @@
-//! The new process' side: finds the running one, takes over its sockets and its place.
+//! Takes over from the running process: the side of the new process.
 
 use super::HandoverError;
 use super::offer::{HandoverOffer, OfferError};
@@ -20,20 +20,20 @@ use std::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-/// The running process. It continues when this is dropped before [`Predecessor::let_go`], and then treats the sockets
-/// of this process as closed.
+/// The running process. If this is dropped before [`Predecessor::confirm_ready`], the running process continues and
+/// treats the sockets of this process as closed.
 pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
     /// Number of the running process. `None` in another PID namespace.
     process: Option<i32>,
-    /// Version of the running litequic, if it sends it.
+    /// Version of the running litequic. `None` if it does not send one.
     version: Option<String>,
-    /// Whether it wants to know this process' version.
+    /// Whether the running process accepts this process's version.
     wants_version: bool,
 }
 
-/// What it has offered.
+/// The running process and the content of the offer.
 pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) predecessor: Predecessor,
     pub(in crate::app) inherited: InheritedSockets,
@@ -41,27 +41,27 @@ pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,
-    /// The replica that its stateless reset tokens belong to. `None` of a version without replicas.
+    /// Replica of the predecessor's stateless reset tokens. `None` of a version without replicas.
     pub(in crate::app) replica: Option<Replica>,
-    /// The layout of its connection IDs, and the key of their mask, if they have one.
+    /// Layout of the predecessor's connection IDs, and the key of their mask, if they have one.
     pub(in crate::app) ids: (IdLayout, Option<[u32; 2]>),
-    /// The predecessor and those before it.
+    /// The predecessor, and older processes that drain.
     pub(in crate::app) older: Vec<OlderProcess>,
-    /// Routes that are in maintenance there.
+    /// Routes that are in maintenance in the running process.
     pub(in crate::app) maintenance: Maintenance,
-    /// Networks whose clients are denied there.
+    /// Networks whose clients the running process denies.
     pub(in crate::app) denied: DenyList,
-    /// What was ordered of HTTP/3 there.
+    /// The operator's order for HTTP/3 in the running process.
     pub(in crate::app) http3: Option<bool>,
 }
 
-/// A network of an offer that is denied; `None` for one that only a younger version reads.
+/// Reads a denied network of an offer; `None` if only a younger version can read it.
 fn denied_network((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
     Some(DeniedNetwork { network: network.parse().ok()?, left: Duration::from_secs(*seconds) })
 }
 
 impl Predecessor {
-    /// Looks for a process that listens at `path`, and takes its offer. `None` if there is none.
+    /// Connects to a process that listens at `path`, and receives its offer. `None` if no process listens.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Predecessor {
     pub(in crate::app) async fn find_running(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
         let stream = match UnixStream::connect(path).await {
             Ok(stream) => stream,
-            // No socket, or one whose process is gone.
+            // There is no socket, or the process that bound it is gone.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);
             }
@@ -139,7 +139,7 @@ impl Predecessor {
         })
     }
 
-    /// The error of a process whose connection IDs have the layout `own`, not `layout` as those of the running one.
+    /// Error for connection IDs of the layout `layout` in the running process, and `own` in this one.
     pub(in crate::app) fn layout_error(&self, layout: IdLayout, own: IdLayout) -> HandoverError {
         HandoverFailure::with_path(&self.path)(HandoverFailure::Layout(layout, own))
     }
@@ -149,11 +149,11 @@ impl Predecessor {
         self.process
     }
 
-    /// Reports that this process is prepared, and waits for its turn.
+    /// Reports that this process is prepared, and waits for GO.
     ///
     /// # Errors
     ///
-    /// [`HandoverError`]: the other process goes on.
+    /// [`HandoverError`]: the other process continues.
     pub(in crate::app) async fn wait_for_go(&mut self) -> Result<(), HandoverError> {
         let turn = async {
             if self.wants_version {
@@ -161,18 +161,18 @@ impl Predecessor {
             }
             send_byte(&mut self.stream, PREPARED).await?;
             expect_byte(&mut self.stream, GO, ANSWER_TIMEOUT).await?;
-            // A process that was stopped in between may have timed out since.
+            // If this process was suspended meanwhile, the other one may have timed out.
             match self.stream.try_read(&mut [0]) {
                 Ok(1..) => Err(HandoverFailure::Refused),
-                // Its end, after GO, leaves everything to this one.
+                // If the other process ended after GO, this one takes over all the same.
                 Ok(0) | Err(_) => Ok(()),
             }
         };
         turn.await.map_err(HandoverFailure::with_path(&self.path))
     }
 
-    /// Reports that this process serves, and waits until the other one has notified the service manager. If it has
-    /// ended by then, nothing changes.
+    /// Reports that this process serves, and waits until the other one has notified the service manager. If the other
+    /// process has ended by then, nothing changes.
     ///
     /// # Errors
     ///

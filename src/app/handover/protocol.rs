@@ -1,4 +1,4 @@
-//! The messages between the two processes, and how they fail.
+//! Sends and receives the messages between the two processes of a handover, and defines their errors.
 
 use super::offer::OfferError;
 use litequic_quic::IdLayout;
@@ -14,25 +14,25 @@ use tokio::{
     time::timeout,
 };
 
-/// "My version is", with its length and itself: to processes that ask for it.
+/// "My version is …", followed by length and text: sent only to a process that accepts it.
 const VERSION: u8 = b'V';
-/// "My workers run; nothing comes to them yet."
+/// "My workers run; no packets arrive here yet."
 pub(super) const PREPARED: u8 = b'P';
 /// "Take over."
 pub(super) const GO: u8 = b'G';
 /// "I serve."
 pub(super) const READY: u8 = b'R';
-/// "I know, and the service manager too."
+/// "I know, and the service manager does too."
 pub(super) const DONE: u8 = b'D';
-/// "I go on, and you end."
+/// "I continue, and you end."
 pub(super) const REFUSED: u8 = b'N';
 
-/// How long a new process may take from the offer to its workers' start.
+/// Timeout from the offer to the start of the new process's workers.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the other side may take to send its next message, when it has nothing to do before.
+/// Timeout of a message that the other side can send at once.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a new process cannot take over. The old one goes on.
+/// A new process cannot take over; the old one continues.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot take over from the process at admin.handover = {path:?}: {reason}")]
 pub struct HandoverError {
@@ -65,7 +65,7 @@ impl HandoverFailure {
     }
 }
 
-/// A process that drains. Its pipe ends when it does.
+/// A process that drains; the end of the process closes the pipe.
 pub(crate) struct OlderProcess {
     pub(super) generation: u8,
     pub(super) pipe: OwnedFd,
@@ -78,7 +78,7 @@ impl OlderProcess {
 }
 
 pub(super) async fn send_byte(stream: &mut UnixStream, word: u8) -> Result<(), HandoverFailure> {
-    // It waits for one that reads nothing alone.
+    // Only a process that reads nothing makes this wait.
     Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&[word])).await.map_err(|_| HandoverFailure::TimedOut)??)
 }
 
@@ -98,7 +98,7 @@ pub(super) async fn send_version(stream: &mut UnixStream, version: &str) -> Resu
     Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&said)).await.map_err(|_| HandoverFailure::TimedOut)??)
 }
 
-/// Waits for PREPARED. Returns the version that came before it, if one did.
+/// Waits for PREPARED. Returns the version that came before it; `None` without one.
 pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<Option<String>, HandoverFailure> {
     let heard = async {
         let mut version = None;
@@ -108,7 +108,7 @@ pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<Option<S
                 VERSION if version.is_none() => {
                     let mut text = vec![0; stream.read_u8().await?.into()];
                     stream.read_exact(&mut text).await?;
-                    // Another process' text goes into the log.
+                    // The text of another process goes into the log.
                     text.retain(u8::is_ascii_graphic);
                     version = Some(String::from_utf8_lossy(&text).into_owned());
                 }
@@ -119,7 +119,8 @@ pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<Option<S
     timeout(PREPARE_TIMEOUT, heard).await.map_err(|_| HandoverFailure::TimedOut)?
 }
 
-/// Whether the process at the other end may get the secret and the sockets: it is of the same user, or root's.
+/// Returns an error unless the process at the other end may get the secret and the sockets: one of the same user, or of
+/// root.
 pub(super) fn check_peer_user(stream: &UnixStream) -> Result<(), HandoverFailure> {
     let other = stream.peer_cred()?.uid();
     if other == 0 || other == rustix::process::geteuid().as_raw() {
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_new_process_says_its_version_or_none_before_it_is_prepared() {
+    async fn a_new_process_may_send_its_version_before_prepared() {
         for (said, expected) in [
             (&b"P"[..], Some(None)),
             (b"V\x051.2.3P", Some(Some("1.2.3"))),

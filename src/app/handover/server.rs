@@ -1,5 +1,5 @@
-//! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and watches
-//! older ones that drain.
+//! Serves `admin.handover` in the running process: keeps the sockets at their positions, hands them to a process that
+//! takes over, and watches older processes that drain.
 
 use super::{
     InheritedState,
@@ -36,30 +36,30 @@ use tokio::{
     time::timeout,
 };
 
-/// Serves the socket of `admin.handover`, with all that a process which takes over needs.
+/// Serves the socket of `admin.handover`, with all that a successor needs.
 pub(in crate::app) struct HandoverServer {
     steering: Steering,
     generation: u8,
     groups: Vec<SocketGroup>,
-    /// By address. Workers accept from duplicates.
+    /// TCP listeners by address. Workers accept from duplicates.
     listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     secrets: Arc<Secrets>,
     ids: Arc<IdScheme>,
     metrics: Arc<ProcessMetrics>,
     older: Vec<OlderProcess>,
-    /// Generations of `older`, for the workers; from the offer on, all of them.
+    /// Generations of the older processes, which workers read; all generations from an offer on.
     others: Arc<Generations>,
-    /// A process that takes over sees this process' end by it.
+    /// Pipe by which a successor notices the end of this process.
     pipe: (PipeReader, PipeWriter),
     socket: Option<HandoverSocket>,
-    /// Routes that are in maintenance.
+    /// Routes, of which the maintenance is handed over.
     routing: Option<Arc<ArcSwap<Routing>>>,
     http3: Option<Arc<Http3Switch>>,
     /// Networks whose clients are denied.
     denied: Arc<DenyList>,
 }
 
-/// Handle of a running [`HandoverServer`], which ends when this is dropped.
+/// Handle of a running [`HandoverServer`]; dropping it ends the server.
 pub(in crate::app) struct HandoverListener {
     handed_over: watch::Receiver<bool>,
     _task: JoinSet<()>,
@@ -77,12 +77,12 @@ impl HandoverListener {
         }
     }
 
-    /// Reports whether another process has taken over, without waiting.
+    /// Returns a receiver that is true once another process has taken over.
     pub(in crate::app) fn watch_handover(&self) -> watch::Receiver<bool> {
         self.handed_over.clone()
     }
 
-    /// Whether one has.
+    /// Returns whether another process has taken over.
     pub(in crate::app) fn is_handed_over(&self) -> bool {
         *self.handed_over.borrow()
     }
@@ -94,17 +94,18 @@ struct HandoverSocket {
     name: SocketName,
 }
 
-/// A network that is denied, as an offer has it.
+/// A denied network in the format of an offer.
 fn offered_network(denied: &DeniedNetwork) -> (String, u64) {
     (denied.network.to_string(), denial::seconds_rounded_up(denied.left))
 }
 
 impl HandoverServer {
-    /// Keeps `groups` and `listeners` for the process after that of `beginning`, and watches the older ones that drain.
+    /// Keeps `groups` and `listeners` for the successor of this process, and watches the older processes of
+    /// `beginning`.
     ///
     /// # Errors
     ///
-    /// Those of pipe(2).
+    /// pipe(2) failed.
     pub(in crate::app) fn new(
         beginning: &mut InheritedState,
         steering: Steering,
@@ -132,13 +133,12 @@ impl HandoverServer {
         })
     }
 
-    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of
-    /// `http3`.
+    /// Adds the maintenance of `routing` and the order for HTTP/3 of `http3` to the offer.
     pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3Switch>) -> Self {
         Self { routing: Some(routing), http3: Some(http3), ..self }
     }
 
-    /// Passes to a process that takes over which networks are `denied`.
+    /// Adds the `denied` networks to the offer.
     pub(in crate::app) fn with_denied(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }
     }
@@ -147,7 +147,7 @@ impl HandoverServer {
     ///
     /// # Errors
     ///
-    /// Of the first group that the kernel does not steer.
+    /// The error of the first group that the kernel does not steer.
     pub(in crate::app) fn steer(&self) -> Result<(), net::BindError> {
         self.groups.iter().try_for_each(|group| {
             let failed = |source| net::BindError::Steer { address: group.group_address(), source };
@@ -155,18 +155,18 @@ impl HandoverServer {
         })
     }
 
-    /// Binds the socket that [`publish`](Self::publish) puts at `path`, under another name beside it: all that a full
-    /// disk or a missing permission can prevent has happened before a process in service gives way.
+    /// Binds the socket that [`publish_socket`](Self::publish_socket) renames to `path`, under another name beside it:
+    /// a full disk or a missing permission fails here, before a serving process gives up its place.
     ///
     /// # Errors
     ///
-    /// The kernel's, when there can be no socket of that name.
+    /// The kernel's, if no socket of that name can be created.
     pub(in crate::app) fn bind_socket(&mut self, path: &Path) -> io::Result<()> {
         self.socket = Some(HandoverSocket::bind_handover_socket(path)?);
         Ok(())
     }
 
-    /// Gives the socket that was bound for it the name `path`, where the next process finds it.
+    /// Renames the bound socket to `path`, where the next process finds it.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl HandoverServer {
         published
     }
 
-    /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
+    /// Spawns the server. `watch` reports the drain, from which on no process can take over.
     pub(in crate::app) fn spawn_server(self, watch: PhaseWatch) -> HandoverListener {
         let (sender, handed_over) = watch::channel(false);
         let mut task = JoinSet::new();
@@ -189,12 +189,12 @@ impl HandoverServer {
 
     async fn accept_successors(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
         if self.socket.is_none() {
-            // No process will take them over, and clients should get a reset at once.
+            // No process will take the listeners over, and clients should get a reset at once.
             self.listeners.clear();
         }
         let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(older_process_end).collect();
         self.count_older();
-        // One at most: a process that did not take over, until it is gone.
+        // At most one process: a successor that failed, until it has ended.
         let mut leaving = FuturesUnordered::new();
         loop {
             let someone = async {
@@ -207,7 +207,7 @@ impl HandoverServer {
                 biased;
                 () = watch.wait_for_phase(ProcessPhase::Draining) => break,
                 Some(generation) = ends.next() => self.forget_older(generation),
-                // Undoes what it may have done before it ended.
+                // The failed successor may have steered packets to itself before it ended.
                 Some(()) = leaving.next() => self.steer_back(),
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
@@ -224,15 +224,15 @@ impl HandoverServer {
                         };
                         match took_over {
                             Ok(()) => {
-                                // The name is the other's.
+                                // The socket file now belongs to the successor: do not unlink it.
                                 self.socket.iter_mut().for_each(|socket| socket.name.disown_file());
-                                // This process stops sending notifications before the new one sends its own.
+                                // This process stops its notifications before the successor sends any.
                                 let _ = handed_over.send(true);
-                                // It serves, whether or not this arrives.
+                                // The successor serves, whether or not DONE arrives.
                                 let _ = send_byte(&mut successor.stream, DONE).await;
                                 break;
                             }
-                            // It was offered nothing.
+                            // A process of another user was offered nothing, so that nothing has to be undone.
                             Err(HandoverFailure::OtherUser(_)) => {}
                             Err(_) => {
                                 self.steer_back();
@@ -249,11 +249,11 @@ impl HandoverServer {
         }
         self.socket = None;
         self.listeners.clear();
-        // The sockets of older processes, and of this one's workers, stay in their places.
+        // The sockets of this process and of older ones must keep their positions in the groups.
         future::pending::<()>().await;
     }
 
-    /// Connections of older processes get no stateless resets from here.
+    /// Publishes the generations of older processes, whose connections get no stateless resets from this one.
     fn publish_older(&self) {
         self.others.replace_generations(self.older.iter().map(OlderProcess::generation));
     }
@@ -262,7 +262,7 @@ impl HandoverServer {
         self.metrics.control.older_processes.set(self.older.len() as u64);
     }
 
-    /// An older process has ended.
+    /// Removes an older process that has ended.
     fn forget_older(&mut self, generation: u8) {
         self.older.retain(|older| older.generation != generation);
         self.publish_older();
@@ -270,15 +270,16 @@ impl HandoverServer {
         for group in &mut self.groups {
             group.remove_process(generation);
         }
-        // An address that only older processes had.
+        // An address without a generation was served by older processes only.
         self.groups.retain(|group| !group.generations().is_empty());
         tracing::info!(generation, "an older process ended");
         self.steer_back();
     }
 
-    /// Hands over to `successor`, or logs why not.
+    /// Hands over to `successor`, or logs the reason of a failure.
     async fn serve_successor(&self, successor: &mut Successor) -> Result<(), HandoverFailure> {
-        // It may have connections before this process gets READY; from then on it watches the others.
+        // The successor may have connections before this process gets READY; then it watches the other processes
+        // itself.
         self.others.include_all();
         let handed_over = self.hand_over_to(successor).await;
         match &handed_over {
@@ -302,7 +303,7 @@ impl HandoverServer {
         let version_after = receive_prepared(stream).await?;
         send_byte(stream, GO).await?;
         expect_byte(stream, READY, ANSWER_TIMEOUT).await?;
-        // A process of another PID namespace means nothing to the service manager.
+        // The number of a process in another PID namespace means nothing to the service manager.
         if let Some(process) = process {
             service::notify_main_process(process).await;
         }
@@ -351,14 +352,14 @@ impl HandoverServer {
     }
 }
 
-/// Resolves to an older process' generation when it has ended. `None` if its pipe cannot be waited for: its place stays
-/// taken then.
+/// Resolves to the generation of an older process when it has ended. `None` if its pipe cannot be watched: its position
+/// then stays occupied.
 fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + use<>> {
     let generation = older.generation;
     let reader = older.pipe.try_clone().and_then(|pipe: OwnedFd| pipe::Receiver::from_owned_fd(pipe));
     match reader {
         Ok(mut reader) => Some(async move {
-            // Nothing is ever written.
+            // Older processes never write to the pipe: a read ends when they do.
             let _ = reader.read_u8().await;
             generation
         }),

@@ -1,5 +1,4 @@
-//! The process that has connected to take over, as the running one sees it: its identity, and that it ends if it fails
-//! to.
+//! Identifies the process that has connected to take over, and ends it if the handover fails.
 
 use super::protocol::{REFUSED, send_byte};
 use rustix::{
@@ -14,20 +13,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long a process that was refused may take to end. Then it is killed: as long as it runs, its sockets are in the
-/// groups, and those of another would not be at the places expected.
+/// Time that a refused process gets to end, before it is killed: while it runs, its sockets are in the groups, and
+/// those of another process would not be at the expected positions.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one that closed its stream may take to close its sockets, too.
+/// Timeout from the close of a process's stream to the close of its other sockets.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks whether it has.
+/// Time between two polls for the end of a process.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A process at the other end of the Unix socket.
+/// Process at the other end of the Unix socket.
 pub(super) struct Successor {
     pub(super) stream: UnixStream,
     process: Option<Pid>,
-    /// Handle of the process, which refers to no other one even if its number is used again (pidfd_open(2)), from Linux
-    /// 5.3 on; or why there is none.
+    /// Handle of the process (pidfd_open(2), from Linux 5.3 on), which stays valid if the number is used again; or the
+    /// error of opening it.
     handle: Result<OwnedFd, Errno>,
 }
 
@@ -37,7 +36,7 @@ impl Successor {
         let handle = match process {
             Some(process) if process == getpid() => Err(Errno::PERM),
             Some(process) => pidfd_open(process, PidfdFlags::empty()),
-            // It has no number in this PID namespace.
+            // The process has no number in this PID namespace.
             None => Err(Errno::SRCH),
         };
         Self { stream, process, handle }
@@ -48,11 +47,11 @@ impl Successor {
         self.process.and_then(|process| u32::try_from(process.as_raw_nonzero().get()).ok())
     }
 
-    /// Sends it REFUSED, and returns when it has ended. One that still runs after [`EVICTION_DEADLINE`] is killed; if
-    /// that is not permitted, this is logged, and waited for.
+    /// Sends REFUSED to the process, and returns when it has ended. A process that still runs after
+    /// [`EVICTION_TIMEOUT`] is killed; if that is not permitted, an error is logged, and its end is awaited.
     pub(super) async fn evict_successor(mut self) {
         let told = async {
-            // Errors mean that it has ended, or does not read.
+            // An error means that the process has ended, or does not read.
             let _ = send_byte(&mut self.stream, REFUSED).await;
             let _ = self.stream.shutdown().await;
             wait_for_close(&mut self.stream).await;
@@ -67,20 +66,19 @@ impl Successor {
             }
             wait_for_close(&mut self.stream).await;
         }
-        // The stream is among the first that the kernel closes for a process that ends, and the sockets after it.
+        // The kernel closes the stream of a process that ends before its sockets.
         if let Ok(handle) = &self.handle {
             let _ = timeout(END_TIMEOUT, wait_for_exit(handle)).await;
         }
     }
 
-    /// Ends it at once.
     fn kill_process(&self) -> io::Result<()> {
         let handle = self.handle.as_ref().map_err(|error| *error)?;
         Ok(pidfd_send_signal(handle, Signal::KILL)?)
     }
 }
 
-/// Returns when the process of `handle` has ended: only then it can be read (pidfd_open(2)).
+/// Returns when the process of `handle` has ended: only then the handle is readable (pidfd_open(2)).
 async fn wait_for_exit(handle: &OwnedFd) {
     let mut ended = [PollFd::new(handle, PollFlags::IN)];
     while poll(&mut ended, Some(&Timespec::default())) == Ok(0) {
@@ -88,7 +86,7 @@ async fn wait_for_exit(handle: &OwnedFd) {
     }
 }
 
-/// Returns when the other end of `stream` is closed. Messages that come now are too late.
+/// Returns when the other end of `stream` is closed. Messages that still arrive are discarded.
 async fn wait_for_close(stream: &mut UnixStream) {
     while stream.read_u8().await.is_ok() {}
 }

@@ -1,5 +1,4 @@
-//! How a process begins to serve: its handover server for the process after it, and the moment from which packets
-//! and connections come to it.
+//! Makes a process begin to serve: creates its handover server, and steers packets and connections to it.
 
 use super::inherited_state::InheritedState;
 use super::predecessor::Predecessor;
@@ -13,7 +12,7 @@ use litequic_net::{Steering, SteeringMask};
 use std::sync::Arc;
 
 impl InheritedState {
-    /// The handover server of `sockets` for the process after this one.
+    /// Creates the handover server of `sockets`, for the successor of this process.
     ///
     /// # Errors
     ///
@@ -23,7 +22,7 @@ impl InheritedState {
         sockets: ProcessSockets,
         metrics: &Arc<ProcessMetrics>,
     ) -> Result<HandoverServer, StartError> {
-        // At most 20 bytes.
+        // Connection IDs have at most 20 bytes.
         let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
         let layout = self.ids.layout();
         let hashed = layout.hashed_range().map(|hashed| byte(hashed.start)..byte(hashed.end));
@@ -41,11 +40,11 @@ impl InheritedState {
     }
 }
 
-/// Serves from now on: in the place of `predecessor`, where there is one.
+/// Makes this process serve, and replaces `predecessor` if there is one.
 ///
 /// # Errors
 ///
-/// [`StartError::TakeOver`], [`StartError::Bind`] or [`StartError::Handover`]: this process is to end.
+/// [`StartError::TakeOver`], [`StartError::Bind`] or [`StartError::Handover`]: this process must end.
 pub(in crate::app) async fn take_over(
     mut server: HandoverServer,
     predecessor: Option<&mut Predecessor>,
@@ -74,7 +73,7 @@ pub(in crate::app) async fn take_over(
             lifecycle.advance_phase(ProcessPhase::Ready);
             predecessor.confirm_ready().await?;
             if let Err(error) = publish(&mut server) {
-                // It serves, and the one before is on its way out.
+                // This process serves, and the predecessor drains already: an error must not end it.
                 tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }
         }

@@ -1,4 +1,4 @@
-//! Notifications to the service manager: sd_notify(3). Without `NOTIFY_SOCKET` none are sent.
+//! Sends notifications to the service manager: sd_notify(3). Without `NOTIFY_SOCKET` none is sent.
 
 mod notifications;
 mod notify_socket;

@@ -1,4 +1,4 @@
-//! The notifications to the service manager, and when they are sent.
+//! Sends the notifications of the process's states and of its watchdog to the service manager.
 
 use super::notify_socket;
 use litequic_admin::WORKER_DEADLINE;
@@ -18,22 +18,22 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
-/// How long to wait for a service manager that is behind, so that a moment's load loses no notification that it needs.
-/// The control thread is blocked meanwhile.
+/// Timeout of a notification to a service manager that is behind, so that a moment's load loses none. It blocks the
+/// control thread.
 const SEND_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long the notification of the service's main process is repeated.
+/// Time for which the notification of the service's main process is repeated.
 const MAIN_PROCESS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Delay between two notifications.
+/// Delay between two attempts to notify the service manager.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The service is up: units that wait for it may start.
+/// Notifies that the service is up: units that wait for it may start.
 pub(crate) fn notify_ready() {
     send_states(&[NotifyState::Ready, NotifyState::Status("serving")], SEND_TIMEOUT);
 }
 
-/// A reload has begun. To be followed by [`ready`], whatever comes of it.
+/// Notifies that a reload has begun. [`notify_ready`] must follow, whatever the outcome.
 pub(crate) fn notify_reloading() {
-    // With the time at which it began, by which systemd knows that it is the reload it asked for (Type=notify-reload).
+    // systemd recognizes the reload that it asked for by the time of its start (Type=notify-reload).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => {
             send_states(&[NotifyState::Reloading, now], SEND_TIMEOUT);
@@ -42,17 +42,17 @@ pub(crate) fn notify_reloading() {
     }
 }
 
-/// The end has begun.
+/// Notifies that the service ends.
 pub(crate) fn notify_stopping() {
     send_states(&[NotifyState::Stopping, NotifyState::Status("draining")], SEND_TIMEOUT);
 }
 
-/// The service's main process is now that one. Repeated until a manager that is behind has taken it, for
-/// [`PERSISTENCE`]: without it the end of this process is the service's.
+/// Notifies that `process` is now the service's main process. Repeated for [`MAIN_PROCESS_TIMEOUT`] while the manager
+/// is behind: without it, the end of this process would be that of the service.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves it sent or not.
+/// Dropping the future may leave the notification unsent.
 pub(crate) async fn notify_main_process(process: u32) {
     let said = async {
         while send_states(&[NotifyState::MainPid(process)], Duration::ZERO) == NotifyOutcome::QueueFull {
@@ -64,8 +64,8 @@ pub(crate) async fn notify_main_process(process: u32) {
     }
 }
 
-/// Sends watchdog notifications as often as the service manager wants them, as long as every worker's loop turns, and
-/// until another process has taken over, which then sends its own. Without a watchdog it returns at once.
+/// Sends watchdog notifications at the service manager's interval, while no worker hangs, and until another process has
+/// taken over and sends them. Returns at once without a watchdog.
 pub(crate) async fn run_watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: impl Future<Output = ()>) {
     select! {
         () = handed_over => {}
@@ -75,35 +75,34 @@ pub(crate) async fn run_watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: i
 
 async fn ping_watchdog(heartbeats: Vec<Arc<Heartbeat>>) {
     let Some(deadline) = sd_notify::watchdog_enabled().filter(|deadline| !deadline.is_zero()) else { return };
-    // As sd_watchdog_enabled(3) recommends.
+    // sd_watchdog_enabled(3) recommends half of the timeout.
     let mut ticks = interval(deadline / 2);
     loop {
         ticks.tick().await;
         let running = timers::time_since_suspension();
         if no_worker_hangs(heartbeats.iter().map(|heartbeat| heartbeat.unresponsive_time().min(running))) {
-            // There is another one soon.
+            // A lost notification is followed by another one soon.
             send_states(&[NotifyState::Watchdog], Duration::ZERO);
         }
     }
 }
 
-/// Whether no worker hangs, by how long ago each one's last tick was.
+/// Returns whether no worker hangs, by the time since each worker's last tick.
 fn no_worker_hangs(ages: impl IntoIterator<Item = Duration>) -> bool {
     ages.into_iter().all(|age| age < WORKER_DEADLINE)
 }
 
-/// The outcome of a notification.
 #[derive(Debug, PartialEq, Eq)]
 enum NotifyOutcome {
-    /// The notification was sent, or there is no service manager.
+    /// The notification was sent, or no service manager is configured.
     Sent,
     /// The manager's queue is full.
     QueueFull,
 }
 
-/// Sends `states` to the socket that `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
+/// Sends `states` to the socket that `NOTIFY_SOCKET` names. A message that takes longer than `patience` is lost.
 fn send_states(states: &[NotifyState<'_>], patience: Duration) -> NotifyOutcome {
-    /// Whether a failure was logged.
+    /// Whether the last failure was logged.
     static FAILURE_LOGGED: AtomicBool = AtomicBool::new(false);
 
     let Some(to) = env::var_os("NOTIFY_SOCKET") else { return NotifyOutcome::Sent };
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_worker_that_hangs_is_enough_to_be_silent() {
+    fn one_hanging_worker_stops_the_watchdog_notifications() {
         let well = Duration::from_millis(700);
         assert!(no_worker_hangs([well, well]));
         assert!(!no_worker_hangs([well, WORKER_DEADLINE]));

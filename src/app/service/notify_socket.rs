@@ -1,5 +1,6 @@
-//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that does not read must not block the control thread.
-//! libsystemd waits without a bound, and so does `sd_notify::notify`, which does not support abstract addresses either.
+//! Sends the datagrams of sd_notify(3) with a bounded wait: a manager that does not read must not block the control
+//! thread. libsystemd waits without a bound, and so does `sd_notify::notify`, which does not support abstract addresses
+//! either.
 
 use std::{
     ffi::OsStr,
@@ -14,13 +15,12 @@ use std::{
     time::Duration,
 };
 
-/// Sends `message` to the address that stands in `NOTIFY_SOCKET`. A manager that is behind is waited for as long as
-/// `patience`.
+/// Sends `message` to the address in `NOTIFY_SOCKET`, and waits at most `patience` for a manager that is behind.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all
-/// that time; others of unix(7), as for an address without a listener.
+/// [`io::ErrorKind::WouldBlock`] if the queue of the manager's socket (net.unix.max_dgram_qlen) stays full for that
+/// time; others of unix(7), such as for an address without a listener.
 pub(super) fn send_notification(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_arrives_at_a_path_and_at_an_abstract_name() {
+    fn a_notification_reaches_a_path_and_an_abstract_name() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let name = format!("litequic test {}", directory.path().display());
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_reads_nothing_is_not_waited_for_long() {
+    fn a_manager_that_does_not_read_delays_briefly() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let _unread = UnixDatagram::bind(&path).unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_listener_is_an_error() {
+    fn notifying_an_address_without_a_listener_fails() {
         for to in ["/nowhere/notify", "@litequic test: no listener", "", "vsock:2:1234"] {
             assert!(send_notification(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
         }

@@ -1,4 +1,4 @@
-//! An address that cannot be bound, and the advice for it.
+//! Advises on an address that cannot be bound.
 
 use super::system::{self, PortHolder, SocketProtocol, WantedSocket};
 use crate::app::StartError;
@@ -9,21 +9,21 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// Ports below this one need a right, unless the system has another boundary.
+/// First port that needs no capability, unless the system has another boundary.
 const DEFAULT_UNPRIVILEGED_START: u16 = 1024;
-/// Addresses of this machine that are listed.
+/// Maximum number of local addresses in an advice.
 const MAX_ADDRESSES: usize = 8;
-/// The program's own name, as the kernel shows it.
+/// This program's name, as the kernel shows it.
 const OWN_NAME: &str = "litequic";
 
-/// The command that was given.
+/// Command that failed to bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdvisedCommand {
     Run,
     Demo,
 }
 
-/// `error` with the advice that the system at hand allows, a line each.
+/// Formats `error`, and adds the advice for this system, a line each.
 pub(crate) fn with_advice(error: &StartError, config: &Config, command: AdvisedCommand) -> String {
     let mut text = error.to_string();
     for line in
@@ -35,10 +35,10 @@ pub(crate) fn with_advice(error: &StartError, config: &Config, command: AdvisedC
     text
 }
 
-/// An address that cannot be bound.
+/// An address that cannot be bound, and the reason.
 struct BindFailure<'e> {
     protocol: SocketProtocol,
-    /// The key that names the address.
+    /// Configuration key of the address.
     key: &'static str,
     address: SocketAddr,
     error: &'e io::Error,
@@ -81,7 +81,7 @@ impl<'e> BindFailure<'e> {
         }
     }
 
-    /// What to do about the process that has the address.
+    /// Advice about the process that has the address.
     fn port_in_use_advice(&self, holder: Option<&PortHolder>, command: AdvisedCommand) -> Vec<String> {
         let whose = match holder {
             Some(PortHolder { process: Some((process, name)), listens, .. }) => {
@@ -126,7 +126,7 @@ fn privileged_port_advice(port: u16, unprivileged: u16) -> String {
 fn local_address_advice(address: SocketAddr, local: &[IpAddr]) -> String {
     let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
     let all = format!("all of them: {any}:{}", address.port());
-    // Those of the same family first.
+    // Addresses of the same family come first.
     let (same, other): (Vec<&IpAddr>, Vec<&IpAddr>) = local.iter().partition(|ip| ip.is_ipv4() == address.is_ipv4());
     let shown: Vec<_> = same.iter().chain(&other).take(MAX_ADDRESSES).map(ToString::to_string).collect();
     let more = match local.len().saturating_sub(shown.len()) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_has_the_address_is_named_with_what_to_do() {
+    fn the_process_with_the_address_is_named_with_advice() {
         let error = ErrorKind::AddrInUse.into();
         let named = |name: &str| PortHolder { process: Some((812, name.into())), user: "root".into(), listens: true };
         let hidden = PortHolder { process: None, user: "www-data".into(), listens: true };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_forbidden_names_the_right_that_is_missing() {
+    fn a_privileged_port_is_reported_with_the_missing_capability() {
         let expected = "ports below 1024 need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
                         docs/how-to/listen-on-port-443.md";
         assert_eq!(privileged_port_advice(443, 1024), expected);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_local_gets_those_that_are() {
+    fn a_foreign_address_is_reported_with_the_local_ones() {
         let local: Vec<IpAddr> = ["::1", "127.0.0.1", "192.0.2.7"].iter().map(|ip| ip.parse().unwrap()).collect();
         let v4: SocketAddr = "198.51.100.1:443".parse().unwrap();
         let expected = "this machine has 127.0.0.1, 192.0.2.7, ::1; all of them: 0.0.0.0:443";

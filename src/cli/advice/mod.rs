@@ -1,5 +1,5 @@
-//! What to do about an address that cannot be bound: who has it, which right is missing, which addresses there are.
-//! Said below the error of a process that does not start.
+//! Advises on an address that cannot be bound: the process that has it, the missing capability, or the local addresses.
+//! Printed below the error of a process that does not start.
 
 mod bind_failure;
 mod system;

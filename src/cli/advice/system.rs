@@ -1,5 +1,5 @@
-//! What the kernel shows of this system's sockets and addresses, by procfs. Each question may have no answer: in a
-//! container, or as another user, much of /proc is hidden.
+//! Reads the sockets and addresses of this system from procfs. Each question may have no answer: in a container, or as
+//! another user, much of /proc is hidden.
 
 use super::super::user::user_name;
 use procfs_core::{
@@ -15,11 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of a table that are read: some 100,000 sockets.
+/// Bytes of a socket table that are read: some 100,000 sockets.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
-/// How long the search for a process may take.
+/// Timeout of the search for a process.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Characters of a process's name (TASK_COMM_LEN).
+/// Maximum number of characters of a process's name (TASK_COMM_LEN).
 const MAX_NAME_CHARS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,25 +28,23 @@ pub(super) enum SocketProtocol {
     Udp,
 }
 
-/// An address that is to be bound.
+/// Address that could not be bound.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedSocket {
     pub(super) protocol: SocketProtocol,
     pub(super) address: SocketAddr,
 }
 
-/// Who has an address.
+/// Holder of an address: process and user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortHolder {
-    /// Number and name, where this user may see them.
+    /// Number and name of the process, if this user may see them.
     pub(super) process: Option<(u32, String)>,
-    /// The owner of the socket.
     pub(super) user: String,
     /// Whether the socket listens; otherwise it is a connection.
     pub(super) listens: bool,
 }
 
-/// A row of a table of sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SocketRow {
     address: SocketAddr,
@@ -55,7 +53,7 @@ struct SocketRow {
     inode: u64,
 }
 
-/// Who has the address of `wanted` in this network namespace, as far as it can be seen.
+/// Finds the holder of the address of `wanted` in this network namespace, as far as visible.
 pub(super) fn find_port_holder(wanted: WantedSocket) -> Option<PortHolder> {
     let rows = socket_rows(wanted.protocol);
     let taken = |row: &&SocketRow| row.inode != 0 && addresses_conflict(row.address, wanted.address);
@@ -63,8 +61,8 @@ pub(super) fn find_port_holder(wanted: WantedSocket) -> Option<PortHolder> {
     Some(PortHolder { process: find_socket_process(row.inode), user: user_name(row.user), listens: row.listens })
 }
 
-/// All sockets of this network namespace. `/proc/net` would be a link to the same place, which a service without other
-/// processes' entries lacks.
+/// All sockets of this network namespace. `/proc/net` would be a link to the same directory, which a service that
+/// cannot see other processes lacks.
 fn socket_rows(protocol: SocketProtocol) -> Vec<SocketRow> {
     let system = ExplicitSystemInfo {
         boot_time_secs: 0,
@@ -101,15 +99,14 @@ fn socket_rows(protocol: SocketProtocol) -> Vec<SocketRow> {
     }
 }
 
-/// Whether a socket at `one` keeps another from `other` (ip(7), ipv6(7)).
+/// Returns whether a socket at `one` prevents another one at `other` (ip(7), ipv6(7)).
 fn addresses_conflict(one: SocketAddr, other: SocketAddr) -> bool {
     let (first, second) = (one.ip().to_canonical(), other.ip().to_canonical());
     let includes = |any: IpAddr, ip: IpAddr| any.is_unspecified() && (any.is_ipv6() || ip.is_ipv4());
     one.port() == other.port() && (first == second || includes(first, second) || includes(second, first))
 }
 
-/// The process with the lowest number that has the socket `inode` open: of a server with workers, the one that started
-/// them.
+/// Process with the lowest number that has the socket `inode` open: the parent of a server with several processes.
 fn find_socket_process(inode: u64) -> Option<(u32, String)> {
     let began = Instant::now();
     let link = format!("socket:[{inode}]");
@@ -125,17 +122,17 @@ fn find_socket_process(inode: u64) -> Option<(u32, String)> {
             .any(|target| target.as_os_str().as_bytes() == link.as_bytes())
     })?;
     let name = fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
-    // Any process chooses its name, and it is printed on a terminal.
+    // Any process chooses its name, which is printed on a terminal.
     let name = String::from_utf8_lossy(&name).chars().filter(char::is_ascii_graphic).take(MAX_NAME_CHARS).collect();
     Some((process, name))
 }
 
-/// The first port that needs no right (ip(7)).
+/// First port that needs no capability (ip(7)).
 pub(super) fn unprivileged_port_start() -> Option<u16> {
     fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?.trim().parse().ok()
 }
 
-/// The addresses of this network namespace.
+/// Addresses of this network namespace.
 pub(super) fn local_addresses() -> Vec<IpAddr> {
     let read = |name: &str| {
         let mut text = String::new();
@@ -148,7 +145,7 @@ pub(super) fn local_addresses() -> Vec<IpAddr> {
     v4_addresses(&read("fib_trie")).into_iter().map(IpAddr::V4).chain(v6).collect()
 }
 
-/// The addresses of `fib_trie`: each stands before a line `/32 host LOCAL`, in more than one table.
+/// Addresses of `fib_trie`: each stands before a line `/32 host LOCAL`, in more than one table.
 fn v4_addresses(trie: &str) -> Vec<Ipv4Addr> {
     let mut found = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -165,8 +162,8 @@ fn v4_addresses(trie: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// The addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. One that needs its interface's name
-/// is left out.
+/// Addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. Link-local addresses, which need an
+/// interface's name, are omitted.
 fn v6_addresses(table: &str) -> Vec<Ipv6Addr> {
     let addresses = table.lines().filter_map(|line| {
         let digits = line.split_whitespace().next().filter(|digits| digits.len() == 32)?;
@@ -193,7 +190,7 @@ mod tests {
         }
         let wildcard = SocketAddr::from((Ipv4Addr::UNSPECIFIED, tcp_address.port()));
         assert!(find_port_holder(WantedSocket { protocol: SocketProtocol::Tcp, address: wildcard }).is_some());
-        // A connection, whose listener is gone.
+        // This socket is a connection, whose listener is gone.
         let stream = TcpStream::connect(tcp_address).unwrap();
         let _accepted = tcp.accept().unwrap();
         drop(tcp);

@@ -1,4 +1,4 @@
-//! Where a running litequic answers: what `--admin` may say, and the search for it where nothing is said.
+//! Parses the address of a running litequic that `--admin` names, or searches for one.
 
 use super::super::{exit::Exit, user::user_name};
 use super::failure::CtlFailure;
@@ -13,17 +13,17 @@ use std::{
 };
 use tokio::net::{TcpStream, UnixStream};
 
-/// Where `admin.listen` is in examples and packages: tried where no socket answers.
+/// `admin.listen` of examples and packages: tried if no socket answers.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
-/// What a place looks like, for messages.
+/// Valid forms of an address, for messages.
 const EXPECTED: &str = "a path, ADDRESS:PORT, :PORT, localhost:PORT or http://ADDRESS:PORT";
 
-/// Where a litequic answers.
+/// Address at which a litequic answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdminAddress {
     /// The socket of `admin.socket`.
     Socket(PathBuf),
-    /// `admin.listen`: host and port.
+    /// Host and port of `admin.listen`.
     Tcp(String),
 }
 
@@ -67,13 +67,14 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-/// A connection to a place.
 pub(super) enum AdminConnection {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
 impl AdminAddress {
+    /// Connects to the address.
+    ///
     /// # Errors
     ///
     /// The kernel's, or those of a name lookup.
@@ -92,32 +93,31 @@ impl AdminAddress {
         }
     }
 
-    /// Whether requests need a token, if one is set: processes that reach a socket need none, and none is given away
-    /// there.
+    /// Returns whether a token is sent with requests: a socket needs none, and must not reveal it.
     pub(super) fn takes_token(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
 
-    /// Why there was no connection to this place, with what to do.
+    /// Failure of a connection to this address, with advice.
     pub(super) fn connect_failure(&self, error: &io::Error) -> CtlFailure {
         not_found_failure(&[FailedAttempt { place: self.clone(), kind: error.kind(), why: short_reason(error) }])
     }
 }
 
-/// A place where no litequic answered.
+/// Address at which no litequic answered, and the reason.
 pub(super) struct FailedAttempt {
     place: AdminAddress,
     kind: ErrorKind,
     why: String,
 }
 
-/// A place, and those that were tried before it.
+/// Address of a litequic, and those that were tried before it.
 pub(super) struct FoundAdmin {
     pub(super) place: AdminAddress,
     pub(super) missed: Vec<FailedAttempt>,
 }
 
-/// Looks for a running litequic: at `sockets`, then at the usual `admin.listen`.
+/// Searches for a running litequic: at `sockets`, then at [`DEFAULT_ADDRESS`].
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlF
     for path in sockets {
         match UnixStream::connect(&path).await {
             Ok(stream) => found.push((path, stream.peer_cred().ok().and_then(|peer| peer.pid()))),
-            // It accepts nothing at present: requests say so.
+            // The backlog is full: the request reports that.
             Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
             Err(error) => {
                 missed.push(FailedAttempt {
@@ -160,7 +160,7 @@ pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlF
     }
 }
 
-/// The reason why a place was not reached, in few words.
+/// Reason of a failed connection, in few words.
 fn short_reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such file".into(),
@@ -170,7 +170,7 @@ fn short_reason(error: &io::Error) -> String {
     }
 }
 
-/// No litequic was found at any of `missed`.
+/// Failure to find a litequic at any of `missed`.
 fn not_found_failure(missed: &[FailedAttempt]) -> CtlFailure {
     let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
         (AdminAddress::Socket(path), ErrorKind::PermissionDenied) => Some(path),
@@ -206,12 +206,12 @@ fn forbidden_failure(path: &Path, owner: Option<String>, user: &str) -> CtlFailu
     CtlFailure { exit: Exit::Unavailable, why }
 }
 
-/// The owner of the socket at `path`, or of the directory that hides it.
+/// Owner of the socket at `path`, or of the directory that hides it.
 fn socket_owner(path: &Path) -> Option<u32> {
     path.ancestors().find_map(|path| fs::metadata(path).ok()).map(|found| found.uid())
 }
 
-/// What answers at `place` is not a litequic; others were `missed` before.
+/// Failure for another program that answers at `place`; others were `missed` before.
 pub(super) fn not_litequic_failure(place: &AdminAddress, missed: &[FailedAttempt]) -> CtlFailure {
     let mut why = format!("{place} answers, but is not litequic");
     if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_path_or_an_address() {
+    fn an_admin_address_is_a_path_or_host_and_port() {
         let tcp = |authority: &str| Ok(AdminAddress::Tcp(authority.into()));
         let socket = |path: &str| Ok(AdminAddress::Socket(path.into()));
         let expected = |problem: &str| Err(format!("{problem}; expected {EXPECTED}"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_socket_says_whose_it_is() {
+    fn a_forbidden_socket_is_reported_with_its_owner() {
         let why =
             |owner: Option<&str>| forbidden_failure(Path::new("/run/a.sock"), owner.map(str::to_owned), "alice").why;
         let expected = "/run/a.sock: permission denied: it is for user litequic and root, and this is user alice\n  \

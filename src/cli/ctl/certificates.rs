@@ -1,4 +1,4 @@
-//! Certificates that a litequic obtains by itself, as a list for people. Pure.
+//! Formats the certificates that a litequic obtains by ACME as a list for people. Pure.
 
 use litequic_admin::Status;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The list, from `/status`.
+/// Formats the ACME hosts of `/status`.
 pub(super) fn render_acme(status: &Status, now: SystemTime) -> String {
     let Some(hosts) = &status.acme else {
         return "no certificate is obtained by ACME: the configuration has no [[acme]]\n".into();
@@ -15,7 +15,7 @@ pub(super) fn render_acme(status: &Status, now: SystemTime) -> String {
     for host in hosts {
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let mut line = format!("{}  {}", word(&host.host), word(&host.state));
-        // A String takes everything.
+        // Writing to a String cannot fail.
         if let Some(expires) = host.expires {
             let _ = write!(line, ", expires {}", http_date(expires));
         }

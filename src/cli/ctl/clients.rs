@@ -1,17 +1,17 @@
-//! `/clients` as a table of text. Pure.
+//! Formats `/clients` as a table of text. Pure.
 
 use super::status::{bytes_text, grouped_number, strip_controls};
 use litequic_admin::{ClientList, ClientStatus, Nullable};
 
-/// Names of the columns. All but the first two are aligned right.
+/// Names of the columns.
 const COLUMNS: [&str; 10] =
     ["CLIENT", "PROTOCOL", "SINCE", "OPEN", "SENT/S", "SENT", "RECEIVED", "RTT", "LOSS", "PACKETS/ACK"];
-/// Columns that are aligned left.
+/// Number of columns that are aligned left.
 const LEFT_COLUMNS: usize = 2;
-/// A value that is unknown, or that the connection does not have.
+/// Text for a value that is unknown, or that the connection does not have.
 const UNKNOWN: &str = "-";
 
-/// The table, and a line with the sums.
+/// Formats the table, and a line with the sums.
 pub(super) fn render_clients(list: &ClientList) -> String {
     let rows: Vec<[String; 10]> = list.clients.iter().map(client_row).collect();
     let widths = COLUMNS.iter().enumerate().map(|(column, name)| {
@@ -77,7 +77,7 @@ fn round_trip_text(seconds: f64) -> String {
     if milliseconds < 9.95 { format!("{milliseconds:.1} ms") } else { format!("{milliseconds:.0} ms") }
 }
 
-/// Seconds, by the largest unit.
+/// Formats seconds in the largest unit.
 fn age_text(seconds: f64) -> String {
     match seconds.max(0.0) {
         seconds @ ..60.0 => format!("{}s", seconds.floor()),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_has_a_line_and_what_is_unknown_is_a_dash() {
+    fn each_connection_has_a_line_with_dashes_for_unknown_values() {
         let list = list(json!({
             "clients": [
                 { "client": "203.0.113.7:50112", "protocol": "HTTP/3", "age": 754.2, "open": 3, "sent_rate": 41_000_000,
@@ -129,7 +129,7 @@ CLIENT                PROTOCOL  SINCE  OPEN   SENT/S    SENT  RECEIVED     RTT  
     }
 
     #[test]
-    fn the_last_lines_say_what_is_not_in_the_list() {
+    fn the_last_lines_name_connections_outside_the_list() {
         let sums = |selected: u64, handshakes: u64, older: u64| {
             sums_line(&list(
                 json!({ "clients": [], "selected": selected, "connections": 7, "handshakes": handshakes, "older_processes": older }),

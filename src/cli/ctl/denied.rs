@@ -1,10 +1,10 @@
-//! `/denied` as text. Pure.
+//! Formats `/denied` as text. Pure.
 
 use super::status::{grouped_number, strip_controls};
 use litequic_admin::DeniedList;
 use std::time::Duration;
 
-/// A line for each network, and one with their number.
+/// Formats a line for each network, and one with their number.
 pub(super) fn render_denied(list: &DeniedList) -> String {
     let names: Vec<String> =
         list.denied.iter().map(|one| one.network.as_deref().map_or_else(|| "-".into(), strip_controls)).collect();

@@ -1,4 +1,4 @@
-//! A request to a running litequic and its whole answer, or why there is none.
+//! Sends a request to a running litequic and receives its whole answer.
 
 use super::{
     admin_address::{self, AdminAddress, FoundAdmin},
@@ -16,10 +16,9 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// More than any answer has.
+/// Maximum size of an answer: more than any litequic sends.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// A whole answer.
 pub(super) struct AdminAnswer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
@@ -28,15 +27,15 @@ pub(super) struct AdminAnswer {
 }
 
 impl AdminAnswer {
-    /// Whether a litequic of any version refuses the token.
+    /// Returns whether a litequic of any version refuses the token.
     pub(super) fn is_token_refused(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
     }
 }
 
-/// Why a request has no answer.
+/// Reason for which a request has no answer.
 pub(super) enum NoAnswer {
-    /// There is no connection.
+    /// No connection could be opened.
     NotReached(io::Error),
     /// The answer is another program's.
     NotLitequic,
@@ -47,7 +46,7 @@ pub(super) enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// The failure, in words.
+    /// Converts the reason to a failure for the user.
     pub(super) fn into_ctl_failure(self, found: &FoundAdmin) -> CtlFailure {
         let place = &found.place;
         match self {
@@ -58,9 +57,9 @@ impl NoAnswer {
         }
     }
 
-    /// The reason for an exchange that failed before a response was there.
+    /// Reason for an exchange that failed before a response.
     pub(super) fn from_hyper_error(error: &hyper::Error) -> Self {
-        // Bytes that are no HTTP/1.1, such as an alert of TLS.
+        // These bytes are not HTTP/1.1: a TLS alert, for example.
         if error.is_parse() || error.is_parse_too_large() {
             return Self::NotLitequic;
         }
@@ -74,7 +73,7 @@ impl NoAnswer {
     }
 }
 
-/// A request for a resource, with `order` as its query.
+/// Builds a request for a resource, with `order` as its query.
 pub(super) fn build_request(
     place: &AdminAddress,
     method: Method,
@@ -90,7 +89,7 @@ pub(super) fn build_request(
     request.body(Empty::new()).map_err(|error| NoAnswer::Cut(error.to_string()))
 }
 
-/// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+/// Reason for a connection that failed by itself: without an error of the kernel, the bytes received were not HTTP/1.1.
 pub(super) fn connection_error(error: &hyper::Error) -> NoAnswer {
     match NoAnswer::from_hyper_error(error) {
         NoAnswer::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => NoAnswer::NotLitequic,
@@ -121,12 +120,12 @@ where
         });
         Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed })
     };
-    // The answer is whole before the connection's task may end.
+    // The answer is complete before the connection's task may end.
     tokio::pin!(answer, connection);
     tokio::select! {
         biased;
         answer = &mut answer => match answer {
-            // The connection ends, and knows why.
+            // The connection's own error names the cause.
             Err(NoAnswer::Closed) => {
                 Err(connection.await.err().map_or(NoAnswer::Closed, |error| connection_error(&error)))
             }

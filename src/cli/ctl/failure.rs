@@ -1,9 +1,9 @@
-//! Why `litequic ctl` has nothing to print.
+//! Reports a failed `litequic ctl`.
 
 use crate::cli::exit::{Exit, exit_with_error};
 use std::{fmt::Display, process::ExitCode};
 
-/// Why there is nothing to print.
+/// Failure of `litequic ctl`: exit code and reason.
 pub(super) struct CtlFailure {
     pub(super) exit: Exit,
     pub(super) why: String,

@@ -1,15 +1,15 @@
-//! Times in answers, for a person at a terminal: in the local zone, as the log on a terminal has them. Pure but for the
-//! zone and the clock that `local` reads.
+//! Converts times in answers to the local zone, for a terminal, as the log there has them. Pure but for the zone and
+//! the clock that `with_local_time` reads.
 
 use jiff::{Timestamp, tz::TimeZone};
 use litequic_admin::UNCHANGED_PREFIX;
 
-/// The answer to a reload, with its time in the zone that `TZ` or `/etc/localtime` names.
+/// Answer to a reload, with its time in the zone that `TZ` or `/etc/localtime` names.
 pub(super) fn with_local_time(answer: &[u8]) -> String {
     with_time_in(&String::from_utf8_lossy(answer), &TimeZone::try_system().unwrap_or(TimeZone::UTC), Timestamp::now())
 }
 
-/// `answer` with its time in `zone`: without the date, if that is the date of `now`.
+/// Converts the time of `answer` to `zone`: without the date, if that is the date of `now`.
 fn with_time_in(answer: &str, zone: &TimeZone, now: Timestamp) -> String {
     let parts = answer.strip_prefix(UNCHANGED_PREFIX).and_then(|rest| rest.split_once(','));
     let Some((time, rest)) = parts.and_then(|(time, rest)| Some((time.parse::<Timestamp>().ok()?, rest))) else {
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_reload_is_local_and_has_a_date_on_another_day() {
+    fn a_reload_time_is_local_and_has_a_date_on_another_day() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let now = "2026-11-26T10:00:00Z".parse().unwrap();
         let rest = "when the change of a.toml was applied: 1 key\n";
@@ -33,7 +33,7 @@ mod tests {
             ("2026-11-26T09:41:03Z", "10:41:03"),
             ("2026-11-25T23:00:00Z", "00:00:00"),
             ("2026-11-25T22:59:59Z", "2026-11-25 23:59:59"),
-            // Not a time.
+            // This text is no time.
             ("yesterday", "yesterday"),
             ("", ""),
         ] {

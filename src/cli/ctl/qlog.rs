@@ -1,4 +1,4 @@
-//! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
+//! Runs `litequic ctl qlog`: writes the log of each connection to a file or to standard output, as it arrives.
 
 use super::{
     admin_address::{AdminConnection, FoundAdmin},
@@ -25,16 +25,16 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a litequic may take until the first byte of its answer, and for the last ones after the time of the log.
+/// Timeout of the first byte of an answer, and of the last ones after the log's time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A record's first byte (RFC 7464 §2.2).
+/// First byte of a record (RFC 7464 §2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// What is before the number of a record's log.
+/// Bytes before the number of a record's log.
 const GROUP_ID_KEY: &[u8] = b"\"group_id\":\"";
-/// Permissions of files: a log has clients' addresses.
+/// Permissions of log files, which have clients' addresses.
 const FILE_MODE: u32 = 0o600;
 
-/// Has the litequic at `found` log connections by `order`, and writes to `out`, or standard output.
+/// Has the litequic at `found` log connections by `order`, and writes the logs to `out`, or to standard output.
 pub(super) async fn record_logs(
     found: &FoundAdmin,
     order: &QlogOrder,
@@ -92,7 +92,7 @@ where
         return Ok(Err(CtlFailure { exit: Exit::Status, why }));
     }
     let which = if order.next { "the next connection" } else { "open connections" };
-    // Without a reader nothing is lost but this.
+    // A closed standard error loses only this line.
     let _ = writeln!(io::stderr(), "logging {which} of {} for {} s at most", order.client, order.time.as_secs());
     let reading = async {
         while let Some(frame) = body.frame().await {
@@ -109,11 +109,11 @@ where
     timeout(order.time + ANSWER_TIMEOUT, reading).await.map_err(late)?
 }
 
-/// The logs of an answer.
+/// Outputs of the logs of an answer.
 struct QlogOutputs {
-    /// The first one's file; none for standard output.
+    /// File of the first log; `None` for standard output.
     path: Option<PathBuf>,
-    /// The beginning of a record that is not complete yet.
+    /// Beginning of a record that is not complete yet.
     incomplete: Vec<u8>,
     logs: Vec<QlogOutput>,
 }
@@ -130,7 +130,7 @@ impl QlogOutputs {
         Self { path, incomplete: Vec::new(), logs: Vec::new() }
     }
 
-    /// Writes the records in `lines`, and in what is left of the ones before.
+    /// Writes the complete records of `incomplete` and `lines`.
     fn write_lines(&mut self, lines: &[u8]) -> Result<(), CtlFailure> {
         let mut all = std::mem::take(&mut self.incomplete);
         all.extend_from_slice(lines);
@@ -145,7 +145,7 @@ impl QlogOutputs {
         self.logs.iter_mut().try_for_each(|log| log.out.flush().map_err(|error| log.write_failure(&error)))
     }
 
-    /// The log of this number, from 1 on: they begin in their order.
+    /// Output of the log `number`, from 1 on; opens those up to it, in order.
     fn output_for(&mut self, number: usize) -> Result<&mut QlogOutput, CtlFailure> {
         while self.logs.len() < number {
             let path = self.path.as_deref().map(|path| numbered_path(path, self.logs.len() + 1));
@@ -159,7 +159,7 @@ impl QlogOutputs {
         self.logs.get_mut(number.saturating_sub(1)).ok_or_else(unavailable)
     }
 
-    /// Prints what was written where.
+    /// Prints the number of events of each file.
     fn print_summary(&self) -> ExitCode {
         let line = |log: &QlogOutput| {
             let path = log.path.as_ref()?.display();
@@ -196,10 +196,10 @@ impl QlogOutput {
     }
 }
 
-/// In the last record of each log.
+/// Event in the last record of each log.
 const LAST_EVENT: &[u8] = b"\"name\":\"litequic:log_ended\"";
 
-/// The number of a record's log.
+/// Number of a record's log.
 fn log_number(record: &[u8]) -> Option<usize> {
     let record = record.strip_prefix(&[RECORD_SEPARATOR])?;
     let at = record.windows(GROUP_ID_KEY.len()).position(|part| part == GROUP_ID_KEY)?;
@@ -208,7 +208,7 @@ fn log_number(record: &[u8]) -> Option<usize> {
     (1..=QlogOrder::MAX_LOGGED_CONNECTIONS).contains(&number).then_some(number)
 }
 
-/// `path` for the log of this number: `a.sqlog`, `a-2.sqlog` and so on.
+/// File name of log `number`: `a.sqlog`, `a-2.sqlog` and so on.
 fn numbered_path(path: &Path, number: usize) -> PathBuf {
     if number == 1 {
         return path.into();
@@ -224,7 +224,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     #[test]
-    fn records_of_several_logs_are_sorted_into_files_of_the_owner() {
+    fn records_of_several_logs_go_to_private_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sqlog");
         let mut logs = QlogOutputs::new(Some(path.clone()));
@@ -248,7 +248,7 @@ mod tests {
         let second = directory.path().join("a-2.sqlog");
         assert_eq!(fs::read_to_string(&second).unwrap(), [&all[2], &all[3], &all[6]].map(String::as_str).concat());
         assert_eq!(fs::metadata(second).unwrap().permissions().mode() & 0o777, FILE_MODE);
-        // One that is there is not overwritten.
+        // An existing file is not overwritten.
         assert!(QlogOutputs::new(Some(path)).write_lines(header(1).as_bytes()).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! `/status` as a screen of text for people. Pure: from two answers to lines. A value that is missing, or of another
-//! kind than expected, as in an older or a younger litequic, shows as `-`.
+//! Formats `/status` as a screen of text for people. Pure: from two answers to lines. A value that is missing, or of
+//! another kind than expected, as in an older or a younger litequic, shows as `-`.
 
 use litequic_admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
 use serde::{Deserialize, de::IgnoredAny};
@@ -9,23 +9,23 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Columns of the screen.
+/// Number of columns of the screen.
 const WIDTH: usize = 80;
-/// Rows of a table; of what is left out the last row says how many there are.
+/// Maximum number of rows of a table; a last row counts the omitted ones.
 const MAX_ROWS: usize = 8;
-/// Bytes of a version, which messages repeat.
+/// Maximum number of bytes of a version, which messages repeat.
 const MAX_VERSION_BYTES: usize = 40;
-/// Seconds without a turn from which on a worker counts as hung, as in `/healthz`.
+/// Seconds without a turn after which a worker counts as hung, as in `/healthz`.
 const HANG_SECONDS: f64 = 5.0;
 /// Limits that any large transfer reaches: the sender waits, and nothing is lost.
 const FLOW_CONTROL: &[&str] =
     &["stream_receive_buffer", "connection_receive_buffer", "worker_receive_buffer", "send_buffer", "max_streams"];
-/// An unknown value.
+/// Text for an unknown value.
 const UNKNOWN: &str = "-";
-/// The last second that RFC 3339 can write.
+/// The last second that RFC 3339 can express.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// What every version's status has.
+/// Members that the status of every version has.
 #[derive(Deserialize)]
 struct StatusSignature {
     version: String,
@@ -35,14 +35,14 @@ struct StatusSignature {
     _workers: Vec<IgnoredAny>,
 }
 
-/// The version of the litequic that answered `body` to a request for its status; `None` if it is not a status.
+/// Version of the litequic that answered `body` to a request for its status; `None` if `body` is no status.
 pub(super) fn status_version(body: &[u8]) -> Option<String> {
     let StatusSignature { version, .. } = serde_json::from_slice(body).ok()?;
     let is_short = version.len() <= MAX_VERSION_BYTES && version.bytes().all(|byte| byte.is_ascii_graphic());
     is_short.then_some(version)
 }
 
-/// The screen for the answer `now`. Rates are computed from the answer `before`, of the same process.
+/// Formats the answer `now`. Rates are computed from the answer `before`, of the same process.
 pub(super) fn render_status(now: &Status, before: Option<&Status>, colour: bool) -> String {
     let look = StatusView { now, before: before.filter(|before| is_same_process(before, now)) };
     let mut screen = Screen { text: String::new(), colour };
@@ -56,7 +56,7 @@ pub(super) fn render_status(now: &Status, before: Option<&Status>, colour: bool)
     screen.text
 }
 
-/// Whether counters continue from one answer to the other.
+/// Returns whether counters continue from one answer to the other.
 fn is_same_process(before: &Status, now: &Status) -> bool {
     before.generation == now.generation
         && before.uptime.zip(now.uptime).is_none_or(|(before, now)| before <= now)
@@ -65,7 +65,7 @@ fn is_same_process(before: &Status, now: &Status) -> bool {
             .is_none_or(|(before, now)| before <= now)
 }
 
-/// Two answers.
+/// The last answer, and the previous one.
 struct StatusView<'a> {
     now: &'a Status,
     before: Option<&'a Status>,
@@ -74,7 +74,7 @@ struct StatusView<'a> {
 impl<'a> StatusView<'a> {
     fn add_summary(&self, screen: &mut Screen) {
         let now = self.now;
-        // By its name in the answer.
+        // The name of the phase is the one in the answer.
         let phase = now.phase.map_or(UNKNOWN.into(), |phase| format!("{phase:?}").to_lowercase());
         let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
         let mut parts = vec![
@@ -167,7 +167,7 @@ impl<'a> StatusView<'a> {
         }
     }
 
-    /// Whether HTTP/3 is served, and by what.
+    /// State of HTTP/3, with the order or key that has set it.
     fn http3_state(&self) -> StyledText {
         match (self.now.http3.on, self.now.http3.configured) {
             (Some(true), Some(false)) => StyledText::unstyled("on by litequic ctl").with_tone(Tone::Warning),
@@ -221,7 +221,7 @@ impl<'a> StatusView<'a> {
             ("a second", 12),
         ]);
         let in_maintenance = self.now.maintenance.iter().flat_map(|one| &one.routes);
-        // As metrics name it.
+        // Metrics replace these characters in names of routes.
         let in_maintenance: BTreeSet<String> = in_maintenance.map(|name| name.replace(['"', '\\'], "_")).collect();
         let responses_before = self.before.map(responses_by_route).unwrap_or_default();
         let row = |(name, responses): (&'a str, f64)| {
@@ -238,7 +238,7 @@ impl<'a> StatusView<'a> {
         };
         let mut routes: Vec<RouteRow<'_>> = responses_by_route(self.now).into_iter().map(row).collect();
         if routes.len() > MAX_ROWS {
-            // Those in maintenance, then those with the most bytes now, then ever.
+            // Routes in maintenance come first, then those with the most bytes now, then in total.
             routes.sort_by(|one, other| {
                 let now = |route: &RouteRow<'_>| route.sent_a_second.unwrap_or(0.0);
                 let ever = |route: &RouteRow<'_>| route.sent.unwrap_or(0.0);
@@ -252,7 +252,7 @@ impl<'a> StatusView<'a> {
     fn add_origins(&self, screen: &mut Screen) {
         screen.add_heading(&[("origin", -14), ("server", -30), ("state", -36)]);
         let workers = self.now.workers.len();
-        // Problems come first, if not all are shown.
+        // Servers with a problem come first, if not all are shown.
         let mut servers: Vec<_> =
             self.now.origins.iter().map(|server| (server, server_state(server, workers))).collect();
         if servers.len() > MAX_ROWS {
@@ -292,7 +292,7 @@ impl<'a> StatusView<'a> {
         });
     }
 
-    /// The limits and timeouts that were reached; flow control, which slows large transfers down, comes last.
+    /// Adds the limits and timeouts that were reached; flow control, which slows large transfers down, comes last.
     fn add_limits(&self, screen: &mut Screen) {
         let reached = |family: &str, name: &str| {
             let prefix = format!("{family}{{");
@@ -316,7 +316,7 @@ impl<'a> StatusView<'a> {
             return;
         }
         screen.add_heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
-        // The one that is reached most often now, then ever.
+        // The limit that is reached most often now comes first, then the one reached most often in total.
         all.sort_by(|(one, first, once), (other, second, twice)| {
             let kinds = is_flow_control(first).cmp(&is_flow_control(second));
             let rates = self.metric_rate(other).unwrap_or(0.0).total_cmp(&self.metric_rate(one).unwrap_or(0.0));
@@ -379,12 +379,12 @@ impl<'a> StatusView<'a> {
         self.rate_of_value(|status| metric_value(status, name))
     }
 
-    /// How much more `read` finds a second.
+    /// Increase of `read` per second.
     fn rate_of_value(&self, read: impl Fn(&'a Status) -> Option<f64>) -> Option<f64> {
         self.per_second(read(self.now)?, read(self.before?)?)
     }
 
-    /// How much more a second `now` is than what was `before`.
+    /// Increase per second from `before` to `now`.
     fn per_second(&self, now: f64, before: f64) -> Option<f64> {
         let seconds = self.now.time? - self.before?.time?;
         let more = now - before;
@@ -392,13 +392,12 @@ impl<'a> StatusView<'a> {
     }
 }
 
-/// A row of the routes' table.
 struct RouteRow<'a> {
     name: &'a str,
     is_in_maintenance: bool,
     responses: f64,
     responses_a_second: Option<f64>,
-    /// Bytes.
+    /// Bytes sent to clients.
     sent: Option<f64>,
     sent_a_second: Option<f64>,
 }
@@ -423,7 +422,7 @@ impl RouteRow<'_> {
     }
 }
 
-/// Responses of each route, over all protocols and classes.
+/// Number of responses of each route, over all protocols and classes.
 fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
     let mut routes = BTreeMap::new();
     for (key, responses) in metric_values(status) {
@@ -435,7 +434,7 @@ fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
     routes
 }
 
-/// The state of an origin's server.
+/// State of an origin's server.
 fn server_state(server: &OriginStatus, workers: usize) -> (String, Tone) {
     if let Some(problem) = server.problem.known_value() {
         return (strip_controls(problem), Tone::Bad);
@@ -450,7 +449,7 @@ fn server_state(server: &OriginStatus, workers: usize) -> (String, Tone) {
     }
 }
 
-/// The state of a certificate at `now`: a warning only once its renewal is overdue.
+/// State of a certificate at `now`: a warning only once its renewal is overdue.
 fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (String, Tone) {
     if let [warning, ..] = certificate.warnings.as_slice() {
         return (text_or_dash(Some(warning)), Tone::Bad);
@@ -463,7 +462,7 @@ fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (S
     }
 }
 
-/// Whether a row of the limits is one of [`FLOW_CONTROL`].
+/// Returns whether a row of the limits is one of [`FLOW_CONTROL`].
 fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
 }
@@ -486,7 +485,7 @@ fn metric_value(status: &Status, name: &str) -> Option<f64> {
     to_float(status.metrics.as_ref()?.0.get(name).copied())
 }
 
-/// The value of a metric's only label.
+/// Value of a metric's only label.
 fn only_label(key: &str) -> String {
     let value = key.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map_or(key, |(value, _)| value);
     strip_controls(value)
@@ -500,17 +499,17 @@ fn text_or_dash(value: Option<&str>) -> String {
     value.filter(|text| !text.is_empty()).map_or(UNKNOWN.into(), strip_controls)
 }
 
-/// Without characters that a terminal would interpret.
+/// Replaces control characters, which a terminal would interpret.
 pub(super) fn strip_controls(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-/// A whole number, in groups of three digits.
+/// Formats a whole number in groups of three digits.
 fn count_text(value: Option<f64>) -> String {
     value.map_or(UNKNOWN.into(), |value| group_digits(&format!("{value:.0}")))
 }
 
-/// A whole number, in groups of three digits.
+/// Formats a whole number in groups of three digits.
 pub(super) fn grouped_number(value: u64) -> String {
     group_digits(&value.to_string())
 }
@@ -534,7 +533,7 @@ fn rate_text(value: Option<f64>) -> String {
 pub(super) fn bytes_text(mut value: f64) -> String {
     let mut units = ["B", "kB", "MB", "GB", "TB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
-    // What would be shown as 1000 is 1 of the next.
+    // A value that would be shown as 1000 is 1 of the next unit.
     while value >= 999.5
         && let Some(next) = units.next()
     {
@@ -543,7 +542,7 @@ pub(super) fn bytes_text(mut value: f64) -> String {
     if unit == "B" || value >= 99.95 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// Seconds, by the two largest units.
+/// Formats seconds in the two largest units.
 fn duration_text(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
@@ -555,7 +554,7 @@ fn duration_text(seconds: f64) -> String {
     }
 }
 
-/// Seconds since the Unix epoch.
+/// Formats seconds since the Unix epoch.
 fn time_text(seconds: Option<f64>) -> String {
     let seconds = seconds.filter(|seconds| (1.0..=LAST_SECOND).contains(seconds));
     let time = seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?));
@@ -565,7 +564,7 @@ fn time_text(seconds: Option<f64>) -> String {
     })
 }
 
-/// How a part is shown in colour.
+/// Colour or weight of a text on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -577,7 +576,7 @@ enum Tone {
 }
 
 impl Tone {
-    /// ECMA-48 §8.3.117 (SGR).
+    /// Escape sequence of the tone: ECMA-48 §8.3.117 (SGR).
     const fn escape_code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -590,7 +589,7 @@ impl Tone {
     }
 }
 
-/// A piece of a line.
+/// Part of a line, with a colour or weight.
 struct StyledText {
     text: String,
     tone: Tone,
@@ -605,8 +604,7 @@ impl StyledText {
         Self { tone, ..self }
     }
 
-    /// Pads the text to `columns` columns: aligned right, or left if the number is negative. A left one has a blank
-    /// behind it.
+    /// Pads the text to `columns` columns: aligned right, or left if the number is negative, with a blank after it.
     fn with_width(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
         let text = match columns {
@@ -619,13 +617,13 @@ impl StyledText {
     }
 }
 
-/// `text` in pieces that fit into a line with an indentation of two.
+/// Splits `text` into pieces that fit into a line with an indentation of two.
 fn split_to_width(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars.chunks(WIDTH - 2).map(|piece| piece.iter().collect()).collect()
 }
 
-/// The words of `text` in lines that fit with an indentation of two.
+/// Wraps the words of `text` into lines that fit with an indentation of two.
 fn wrap_words(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -640,7 +638,7 @@ fn wrap_words(text: &str) -> Vec<String> {
     lines
 }
 
-/// The first `width` characters; where there are more, `…` is the last.
+/// Shortens `text` to `width` characters, with `…` as the last one if some are omitted.
 fn shorten_to(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -684,7 +682,7 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// The head of a table: names, and columns as [`Part::wide`] takes them.
+    /// Adds the head of a table: names, and columns as [`StyledText::with_width`] takes them.
     fn add_heading(&mut self, columns: &[(&str, isize)]) {
         self.add_blank();
         self.add_line(
@@ -695,7 +693,7 @@ impl Screen {
         );
     }
 
-    /// A table's rows, as far as there is room.
+    /// Adds up to [`MAX_ROWS`] rows of a table.
     fn add_rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<StyledText>) {
         if all.is_empty() {
             self.add_line(vec![StyledText::unstyled(UNKNOWN)]);

@@ -1,4 +1,4 @@
-//! Runs the demo: its origin, its certificate, litequic in front of it, and what is printed.
+//! Runs the demo: its origin, its certificate, litequic in front of it, and its output.
 
 use super::{meter::Meter, origin::DemoOrigin, printer::Printer};
 use crate::app::{self, OpenFilesLimit, StartOptions};
@@ -34,7 +34,7 @@ pub struct DemoArguments {
     log: LogArguments,
 }
 
-/// Serves until Ctrl-C.
+/// Serves the demo until Ctrl-C.
 pub fn run_demo(arguments: DemoArguments) -> ExitCode {
     let log = LogConfig { level: LogSeverity::Warn, format: LogFormat::Auto };
     let log = match arguments.log.start_log(&log) {
@@ -75,7 +75,7 @@ async fn serve_demo(arguments: DemoArguments, options: StartOptions) -> ExitCode
         Err(error) => return exit_with_error(Exit::Software, error),
     };
     let mut config = Config::with_defaults(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
-    // The status page, at a free port.
+    // The status page is served at a free port.
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     // The embedded origin has the other ends of the connections.
     let open_files = if embedded.is_some() { OpenFilesLimit::Shared } else { OpenFilesLimit::InForce };
@@ -104,7 +104,7 @@ async fn serve_demo(arguments: DemoArguments, options: StartOptions) -> ExitCode
     exit
 }
 
-/// What to try, ready to be copied.
+/// Text with commands to try, ready to be copied.
 fn welcome_text(address: SocketAddr, origin: &OriginAddress, embedded: bool, certificate: &SelfSigned) -> String {
     let port = address.port();
     let reached = match address.ip() {
@@ -136,7 +136,7 @@ fn welcome_text(address: SocketAddr, origin: &OriginAddress, embedded: bool, cer
     text
 }
 
-/// What to do after the demo, and what follows on the screen.
+/// Text with the steps after the demo, and an explanation of the lines that follow.
 fn next_steps_text(embedded: bool, admin: Option<SocketAddr>) -> String {
     let mut text = "Next steps:\n".to_owned();
     if embedded {

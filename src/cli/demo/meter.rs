@@ -1,6 +1,6 @@
 //! Prints the CPU cost of requests: the time that their worker's thread ran while they were served, QUIC included. A
-//! request by itself has a line; requests that overlap or follow each other at once share one, as none has a cost of
-//! its own.
+//! single request has a line; requests that overlap or follow each other at once share one, as their costs cannot be
+//! separated.
 
 use super::printer::Printer;
 use bytes::Bytes;
@@ -17,13 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Quiet time after which a burst is over. A browser parses a page before it requests the images, and what was handed
-/// to QUIC is sent within this time.
+/// Quiet time after which a burst is over. A browser parses a page before it requests the images, and bytes that QUIC
+/// has are sent within this time.
 const BURST_GAP: Duration = Duration::from_millis(150);
-/// Duration of a burst from which on a line is printed though requests are open: of a page that never stops.
+/// Duration after which a burst is printed though requests are open, such as those of a page that never stops.
 const MAX_BURST: Duration = Duration::from_secs(5);
 
-/// A proxy whose requests are metered.
+/// Proxy whose requests are metered.
 pub(super) struct Meter {
     proxy: Proxy,
     printer: Printer,
@@ -42,7 +42,7 @@ impl Handler for Meter {
         let response = self.proxy.handle(exchange).await?;
         let Response { status, fields, body } = response;
         reading.status = Some(status);
-        // A tunnel's bytes do not pass here: the figure ends with its beginning.
+        // The bytes of a tunnel do not pass here: its cost ends with its beginning.
         let body = match body.into_tunnel() {
             Ok(tunnel) => Body::from_tunnel(tunnel),
             Err(body) => Body::from_stream(MeteredBody { body, reading }),
@@ -55,31 +55,31 @@ impl Handler for Meter {
     }
 }
 
-/// The requests of a worker since the last line.
+/// Requests of a worker since the last line.
 #[derive(Debug, Default)]
 struct RequestBurst {
-    /// Requests being served.
+    /// Number of requests being served.
     open: usize,
-    /// Requests that have ended.
+    /// Number of requests that have ended.
     ended: u32,
-    /// Body bytes that they had.
+    /// Body bytes of the ended requests.
     bytes: u64,
-    /// The last one's method, target and status.
+    /// Method, target and status of the last request that ended.
     last: String,
-    /// When the first one began, and the CPU time of the thread then.
+    /// Start of the first request, and the CPU time of the thread then.
     began: Option<(Instant, Duration)>,
-    /// When the last one ended.
+    /// End of the last request.
     until: Option<Instant>,
 }
 
 impl RequestBurst {
-    /// A request begins at `now`, at which the thread has used `cpu`.
+    /// Records a request that begins at `now`, at which the thread has used `cpu`.
     fn begin_request(&mut self, now: Instant, cpu: Duration) {
         self.open += 1;
         self.began.get_or_insert((now, cpu));
     }
 
-    /// A request ends at `now`: its method, target and status are `request`.
+    /// Records a request that ends at `now`: `request` is its method, target and status.
     fn end_request(&mut self, now: Instant, request: String, bytes: u64) {
         self.open = self.open.saturating_sub(1);
         self.ended += 1;
@@ -88,7 +88,8 @@ impl RequestBurst {
         self.until = Some(now);
     }
 
-    /// The line of what has ended, if the burst is over at `now`, or lasts too long. The next one begins then.
+    /// Returns the line of the ended requests, if the burst is over at `now`, or lasts too long; then the next burst
+    /// begins.
     fn take_summary(&mut self, now: Instant, cpu: Duration) -> Option<String> {
         let ((began, before), until) = (self.began?, self.until?);
         let is_over = self.open == 0 && now.duration_since(until) >= BURST_GAP;
@@ -114,14 +115,14 @@ impl RequestBurst {
     }
 }
 
-/// `bytes` in the largest decimal unit that leaves a whole number above 0.
+/// Formats `bytes` in the largest decimal unit that leaves a whole number above 0.
 fn size_text(bytes: u64) -> String {
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"), (1, "bytes")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
     format!("{} {name}", bytes / unit)
 }
 
-/// A request, which has ended when this is dropped.
+/// A request, which ends when this is dropped.
 struct MeteredRequest {
     request: String,
     status: Option<StatusCode>,
@@ -150,7 +151,7 @@ impl Drop for MeteredRequest {
         let request = format!("{} {status}", self.request);
         self.burst.borrow_mut().end_request(Instant::now(), request, self.bytes);
         let (burst, printer) = (Rc::clone(&self.burst), self.printer.clone());
-        // Detached on purpose: it ends by itself, or with the worker.
+        // The task is detached: it ends by itself, or with the worker.
         tokio::task::spawn_local(async move {
             tokio::time::sleep(BURST_GAP).await;
             let line = burst.borrow_mut().take_summary(Instant::now(), thread_cpu_time().unwrap_or_default());
@@ -161,7 +162,7 @@ impl Drop for MeteredRequest {
     }
 }
 
-/// A response's body, counted.
+/// Body of a response, whose bytes are counted.
 struct MeteredBody {
     body: Body,
     reading: MeteredRequest,
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_does_not_end_is_printed_in_parts() {
+    fn an_endless_burst_is_printed_in_parts() {
         let (mut burst, start) = (RequestBurst::default(), Instant::now());
         burst.begin_request(start, ms(0));
         burst.begin_request(start, ms(0));

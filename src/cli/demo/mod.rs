@@ -1,4 +1,4 @@
-//! `litequic demo`: HTTP/3 to try out on a laptop, with nothing to set up.
+//! Runs `litequic demo`: HTTP/3 to try out on a laptop, with nothing to set up.
 
 mod command;
 mod meter;

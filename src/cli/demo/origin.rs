@@ -1,5 +1,5 @@
-//! The origin of `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every way for
-//! an origin to fail. It does not depend on litequic, as a real one would not.
+//! Serves the origin of `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every
+//! way for an origin to fail. It depends on no other module of litequic, as a real origin would not.
 //!
 //! | path | answer |
 //! |---|---|
@@ -34,25 +34,25 @@ use tokio::{
     time::sleep,
 };
 
-/// Connections at a time; further ones wait in the kernel's backlog. More than the workers' pools of a demo open.
+/// Maximum number of connections; further ones wait in the kernel's backlog. The workers' pools of a demo open fewer.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// How long a connection may be idle: longer than a pool's own idle timeout, so that the pool closes first and no
-/// request meets a closing connection.
+/// Idle timeout of a connection: longer than a pool's own, so that the pool closes first and no request meets a closing
+/// connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+/// Pause after an accept that failed for want of file descriptors: the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The demo's origin, bound.
+/// Bound listener of the demo's origin.
 #[derive(Debug)]
 pub struct DemoOrigin {
     listener: TcpListener,
 }
 
 impl DemoOrigin {
-    /// Binds `address` and returns the address that it listens on, the port being the kernel's choice for port 0, and
-    /// the future that serves. Dropping the future closes every connection. To be called on a tokio runtime.
+    /// Binds `address`. Returns the bound address, with the kernel's choice for port 0, and the future that serves.
+    /// Dropping the future closes every connection. To be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl DemoOrigin {
 }
 
 async fn serve_client(stream: TcpStream) {
-    // Small answers leave at once; without it the kernel waits for an acknowledgement first.
+    // Without TCP_NODELAY, Nagle's algorithm delays small answers until an acknowledgement.
     let _ = stream.set_nodelay(true);
     let (wire, ahead) = InjectingStream::new(stream);
     let service = service_fn(move |request| answer_request(request, ahead.clone()));

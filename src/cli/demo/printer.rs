@@ -1,18 +1,20 @@
-//! The demo's standard output, written from a thread: a terminal that is stopped (Ctrl-S) stops no worker.
+//! Writes the demo's standard output from a thread: a terminal that is stopped (Ctrl-S) stops no worker.
 
 use litequic_base::log_writer::{LineSender, LogPiece, LogTarget, WriterEvents, WriterWake, line_queue};
 use std::{io, time::Duration};
 
-/// Bytes that wait for the terminal. What does not fit is not printed.
+/// Maximum number of bytes that wait for the terminal. Further text is not printed.
 const MAX_WAITING_BYTES: usize = 64 * 1024;
-/// How long the end waits for the last line.
+/// Timeout of the last line.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Prints text.
+/// Prints text on a thread.
 #[derive(Debug, Clone)]
 pub(super) struct Printer(LineSender);
 
 impl Printer {
+    /// Starts the thread.
+    ///
     /// # Errors
     ///
     /// The thread cannot be started.
@@ -27,13 +29,13 @@ impl Printer {
         self.0.push_lines(LogPiece { text: text.into_bytes(), lines: 1 }, WriterWake::Now);
     }
 
-    /// Waits until all is printed, for a second at most.
+    /// Waits until all text is printed, for [`FLUSH_TIMEOUT`] at most.
     pub(super) fn wait_until_printed(&self) {
         self.0.wait_until_written(FLUSH_TIMEOUT);
     }
 }
 
-/// A closed output is no error.
+/// Ignores write errors: a closed output is no error.
 struct SilentReport;
 
 impl WriterEvents for SilentReport {

@@ -1,4 +1,4 @@
-//! The arguments of `litequic get`.
+//! Defines the arguments of `litequic get`.
 
 use super::values::{self, AddressOverride, HeaderField, UploadData};
 use super::write_out::{self, WriteOutTemplate};

@@ -28,8 +28,8 @@ use std::{
 };
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// Before the process ends, so that CONNECTION_CLOSE is sent: a server that does not get it keeps the connection until
-/// its idle timeout.
+/// Delay before the process ends, so that CONNECTION_CLOSE is sent: without it, a server keeps the connection until its
+/// idle timeout.
 const EXIT_DELAY: Duration = Duration::from_millis(20);
 
 /// Timeout that stands for none: a year.
@@ -57,7 +57,7 @@ pub fn run_get(arguments: GetArguments) -> ExitCode {
     }
 }
 
-/// Connects and makes each request. `output` is opened once the server is there.
+/// Connects and makes each request. `output` is opened after the connection.
 async fn make_requests(arguments: &GetArguments, output: &mut Option<ResponseOutput>) -> Result<Exit, GetError> {
     let request = request::request_from_arguments(arguments)?;
     let source = request::upload_source(arguments);
@@ -65,12 +65,12 @@ async fn make_requests(arguments: &GetArguments, output: &mut Option<ResponseOut
         return Err(GetError::Repeat);
     }
     let verbose = VerboseTrace(arguments.verbose);
-    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. What fails here fails in
-    // the handshake, too.
+    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. A failure here recurs in
+    // the handshake.
     let _ = aws_lc_rs::rand::fill(&mut [0; 1]);
     let mut facts = RequestFacts::new(request.uri(), request.method());
     let opened = async {
-        // First: no connection is opened for a file that does not exist.
+        // The upload is opened first: no connection is made for a file that does not exist.
         let first = source.open_body()?;
         let (connection, observer) = connect_to_server(arguments, verbose, &mut facts).await?;
         // The file is truncated only once connected, and before the first request.
@@ -82,7 +82,7 @@ async fn make_requests(arguments: &GetArguments, output: &mut Option<ResponseOut
         Err(error) => {
             facts.record_end(&Err(&error), &Observer::default());
             if let Some(template) = &arguments.write_out {
-                // This one's error would hide the request's.
+                // An error of this output would hide that of the request.
                 let _ = output::print_to_stdout(&template.render_template(&facts));
             }
             return Err(error);
@@ -130,7 +130,7 @@ fn timeout_error(limit: Duration, facts: &RequestFacts) -> GetError {
     }
 }
 
-/// Prints `text` behind the response, which may go to standard output, too.
+/// Prints `text` after the response, which may go to standard output, too.
 pub(super) async fn print_write_out(text: &str, output: &mut ResponseOutput) -> Result<(), GetError> {
     if output.is_file() {
         return output::print_to_stdout(text);
@@ -166,7 +166,7 @@ async fn connect_to_server(
     };
     facts.looked_up = Some(Instant::now());
     let mut last = GetError::NoAddress(host.into());
-    // One that never answers does not prevent trying the others.
+    // Each address gets a share of the time, so that one that never answers leaves some for the others.
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     for address in addresses {
         verbose.print_fact(|| format!("Trying {address}"));
@@ -214,7 +214,8 @@ async fn server_addresses(host: &str, port: u16, resolve: &[AddressOverride]) ->
     Ok(found.map_err(|source| GetError::Lookup { host: host.into(), source })?.collect())
 }
 
-/// One request and its response. The body is sent while the response comes: a server may answer before it has read all.
+/// Sends one request, and receives its response. The body is sent meanwhile: a server may respond before it has read
+/// all.
 async fn exchange_response(
     client: &Http3Client,
     request: &Request<()>,
@@ -249,7 +250,7 @@ async fn exchange_response(
     outcome
 }
 
-/// Writes the response as it comes.
+/// Writes the response piece by piece.
 async fn write_response(
     response: &mut ResponseStream,
     client: &Http3Client,
@@ -275,7 +276,7 @@ async fn write_response(
             let mut next = pin!(response.next_body_piece());
             match poll_immediate(&mut next).await {
                 Some(piece) => piece?,
-                // The reader gets what has come by now.
+                // All data that has arrived is written before the wait for more.
                 None => {
                     output.flush_gathered().await?;
                     next.await?

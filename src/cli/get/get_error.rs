@@ -1,4 +1,4 @@
-//! Why there is no response.
+//! Defines the reasons for which `litequic get` has no response.
 
 use crate::cli::exit::Exit;
 use litequic_http3::client::ClientError;
@@ -6,7 +6,7 @@ use litequic_quic::ConnectError;
 use litequic_tls::{CertificateRejection, TrustError};
 use std::{io, net::SocketAddr, time::Duration};
 
-/// Why there is no response.
+/// Reason for a missing response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GetError {
     #[error("{0:?} is not https://HOST[:PORT][/PATH]")]

@@ -1,4 +1,4 @@
-//! `litequic get`: HTTP/3 requests, for health checks, scripts, and debugging.
+//! Runs `litequic get`: HTTP/3 requests, for health checks, scripts, and debugging.
 
 mod arguments;
 mod fetch;

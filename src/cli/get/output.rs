@@ -1,5 +1,5 @@
-//! The output of a response. A thread writes it, so that a reader that pauses does not keep QUIC from answering the
-//! server, and each piece is written as soon as no further data has arrived.
+//! Writes a response on a thread, so that a reader that pauses does not keep QUIC from answering the server. Each piece
+//! is written as soon as no further data has arrived.
 
 use super::get_error::GetError;
 use bytes::{Bytes, BytesMut};
@@ -12,12 +12,12 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Bytes that are gathered before they are handed over.
+/// Number of bytes that are gathered before the thread gets them.
 const FLUSH_SIZE: usize = 64 * 1024;
-/// Pieces in the thread's queue: a full queue stops reading the stream, and so the server.
+/// Number of pieces in the thread's queue: a full queue stops the reading of the stream, and so the server.
 const MAX_QUEUED_PIECES: usize = 4;
 
-/// Header and body to standard output, or the body alone to a file.
+/// Output of header and body to standard output, or of the body alone to a file.
 pub(super) struct ResponseOutput {
     pieces: Option<mpsc::Sender<Bytes>>,
     writer: Option<JoinHandle<io::Result<()>>>,
@@ -30,7 +30,8 @@ pub(super) struct ResponseOutput {
 const STDOUT: &str = "standard output";
 
 impl ResponseOutput {
-    /// To `file`, or to standard output. With `headers` they are written, too, as they are where no file was named.
+    /// Opens `file`, or standard output. `headers` writes headers to a file, too; standard output without a named file
+    /// always has them.
     pub(super) fn open_output(file: Option<&PathBuf>, headers: bool) -> Result<Self, GetError> {
         let named = file.filter(|file| file.as_os_str() != "-");
         let name = named.map_or_else(|| STDOUT.into(), |file| file.display().to_string());
@@ -52,7 +53,7 @@ impl ResponseOutput {
         })
     }
 
-    /// True if it is not standard output.
+    /// Returns whether the output is a file, not standard output.
     pub(super) const fn is_file(&self) -> bool {
         self.to_file
     }
@@ -81,7 +82,7 @@ impl ResponseOutput {
         }
     }
 
-    /// Waits while the reader is behind.
+    /// Writes `data`. Waits while the reader is behind.
     pub(super) async fn write_bytes(&mut self, data: &[u8]) -> Result<(), GetError> {
         if self.gathered.is_empty() {
             self.gathered.reserve(FLUSH_SIZE);
@@ -90,7 +91,7 @@ impl ResponseOutput {
         if self.gathered.len() >= FLUSH_SIZE { self.flush_gathered().await } else { Ok(()) }
     }
 
-    /// Flushes everything so far.
+    /// Passes all gathered bytes to the thread.
     pub(super) async fn flush_gathered(&mut self) -> Result<(), GetError> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -98,13 +99,12 @@ impl ResponseOutput {
         let piece = self.gathered.split().freeze();
         match &self.pieces {
             Some(pieces) if pieces.send(piece).await.is_ok() => Ok(()),
-            // The thread has ended, and returns why.
+            // The thread has ended, and returns the reason.
             _ => self.join_writer(),
         }
     }
 
-    /// Waits until all that was flushed is written. To be called outside a runtime: it blocks as long as the reader
-    /// pauses.
+    /// Waits until all flushed bytes are written. To be called outside a runtime: it blocks while the reader pauses.
     pub(super) fn finish_output(mut self) -> Result<(), GetError> {
         self.join_writer()
     }
@@ -135,7 +135,7 @@ pub(super) fn print_to_stdout(text: &str) -> Result<(), GetError> {
     outcome.map_err(|source| GetError::Output { to: STDOUT.into(), source })
 }
 
-/// Whether the reader of standard output has closed it, which is no error: `| head`.
+/// Returns whether the reader of standard output has closed it, which is no error: `| head`.
 pub(super) fn reader_is_gone(error: &GetError) -> bool {
     matches!(error, GetError::Output { to, source } if to == STDOUT && source.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! The request that the command line describes. Pure.
+//! Builds the request that the command line describes. Pure.
 
 use super::GetArguments;
 use super::get_error::GetError;
@@ -9,12 +9,12 @@ use http::{
     uri::{Authority, Parts},
 };
 
-/// The port of https (RFC 9110 §4.2.2).
+/// Port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
-/// The type of curl's `--data`.
+/// Content type of curl's `--data`.
 const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
-/// The server that the URL names: the host without brackets, and the port.
+/// Server of a URL: the host without brackets, and the port.
 pub(super) fn server_of_url(url: &Uri) -> Result<(&str, u16), GetError> {
     let wrong = || GetError::Url(url.to_string());
     if url.scheme_str() != Some("https") {
@@ -24,7 +24,7 @@ pub(super) fn server_of_url(url: &Uri) -> Result<(&str, u16), GetError> {
     Ok((host, url.port_u16().unwrap_or(HTTPS_PORT)))
 }
 
-/// Where the body comes from.
+/// Source of the request's body.
 pub(super) fn upload_source(arguments: &GetArguments) -> UploadSource {
     match (&arguments.data, &arguments.upload_file) {
         (Some(UploadData::Text(text)), _) => UploadSource::Text(text.clone()),
@@ -33,7 +33,7 @@ pub(super) fn upload_source(arguments: &GetArguments) -> UploadSource {
     }
 }
 
-/// The request, but for the length of its body. `Host` becomes `:authority`.
+/// Builds the request, but for the length of its body. `Host` becomes `:authority`.
 pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request<()>, GetError> {
     let mut headers = HeaderMap::new();
     let mut url = arguments.url.clone();
@@ -61,7 +61,7 @@ pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request
     Ok(request)
 }
 
-/// `url` with another authority.
+/// Replaces the authority of `url` by `host`.
 fn with_authority(url: &Uri, host: &HeaderValue) -> Option<Uri> {
     let authority = Authority::try_from(host.as_bytes()).ok()?;
     let mut parts: Parts = url.clone().into_parts();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_a_url_names_is_a_host_and_a_port() {
+    fn a_url_is_split_into_host_and_port() {
         for (url, expected) in [
             ("https://example.com/", Some(("example.com", 443))),
             ("https://example.com:8443", Some(("example.com", 8443))),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_given_replaces_the_urls() {
+    fn a_host_field_replaces_the_authority() {
         let url = Uri::from_static("https://127.0.0.1:8443/a?b");
         let host =
             |value: &'static str| with_authority(&url, &HeaderValue::from_static(value)).map(|uri| uri.to_string());

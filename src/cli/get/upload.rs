@@ -1,5 +1,5 @@
-//! A request's body: given on the command line, or read from a file or standard input as it is sent, by a thread, so
-//! that a writer that pauses does not keep QUIC from answering the server.
+//! Reads a request's body: from the command line, or from a file or standard input as it is sent, on a thread, so that
+//! a writer that pauses does not keep QUIC from answering the server.
 
 use super::get_error::GetError;
 use bytes::{Bytes, BytesMut};
@@ -13,12 +13,12 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Pieces that wait to be sent. What QUIC has in flight is bounded by s2n-quic.
+/// Number of pieces that wait to be sent. s2n-quic bounds the bytes in flight.
 const MAX_QUEUED_PIECES: usize = 2;
 
-/// Where a body comes from.
+/// Source of a request's body.
 #[derive(Debug, Clone)]
 pub(super) enum UploadSource {
     Nothing,
@@ -27,9 +27,9 @@ pub(super) enum UploadSource {
     StandardInput,
 }
 
-/// A body that is ready to be sent.
+/// Body that is ready to be sent.
 pub(super) struct UploadBody {
-    /// Length of the body, where it is known.
+    /// Length of the body; `None` if unknown.
     pub(super) length: Option<u64>,
     pieces: BodyPieces,
     name: String,
@@ -41,12 +41,12 @@ enum BodyPieces {
 }
 
 impl UploadSource {
-    /// A file, or standard input for `-`.
+    /// File at `path`, or standard input for `-`.
     pub(super) fn from_path(path: &Path) -> Self {
         if path.as_os_str() == "-" { Self::StandardInput } else { Self::File(path.into()) }
     }
 
-    /// Begins to read.
+    /// Opens the source, and begins to read.
     pub(super) fn open_body(&self) -> Result<UploadBody, GetError> {
         let name = match self {
             Self::File(path) => path.display().to_string(),
@@ -76,7 +76,7 @@ fn open_file(path: &Path) -> io::Result<(Option<u64>, BodyPieces)> {
     Ok((length, BodyPieces::Read(spawn_reader(file, length)?)))
 }
 
-/// Reads `from` to its end, or `length` bytes of it, of which none may be missing.
+/// Reads `from` to its end, or exactly `length` bytes, on a thread.
 fn spawn_reader(
     from: impl Read + Send + 'static,
     length: Option<u64>,
@@ -99,7 +99,7 @@ fn spawn_reader(
                 Err(error) => Err(error),
             };
             let last = piece.is_err();
-            // A closed channel: the request has ended.
+            // The channel is closed when the request has ended.
             if pieces.blocking_send(piece).is_err() || last {
                 return;
             }
@@ -109,7 +109,7 @@ fn spawn_reader(
 }
 
 impl UploadBody {
-    /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
+    /// Sends the whole body, unless the server stops reading. `sent` counts the bytes.
     pub(super) async fn send_body(self, mut out: ClientRequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
         loop {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_read_as_was_announced_and_less_is_an_error() {
+    fn a_truncated_upload_file_is_an_error() {
         let bytes = vec![7; 3 * PIECE_BYTES + 1];
         for (length, expected) in
             [(None, 3 * PIECE_BYTES + 1), (Some(100), 100), (Some(3 * PIECE_BYTES as u64 + 1), 3 * PIECE_BYTES + 1)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_named() {
+    fn an_unreadable_upload_file_is_named_in_the_error() {
         for path in ["/nonexistent/body", "/"] {
             let error = UploadSource::from_path(Path::new(path)).open_body().err().unwrap().to_string();
             assert!(error.starts_with(&format!("cannot read {path}: ")), "{error}");

@@ -1,10 +1,10 @@
-//! The values of the command line's arguments, as curl has them.
+//! Parses the values of the command line's arguments, as curl has them.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Uri, header, uri::InvalidUri};
 use std::{net::IpAddr, path::PathBuf};
 
-/// An address that overrides a name's.
+/// Address that replaces the lookup of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AddressOverride {
     pub(super) host: String,
@@ -12,7 +12,7 @@ pub(super) struct AddressOverride {
     pub(super) address: IpAddr,
 }
 
-/// Reads `HOST:PORT:ADDRESS`.
+/// Parses `HOST:PORT:ADDRESS`.
 pub(super) fn parse_resolve(text: &str) -> Result<AddressOverride, String> {
     let wrong = || format!("{text:?} is not HOST:PORT:ADDRESS, such as example.com:443:127.0.0.1");
     let (host, rest) = text.split_once(':').ok_or_else(wrong)?;
@@ -24,7 +24,7 @@ pub(super) fn parse_resolve(text: &str) -> Result<AddressOverride, String> {
     })
 }
 
-/// Reads a URL; without a scheme it is that of https.
+/// Parses a URL; without a scheme, that of https.
 pub(super) fn parse_url(text: &str) -> Result<Uri, InvalidUri> {
     if text.contains("://") { text.parse() } else { format!("https://{text}").parse() }
 }
@@ -33,7 +33,7 @@ pub(super) fn parse_url(text: &str) -> Result<Uri, InvalidUri> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeaderField(pub(super) HeaderName, pub(super) HeaderValue);
 
-/// Reads `NAME: VALUE`; `NAME;` has no value, as curl has it.
+/// Parses `NAME: VALUE`; `NAME;` has no value, as in curl.
 pub(super) fn parse_header_field(text: &str) -> Result<HeaderField, String> {
     let wrong = || format!("{text:?} is not NAME: VALUE");
     let (name, value) = text.split_once(':').or_else(|| Some((text.strip_suffix(';')?, ""))).ok_or_else(wrong)?;
@@ -48,7 +48,7 @@ pub(super) fn parse_header_field(text: &str) -> Result<HeaderField, String> {
     Ok(HeaderField(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
 }
 
-/// A method that a client can send alone.
+/// Parses a method that a client can send without a tunnel.
 pub(super) fn parse_method(text: &str) -> Result<Method, String> {
     match Method::try_from(text) {
         Ok(Method::CONNECT) => Err("CONNECT is not supported: this client opens no tunnels".into()),
@@ -57,19 +57,19 @@ pub(super) fn parse_method(text: &str) -> Result<Method, String> {
     }
 }
 
-/// A duration, of which 0 is no limit.
+/// Parses a duration; 0 means no limit.
 pub(super) fn parse_timeout(text: &str) -> Result<std::time::Duration, String> {
     if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
 }
 
-/// The argument of `--data`: text, or a file behind an `@`.
+/// Argument of `--data`: text, or a file after an `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UploadData {
     Text(Bytes),
     File(PathBuf),
 }
 
-/// Reads `TEXT` or `@FILE`.
+/// Parses `TEXT` or `@FILE`.
 pub(super) fn parse_data(text: &str) -> Result<UploadData, std::convert::Infallible> {
     Ok(match text.strip_prefix('@') {
         Some(file) => UploadData::File(file.into()),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_given_as_curl_takes_it() {
+    fn resolve_arguments_are_parsed_as_in_curl() {
         let given = |host: &str, address: &str| AddressOverride {
             host: host.into(),
             port: 443,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_given_as_curl_takes_them() {
+    fn header_arguments_are_parsed_as_in_curl() {
         let made = |name: &'static str, value: &'static str| {
             Ok(HeaderField(HeaderName::from_static(name), HeaderValue::from_static(value)))
         };

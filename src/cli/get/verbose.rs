@@ -1,5 +1,5 @@
-//! `--verbose`: a trace on standard error, as curl prints it: `*` before facts about the connection, `>` before what is
-//! sent, `<` before what is received.
+//! Prints the trace of `--verbose` on standard error, in curl's format: `*` before facts about the connection, `>`
+//! before sent lines, `<` before received ones.
 
 use http::{HeaderMap, Request, Response, header};
 use litequic_http3::settings::Settings;
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Prints the trace, if enabled.
+/// Trace of a connection, if enabled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VerboseTrace(pub(super) bool);
 
@@ -59,21 +59,21 @@ fn response_lines(response: &Response<()>) -> Vec<String> {
     [begin].into_iter().chain(field_lines(response.headers())).chain([String::new()]).collect()
 }
 
-/// A value may hold characters that a terminal interprets: it is escaped.
+/// Formats fields, with escapes for characters that a terminal interprets.
 fn field_lines(fields: &HeaderMap) -> impl Iterator<Item = String> {
     fields
         .iter()
         .map(|(name, value)| format!("{name}: {}", escape_controls(&String::from_utf8_lossy(value.as_bytes()))))
 }
 
-/// A text from the server, without control characters.
+/// Escapes the control characters of a text from the server.
 fn escape_controls(text: &str) -> String {
     text.chars()
         .flat_map(|c| c.escape_debug().filter(move |_| c.is_control()).chain((!c.is_control()).then_some(c)))
         .collect()
 }
 
-/// The result of the handshake.
+/// Lines about a completed handshake.
 pub(super) fn connection_facts(
     seen: &ObservedConnection,
     local: Option<SocketAddr>,
@@ -99,7 +99,7 @@ pub(super) fn connection_facts(
     lines
 }
 
-/// The server's certificate, and whether it was verified.
+/// Lines about the server's certificate, and whether it was verified.
 pub(super) fn certificate_facts(presented: &PresentedCertificate, insecure: bool) -> Vec<String> {
     let Some(certificate) = presented.server_certificate() else { return Vec::new() };
     let verdict = match (presented.certificate_rejection(), insecure) {
@@ -122,7 +122,7 @@ fn parameter_lines(client: &TransportParameters, server: &TransportParameters) -
     client.compare_with(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
 }
 
-/// The packets of the handshake with their frames, in the order in which they were sent and received.
+/// Lines about the packets of the handshake with their frames, in the order in which they were sent and received.
 pub(super) fn packet_lines(seen: &ObservedConnection) -> Vec<String> {
     let title = if seen.packets.is_empty() { "Packets of the handshake: none" } else { "Packets of the handshake:" };
     let packets = seen.packets.iter().map(|packet| {
@@ -135,7 +135,7 @@ pub(super) fn packet_lines(seen: &ObservedConnection) -> Vec<String> {
     [title.to_owned()].into_iter().chain(packets).collect()
 }
 
-/// What the server supports of HTTP/3.
+/// Line about the server's settings of HTTP/3.
 pub(super) fn settings_line(settings: &Settings) -> String {
     let size = settings.max_field_section_size.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"));
     format!(
@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped_in_the_trace() {
         assert_eq!(escape_controls("a\u{1b}[31mä\"\\"), "a\\u{1b}[31mä\"\\");
     }
 
     #[test]
-    fn a_handshake_is_told_even_when_nothing_is_known_of_it() {
+    fn a_handshake_is_printed_with_unknown_values() {
         let mut seen = ObservedConnection::default();
         let lines = connection_facts(&seen, None, None, Duration::from_micros(1500), Vec::new());
         assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);

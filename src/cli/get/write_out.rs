@@ -1,5 +1,5 @@
-//! `--write-out`: the figures of a request once it has ended, by curl's names where curl has one. Pure but for a
-//! template's file.
+//! Formats the output of `--write-out`: figures of a request once it has ended, by curl's names if curl has one. Pure
+//! but for a template's file.
 
 use super::get_error::GetError;
 use crate::cli::exit::Exit;
@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The figures of one request.
+/// Figures of one request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestFacts {
     pub(super) url: Uri,
     pub(super) method: Method,
-    /// When it began: the first with the lookup of the name.
+    /// Start of the request: the first one begins with the lookup of the name.
     pub(super) began: Instant,
     pub(super) looked_up: Option<Instant>,
     pub(super) first_packet: Option<Instant>,
@@ -66,13 +66,13 @@ impl RequestFacts {
         }
     }
 
-    /// Variables of the next request on the same connection, which begins now.
+    /// Figures of the next request on the same connection, which begins now.
     pub(super) fn next_request(&self) -> Self {
         let (local, remote) = (self.local, self.remote);
         Self { local, remote, ..Self::new(&self.url, &self.method) }
     }
 
-    /// The response's header, interim or final, has come.
+    /// Records the header of a response, interim or final.
     pub(super) fn record_response(&mut self, head: &Response<()>) {
         self.first_byte.get_or_insert_with(Instant::now);
         if !head.status().is_informational() {
@@ -81,7 +81,7 @@ impl RequestFacts {
         }
     }
 
-    /// The request has ended with `outcome`.
+    /// Records the end of the request with `outcome`.
     pub(super) fn record_end(&mut self, outcome: &Result<Exit, &GetError>, observer: &Observer) {
         let seen = observer.observed_state();
         (self.round_trip, self.congestion_window) = (seen.round_trip, seen.congestion_window);
@@ -98,7 +98,7 @@ impl RequestFacts {
         self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.began))
     }
 
-    /// Bytes a second of the whole time, as curl has it.
+    /// Average bytes per second over the whole time, as in curl.
     fn bytes_per_second(&self, bytes: u64) -> VariableValue {
         let microseconds = self.total_time().as_micros().max(1);
         VariableValue::Number(u64::try_from(u128::from(bytes) * 1_000_000 / microseconds).unwrap_or(u64::MAX))
@@ -110,13 +110,12 @@ impl RequestFacts {
     }
 }
 
-/// A variable's value.
 #[derive(Debug)]
 enum VariableValue {
     Number(u64),
-    /// With three digits, 000 for none, as curl has it.
+    /// Status with three digits, 000 without a response, as in curl.
     Status(u16),
-    /// With six decimals.
+    /// Seconds with six decimals.
     Seconds(Duration),
     Text(String),
 }
@@ -165,7 +164,7 @@ fn url_value(facts: &RequestFacts) -> VariableValue {
 
 type ReadVariable = fn(&RequestFacts) -> VariableValue;
 
-/// Every variable: its name, its description, how it is read.
+/// All variables: name, description, and function that reads the value.
 const VARIABLES: [(&str, &str, ReadVariable); 38] = [
     ("acks_received", "ACK frames that the server sent", |facts| VariableValue::Number(facts.counts.acks_received)),
     ("acks_sent", "ACK frames that this client sent", |facts| VariableValue::Number(facts.counts.acks_sent)),
@@ -211,7 +210,7 @@ const VARIABLES: [(&str, &str, ReadVariable); 38] = [
     ("url_effective", "as url", url_value),
 ];
 
-/// The part of `--help` about variables.
+/// Part of `--help` about variables.
 pub(super) fn variables_help() -> String {
     let mut text = String::from("Variables of --write-out, as %{NAME}; times are seconds since the request began:\n");
     for (name, what, _) in VARIABLES {
@@ -222,7 +221,7 @@ pub(super) fn variables_help() -> String {
     text
 }
 
-/// What `--write-out` prints.
+/// Template of `--write-out`.
 #[derive(Debug, Clone)]
 pub(super) struct WriteOutTemplate(Vec<WriteOutPart>);
 
@@ -235,7 +234,7 @@ enum WriteOutPart {
 }
 
 impl WriteOutTemplate {
-    /// The template `text`, or the one in the file behind an `@`.
+    /// Parses the template `text`, or that of the file after an `@`.
     pub(super) fn read_template(text: &str) -> Result<Self, String> {
         match text.strip_prefix('@') {
             Some(file) => {
@@ -283,12 +282,12 @@ impl WriteOutTemplate {
     }
 }
 
-/// What stands between `open`, with which `text` begins, and the next `}`; and what follows.
+/// Splits `text`, which begins with `open`, into the part up to the next `}` and the part after it.
 fn split_braced<'a>(text: &'a str, open: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(open)?.split_once('}')
 }
 
-/// The character that `text`, which begins with `%` or `\`, stands for, and its length in bytes.
+/// Character that `text` stands for, which begins with `%` or `\`, and its length in bytes.
 fn parse_escape(text: &str) -> (char, usize) {
     match text.as_bytes() {
         [b'\\', b'n', ..] => ('\n', 2),
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
+    fn an_unknown_variable_is_reported_with_the_nearest_one() {
         let error = WriteOutTemplate::parse_template("%{htp_code}").unwrap_err();
         assert_eq!(error, "unknown variable \"htp_code\"; did you mean \"http_code\"?");
         assert_eq!(
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_stands_in_the_object_and_in_the_help() {
+    fn every_variable_is_in_the_json_object_and_the_help() {
         let object: Json =
             serde_json::from_str(&WriteOutTemplate::parse_template("%{json}").unwrap().render_template(&facts()))
                 .unwrap();

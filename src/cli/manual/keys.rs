@@ -1,10 +1,10 @@
-//! litequic.toml(5): the reference of the configuration, which is Markdown, as a manual page. Pure.
+//! Writes litequic.toml(5): the reference of the configuration, which is Markdown, as a manual page. Pure.
 
 use super::roff::{escape_roff, examples_section, markdown_paragraph, see_also_section, title_line};
 use litequic_config as config;
 use std::fmt::Write as _;
 
-/// What the reference does not say: what kind of file it is.
+/// Description of the file's format, which the reference does not have.
 const DESCRIPTION: &[&str] = &[
     "`litequic run --config FILE` reads a file of TOML. `litequic check --config FILE` prints every fault in it, with line and \
      column. A certificate and an origin are enough; all other keys have defaults.",
@@ -15,7 +15,7 @@ const DESCRIPTION: &[&str] = &[
      is marked; a hot upgrade (SIGUSR2) does the same without closing a connection.",
 ];
 
-/// Configurations to begin with. Each is checked by a test.
+/// Configurations to begin with. A test checks each.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "One origin, at port 443 over UDP and TCP, with a redirect from plain HTTP:",
@@ -31,7 +31,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The page.
+/// Text of litequic.toml(5).
 pub(super) fn keys_page(date: &str) -> String {
     let mut text = title_line("litequic.toml", 5, date);
     text.push_str(".SH NAME\nlitequic.toml \\- configuration of litequic\n.SH DESCRIPTION\n");
@@ -49,7 +49,7 @@ pub(super) fn keys_page(date: &str) -> String {
     text + &see_also_section(&[("litequic", 1), ("litequic-check", 1), ("litequic-ctl", 1), ("litequic-run", 1)])
 }
 
-/// The sections of the reference below its introduction.
+/// Sections of the reference after its introduction.
 fn key_sections(reference: &str) -> String {
     let mut text = String::new();
     let mut is_first = true;
@@ -59,7 +59,7 @@ fn key_sections(reference: &str) -> String {
             is_first = true;
         } else if let Some(cells) = key_row(line) {
             let [key, value, default, about] = cells;
-            // A list may break behind its commas.
+            // A list may break after its commas.
             let default = default.replace("\",\"", "\", \"");
             let default =
                 if default == "–" || default == "required" { default } else { format!("default {default}") };
@@ -80,7 +80,7 @@ fn key_sections(reference: &str) -> String {
     text
 }
 
-/// The four cells of a table's row, if `line` is one of a key.
+/// Four cells of a table's row, if `line` is one of a key.
 fn key_row(line: &str) -> Option<[String; 4]> {
     let inner = line.strip_prefix("| `")?.strip_suffix(" |")?;
     let cells: Vec<String> =

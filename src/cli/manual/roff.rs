@@ -1,17 +1,17 @@
-//! Pieces of man(7) pages, as mandoc and groff accept them without a warning. Pure.
+//! Writes pieces of man(7) pages, as mandoc and groff accept them without a warning. Pure.
 
 use std::fmt::Write as _;
 
-/// The longest line of input that mandoc accepts in silence.
+/// Longest line of input that mandoc accepts without a warning.
 const MAX_LINE_BYTES: usize = 79;
 
-/// The head of the page `name` of `section`.
+/// Head of the page `name` of `section`.
 pub(super) fn title_line(name: &str, section: u8, date: &str) -> String {
     let (upper, version) = (name.to_uppercase(), crate::cli::version::VERSION);
     format!(".TH {} {section} {date} \"litequic {version}\" \"litequic manual\"\n", escape_roff(&upper))
 }
 
-/// `text` with the characters that roff reads as its own replaced.
+/// Escapes the characters of `text` that roff interprets.
 pub(super) fn escape_roff(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -34,7 +34,7 @@ pub(super) fn escape_roff(text: &str) -> String {
     escaped
 }
 
-/// A paragraph of Markdown: code spans are bold, links are their text. Lines are folded.
+/// Converts a paragraph of Markdown: code spans are bold, links are their text. Lines are folded.
 pub(super) fn markdown_paragraph(markdown: &str) -> String {
     let mut line = String::new();
     for (number, span) in markdown.split('`').enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn markdown_paragraph(markdown: &str) -> String {
     fold_line(&line)
 }
 
-/// `[text](target)` as `text`.
+/// Replaces `[text](target)` by `text`.
 fn without_links(text: &str) -> String {
     let mut rest = text;
     let mut plain = String::new();
@@ -68,7 +68,7 @@ fn without_links(text: &str) -> String {
     plain + rest
 }
 
-/// `line` as lines of input that are short enough, each protected from being a request.
+/// Folds `line` into short lines of input, none of which is read as a roff request.
 fn fold_line(line: &str) -> String {
     let mut folded = String::new();
     let mut length = 0;
@@ -91,7 +91,7 @@ fn fold_line(line: &str) -> String {
     folded
 }
 
-/// Examples: what they do, and lines that stand as they are.
+/// Section of examples: a description, and literal lines.
 pub(super) fn examples_section(all: &[(&str, &str)]) -> String {
     let mut text = ".SH EXAMPLES\n".to_owned();
     for (number, (about, lines)) in all.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(super) fn examples_section(all: &[(&str, &str)]) -> String {
     text
 }
 
-/// A section whose entries have a name and a description.
+/// Section whose entries have a name and a description.
 pub(super) fn entries_section(heading: &str, all: &[(&str, &str)]) -> String {
     let mut text = format!(".SH {heading}\n");
     for (name, about) in all {
@@ -115,7 +115,7 @@ pub(super) fn entries_section(heading: &str, all: &[(&str, &str)]) -> String {
     text
 }
 
-/// The other pages, as `NAME(SECTION)`.
+/// Section of other pages, as `NAME(SECTION)`.
 pub(super) fn see_also_section(pages: &[(&str, u8)]) -> String {
     let mut text = ".SH SEE ALSO\n".to_owned();
     for (number, (name, section)) in pages.iter().enumerate() {
@@ -125,7 +125,7 @@ pub(super) fn see_also_section(pages: &[(&str, u8)]) -> String {
     text
 }
 
-/// What clap_mangen made, without the spacing that mandoc warns of, and with short lines.
+/// Removes the spacing from clap_mangen's output that mandoc warns of, and folds long lines.
 pub(super) fn tidy_mangen(made: &str) -> String {
     let mut text = String::new();
     let mut lines = made.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
@@ -136,7 +136,7 @@ pub(super) fn tidy_mangen(made: &str) -> String {
         match line.as_str() {
             ".PP" if begins => {}
             ".ie \\n(.g .ds Aq \\(aq" | ".el .ds Aq '" => {}
-            // At a break, or at what begins a paragraph, there is one already.
+            // Before another break or the start of a paragraph, a break is superfluous.
             ".br" if lines.peek().is_none_or(|next| [".br", ".sp", ".TP", ".SH", ".PP"].contains(next)) => {}
             ".sp" => {
                 text.truncate(text.strip_suffix(".br\n").map_or(text.len(), str::len));
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_never_a_request() {
+    fn text_is_never_read_as_a_roff_request() {
         assert_eq!(markdown_paragraph(".conf is 'a' file"), "\\&.conf is \\(aqa\\(aq file\n");
         assert_eq!(
             markdown_paragraph("a\\b `x-y`, [the text](file.md#a) and [1]"),

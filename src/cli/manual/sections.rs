@@ -1,9 +1,9 @@
-//! Sections of manual pages that the command line's definition does not have: examples, signals, files, environment,
-//! exit status, other pages.
+//! Holds the sections of manual pages that the command line's definition does not have: examples, signals, files,
+//! environment, exit status, other pages.
 
 use super::roff::{entries_section, examples_section, see_also_section};
 
-/// What a page has below its options.
+/// Sections of a page that follow the options.
 struct ManualSections {
     examples: &'static [(&'static str, &'static str)],
     signals: &'static [(&'static str, &'static str)],
@@ -13,7 +13,7 @@ struct ManualSections {
     see_also: &'static [(&'static str, u8)],
 }
 
-/// A page of which there is nothing more to say.
+/// Sections of a page without any of its own.
 const DEFAULT_SECTIONS: ManualSections = ManualSections {
     examples: &[],
     signals: &[],
@@ -50,7 +50,7 @@ const FILES: &[(&str, &str)] = &[
     ("/var/log/litequic/access.log", "The place for an access log that is a file. SIGUSR1 after a rotation."),
 ];
 
-/// Variables of programs that write a log.
+/// Environment variables of programs that write a log.
 const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "RUST_LOG",
@@ -62,11 +62,11 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("NOTIFY_SOCKET, WATCHDOG_USEC, LISTEN_FDS", "Set by systemd: readiness, watchdog, sockets."),
 ];
 
-/// The exit codes of commands that print.
+/// Exit codes of commands that print.
 const PRINT_EXIT_CODES: &[(&str, &str)] =
     &[("0", "Success."), ("64", "The command line is invalid."), ("74", "The output cannot be written.")];
 
-/// Pages by name.
+/// Sections by the name of the page.
 const PAGES: &[(&str, ManualSections)] = &[
     (
         "litequic",
@@ -274,7 +274,7 @@ const PAGES: &[(&str, ManualSections)] = &[
     ),
 ];
 
-/// The sections of the page `name`, in the order of man\-pages(7).
+/// Sections of the page `name`, in the order of man\-pages(7).
 pub(super) fn page_sections(name: &str) -> String {
     let sections = PAGES.iter().find(|(page, _)| *page == name).map_or(&DEFAULT_SECTIONS, |(_, sections)| sections);
     let mut text = String::new();
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_its_sections_in_order_and_an_unknown_one_has_the_least() {
+    fn a_page_has_sections_in_order_and_an_unknown_one_defaults() {
         let page = page_sections("litequic-run");
         let places: Vec<usize> = ["SIGNALS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"]
             .map(|heading| page.find(&format!(".SH {heading}\n")).unwrap())

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::{Map, Value as Json, json};
 use std::{env, fs};
 
-/// The screen for the answers in JSON, as another version may have written them.
+/// Formats answers in JSON, as another version may have written them.
 fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
     render_status(&status(now), before.map(status).as_ref(), colour)
 }
@@ -11,10 +11,10 @@ fn status(answer: &Json) -> Status {
     serde_json::from_value(answer.clone()).unwrap_or_default()
 }
 
-/// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it:
-/// `busy-before` and `busy` of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched
-/// off, a route in maintenance, a worker that hangs, a rejected reload, limits that were reached and a certificate
-/// whose renewal is overdue.
+/// Reads an answer of `/status` from a file. `older` was recorded, of a litequic with fewer members. The others were
+/// made of it: `busy-before` and `busy` of one process, two seconds apart; `trouble` with a server that is down, HTTP/3
+/// switched off, a route in maintenance, a worker that hangs, a rejected reload, limits that were reached and a
+/// certificate whose renewal is overdue.
 fn recorded(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }
@@ -23,7 +23,7 @@ fn fixture(file: &str) -> String {
     format!("{}/tests/fixtures/status/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `LITEQUIC_RENEW=1` writes the screens anew.
+/// `LITEQUIC_RENEW=1` rewrites the screens.
 #[test]
 fn recorded_answers_are_shown_as_recorded() {
     let screens = [
@@ -42,7 +42,7 @@ fn recorded_answers_are_shown_as_recorded() {
 }
 
 #[test]
-fn what_is_missing_shows_as_a_dash() {
+fn missing_values_of_a_status_show_as_dashes() {
     for nothing in [json!({}), json!(null), json!([]), json!("status")] {
         let screen = render(&nothing, Some(&nothing), false);
         for expected in [
@@ -59,13 +59,13 @@ fn what_is_missing_shows_as_a_dash() {
     }
 }
 
-/// Every value of a document, replaced by what should not be there.
+/// Copies of a document in which one value each is replaced by `odd`.
 fn replaced(document: &Json, odd: &Json) -> Vec<Json> {
     fn pointers(value: &Json, at: &str, found: &mut Vec<String>) {
         found.push(at.to_owned());
         let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
         match value {
-            // Of the counters a few stand for all.
+            // A few of the counters are enough.
             Json::Object(members) => {
                 members
                     .iter()
@@ -89,7 +89,7 @@ fn replaced(document: &Json, odd: &Json) -> Vec<Json> {
 }
 
 #[test]
-fn no_answer_makes_it_panic_or_leave_its_columns() {
+fn no_status_makes_the_screen_panic_or_exceed_its_width() {
     let (before, mut now) = (recorded("busy-before"), recorded("trouble"));
     // Few counters, so that each is replaced.
     let few = [
@@ -127,7 +127,7 @@ fn no_answer_makes_it_panic_or_leave_its_columns() {
     }
 }
 
-/// Without the colours.
+/// Removes the colours.
 fn plain(screen: &str) -> String {
     let mut plain = screen.to_owned();
     for tone in [Tone::Strong, Tone::Dim, Tone::Good, Tone::Warning, Tone::Bad] {
@@ -137,14 +137,14 @@ fn plain(screen: &str) -> String {
 }
 
 #[test]
-fn what_is_in_maintenance_is_shown() {
+fn routes_in_maintenance_are_shown() {
     let status = json!({ "maintenance": [{ "target": null }, { "target": "shop", "routes": ["shop"] }] });
     assert!(render(&status, None, false).contains("\nin maintenance: all routes, shop\n"));
     assert!(!render(&json!({ "maintenance": [] }), None, false).contains("maintenance"));
 }
 
 #[test]
-fn http3_is_shown_with_what_has_switched_it() {
+fn http3_is_shown_with_the_cause_of_its_state() {
     for (on, configured, expected) in [
         (json!(true), json!(true), "on"),
         (json!(true), json!(false), "on by litequic ctl"),
@@ -184,7 +184,7 @@ fn routes_are_shown_with_their_responses_and_bytes_over_all_protocols() {
 }
 
 #[test]
-fn of_many_routes_those_are_shown_that_are_in_maintenance_or_have_the_most_traffic() {
+fn many_routes_show_those_in_maintenance_or_with_most_traffic() {
     let mut metrics = Map::new();
     for n in 0..20 {
         metrics.insert(format!("route_responses{{route=\"r{n:02}\",protocol=\"h3\",class=\"2xx\"}}"), 1.into());
@@ -208,7 +208,7 @@ fn colour_changes_no_text() {
 }
 
 #[test]
-fn rates_are_of_one_process() {
+fn rates_need_two_answers_of_one_process() {
     let of = |generation: u64, uptime: f64, time: f64, requests: u64| {
         json!({
             "generation": generation, "uptime": uptime, "time": time,
@@ -233,7 +233,7 @@ fn rates_are_of_one_process() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_where_not_all_is() {
+fn servers_with_problems_are_shown_first() {
     let server = |n: usize, problem: Json| json!({ "name": "site", "address": format!("http://192.0.2.{n}"), "checked": true, "problem": problem });
     let mut origins: Vec<Json> = (0..20).map(|n| server(n, Json::Null)).collect();
     origins.push(server(99, json!("connection refused")));
@@ -243,7 +243,7 @@ fn what_is_wrong_is_shown_where_not_all_is() {
 }
 
 #[test]
-fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
+fn a_certificate_is_a_warning_once_its_renewal_is_overdue() {
     let day = 86_400.0;
     // 13 days, from day 0 on; renewed when 30 % of them are left, after 9.1 days.
     let certificate =
@@ -263,7 +263,7 @@ fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
 }
 
 #[test]
-fn numbers_are_written_for_people() {
+fn numbers_sizes_and_times_are_formatted_with_units() {
     for (value, expected) in [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (1e7, "10,000,000")] {
         assert_eq!(count_text(Some(value)), expected);
     }
@@ -301,7 +301,7 @@ fn numbers_are_written_for_people() {
 }
 
 #[test]
-fn a_long_problem_has_as_many_lines_as_it_needs() {
+fn a_long_problem_is_wrapped() {
     let problem = format!("no healthy server of origin origin: {}: unknown issuer", "x".repeat(90));
     let lines = wrap_words(&problem);
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= WIDTH - 2), "{lines:?}");

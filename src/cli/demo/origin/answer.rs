@@ -1,4 +1,4 @@
-//! From a request to the demo's origin to its answer.
+//! Answers a request to the demo's origin.
 
 use super::{
     byte_pattern::{BytePattern, MAX_BYTES, RequestedRange, parse_range, parse_size},
@@ -24,22 +24,22 @@ use tokio::time::sleep;
 type DemoBody = UnsyncBoxBody<Bytes, DemoFailure>;
 type DemoAnswer = Response<DemoBody>;
 
-/// Ends a connection, with or without a cause of its own.
+/// Error that ends a connection, with or without a cause of its own.
 pub(super) type DemoFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long an answer may be delayed, and a drop take.
+/// Maximum delay of an answer, or of a chunk.
 const MAX_WAIT_MS: u64 = 60_000;
 
-/// How many chunks drip.
+/// Maximum number of chunks of a dripping answer.
 const MAX_DROPS: u64 = 1_000;
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Answers one request.
+/// Answers a request.
 ///
 /// # Errors
 ///
-/// On purpose: hyper then closes the connection without an answer.
+/// An error is returned on purpose: hyper then closes the connection without an answer.
 pub(super) async fn answer_request(
     request: Request<Incoming>,
     ahead: InjectedBytes,
@@ -87,7 +87,7 @@ fn image_answer(name: &str) -> DemoAnswer {
         return text_answer(StatusCode::NOT_FOUND, "not found; try /image/0.svg\n");
     };
     let mut answer = content_answer("image/svg+xml", page::image_svg(number));
-    // Each visit loads them anew: the demo shows their protocol.
+    // Each visit loads the images anew, to show their protocol.
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
@@ -124,7 +124,7 @@ fn bytes_answer(size: &str, headers: &HeaderMap) -> DemoAnswer {
     answer
 }
 
-/// The body is echoed with backpressure: a piece is read once the one before it was taken.
+/// Echoes the body with backpressure: a piece is read once the one before it was taken.
 fn echo_answer(request: Request<Incoming>) -> DemoAnswer {
     let content_type = request.headers().get(CONTENT_TYPE).cloned();
     let mut answer = Response::new(request.into_body().map_err(DemoFailure::from).boxed_unsync());
@@ -134,7 +134,7 @@ fn echo_answer(request: Request<Incoming>) -> DemoAnswer {
     answer
 }
 
-/// Bytes and their digest: a client can check whether its whole upload came, in order.
+/// Answers with the length and the digest of the body, so that a client can check its upload.
 async fn digest_answer(mut body: Incoming) -> Result<DemoAnswer, DemoFailure> {
     let mut count = 0_u64;
     let mut digest = digest::Context::new(&digest::SHA256);
@@ -193,7 +193,7 @@ fn header_text(request: &Request<Incoming>) -> String {
     list
 }
 
-/// hyper sends a trailer that was announced, to a client that sent `TE: trailers` (RFC 9110 §6.5.1).
+/// Answers with a trailer. hyper sends an announced trailer to a client that sent `TE: trailers` (RFC 9110 §6.5.1).
 fn trailers_answer() -> DemoAnswer {
     let trailer = HeaderName::from_static("x-demo-trailer");
     let mut fields = HeaderMap::new();
@@ -204,12 +204,12 @@ fn trailers_answer() -> DemoAnswer {
     answer
 }
 
-/// 10 of 1000 bytes, then the end.
+/// Sends 10 of 1000 bytes, and then closes the connection.
 fn truncated_answer() -> DemoAnswer {
     let pieces = stream::unfold(0, |piece| async move {
         match piece {
             0 => Some((Ok(Frame::data(Bytes::from_static(b"truncated\n"))), 1)),
-            // Let hyper write the first piece before the connection closes.
+            // hyper writes the first piece before the connection closes.
             1 => {
                 sleep(Duration::from_millis(20)).await;
                 Some((Err(DemoFailure::from(io::Error::other("truncated as asked"))), 2))

@@ -1,4 +1,5 @@
-//! `/bytes/N`: bodies of any size from one static table, and the part of them that a `Range` asks for (RFC 9110 §14).
+//! Generates the bodies of `/bytes/N` of any size from one static table, and the parts that a `Range` requests (RFC
+//! 9110 §14).
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -8,13 +9,13 @@ use std::{
     task::{Context, Poll},
 };
 
-/// The largest body, in bytes: minutes at the speed of a laptop's loopback.
+/// Size of the largest body, in bytes: minutes at the speed of a laptop's loopback.
 pub(super) const MAX_BYTES: u64 = 100_000_000_000;
 
-/// A prime, so that a piece lost, doubled or moved by any power of two shows.
+/// Period of the pattern: a prime, so that a piece lost, doubled or moved by any power of two shows.
 const PERIOD: usize = 251;
 
-/// Whole periods, about the size of what one write takes.
+/// Whole periods of the pattern, about as many bytes as one write takes.
 static PATTERN: [u8; PERIOD * 256] = {
     let mut table = [0; PERIOD * 256];
     let mut at = 0;
@@ -28,7 +29,7 @@ static PATTERN: [u8; PERIOD * 256] = {
     table
 };
 
-/// The bytes from an offset on: byte i is i mod 251.
+/// Bytes of the pattern from an offset on: byte i is i mod 251.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BytePattern {
     pub(super) offset: u64,
@@ -61,7 +62,7 @@ impl Body for BytePattern {
     }
 }
 
-/// `10`, `10k`, `10M`, `10G`, at most [`MAX_BYTES`].
+/// Parses `10`, `10k`, `10M`, `10G`, at most [`MAX_BYTES`].
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let (digits, unit) = match text.split_at_checked(text.len().checked_sub(1)?)? {
         (digits, "k") => (digits, 1_000),
@@ -72,14 +73,14 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|size| *size <= MAX_BYTES)
 }
 
-/// What a `Range` field asks of a body of `size` bytes.
+/// Part of a body of `size` bytes that a `Range` field requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// The field is absent, not understood, or asks for several parts: a server may ignore it (RFC 9110 §14.2).
+    /// The field is absent, not understood, or requests several parts: a server may ignore it (RFC 9110 §14.2).
     Whole,
-    /// 206.
+    /// Status 206.
     Part(BytePattern),
-    /// 416.
+    /// Status 416.
     Unsatisfiable,
 }
 

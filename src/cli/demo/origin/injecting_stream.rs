@@ -1,4 +1,4 @@
-//! The connection's bytes, with a way to send those that hyper would not write: 103 and garbage.
+//! Injects bytes that hyper would not write into a connection: 103 and garbage.
 
 use bytes::{Buf, Bytes};
 use std::{
@@ -23,7 +23,7 @@ impl InjectedBytes {
     }
 }
 
-/// A connection that writes what [`Ahead`] was given before anything else.
+/// Connection that writes [`InjectedBytes`] before anything else.
 #[derive(Debug)]
 pub(super) struct InjectingStream {
     stream: TcpStream,

@@ -1,11 +1,11 @@
-//! The demo's page, without anything from elsewhere, and its images, drawn by rule.
+//! Generates the demo's page, without external resources, and its images.
 
 use std::fmt::Write;
 
-/// How many images the page shows: enough for several streams at a time, and full rows of 8 and of 6.
+/// Number of images on the page: enough for several streams at a time, and full rows of 8 and of 6.
 pub(super) const IMAGE_COUNT: u32 = 24;
 
-/// The page asks the browser by which protocol it and its images came.
+/// HTML of the page, which asks the browser by which protocol it and its images came.
 pub(super) fn index_page() -> String {
     let images = (0..IMAGE_COUNT).fold(String::new(), |mut images, number| {
         // Writing to a String cannot fail.
@@ -15,7 +15,7 @@ pub(super) fn index_page() -> String {
     include_str!("page.html").replace("<!-- images -->", &images)
 }
 
-/// A square of tiles, another for every number.
+/// Image of tiles, different for every number.
 pub(super) fn image_svg(number: u32) -> String {
     const TILES: u32 = 6;
     const SIDE: u32 = 16;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
+    fn the_page_has_no_external_resources() {
         let page = index_page();
         assert_eq!(page.matches("<img").count(), 24);
         assert!(page.contains("nextHopProtocol"));

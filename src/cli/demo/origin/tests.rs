@@ -1,4 +1,4 @@
-//! Raw HTTP/1.1 over 127.0.0.1.
+//! Tests the origin with raw HTTP/1.1 over 127.0.0.1.
 
 use super::*;
 use tokio::{
@@ -13,7 +13,7 @@ async fn start() -> (SocketAddr, tokio::task::JoinHandle<()>) {
     (address, tokio::spawn(serve))
 }
 
-/// Sends `request` and gives everything until the connection ends.
+/// Sends `request` and returns all bytes until the connection ends.
 async fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_ref()).await.unwrap();
@@ -27,7 +27,7 @@ async fn ask(address: SocketAddr, line: &str, fields: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_path_answers_as_its_name_says() {
+async fn each_path_of_the_demo_origin_answers() {
     let (address, _task) = start().await;
     let cases = [
         ("GET /", "", "200 OK", "nextHopProtocol"),
@@ -74,7 +74,7 @@ async fn no_content_has_no_body_and_no_length() {
 }
 
 #[tokio::test]
-async fn a_body_comes_back_while_it_is_still_sent() {
+async fn a_body_is_echoed_while_it_is_still_sent() {
     let (address, _task) = start().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head =
@@ -108,7 +108,7 @@ async fn bodies_are_echoed_with_their_length_and_counted() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_whole() {
+async fn a_large_body_is_complete() {
     let (address, _task) = start().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /bytes/5M HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -140,7 +140,7 @@ async fn early_hints_come_before_the_answer_and_once() {
 }
 
 #[tokio::test]
-async fn each_failure_is_the_one_that_was_asked_for() {
+async fn each_failure_path_fails_as_named() {
     let (address, _task) = start().await;
     assert_eq!(ask(address, "GET /fail/close", "").await, "");
     let truncated = ask(address, "GET /fail/truncate", "").await;
@@ -157,7 +157,7 @@ async fn each_failure_is_the_one_that_was_asked_for() {
 async fn invalid_http_is_rejected_and_harms_no_other_client() {
     let (address, _task) = start().await;
     assert!(exchange(address, "\x16\x03\x01\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
-    // An upload that ends early.
+    // This upload ends early.
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
     stream.shutdown().await.unwrap();

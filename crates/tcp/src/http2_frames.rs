@@ -276,7 +276,7 @@ impl FrameCounter {
                 RST_STREAM => self.resets.push(stream),
                 PRIORITY_UPDATE => self.begin_priority_update(length, stream, &mut rest),
                 PRIORITY if length == WEIGHT_LEN && stream > 0 => {
-                    self.begin_payload(WEIGHT_LEN, length, stream, &mut rest)
+                    self.begin_payload(WEIGHT_LEN, length, stream, &mut rest);
                 }
                 HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
                     let count = WEIGHT_LEN + u32::from(flags & PADDED > 0);

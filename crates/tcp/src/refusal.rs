@@ -75,7 +75,7 @@ impl Refusal {
     }
 
     /// Returns a response of short plain text, as the HTTP/3 front end sends.
-    pub(super) fn to_response(&self) -> Response {
+    pub(super) fn refusal_response(&self) -> Response {
         let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
         response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
         set_date(&mut response.fields);

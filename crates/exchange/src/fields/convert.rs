@@ -33,7 +33,7 @@ impl From<Fields> for HeaderMap {
         let lines = mem::take(&mut fields.lines);
         let mut map = Self::with_capacity(lines.len().min(MAX_RESERVED_FIELDS));
         for line in lines {
-            let found = line.to_field_line(&text);
+            let found = line.resolve_line(&text);
             let name = HeaderName::from_bytes(found.name_str().as_bytes());
             let value = HeaderValue::from_maybe_shared(text.slice_ref(found.value));
             if let (Ok(name), Ok(value)) = (name, value) {

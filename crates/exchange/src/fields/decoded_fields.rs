@@ -110,7 +110,7 @@ impl Drop for DecodedFields {
 }
 
 fn to_decoded_line<'a>(line: &StoredLine, text: &'a [u8]) -> DecodedLine<'a> {
-    let found = line.to_field_line(text);
+    let found = line.resolve_line(text);
     let span = Span { at: line.at.saturating_add(line.name_len.into()), len: line.value_len };
     let name = if line.name.is_known() { line.name.as_str().as_bytes() } else { found.name };
     DecodedLine { id: line.name, name, value: found.value, span }

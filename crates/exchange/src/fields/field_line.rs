@@ -66,7 +66,7 @@ impl<'a> FieldLine<'a> {
 }
 
 impl StoredLine {
-    pub(super) fn to_field_line<'a>(&self, text: &'a [u8]) -> FieldLine<'a> {
+    pub(super) fn resolve_line<'a>(&self, text: &'a [u8]) -> FieldLine<'a> {
         let at = self.at as usize;
         let value = at.saturating_add(usize::from(self.name_len));
         let end = value.saturating_add(self.value_len as usize);

@@ -63,13 +63,13 @@ impl Fields {
 
     /// Returns the lines in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
-        self.lines.iter().map(|line| line.to_field_line(&self.text))
+        self.lines.iter().map(|line| line.resolve_line(&self.text))
     }
 
     /// Returns the values of the lines with the name `name`, in order.
     pub fn all_values<'a>(&'a self, name: FieldNameRef<'a>) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let lines = if self.names.contains_id(name.id) { self.lines.as_slice() } else { &[] };
-        let named = lines.iter().filter(move |line| line.name == name.id).map(|line| line.to_field_line(&self.text));
+        let named = lines.iter().filter(move |line| line.name == name.id).map(|line| line.resolve_line(&self.text));
         named.filter(move |line| line.is_named(name)).map(|line| line.value)
     }
 
@@ -78,7 +78,7 @@ impl Fields {
         debug_assert!(name.id.is_known(), "another name would be compared");
         let mut lines = self.lines.iter();
         let sole = lines.find(|line| line.name == name.id)?;
-        if lines.any(|line| line.name == name.id) { None } else { Some(sole.to_field_line(&self.text).value) }
+        if lines.any(|line| line.name == name.id) { None } else { Some(sole.resolve_line(&self.text).value) }
     }
 
     /// Returns the value of the first line with the name `name`.
@@ -172,7 +172,7 @@ impl Fields {
             return false;
         }
         let (before, text) = (self.lines.len(), &self.text);
-        self.lines.retain(|line| line.name != name.id || !line.to_field_line(text).is_named(name));
+        self.lines.retain(|line| line.name != name.id || !line.resolve_line(text).is_named(name));
         if name.id.is_known() {
             self.names.remove_id(name.id);
         }
@@ -183,7 +183,7 @@ impl Fields {
     pub fn retain(&mut self, mut keeps: impl FnMut(FieldLine<'_>) -> bool) {
         let (text, mut names) = (&self.text, NameSet::EMPTY);
         self.lines.retain(|line| {
-            let kept = keeps(line.to_field_line(text));
+            let kept = keeps(line.resolve_line(text));
             if kept {
                 names.insert_id(line.name, !line.is_plain);
             }

@@ -155,7 +155,7 @@ impl ChunkDecoder {
         self.state = next_chunk_state(self.state, byte, limits)?;
         match self.state {
             ChunkState::Extension { .. } | ChunkState::Blank { .. } => {
-                limits.extensions = limits.extensions.checked_sub(1)?
+                limits.extensions = limits.extensions.checked_sub(1)?;
             }
             ChunkState::Data { left } if left < SMALL_CHUNK => self.small = self.small.saturating_add(1),
             _ => {}

@@ -98,7 +98,7 @@ impl FrameReader {
                     };
                 }
                 FrameReaderState::Stream { rest: 0 } | FrameReaderState::Skip { rest: 0 } => {
-                    self.state = FrameReaderState::default()
+                    self.state = FrameReaderState::default();
                 }
                 FrameReaderState::Stream { rest } => {
                     let piece = take_front(input, rest);
@@ -203,7 +203,7 @@ mod tests {
                     _ => events.push(FrameEvent::Data(Bytes::copy_from_slice(payload))),
                 },
                 Ok(PayloadAction::Whole { max }) if header.length > max as u64 => {
-                    events.push(FrameEvent::TooLarge { header })
+                    events.push(FrameEvent::TooLarge { header });
                 }
                 Ok(PayloadAction::Whole { .. }) if whole => {
                     events.push(FrameEvent::Frame { kind: header.kind, payload: Bytes::copy_from_slice(payload) });

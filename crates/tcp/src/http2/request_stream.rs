@@ -71,7 +71,7 @@ pub(super) async fn serve_stream<H: Handler>(
     match (answer, tunnel) {
         (None, _) => {}
         (Some(Ok(RequestAnswer::Response(response))), _) => {
-            send_http2_response(&connection, response, &mut respond, id).await
+            send_http2_response(&connection, response, &mut respond, id).await;
         }
         (Some(Ok(RequestAnswer::Tunnel(head, handoff))), Some((stream, account))) => {
             join_tunnel(&connection, head, handoff, &mut respond, stream, account).await;
@@ -360,7 +360,7 @@ impl<H: Handler> BodySender<'_, H> {
                     continue;
                 }
                 Some(Ok(Err(frame))) => {
-                    ahead.end = Some(ResponseEnding::Trailers(frame.into_trailers().unwrap_or_default()))
+                    ahead.end = Some(ResponseEnding::Trailers(frame.into_trailers().unwrap_or_default()));
                 }
                 Some(Err(_)) => ahead.end = Some(ResponseEnding::Failure),
                 None => ahead.end = Some(ResponseEnding::Nothing),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_an_error_and_takes_no_memory() {
+    async fn malformed_messages_are_errors_and_allocate_no_memory() {
         let table: &[&[u8]] = &[
             &[],
             &[0, 0, 0, 1, 0, 0, 0, 0],
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_fits_is_not_sent() {
+    async fn a_message_above_the_limit_is_not_sent() {
         let (mut from, _to) = UnixStream::pair().unwrap();
         let error = send_descriptors(&mut from, &vec![0; 1024 * 1024 + 1], &[]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_takes_a_few_at_a_time_gets_everything_in_order() {
+    fn partial_sends_keep_the_order() {
         let (mut outgoing, mut flush) = (messages(100, &[3, 1, 2, 4]), FlushState::new(true));
         let mut kernel = Kernel::scripted(&[Ok(1), Err(libc::EINTR), Ok(2)]);
         assert_eq!(flush.flush_batch(&mut outgoing, &mut kernel), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn gso_that_fails_is_switched_off_and_no_datagram_is_lost_or_sent_twice() {
+    fn failing_gso_is_switched_off_without_losing_or_repeating_datagrams() {
         for errno in [libc::EIO, libc::EINVAL] {
             let (mut outgoing, mut flush) = (messages(100, &[1, 3, 2]), FlushState::new(true));
             let mut kernel = Kernel::scripted(&[Ok(1), Err(errno)]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_source_address_is_gone_does_not_cost_the_others_gso() {
+    fn an_invalid_source_address_does_not_switch_gso_off() {
         let (mut outgoing, mut flush) = (messages(100, &[2, 3, 2]), FlushState::new(true));
         let gone = |message: &OutgoingMessage| (port(message) == 2).then_some(libc::EINVAL);
         let mut kernel = Kernel { refuse: Some(gone), ..Kernel::default() };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_goes_on_after_gso_that_fails_gets_every_datagram_once() {
+    fn io_uring_gets_every_datagram_once_after_failing_gso() {
         let no_gso = |message: &OutgoingMessage| (message.count > 1).then_some(libc::EIO);
         let (mut outgoing, mut flush) = (messages(100, &[3, 1, 2]), FlushState::new(true));
         let mut kernel = Kernel::going_on(no_gso);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_messages_that_fail_the_one_that_casts_the_doubt_is_tried_next() {
+    fn after_two_failures_the_one_that_casts_doubt_is_retried_first() {
         // The first message is only too large for GSO, not for the path: its datagrams are sent, which proves nothing.
         let refuse = |message: &OutgoingMessage| match (port(message), message.count > 1) {
             (1, true) => Some(libc::EMSGSIZE),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_beyond_a_message_that_has_to_wait_is_not_sent_again() {
+    fn messages_sent_behind_a_blocked_one_are_not_repeated() {
         let full = |message: &OutgoingMessage| (port(message) == 2).then_some(libc::EAGAIN);
         let (mut outgoing, mut flush) = (messages(100, &[1, 2, 1]), FlushState::new(true));
         let mut kernel = Kernel::going_on(full);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_are_too_large_for_the_device_do_not_cost_gso_and_the_last_may_pass() {
+    fn segments_too_large_for_the_device_do_not_switch_gso_off() {
         for errno in [libc::EINVAL, libc::EMSGSIZE] {
             let mut outgoing = messages(1472, &[3]);
             let Ok(_) = outgoing.join_message(|room| {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_stalls_no_other() {
+    fn an_unreachable_path_delays_no_other() {
         for errno in [libc::EADDRNOTAVAIL, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EPERM, libc::ECONNREFUSED] {
             let (mut outgoing, mut flush) = (messages(100, &[1, 2, 1]), FlushState::new(true));
             let mut kernel = Kernel::scripted(&[Ok(1), Err(errno)]);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_fills_up_while_gso_is_in_doubt_decides_later() {
+    fn a_full_socket_postpones_the_decision_about_gso() {
         let (mut outgoing, mut flush) = (messages(100, &[3]), FlushState::new(true));
         let mut kernel = Kernel::scripted(&[Err(libc::EIO), Err(libc::EAGAIN)]);
         assert_eq!(flush.flush_batch(&mut outgoing, &mut kernel), Some(SendBlocked::Buffer));

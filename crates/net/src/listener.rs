@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_inherit_what_makes_them_fast_and_finds_dead_clients() {
+    fn accepted_connections_inherit_nodelay_and_keepalive() {
         let group = listen_group(([127, 0, 0, 1], 0).into(), 1).unwrap();
         let _client = TcpStream::connect(group[0].local_addr().unwrap()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_other_tests_rely_on_is_found() {
+    fn the_kernel_supports_the_features_that_tests_need() {
         let findings = probe_kernel();
         for feature in [Feature::Batches, Feature::Gso, Feature::Gro, Feature::Ecn, Feature::LocalAddress] {
             let found = findings.iter().find(|f| f.feature == feature && f.family == Some(AddressFamily::V4)).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_socket_was_not_asked_for_is_not_found() {
+    fn features_that_were_not_enabled_are_not_reported() {
         let loopback = Loopback::new(AddressFamily::V4).unwrap();
         let arrived = loopback.exchange_datagrams(1, PLAIN_MESSAGE_LEN).unwrap();
         assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, PROBE_SEGMENT_LEN));

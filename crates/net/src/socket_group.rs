@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_of_a_group_gets_its_own_and_the_newest_what_is_new() {
+    fn the_newest_process_gets_new_connections_and_each_keeps_its_own() {
         let mut group = bind("127.0.0.1:0");
         let to = format!("127.0.0.1:{}", group.address.port());
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_so_many_processes_at_most() {
+    fn a_group_rejects_more_than_the_largest_number_of_processes() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
             group.add_process(u8::try_from(number).unwrap(), 1).unwrap();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_steers_by_ids_with_a_server_id_of_two_processes_under_any_rotation() {
+    fn ids_with_a_server_id_steer_between_two_processes_under_any_rotation() {
         for steering in masked_layouts() {
             let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
             group.add_process(GENERATION, WORKERS.into()).unwrap();
@@ -485,7 +485,7 @@ mod tests {
 
     /// One process with one worker, while another one joins that must not get datagrams yet.
     #[test]
-    fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
+    fn the_old_worker_gets_everything_until_the_new_one_is_steered_to() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         let to = {
             group.add_process(GENERATION, 1).unwrap();

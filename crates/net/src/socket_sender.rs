@@ -173,7 +173,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     #[tokio::test]
-    async fn a_socket_that_has_room_again_says_so() {
+    async fn a_socket_with_room_again_becomes_writable() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         // A duplicate of the socket stays registered for reading.

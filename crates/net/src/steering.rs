@@ -566,7 +566,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ids_with_a_server_id_are_steered_and_those_of_processes_that_are_gone_are_spread() {
+    fn ids_with_a_server_id_are_steered_and_unknown_ones_spread() {
         for steering in masked_layouts() {
             let program = steering.steering_program(&[OLD, NEW], &NEW);
             let mut spread = [0_u32; 7];

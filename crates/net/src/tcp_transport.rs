@@ -27,7 +27,7 @@ mod tests {
     };
 
     #[test]
-    fn a_connected_socket_has_a_round_trip_and_a_window_and_a_file_has_neither() {
+    fn a_tcp_socket_reports_round_trip_and_window_a_file_neither() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();

@@ -149,7 +149,7 @@ async fn a_short_batch_is_not_followed_by_a_call_that_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_socket_that_waits_is_woken_by_each_datagram_however_long_it_took() {
+async fn a_waiting_socket_is_woken_by_each_datagram() {
     for options in backends() {
         let mut other = socket(options);
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -180,7 +180,7 @@ impl Wake for Woken {
 }
 
 #[tokio::test]
-async fn a_send_that_comes_upon_datagrams_wakes_who_waits_for_them() {
+async fn a_send_that_completes_a_receive_wakes_the_reader() {
     for options in backends().into_iter().filter(|options| options.backend == Backend::IoUring) {
         let mut other = socket(options);
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -214,7 +214,7 @@ async fn a_full_batch_is_followed_by_the_rest() {
 }
 
 #[tokio::test]
-async fn a_datagram_that_is_cut_off_is_dropped_and_counted_and_the_next_arrives() {
+async fn a_truncated_datagram_is_dropped_and_counted() {
     for options in backends() {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut other = socket(SocketOptions { gro: false, ..options });
@@ -247,7 +247,7 @@ async fn a_datagram_without_a_route_delays_no_other() {
 }
 
 #[tokio::test]
-async fn a_socket_that_runs_out_of_buffers_goes_on_and_loses_nothing() {
+async fn a_socket_without_free_buffers_continues_and_loses_nothing() {
     for options in backends() {
         let mut one = socket(SocketOptions { gso: false, ..options });
         let mut other = socket(SocketOptions { gro: false, ..options });
@@ -267,7 +267,7 @@ async fn a_socket_that_runs_out_of_buffers_goes_on_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_arrives_while_a_socket_sends_is_there_without_another_call() {
+async fn datagrams_that_arrive_during_a_send_need_no_further_call() {
     for options in backends().into_iter().filter(|options| options.backend == Backend::IoUring) {
         let (mut one, mut other) = (socket(options), socket(options));
         one.send(other.address, 3, 100);
@@ -279,7 +279,7 @@ async fn what_arrives_while_a_socket_sends_is_there_without_another_call() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_dropped_while_datagrams_come_gives_its_address_back() {
+async fn a_dropped_socket_releases_its_address() {
     for options in backends() {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut address = None;

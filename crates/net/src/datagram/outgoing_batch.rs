@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_one_size_are_one_message_and_a_shorter_one_ends_it() {
+    fn datagrams_of_one_size_share_a_message_until_a_shorter_one() {
         let mut outgoing = OutgoingBatch::new(1472);
         begin(&mut outgoing, 1, 1200);
         join(&mut outgoing, 2, 1200);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_leaves_no_trace() {
+    fn a_failed_write_changes_nothing() {
         let mut outgoing = OutgoingBatch::new(1472);
         assert_eq!(outgoing.begin_message(path(1), Ecn::Ect0, true, |_| Err("no")), Err("no"));
         assert!(outgoing.is_empty());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_before_a_datagram_has_no_room_and_empty_when_all_is_sent() {
+    fn a_batch_is_full_before_a_datagram_lacks_room() {
         let mut outgoing = OutgoingBatch::new(1472);
         let mut count = 0;
         while !outgoing.is_buffer_full() {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_taken_apart_is_its_datagrams_in_order() {
+    fn a_split_message_keeps_the_order_of_its_datagrams() {
         let mut outgoing = OutgoingBatch::new(1472);
         begin(&mut outgoing, 1, 1000);
         join(&mut outgoing, 2, 1000);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_has_its_fate_and_what_stays_keeps_its_order() {
+    fn kept_messages_keep_their_order() {
         let mut outgoing = OutgoingBatch::new(1472);
         for first in [1, 3, 5, 7] {
             begin(&mut outgoing, first, 100);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_read() {
+    fn control_messages_are_read_as_they_were_written() {
         for ecn in 0..4 {
             let v4 = ControlValues { ecn, local: Some([192, 0, 2, 1].into()), segment: None };
             assert_eq!(round_trip(v4, true).0.ecn, ecn);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_at_once_has_room() {
+    fn all_control_messages_fit_at_once() {
         let said = ControlValues { ecn: 3, local: Some(Ipv6Addr::LOCALHOST.into()), segment: Some(1200) };
         let (_, len) = round_trip(said, false);
         // SAFETY: cmsg(3): CMSG_SPACE only calculates.
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_cut_off_is_passed_over() {
+    fn a_truncated_value_is_skipped() {
         let mut control = ControlBuffer::EMPTY;
         let mut writer = ControlWriter { control: &mut control, used: 0 };
         writer.push_control(libc::IPPROTO_IP, libc::IP_PKTINFO, 7_u8);

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_arrive_joined_where_the_receiver_takes_them_so() {
+    fn segments_arrive_joined_with_gro() {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::Ce, 1000, 64, 10);
         send(&sender, &outgoing).unwrap();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn more_segments_than_the_kernel_takes_are_an_error_of_that_message() {
+    fn a_message_with_too_many_segments_is_an_error() {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let mut outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 10, 64, 10);
         let mut message = outgoing.messages()[0];
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_for_its_buffer_says_so() {
+    fn a_message_larger_than_its_buffer_is_marked_as_truncated() {
         let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
         let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 2049, 1, 2049);
         send(&sender, &outgoing).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_what_it_has_room_for_and_leaves_the_rest() {
+    fn a_full_batch_leaves_the_other_messages_in_the_socket() {
         let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
         let to = receiver.local_addr().unwrap();
         for n in 0..5_u8 {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_on_a_socket_for_both_is_mapped_and_comes_back_as_ipv4() {
+    fn ipv4_on_a_dual_stack_socket_is_mapped_and_converted_back() {
         let address: SocketAddr = "192.0.2.1:443".parse().unwrap();
         let (name, len) = RawAddress::new(address, true);
         assert_eq!(usize::try_from(len).unwrap(), size_of::<sockaddr_in6>());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_of_no_known_family_is_no_address() {
+    fn an_incomplete_address_or_an_unknown_family_is_rejected() {
         let (name, len) = RawAddress::new("[2001:db8::1]:1".parse().unwrap(), true);
         assert_eq!(name.to_socket_addr(len - 1), None);
         assert_eq!(RawAddress::zero_address().to_socket_addr(RAW_ADDRESS_LEN), None);

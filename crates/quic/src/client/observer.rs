@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_a_packet_stand_together_and_are_bounded() {
+    fn recorded_frames_are_grouped_by_packet_and_bounded() {
         let mut seen = ObservedConnection::default();
         for direction in [PacketDirection::Sent, PacketDirection::Received] {
             for _ in 0..2 * MAX_OBSERVED_FRAMES {

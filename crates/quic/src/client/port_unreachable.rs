@@ -52,7 +52,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn a_port_at_which_nothing_listens_is_told() {
+    async fn a_closed_port_is_reported() {
         let (socket, gone) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         socket.connect(gone.local_addr().unwrap()).unwrap();
         let refused = watch_unreachable(&socket).unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_may_pass_are_waited_for() {
+    fn only_final_errors_end_the_wait() {
         for (errno, expected) in
             [(libc::ECONNREFUSED, true), (libc::EHOSTUNREACH, true), (libc::ENETUNREACH, true), (libc::EMSGSIZE, false)]
         {

@@ -85,7 +85,7 @@ mod tests {
     use s2n_quic_core::transport::parameters::ClientTransportParameters;
 
     #[test]
-    fn what_is_sent_is_read_and_what_is_not_has_its_default() {
+    fn absent_parameters_have_their_defaults() {
         let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x0c, 0x00, 0x40, 0x7f, 0x01, 0xff];
         let read = TransportParameters::from_encoded(&encoded);
         let text = |name: &str| {

@@ -249,7 +249,7 @@ mod tests {
 
     /// Packets that were in flight before the restart arrive, or are lost, and change nothing.
     #[test]
-    fn it_begins_anew_behind_a_pause_and_after_persistent_congestion() {
+    fn bbr_restarts_after_a_pause_and_after_persistent_congestion() {
         for persistent in [false, true] {
             let mut path = Path::new();
             (0..8).for_each(|_| path.round());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pause_changes_nothing() {
+    fn a_short_silence_does_not_restart_bbr() {
         // Milliseconds of silence with packets in flight, and without.
         for (with, without) in [(900, 0), (50, 60_000)] {
             let mut path = Path::new();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_holds_what_was_queued_at_a_congestion_or_has_been_since() {
+    fn the_depth_of_a_buffer_is_its_largest_queue_since_congestion() {
         let ms = Duration::from_millis;
         let mut buffer = BottleneckBuffer::default();
         buffer.on_rtt_measured(ms(90), ms(10));

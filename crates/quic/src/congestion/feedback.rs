@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reported_is_taken_once_whichever_clone_takes_it() {
+    fn a_report_is_taken_once() {
         let feedback = Arc::<PathFeedback>::default();
         feedback.report_arrived(2);
         feedback.report_arrived(1);

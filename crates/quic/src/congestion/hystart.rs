@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_eight_samples_say_nothing() {
+    fn fewer_than_eight_samples_show_no_increase() {
         let mut delay = DelayIncrease::default();
         let now = NoopClock.get_time() + Duration::from_secs(1);
         for round in 0..4_u64 {

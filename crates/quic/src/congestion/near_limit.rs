@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_near_path_is_limited_and_none_before_it_is_measured() {
+    fn only_a_measured_near_path_is_limited() {
         let mut path = Path::new();
         assert_eq!(path.packets(), None);
         assert_eq!(path.round(10, MIN_RTT, MIN_RTT), None, "the first round trip begins");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_delivered_within_the_shortest_round_trip_may_be_in_flight_beside_what_waits() {
+    fn the_limit_is_the_best_delivery_and_the_waiting_packets() {
         let mut path = Path::new();
         path.round(0, MIN_RTT, MIN_RTT);
         path.round(0, MIN_RTT, MIN_RTT);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_wait_grows_fast_until_the_first_loss_and_ever_slower_after_each() {
+    fn waiting_packets_grow_fast_until_the_first_loss() {
         let mut path = Path::new();
         path.round(0, MIN_RTT, MIN_RTT);
         let grown: Vec<_> = (0..4).map(|_| path.round(0, MIN_RTT, MIN_RTT).unwrap()).collect();

@@ -152,7 +152,7 @@ mod tests {
 
     /// A path whose round trip is about [`MIN_PACED_RTT`] does not wait for an acknowledgement at each change.
     #[test]
-    fn what_is_left_of_an_unpaced_burst_and_of_a_shortened_one_outlasts_the_other_mode() {
+    fn unpaced_and_shortened_bursts_outlast_a_change_of_mode() {
         let (short, long) = (MIN_PACED_RTT / 2, MIN_PACED_RTT);
         let (mut pacer, mut now, in_flight) = (Pacer::default(), start(), 500 * DATAGRAM);
         pacer.limit_burst(Some(Duration::ZERO));

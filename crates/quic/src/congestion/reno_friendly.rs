@@ -70,7 +70,7 @@ mod tests {
     const DATAGRAM: u32 = 1_000;
 
     #[test]
-    fn it_grows_by_alpha_in_a_round_trip_and_by_a_packet_from_the_window_before_on() {
+    fn the_estimate_grows_by_alpha_up_to_the_prior_window() {
         let mut estimate = RenoEstimate::after_congestion(30_900, DATAGRAM);
         assert_eq!(estimate.reno_window(), 21_000, "whole packets, before and after");
         let mut grown = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_two_packets_at_least_and_grows_alike_in_parts() {
+    fn the_estimate_has_two_packets_at_least() {
         assert_eq!(RenoEstimate::after_congestion(2_000, DATAGRAM).reno_window(), 2_000);
         assert_eq!(RenoEstimate::after_congestion(2_000, 0).reno_window(), 0);
         let after_slow_start = || RenoEstimate::after_slow_start(20_000, DATAGRAM);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_was_for_nothing_once_all_its_packets_have_arrived() {
+    fn a_reduction_is_spurious_once_all_its_packets_have_arrived() {
         let mut undo = reduced(3);
         assert!(!undo.on_arrived(1, at(5), RTT));
         undo.on_lost();
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_arrives_late_comes_too_late() {
+    fn a_packet_beyond_four_round_trips_counts_as_lost() {
         let mut undo = reduced(1);
         assert!(!undo.on_arrived(1, at(226), RTT));
         assert!(!undo.on_arrived(1, at(0), RTT), "there is nothing left to arrive");
     }
 
     #[test]
-    fn a_reduction_beside_one_in_doubt_is_one_with_it() {
+    fn a_second_reduction_joins_one_that_may_be_spurious() {
         for (now, before, packets) in [(150, 100, 2), (250, 70, 1)] {
             let mut undo = UndoableReduction::from_reduction(Some(reduced(1)), 70, at(now), RTT);
             undo.on_lost();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_no_news_however_it_is_said_again() {
+    fn repeated_acknowledgements_are_no_news() {
         let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(5, 9)]));
         assert!(!is_news(&mut acknowledged, &[(5, 9)]));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_both_ends_are_numbers_like_others() {
+    fn the_smallest_and_largest_numbers_are_remembered() {
         let most = (1 << 62) - 1;
         let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(most, most), (0, 0)]));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_ten_thousand_ranges_is_the_newest_and_bounded() {
+    fn only_the_newest_ranges_are_remembered() {
         let mut acknowledged = AcknowledgedNumbers::default();
         let ranges: Vec<(u64, u64)> = (0..10_000).rev().map(|n| (3 * n, 3 * n + 1)).collect();
         assert!(is_news(&mut acknowledged, &ranges));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_goes_below_zero_is_news_every_time() {
+    fn a_frame_below_zero_is_always_news() {
         let mut acknowledged = AcknowledgedNumbers::default();
         for _ in 0..2 {
             assert!(acknowledged.is_news([Ok(numbers(5, 9)), Err(BelowZero), Ok(numbers(1, 2))].into_iter()));
@@ -147,7 +147,7 @@ mod tests {
     proptest! {
         /// No range is forgotten here.
         #[test]
-        fn a_frame_is_news_exactly_if_a_number_of_it_is_new(
+        fn only_a_frame_with_a_new_number_is_news(
             frames in vec(vec((0u64..200, 0u64..8), 1..8), 1..40),
         ) {
             let (mut acknowledged, mut oracle) = (AcknowledgedNumbers::default(), BTreeSet::new());

@@ -41,7 +41,7 @@ mod tests {
     use std::{collections::HashSet, hash::Hash};
 
     #[test]
-    fn numbers_in_a_row_are_spread_over_places_and_marks() {
+    fn consecutive_numbers_are_spread_over_places_and_tags() {
         let hashes: Vec<u64> = (0..1024u64)
             .map(|id| {
                 let mut spread = MultiplicativeHasher::default();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_by_a_number_is_found_by_it() {
+    fn values_are_found_by_their_number() {
         let mut kept = ByConnectionId::default();
         kept.extend((0..10_000).map(|id| (id, id)));
         assert!((0..10_000).all(|id| kept.remove(&id) == Some(id)));

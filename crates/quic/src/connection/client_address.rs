@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_without_proof_counts_for_nothing() {
+    fn an_active_address_without_validation_does_not_count() {
         let mut validated = started();
         validated.on_activated(address(2));
         assert_eq!(validated.current, Some(address(1)));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_proved_ahead_counts_once_it_is_used() {
+    fn an_address_validated_ahead_counts_once_active() {
         let mut validated = started();
         validated.on_validated(address(2), false);
         assert_eq!(validated.current, Some(address(1)));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_declared_lost_and_acknowledged_was_so_wrongly_once() {
+    fn an_acknowledged_lost_packet_counts_as_spurious_once() {
         let mut connections = connections();
         let acknowledges_1_to_9 = [0x02, 9, 0, 0, 8];
         let metrics = Arc::clone(&connections.metrics);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paths_controller_gets_its_own_spurious_losses_however_connections_take_turns() {
+    fn each_controller_gets_the_spurious_losses_of_its_own_path() {
         let mut connections = connections();
         let other = CONNECTION + 1;
         connections.by_id.insert(other, ConnectionState::new(1_000, SendQueue::default()));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
+    fn a_reload_never_lowers_the_bound_of_early_streams() {
         let mut connections = connections();
         connections.set_limits(&limits(4));
         connections.set_limits(&limits(1));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_begins_with_what_the_handshake_said_and_rises_with_frames_in_any_order() {
+    fn a_limit_begins_with_the_transport_parameter_and_only_rises() {
         let mut connections = connections();
         let window = open(&mut connections, 0);
         assert_eq!(limit(&window), 10);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_comes_before_its_stream_is_kept_for_it() {
+    fn a_limit_before_its_stream_is_remembered() {
         let mut connections = connections();
         read(
             &mut connections,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_whatever_a_client_sends() {
+    fn early_limits_are_bounded() {
         let mut connections = connections();
         open(&mut connections, 4);
         connections.connection_mut(CONNECTION).unwrap().credit.open.0.clear(); // 0 and 4 are over
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_task_is_woken_by_a_higher_limit_and_by_stop_sending() {
+    fn a_higher_limit_and_stop_sending_wake_a_waiting_task() {
         let mut connections = connections();
         let window = open(&mut connections, 0);
         let count = Arc::<Count>::default();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_stopped_whether_the_frame_comes_before_it_is_accepted_or_later() {
+    fn stop_sending_counts_before_and_after_a_stream_is_accepted() {
         let mut connections = connections();
         let first = open(&mut connections, 0);
         for payload in [&[0x05, 0, 1][..], &[0x05, 8, 1], &max_stream_data(8, 40)] {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_beyond_the_limit_is_not_processed_and_reported_to_the_connections_task() {
+    fn a_packet_above_the_limit_is_blanked_and_raises_an_alert() {
         let mut connections = connections();
         let window = open(&mut connections, 0);
         let alerts = connections.by_id[&CONNECTION].control_frames.alert_handle();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_without_news_is_merged_if_it_comes_from_where_the_connection_is() {
+    fn an_ack_without_news_is_merged_on_the_active_path() {
         let mut connections = connections();
         let now = Instant::now();
         let ack = |largest| [0x02, largest, 0, 0, largest];

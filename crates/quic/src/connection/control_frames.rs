@@ -100,7 +100,7 @@ mod tests {
     use litequic_resources::transport::ConnectionAlerts as _;
 
     #[test]
-    fn a_stopped_stream_is_told_once_and_a_flood_before_it() {
+    fn a_stopped_stream_is_reported_once_and_a_flood_before_it() {
         let mut limit = ControlFrameLimit::new(1);
         let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_is_told_once() {
+    fn the_last_address_is_reported_once() {
         let limit = ControlFrameLimit::new(1);
         let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_declared_lost_and_is_acknowledged_counts_once() {
+    fn a_spurious_loss_counts_once() {
         let mut lost = lost([3, 4, 5, 9, 12, 13]);
         assert_eq!(acknowledge(&mut lost, &[0..=2, 6..=8, 10..=11]), 0);
         assert_eq!(acknowledge(&mut lost, &[4..=4, 8..=12]), 3);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counts_of_a_client_that_acknowledges_what_was_never_sent() {
+    fn a_client_that_acknowledges_skipped_packets_has_no_spurious_losses() {
         let mut lost = lost([3, 5, 30, 40]);
         (0..20).for_each(|number| lost.on_skipped(number * 100 + 4));
         assert_eq!(acknowledge(&mut lost, &[3..=3, 6..=403]), 3, "404 is the oldest that is remembered");
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_are_found_as_a_set_would_find(
+        fn spurious_losses_match_those_of_a_set(
             numbers in btree_set(0u64..300, 0..80),
             acks in proptest::collection::vec(btree_set(0u64..300, 1..60), 1..8),
         ) {

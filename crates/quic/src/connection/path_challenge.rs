@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_is_sent_again_each_second_as_it_was() {
+    fn a_challenge_is_repeated_unchanged_each_second() {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
         // The challenge is behind a PING and before data.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_sent_again_once_its_path_is_used_and_no_other() {
+    fn only_the_probe_of_the_active_path_is_repeated() {
         let start = Instant::now();
         let read =
             || UnansweredChallenge::from_payload(&[CHALLENGE_TYPE, 1, 2, 3, 4, 5, 6, 7, 8], start, Some(2)).unwrap();

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
+    fn a_stream_is_woken_once_when_half_its_bytes_are_sent() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
         let WriteAllowance::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_earned_window_what_its_window_grew_by_and_nothing_while_it_is_silent() {
+    fn the_earned_window_is_the_growth_of_the_window() {
         let send_queue = SendQueue::default();
         assert_eq!(send_queue.earned_window(), 0);
         let rtt = Duration::from_millis(20);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_waits_for_acknowledgements_is_woken_by_as_many_bytes_or_by_the_last() {
+    fn acknowledged_bytes_wake_a_waiting_stream() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
         connection.hands_over(&mut stream, 0);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_wait_beside_each_other_are_woken_as_rarely_as_one_alone() {
+    fn waiting_streams_share_the_wakes_of_one() {
         let mut connection = Connection::default();
         let mut streams: Vec<_> = (0..10).map(|id| connection.stream(4 * id)).collect();
         for stream in &mut streams {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn short_responses_are_not_tracked_and_streams_that_end_leave_nothing() {
+    fn short_responses_and_ended_streams_are_not_tracked() {
         let mut connection = Connection::default();
         let mut short = connection.stream(0);
         connection.sends(&mut short);
@@ -495,7 +495,7 @@ mod tests {
     /// Simulates streams over a path that sends at most a window, in turn, and acknowledges any number of packets at
     /// once.
     #[test]
-    fn no_wake_up_is_lost_whatever_comes_together() {
+    fn no_wake_is_lost_in_any_interleaving() {
         const TOTAL: u64 = 1_000_000;
         let cases = [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)];
         for ((streams, bunch, window), is_ordered) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stays_as_old_as_it_is_when_the_clock_is_set() {
+    fn setting_the_clock_does_not_change_the_age_of_a_token() {
         const HOUR: i64 = 3600;
         // Seconds from issue to check, seconds by which the clock was set meanwhile, and the result.
         let table = [
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_counts_at_once_and_the_one_before_for_a_token_s_lifetime() {
+    fn the_time_before_a_clock_jump_counts_for_a_token_lifetime() {
         let mut jumps = ClockJumps::default();
         for (system, running, before_jump) in [
             (1000, 0, None),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
+    fn a_token_dropped_by_a_flooded_worker_stays_valid() {
         let metrics = Arc::<QuicMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).into_live();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_filter_takes_no_token_that_it_could_not_remember() {
+    fn a_full_filter_rejects_new_tokens() {
         let mut used = UsedTokens::default();
         let tag = |n: usize| std::array::from_fn(|i| n.to_be_bytes().get(i).copied().unwrap_or_default());
         assert!((0..MAX_USED_TOKENS).all(|n| used.mark_used(tag(n), NOW)));

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_admitted_by_what_the_worker_has() {
+    fn an_attempt_is_judged_by_the_load_of_the_worker() {
         let table = [
             ("idle", 0, 0, false, AdmissionVerdict::Allow),
             ("one below retry", 50, 9, false, AdmissionVerdict::Allow),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_may_have_all_connections_and_one_that_holds_less_takes_those_beyond_for_the_closing() {
+    fn a_smaller_source_gets_connections_beyond_the_limit() {
         let pools = SourceLimits::default();
         let admits =
             |network, validated| pools.lock_pools().judge_attempt(&limits(), network, validated, MemoryStep::Normal);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_and_refusals_beyond_the_rate_are_silence_which_is_counted_and_all_others_go_on() {
+    fn retries_and_refusals_above_the_rate_are_dropped_and_counted() {
         for (what, connections, handshakes, answer) in
             [("busy", 50, 10, AttemptOutcome::Retry), ("full", 100, 0, AttemptOutcome::Refuse)]
         {
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_that_bites_is_counted() {
+    fn every_limit_that_rejects_is_counted() {
         let (admission, metrics) = admission();
         for (connections, handshakes) in [(0, 0), (10, 10), (20, 20), (100, 0)] {
             let _slots = filled(&admission.sources, connections, handshakes);

@@ -279,7 +279,7 @@ async fn request_echo(connection: &quinn::Connection) {
 }
 
 #[tokio::test]
-async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_relies_on() {
+async fn s2n_quic_calls_its_providers_in_the_expected_order() {
     let recorder = CallRecorder { state: EndpointState::for_tests(), calls: Arc::default(), closes: Arc::default() };
     let mut server = start_recording_server(&recorder);
     let address = server.local_addr().unwrap();

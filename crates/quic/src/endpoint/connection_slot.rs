@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
+    fn a_connection_counts_until_dropped_with_or_without_handshake() {
         let metrics = Arc::<QuicMetrics>::default();
         let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
         let given_up = ConnectionSlot::open_slot(&metrics);

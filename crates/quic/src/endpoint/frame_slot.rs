@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_packet_leaves_with_a_datagram_frame_and_the_question_is_asked_once(
+        fn no_packet_leaves_with_a_datagram_frame_and_one_request_leaves(
             before in vec(select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x11, 4, 9]]), 0..6),
             behind in select(vec![vec![], vec![0x0a, 0, 2, 0x31, 0], vec![0x08, 0, 0x31, 0], vec![0, 0]]),
             rooms in vec(0..40usize, 1..20),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn no_placeholder_is_left_whatever_is_known() {
+    fn no_placeholder_is_left_in_any_state() {
         let (state, start) = (endpoint(), Instant::now());
         assert_eq!(place(&state, 7, start), [0; placeholder::PLACEHOLDER_LEN], "of nothing");
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
@@ -352,7 +352,7 @@ mod tests {
 
     /// Chromium probes its new path before it migrates.
     #[test]
-    fn a_probe_without_an_answer_is_repeated_once_its_path_is_used() {
+    fn a_probe_without_a_response_is_repeated_on_the_active_path() {
         let (state, start) = (endpoint(), Instant::now());
         let probe = |path: u64, number: u64| {
             state.with_table(|table| {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_whose_placeholder_is_not_found_is_repeated_no_more() {
+    fn a_challenge_without_its_placeholder_is_not_repeated() {
         let (state, start) = (endpoint(), Instant::now());
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
         state.with_table(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_in_a_packet_that_was_not_announced_is_not_remembered() {
+    fn a_challenge_in_another_packet_is_not_remembered() {
         let (state, start) = (endpoint(), Instant::now());
         for packet in [packet_id(7, 4), packet_id(8, 3)] {
             write(&state, packet, packet_id(7, 3), start);

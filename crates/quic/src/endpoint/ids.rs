@@ -71,7 +71,7 @@ mod tests {
     use s2n_quic_core::inet::SocketAddress;
 
     #[test]
-    fn the_token_of_an_issued_id_belongs_to_a_packet_of_no_connection_only_the_second_time() {
+    fn only_the_second_token_of_an_id_counts_an_unknown_packet() {
         let (state, metrics) = (EndpointState::for_tests(), Arc::<QuicMetrics>::default());
         let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
         let secrets = Secrets::from_secret(&[1; 32]);

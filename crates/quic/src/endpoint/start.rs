@@ -287,7 +287,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_packet_of_a_connection_that_is_gone_is_answered_with_a_smaller_reset() {
+    async fn a_packet_of_a_lost_connection_gets_a_smaller_reset() {
         let parts = parts(Limits::default());
         let address = spawn_echo_server(&parts, 0);
         let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -306,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn packets_of_no_connection_get_so_many_resets_and_others_are_served() {
+    async fn resets_are_limited_while_clients_are_served() {
         let parts = parts(Limits::default());
         let address = spawn_echo_server(&parts, 0);
         let flood = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -325,7 +325,7 @@ pub(super) mod tests {
 
     /// Two instances of litequic may each regard the other's resets as packets of a connection that is gone.
     #[tokio::test]
-    async fn resets_that_are_answered_with_resets_come_to_an_end() {
+    async fn resets_in_response_to_resets_end() {
         /// Bytes of the smallest reset, and of the largest packet that gets none.
         const SMALLEST: usize = 42;
         let parts = parts(Limits::default());

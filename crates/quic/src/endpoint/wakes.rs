@@ -22,7 +22,7 @@ mod tests {
     use s2n_quic_core::event::{IntoEvent as _, builder};
 
     #[test]
-    fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_stream_counts_as_none() {
+    fn datagrams_precede_timers_as_cause_of_a_turn() {
         for ([rx_ready, timeout_expired, tx_ready, application_wakeup], expected) in [
             ([true, true, true, true], Some(WakeCause::Datagrams)),
             ([false, true, true, true], Some(WakeCause::Timer)),

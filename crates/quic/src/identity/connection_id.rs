@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_without_a_server_id_has_generation_and_worker_behind_its_first_byte() {
+    fn an_id_without_a_server_id_names_generation_and_worker() {
         let mut format = format(3);
         let id = generate(&mut format);
         assert!(id.starts_with(&[0xef, GENERATION, 3]), "{id:?}");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_one_connection_are_known_by_their_id_however_long_it_is() {
+    fn datagrams_of_one_connection_have_one_key_in_every_layout() {
         for server_id in [None, Some(server_id(&[1; 8], 7, false)), Some(server_id(&[1; 9], 8, true))] {
             let mut format = of_worker(&scheme(server_id.as_ref()), 1);
             let layout = format.own.layout;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_sibling_workers_and_of_processes_that_run_are_left_alone() {
+    fn packets_of_other_workers_and_running_processes_are_dropped() {
         let own = format(1);
         let id = |generation, worker| [&[0xef, generation, worker], &[0; 30][..]].concat();
         let table = [
@@ -360,7 +360,7 @@ mod tests {
     proptest! {
         /// Only generation and worker decide about a masked ID.
         #[test]
-        fn a_masked_id_is_left_alone_as_its_generation_and_worker_say(
+        fn only_generation_and_worker_decide_about_a_masked_id(
             unique: [u8; 16],
             generation in GENERATION - 3..GENERATION + 3,
             worker in 0_u8..6,

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_it_was_given_last() {
+    fn a_set_holds_the_generations_set_last() {
         let all = |generations: &Generations| (0..=u8::MAX).filter(|n| generations.contains(*n)).collect::<Vec<_>>();
         let generations = Generations::from_numbers([0, 63, 64, 255]);
         assert_eq!(all(&generations), [0, 63, 64, 255]);

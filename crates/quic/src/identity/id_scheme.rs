@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_no_connection_has_an_own_id_another_servers_or_none() {
+    fn ids_of_unknown_packets_belong_to_this_another_or_no_server() {
         for key_file in [None, Some("key")] {
             let configured = |digits: &str, rotation: u8| {
                 ServerId::from_digits(digits, 13, key_file.map(Into::into)).with_rotation(rotation)
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_same_file_may_be_another() {
+    fn a_changed_key_in_the_same_file_is_applied() {
         let configured = ServerId::from_digits("01", 15, Some("key".into()));
         let scheme = IdScheme::new(Some(&configured), Some(KEY.into()), None).unwrap();
         assert!(!scheme.has_another_key(KEY.into()));

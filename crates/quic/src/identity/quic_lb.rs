@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encrypted_is_decrypted(key: [u8; BLOCK_LEN], text in proptest::collection::vec(any::<u8>(), 5..20)) {
+        fn decryption_reverses_encryption(key: [u8; BLOCK_LEN], text in proptest::collection::vec(any::<u8>(), 5..20)) {
             let cipher = IdCipher::new(key.into()).unwrap();
             let mut changed = text.clone();
             cipher.encrypt(&mut changed);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_stand_in_no_file_can_be_handed_over() {
+    fn random_keys_can_be_handed_over() {
         assert!(Secrets::from_secret(&[7; LEN]).handover_secret().is_none());
         let old = Secrets::from_random().unwrap();
         let new = Secrets::from_predecessor(*old.handover_secret().unwrap());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_is_wrong_and_what_would_be_right() {
+    fn the_error_of_a_secret_names_its_length_and_the_allowed_one() {
         let message = |len| SecretError::Length { path: "s".into(), len }.to_string();
         assert!(message(31).contains("s has 31; expected 32 to 4096 bytes"), "{}", message(31));
         assert!(message(4097).contains("has too many;"), "{}", message(4097));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_no_connection_are_counted_by_whose_id_they_have() {
+    fn packets_without_a_connection_are_counted_by_owner() {
         let server_id = |digits: &str| ServerId::from_digits(digits, 14, None);
         let scheme = Arc::new(IdScheme::new(Some(&server_id("01")), None, None).unwrap());
         let metrics = Arc::<QuicMetrics>::default();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_and_every_process_with_the_secret_makes_the_same_token_at_an_address() {
+    fn processes_with_one_secret_make_the_same_token_at_an_address() {
         let address = "0.0.0.0:443";
         let [one, two, stranger] = [1, 1, 2].map(|secret| tokens(secret, address));
         assert_eq!(one.reset_token(b"an id", true), two.reset_token(b"an id", true));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_replicas_make_the_same_token_and_a_replica_makes_its_own_again() {
+    fn replicas_make_different_tokens_and_each_repeats_its_own() {
         let address = "0.0.0.0:443".parse().unwrap();
         let token = |replica: &str| {
             let secrets = Secrets::from_secret(&[1; 32]).with_replica(Replica::with_name(replica));

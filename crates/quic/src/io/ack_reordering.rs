@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn none_goes_ahead_of_more_than_64() {
+    fn no_datagram_overtakes_more_than_64() {
         let batch = vec![small(1); 200];
         let mut expected = Vec::new();
         for (first, last) in [(0, 64), (65, 129), (130, 194), (195, 199)] {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_of_a_batch_of_strangers_is_bounded() {
+    fn memory_for_a_batch_of_many_connections_is_bounded() {
         let mut order = AckReordering::default();
         let many = 2 * MAX_REORDERED_CONNECTIONS as u64;
         let batch: Vec<_> = (0..many).chain(0..many).map(small).collect();
@@ -291,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn each_datagram_is_handed_over_once_and_late_behind_no_more_than_is_allowed(batch in batch()) {
+        fn each_datagram_is_handed_over_once_within_the_overtaking_limit(batch in batch()) {
             let sequence = arrange(&mut AckReordering::default(), &batch);
             let mut sorted = sequence.clone();
             sorted.sort_unstable();

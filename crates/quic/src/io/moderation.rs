@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_is_what_nearly_all_paths_bear() {
+    fn the_period_is_the_longest_that_nearly_all_paths_allow() {
         for (near, middle, far, expected) in [
             (0, 0, 0, None),
             (1, 0, 0, None),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_bears_a_part_of_its_round_trip_and_of_its_buffer_or_a_few_packets() {
+    fn a_path_allows_a_part_of_its_round_trip_or_buffer() {
         let us = Duration::from_micros;
         for (rtt, share, window, turn) in [
             (50_000, None, 600_000, 6_250),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_once_there_was_enough_to_collect_for_a_while() {
+    fn moderation_begins_after_enough_busy_epochs() {
         let mut trial = Trial::new(FAR);
         assert_eq!(trial.busy(RULE_EPOCH * MIN_BUSY_EPOCHS - RULE_EPOCH / 2), None);
         assert_eq!(trial.busy(RULE_EPOCH), Some(MAX_TURN_PERIOD));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_are_worth_collecting_as_well() {
+    fn expired_timers_count_as_arrivals() {
         let mut trial = Trial::new(FAR);
         let mut last = None;
         for turn in 0..2_000 {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_there_is_nothing_more_to_collect() {
+    fn moderation_ends_without_enough_arrivals() {
         let mut trial = Trial::moderated();
         for _ in 1..MAX_IDLE_TURNS {
             assert_eq!(trial.take(MAX_TURN_PERIOD, 0, false), Some(MAX_TURN_PERIOD));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
+    fn urgent_packets_and_large_batches_interrupt_moderation() {
         let mut trial = Trial::moderated();
         for _ in 1..INTERRUPT_URGENT_TURNS {
             assert_eq!(trial.take(MAX_TURN_PERIOD, 9, true), Some(MAX_TURN_PERIOD));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn timers_expire_with_the_turn_and_turns_are_at_multiples_of_the_period() {
+    async fn timers_and_turns_are_at_multiples_of_the_period() {
         let moderation = Moderation::new(true, Arc::default());
         let epoch = moderation.0.epoch;
         let micros = |micros| epoch + Duration::from_micros(micros);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn how_late_timers_expired_is_known_for_a_while_and_no_lateness_is_endless() {
+    async fn lateness_of_timers_is_remembered_for_two_windows_and_bounded() {
         let moderation = Moderation::new(false, Arc::default());
         let expire = async |later: u64, late: Duration| {
             tokio::time::advance(Duration::from_millis(later)).await;
@@ -515,7 +515,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_a_turn_is_never_far_and_silence_ends_it(
+        fn any_arrivals_give_a_valid_period_and_silence_ends_it(
             steps in prop::collection::vec((0u64..5_000, 0u32..40, any::<bool>(), 0u64..9, 0u64..9, 0u64..9), 0..2_000),
         ) {
             let mut trial = Trial::new(FAR);

@@ -98,7 +98,7 @@ async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_is_switched_off() {
+async fn ack_merge_hands_over_the_newest_small_datagrams_first() {
     let short = |id: u8, len: usize, byte: u8| [&[0x41], &[id; 16][..], &vec![0; len], &[byte]].concat();
     let buffers = [short(1, 20, 0), short(2, 1200, 1), short(1, 20, 2), vec![0xc0; 3], short(1, 20, 4)];
     assert_eq!(handed_over(&buffers, true).await, [4, 2, 0, 1, 0xc0]);
@@ -121,7 +121,7 @@ async fn each_batch_has_a_number_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_order_of_arrival() {
+async fn datagrams_without_a_connection_keep_the_order_of_arrival() {
     let (mut rx, _) = endless(false);
     poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();
@@ -136,7 +136,7 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
 }
 
 #[tokio::test]
-async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_between() {
+async fn many_requests_of_a_batch_are_handed_over_in_parts() {
     let len = usize::from(MAX_OPENINGS_AT_ONCE) * 5 / 2;
     let half = usize::from(MAX_OPENINGS_AT_ONCE) / 2;
     for (drained, opens, suspended, pieces) in [
@@ -202,7 +202,7 @@ async fn other_tasks_have_a_turn_after_each_batch() {
 
 /// A timer that expired during a suspension must not end a connection whose packet is in the second batch.
 #[tokio::test]
-async fn after_a_suspension_all_that_waits_in_the_socket_is_handed_over_at_once() {
+async fn after_a_suspension_all_queued_datagrams_are_handed_over_at_once() {
     for (suspended, drained, expected) in
         [(false, false, 1), (true, true, 1), (true, false, 1 + MAX_BATCHES_AFTER_SUSPENSION)]
     {
@@ -395,7 +395,7 @@ fn without_gso_each_packet_is_a_message() {
 }
 
 #[tokio::test]
-async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
+async fn an_endpoint_with_more_to_send_yields_to_other_tasks() {
     let kernel = Kernel::default();
     let mut tx_socket = Tx::new(kernel.clone(), 1472);
     let mut pushed = 0;
@@ -416,7 +416,7 @@ async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
 }
 
 #[tokio::test]
-async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
+async fn blocked_datagrams_leave_first() {
     let kernel = Kernel::default();
     let mut tx_socket = Tx::new(kernel.clone(), 1472);
     kernel.full.store(true, Relaxed);

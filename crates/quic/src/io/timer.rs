@@ -101,7 +101,7 @@ mod tests {
     use std::{pin::pin, sync::Arc, time::Duration};
 
     #[tokio::test(start_paused = true)]
-    async fn it_fires_once_at_the_last_time_that_was_named() {
+    async fn a_timer_fires_once_at_the_last_requested_time() {
         let clock = EndpointClock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let start = Instant::now();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_not_moved_within_a_millisecond() {
+    async fn a_timer_is_not_moved_within_a_millisecond() {
         let clock = EndpointClock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let base = timer.epoch.0 + Duration::from_millis(50);

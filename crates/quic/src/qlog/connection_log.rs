@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_has_what_has_changed_alone() {
+    fn only_changed_recovery_metrics_are_written() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
         let log = ConnectionLog::open_log(&order, 0).unwrap();
         let metrics = LogMetrics { congestion_window: 12_000, ..LogMetrics::default() };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_has_both_ends_and_an_anonymous_one_litequics_alone() {
+    fn an_anonymous_log_omits_the_address_of_the_client() {
         for (anonymous, remote) in
             [(false, serde_json::json!({ "ip_v4": "192.0.2.1", "port_v4": 7 })), (true, serde_json::json!({}))]
         {

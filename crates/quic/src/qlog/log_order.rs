@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_has_so_many_places_and_ends_with_the_last_log() {
+    fn an_order_ends_with_its_last_log() {
         let order = LogOrder::for_network("192.0.2.0/24".parse().unwrap(), 20, 1);
         let begun: Vec<usize> = std::iter::from_fn(|| order.begin_log()).map(|(log, _)| log).collect();
         assert_eq!(begun, [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_transport_parameters_are_written_without_panic(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = (written(&encoded), read_ack_delay_exponent(&encoded));
         }
     }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_a_packet_breaks_is_found_and_nothing_behind_a_close() {
+    fn the_first_violation_is_found_and_none_behind_a_close() {
         let code = |payload: &[u8]| read(payload).violation.map(|error| error.code.as_u64());
         let on_send_only = [0x04, 3, 0, 0];
         for (what, payload, expected) in [
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_acknowledgement_is_found_where_it_stands_unless_there_is_more_than_one_or_something_unknown() {
+    fn the_only_ack_frame_of_a_parsed_packet_is_found() {
         let found = |payload: &[u8]| {
             let summary = read(payload);
             summary.sole_ack(payload).map(|(range, ranges)| (range, ranges.collect::<Vec<_>>()))

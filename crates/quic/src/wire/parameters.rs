@@ -46,7 +46,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn parameters_come_one_by_one_and_a_malformed_one_stays() {
+    fn a_malformed_parameter_is_not_taken() {
         let mut encoded = &[0x0b, 1, 2, 0x40, 0x7f, 3, 1, 2, 3, 0x0c, 0, 0x04, 9, 1][..];
         assert_eq!(next_parameter(&mut encoded), Some((0x0b, &[2][..])));
         assert_eq!(next_parameter(&mut encoded), Some((0x7f, &[1, 2, 3][..])));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn s2n_quics_parameters_without_one_have_its_default_and_all_others() {
+    fn a_removed_parameter_has_its_default() {
         let mut parameters = ServerTransportParameters::default();
         let default = parameters.max_ack_delay;
         parameters.max_ack_delay = Duration::from_millis(2).try_into().unwrap();
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn without_one_that_is_not_there_nothing_changes(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn removing_an_absent_parameter_changes_nothing(encoded in prop::collection::vec(any::<u8>(), 0..60)) {
             prop_assert_eq!(&without_parameter(u64::MAX, &encoded), &encoded);
             let (mut rest, kept) = (&encoded[..], without_parameter(MAX_ACK_DELAY_ID, &encoded));
             let mut kept = &kept[..];

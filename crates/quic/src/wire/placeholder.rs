@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_placeholder_becomes_padding() {
+    fn an_incomplete_placeholder_becomes_padding() {
         let frame = Some(FRAME);
         let table: &[(&str, Vec<u8>)] = &[
             ("one too few", PLACEHOLDER_BYTES[2..].to_vec()),
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_datagram_frame_is_left_and_nothing_else_is_touched(
+        fn no_datagram_frame_is_left_and_other_frames_are_unchanged(
             before in vec(
                 select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x19, 1], vec![0, 0], vec![0x31, 0]]),
                 0..5,

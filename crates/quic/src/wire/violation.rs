@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_frame_makes_it_panic(payload in vec(any::<u8>(), 0..60)) {
+        fn any_frame_is_checked_without_panic(payload in vec(any::<u8>(), 0..60)) {
             for frame in FrameIter::new(&payload) {
                 let _ = find_violation(&frame);
             }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_one_way() {
+    fn frames_against_the_direction_of_a_stream_are_violations() {
         const STREAM_STATE_ERROR: Option<u64> = Some(0x05);
         // Streams of the client in both directions, of litequic, of the client one way, of litequic one way; the last
         // ID has two bytes.
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_may_not_send_has_its_code() {
+    fn forbidden_frames_close_with_their_error_code() {
         let blocked = |kind, [high, low]: [u8; 2]| [&[kind, 0xd0 | high, 0, 0, 0, 0, 0, 0][..], &[low]].concat();
         for (what, frame, expected) in [
             ("a KeyUpdate", vec![0x06, 0, 5, 24, 0, 0, 1, 0], Some(0x10a)),

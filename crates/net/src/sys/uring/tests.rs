@@ -68,7 +68,7 @@ fn receive(receive: &mut MultishotReceive, wanted: usize) -> Vec<u8> {
 }
 
 #[test]
-fn completions_that_have_no_room_come_later_and_none_is_lost() {
+fn completions_beyond_the_queue_come_later_and_none_is_lost() {
     // Room for 128, where 256 buffers and 64 sends may complete.
     let Some((ring, local)) = ring(1) else { return };
     let mut batch = MultishotReceive::new(ring.clone(), 128, PLAIN_MESSAGE_LEN).unwrap();
@@ -84,7 +84,7 @@ fn completions_that_have_no_room_come_later_and_none_is_lost() {
 }
 
 #[test]
-fn sends_that_the_kernel_did_not_take_are_never_sent_and_hold_up_none() {
+fn entries_that_the_kernel_did_not_consume_are_never_sent() {
     let Some((ring, local)) = ring(1) else { return };
     let (client, from) = socket();
     let messages = outgoing(local, from, 0..20);
@@ -105,7 +105,7 @@ fn sends_that_the_kernel_did_not_take_are_never_sent_and_hold_up_none() {
 }
 
 #[test]
-fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
+fn buffers_that_stay_registered_are_leaked_not_freed() {
     let Some((ring, local)) = ring(1) else { return };
     let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE_LEN).unwrap();
     let (client, _) = socket();
@@ -123,7 +123,7 @@ fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
 }
 
 #[test]
-fn a_receive_that_was_dropped_leaves_the_ring_to_the_sends() {
+fn a_dropped_receive_leaves_the_ring_to_sends() {
     let Some((ring, local)) = ring(1) else { return };
     let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE_LEN).unwrap();
     let (client, from) = socket();
@@ -139,7 +139,7 @@ fn a_receive_that_was_dropped_leaves_the_ring_to_the_sends() {
 }
 
 #[test]
-fn a_refusal_is_counted_by_whose_it_is() {
+fn errors_of_io_uring_are_counted_by_kind() {
     let kind = |errno| UringError::Setup(io::Error::from_raw_os_error(errno)).kind();
     assert_eq!([libc::EPERM, libc::EACCES].map(kind), [UringErrorKind::Forbidden; 2]);
     assert_eq!([libc::ENOSYS, libc::EINVAL].map(kind), [UringErrorKind::Missing; 2]);

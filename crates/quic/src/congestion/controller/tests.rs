@@ -85,7 +85,7 @@ impl Path {
 
 /// RFC 9438 §4.2: the window grows with the acknowledged bytes.
 #[test]
-fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_acknowledges() {
+fn the_frequency_of_acks_does_not_change_the_window_of_cubic() {
     for delay in [20, 50, 100].map(Duration::from_millis) {
         let after = |group: usize| {
             let mut path = Path::new(Congestion::Cubic, delay);
@@ -130,7 +130,7 @@ fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
 
 /// RFC 9438 §4.3: the window grows by α a round trip, which a full buffer makes longer than the shortest one.
 #[test]
-fn a_small_window_grows_as_much_in_a_round_trip_behind_a_full_buffer() {
+fn a_full_buffer_does_not_slow_growth_by_round_trips() {
     let rounds = |delay: u64| {
         let mut path = Path::new(Congestion::Cubic, Duration::from_millis(10));
         (0..2).for_each(|_| path.round(2));
@@ -176,7 +176,7 @@ fn slow_start_doubles_the_window_however_often_a_client_acknowledges() {
 }
 
 #[test]
-fn slow_start_is_known_to_end_and_to_begin_again() {
+fn the_published_state_follows_slow_start() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     path.round(1);
     assert!(path.controller.published.slow_start);
@@ -187,7 +187,7 @@ fn slow_start_is_known_to_end_and_to_begin_again() {
 }
 
 #[test]
-fn either_algorithm_begins_with_the_window_that_is_configured() {
+fn either_algorithm_begins_with_the_configured_window() {
     let address = SocketAddress::default();
     for congestion in [Congestion::Cubic, Congestion::Bbr] {
         for packets in [10, 24, 100] {
@@ -246,7 +246,7 @@ fn bursts_are_shorter_behind_a_shallow_buffer() {
 
 /// RFC 9002 §7.3.2: packets that were sent before the window was reduced show the same congestion.
 #[test]
-fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing() {
+fn a_late_loss_from_before_the_reduction_reduces_nothing() {
     for (sent_before, congestion) in [(true, 1), (false, 2)] {
         let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
         (0..4).for_each(|_| path.round(2));
@@ -278,7 +278,7 @@ fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing()
 }
 
 #[test]
-fn bytes_in_flight_come_to_nothing_with_either_algorithm() {
+fn bytes_in_flight_return_to_zero_with_either_algorithm() {
     for congestion in [Congestion::Cubic, Congestion::Bbr] {
         for group in [1, 2, 10, 32, usize::MAX] {
             let mut path = Path::new(congestion, Duration::from_millis(50));
@@ -348,7 +348,7 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
 
 /// The smoothed round-trip time shows a pause for a long time after it.
 #[test]
-fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
+fn after_a_pause_packets_are_paced_by_the_current_round_trip() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     (0..6).for_each(|_| path.round(2));
     path.delay = Duration::from_secs(5);
@@ -370,7 +370,7 @@ fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
 
 /// RFC 9438 §4.9.2: the path reordered packets, and none was lost.
 #[test]
-fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arrived() {
+fn a_spurious_reduction_is_undone() {
     // Number of packets declared lost, number that arrive, milliseconds until then, and whether the reduction is
     // undone.
     for (lost, arrive, after, undone) in
@@ -413,7 +413,7 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
 
 /// Persistent congestion, or congestion that routers report (ECN), is not spurious.
 #[test]
-fn what_else_reduces_a_window_is_not_taken_back() {
+fn ecn_and_persistent_congestion_are_not_undone() {
     for persistent in [false, true] {
         let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
         (0..8).for_each(|_| path.round(2));
@@ -434,7 +434,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
 
 /// A client that acknowledges every lost packet does not make the window double for ever.
 #[test]
-fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
+fn slow_start_resumes_a_bounded_number_of_times() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     let mut rounds = 0;
     while path.controller.published.slow_start {
@@ -451,7 +451,7 @@ fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
 
 /// One ACK frame may report congestion by ECN and the arrival of a packet declared lost.
 #[test]
-fn congestion_that_a_router_tells_of_within_recovery_stays() {
+fn ecn_congestion_within_recovery_is_not_undone() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     (0..4).for_each(|_| path.round(2));
     path.lose(false);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bursts_leave_apart_where_something_wakes_them_and_lose_no_time_where_only_timers_do() {
+    fn shortened_bursts_keep_the_rate_with_frequent_or_rare_wakes() {
         for (share, megabits, wake, most_at_once) in [
             (Some(Duration::ZERO), 100, 100, 5),
             (Some(Duration::ZERO), 100, 1_000, 14),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_burst_has_as_many_packets_as_the_acknowledgement_before_it_covered() {
+    fn a_shortened_burst_has_the_packets_of_the_last_acknowledgement() {
         for (share, covered, packets) in [
             (Some(Duration::ZERO), 1, MIN_BURST_PACKETS),
             (Some(Duration::ZERO), 5, 5),
@@ -139,7 +139,7 @@ mod tests {
     proptest! {
         /// The pacer keeps up if it is woken within a millisecond.
         #[test]
-        fn it_keeps_up_with_late_wakes(
+        fn shortened_bursts_keep_up_with_late_wakes(
             megabits in 1_u64..1_000,
             wakes in prop::collection::vec(50_u64..1_000, 50..400),
             share in prop::option::of(0_u64..2_000),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_that_leave_late_with_others_leave_no_later_in_all() {
+    fn late_bursts_do_not_delay_later_ones() {
         let packets = |late| {
             let (mut pacer, mut now, mut packets) = (Pacer::default(), start(), 0);
             for _ in 0..200 {
@@ -171,7 +171,7 @@ mod tests {
 
     /// A worker with little CPU time runs each 10 ms.
     #[test]
-    fn what_was_missed_leaves_at_once_and_is_no_more_than_that() {
+    fn missed_bursts_leave_at_once_and_no_more() {
         let sent = |late: u64| {
             let (mut pacer, now) = (Pacer::default(), start());
             let late = Duration::from_millis(late);
@@ -208,7 +208,7 @@ mod tests {
     proptest! {
         /// At any times of waking and any lateness, the pacer keeps its rate, exceeded by at most two bursts.
         #[test]
-        fn it_never_exceeds_its_rate_and_keeps_up(
+        fn timed_bursts_keep_the_rate(
             megabits in 1_u64..1_000,
             wakes in prop::collection::vec(50_u64..3_000, 50..400),
             coalesce in any::<bool>(),

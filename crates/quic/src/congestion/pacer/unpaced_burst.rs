@@ -45,7 +45,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn short_round_trips_have_no_departures_but_bursts_that_end() {
+    fn unpaced_bursts_end_without_an_acknowledgement() {
         let mut pacer = Pacer::default();
         let (now, rtt) = (start(), Duration::from_micros(300));
         assert_eq!(send(&mut pacer, now, rtt, 100, 0, 500), 500);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_threshold_is_asked_for_once_and_again_if_it_was_lost() {
+    fn a_fixed_threshold_is_requested_once_and_again_if_lost() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
         assert!(!ack_frequency.wants_frame());
         ack_frequency.begin_requests();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_worker_asks_for_more_once_and_waits_for_the_answer() {
+    fn a_busy_worker_requests_fewer_acks_and_waits_for_acknowledgement() {
         let mut ack_frequency = ack_frequency(AckFrequency::Adaptive);
         ack_frequency.begin_requests();
         assert!(!ack_frequency.wants_frame());
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_proves_shallow_by_lost_data_and_a_reduced_window_and_another_path_by_its_own() {
+    fn lost_data_and_a_reduced_window_prove_a_path_shallow() {
         let mut ack_frequency = ack_frequency(AckFrequency::Adaptive);
         let ms = Duration::from_millis;
         let burst_limit = |of: &Counted| of.buffer.burst_limit();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_lies_between_the_clients_own_bounds() {
+    fn the_requested_delay_is_within_the_bounds_of_the_client() {
         for (min, max, expected) in [(1, 25, 25), (1, 20, 20), (1, 400, 25), (100, 400, 100), (20, 20, 20)] {
             let ms = Duration::from_millis;
             let support = AckFrequencySupport {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_found_is_counted_and_ends_it() {
+    fn a_missing_placeholder_is_counted_and_ends_requests() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
         ack_frequency.begin_requests();
         let mut payload = [0x1e, 0x31, 0, 0x31, 0];

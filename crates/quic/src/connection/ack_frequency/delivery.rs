@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_frame_is_sent_again_under_a_new_number_until_it_arrives() {
+    fn a_lost_frame_is_repeated_with_a_new_sequence_number() {
         let mut delivery = RequestDelivery::default();
         delivery.replace_request(request(10));
         for (sequence, packet) in [(0, 5), (1, 9), (2, 30)] {

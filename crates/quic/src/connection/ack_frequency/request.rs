@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_is_the_drafts_and_asks_for_one_packet_less() {
+    fn the_frame_of_draft_12_has_one_packet_less() {
         let frame = request(10).encode_frame(AckFrequency12, 70).unwrap();
         // Type, sequence number, 9 packets without an ACK, 25,000 µs, reordering threshold, PADDING.
         assert_eq!(frame, [0x40, 0xaf, 0x40, 70, 9, 0x80, 0, 0x61, 0xa8, 3, 0, 0, 0, 0, 0, 0]);
@@ -71,7 +71,7 @@ mod tests {
 
     /// neqo's own test vector, 40af0a0547d001, but for the last byte: sequence number 10, 5 packets, 2000 µs.
     #[test]
-    fn the_frame_of_the_older_draft_says_how_many_packets_come_with_the_acknowledgement() {
+    fn the_frame_of_draft_00_has_the_number_of_packets() {
         let request = AckFrequencyRequest { threshold: 5, max_ack_delay: Duration::from_millis(2) };
         let frame = request.encode_frame(AckFrequency00, 10).unwrap();
         assert_eq!(frame, [0x40, 0xaf, 10, 5, 0x47, 0xd0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_a_sound_min_ack_delay() {
+    fn only_a_valid_min_ack_delay_is_support() {
         let min = |us| parameter(MIN_ACK_DELAY, &number(us));
         let max = |ms| parameter(MAX_ACK_DELAY_ID, &number(ms));
         let min_00 = |us| parameter(MIN_ACK_DELAY_00, &number(us));
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_the_minimum_is_not_above_the_maximum(
+        fn the_minimum_is_never_above_the_maximum(
             noise in vec(any::<u8>(), 0..40),
             min in 0..1u64 << 62,
             max in 0..1u64 << 62,

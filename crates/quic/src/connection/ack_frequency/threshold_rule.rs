@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_that_pile_up_multiply_the_threshold_up_to_its_bounds() {
+    fn accumulated_acknowledgements_multiply_the_threshold_within_bounds() {
         for (acks, window, expected) in [
             (7, WINDOW, None),
             (8, WINDOW, Some(4)),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
+    fn calm_epochs_halve_the_threshold_down_to_the_default() {
         let mut rule = ThresholdRule::default();
         assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
         let said: Vec<u32> = (0..40).filter_map(|_| rule.on_epoch_ended(&epoch(4), path(WINDOW))).collect();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
+    fn a_client_that_acknowledges_rarely_keeps_its_own_rate() {
         let mut rule = ThresholdRule::default();
         // Chromium's every tenth packet.
         let tenth = |acks| AckEpoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
+    fn a_busy_client_is_not_asked_for_its_present_rate() {
         let fortieth = AckEpoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
         assert_eq!(ThresholdRule::default().on_epoch_ended(&fortieth, path(WINDOW)), None);
         let fifth = AckEpoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
+    fn only_a_collapsed_window_lowers_the_threshold_at_once() {
         let mut rule = ThresholdRule::default();
         assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(128)), Some(32));
         assert_eq!(rule.on_epoch_ended(&epoch(4 * 2), path(90)), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_lacks_cpu_time_asks_for_fewer_although_none_pile_up() {
+    fn a_starved_worker_requests_fewer_acks_in_any_case() {
         let starved = PathState { starved: true, slow_start: true, ..path(100) };
         let mut rule = ThresholdRule::default();
         let few = AckEpoch { flight: 8, ..epoch(4) };
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
+    fn a_collapsed_window_is_handled_within_an_epoch() {
         let mut rule = ThresholdRule::default();
         assert_eq!(rule.on_window_collapsed(path(0)), None, "what needs no asking");
         assert_eq!(rule.on_epoch_ended(&epoch(4 * 16), path(128)), Some(32));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_fails_is_taken_back_and_repeated_ever_more_rarely() {
+    fn a_failed_trial_is_reverted_and_repeated_ever_more_rarely() {
         let mut rule = ThresholdRule::default();
         // At a threshold of 32 packets a batch has one ACK frame, at 16 two.
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
@@ -401,7 +401,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn the_threshold_settles_however_slow_the_server_and_goes_when_the_load_goes(
+        fn the_threshold_settles_at_any_load_and_falls_without_load(
             slowness in 0.05..20.0f64,
             window in 8..800u32,
         ) {
@@ -432,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_client_does_what_it_is_asked_for_is_within_bounds(
+        fn any_counts_lead_to_a_threshold_within_bounds(
             epochs in prop::collection::vec((0..10_000u64, 0..100u64, any::<u64>(), any::<u32>()), 0..300),
         ) {
             let mut rule = ThresholdRule::default();

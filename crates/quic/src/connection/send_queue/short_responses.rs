@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_that_are_sent_in_their_order_have_room_for_ever() {
+    fn responses_sent_in_order_always_have_room() {
         let responses = ShortResponses::default();
         for id in 0..1_000 {
             assert!(responses.add_response(4 * id, 1_000));

@@ -15,7 +15,7 @@ fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
 }
 
 #[test]
-fn every_frame_of_a_one_rtt_packet_is_known_whole() {
+fn every_frame_of_a_1_rtt_packet_is_parsed_whole() {
     let token = [7; 16];
     let table: &[(&str, Vec<u8>)] = &[
         ("PING", vec![0x01]),
@@ -65,7 +65,7 @@ fn frames_without_a_length_reach_to_the_end() {
 }
 
 #[test]
-fn what_moves_data_or_acknowledges_it_is_no_control_frame() {
+fn frames_with_data_or_acknowledgements_are_no_control_frames() {
     let data = [7; 16];
     let table: &[(&str, Vec<u8>, bool)] = &[
         ("PING", vec![0x01], true),
@@ -92,7 +92,7 @@ fn what_moves_data_or_acknowledges_it_is_no_control_frame() {
 }
 
 #[test]
-fn the_walk_ends_at_what_it_does_not_know() {
+fn an_unknown_frame_ends_the_iteration() {
     for unknown in [&[0x20][..], &[0x3f], &[0x40, 0x11, 0, 9], &[0x40, 0xb0], &[0xff; 8]] {
         let payload = [&[0x01], unknown, &[0x11, 0, 9]].concat();
         assert_eq!(kinds(&payload), (vec![1], false), "{unknown:x?}");
@@ -100,7 +100,7 @@ fn the_walk_ends_at_what_it_does_not_know() {
 }
 
 #[test]
-fn the_ranges_of_an_ack_are_read_down_to_zero_and_no_further() {
+fn ack_ranges_are_read_down_to_zero() {
     let ranges = |body: &[u8]| AckRanges::new(body).map(Iterator::collect::<Vec<_>>);
     let range = |low, high| Ok(NumberRange { low, high });
     let most = (1 << 62) - 1;
@@ -122,7 +122,7 @@ fn the_ranges_of_an_ack_are_read_down_to_zero_and_no_further() {
 }
 
 #[test]
-fn an_ack_that_promises_more_ranges_than_there_are_ends_the_walk() {
+fn an_ack_with_missing_ranges_ends_the_iteration() {
     assert_eq!(kinds(&[0x02, 9, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]), (vec![], false));
 }
 
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn where_s2n_quic_reads_a_frame_the_walk_finds_the_same(payload in payload()) {
+    fn the_iteration_finds_the_frames_that_s2n_quic_reads(payload in payload()) {
         let mut frames = FrameIter::new(&payload);
         let mut copy = payload.clone();
         let length = copy.len();

@@ -3,14 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic_quic::{Acknowledged, MAX_RANGES, frame::{AckRanges, FrameIter, Numbers}};
+use litequic_quic::{
+    AcknowledgedNumbers, MAX_ACKNOWLEDGED_RANGES,
+    frame::{AckRanges, FrameIter, NumberRange},
+};
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 
 /// Merges ranges until none overlap or touch, whatever that costs.
-fn union(mut all: Vec<Numbers>) -> Vec<Numbers> {
+fn union(mut all: Vec<NumberRange>) -> Vec<NumberRange> {
     all.sort_by_key(|range| range.low);
-    let mut union: Vec<Numbers> = Vec::new();
+    let mut union: Vec<NumberRange> = Vec::new();
     for range in all {
         match union.last_mut() {
             Some(last) if range.low <= last.high.saturating_add(1) => last.high = last.high.max(range.high),
@@ -21,8 +24,8 @@ fn union(mut all: Vec<Numbers>) -> Vec<Numbers> {
 }
 
 fuzz_target!(|payload: &[u8]| {
-    let mut acknowledged = Acknowledged::default();
-    let mut oracle: Vec<Numbers> = Vec::new();
+    let mut acknowledged = AcknowledgedNumbers::default();
+    let mut oracle: Vec<NumberRange> = Vec::new();
     // Whether there were ever so many ranges that some may have been forgotten.
     let mut forgets = false;
     let mut copy = payload.to_vec();
@@ -39,9 +42,9 @@ fuzz_target!(|payload: &[u8]| {
         let found = frames.next().expect("a frame that s2n-quic reads");
         let FrameMut::Ack(frame) = frame else { continue };
         let ranges = AckRanges::new(found.body).expect("an ACK frame");
-        let read: Vec<Numbers> = ranges.clone().map(|range| range.expect("numbers")).collect();
+        let read: Vec<NumberRange> = ranges.clone().map(|range| range.expect("numbers")).collect();
         let expected =
-            frame.ack_ranges().map(|range| Numbers { low: range.start().as_u64(), high: range.end().as_u64() });
+            frame.ack_ranges().map(|range| NumberRange { low: range.start().as_u64(), high: range.end().as_u64() });
         assert!(read.iter().copied().eq(expected));
 
         let known =
@@ -53,8 +56,8 @@ fuzz_target!(|payload: &[u8]| {
             assert_eq!(news, !known);
         }
         oracle.extend(read);
-        forgets |= oracle.len() > MAX_RANGES;
+        forgets |= oracle.len() > MAX_ACKNOWLEDGED_RANGES;
         oracle = union(oracle);
-        assert!(acknowledged.ranges().len() <= MAX_RANGES);
+        assert!(acknowledged.known_ranges().len() <= MAX_ACKNOWLEDGED_RANGES);
     }
 });

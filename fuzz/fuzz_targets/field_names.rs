@@ -4,9 +4,9 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
+use litequic_exchange::terms::FieldLimits;
 use litequic_http3::{message, qpack};
 use litequic_tcp::{check_http2_fields, http1::RequestGuardStream};
-use litequic_exchange::terms::FieldLimits;
 use std::{
     pin::Pin,
     rc::Rc,
@@ -72,7 +72,7 @@ fn by_http3(name: &[u8], value: &[u8]) -> bool {
         [&out, text].concat()
     };
     let section = [vec![0, 0], string(3, 0x20, name), string(7, 0, value)].concat();
-    qpack::decode(&section, &FieldLimits::NONE).is_ok_and(|fields| message::trailers(fields).is_ok())
+    qpack::decode_section(&section, &FieldLimits::NONE).is_ok_and(|fields| message::decode_trailers(fields).is_ok())
 }
 
 /// Whether all of a request with that field passes its guard.

@@ -14,9 +14,12 @@ use http::Method;
 use http_body::{Body as _, Frame};
 use libfuzzer_sys::fuzz_target;
 use litequic_config::{Config, OriginAddress};
-use litequic_exchange::{Authority, Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol, Record, Request, Response, Upgrade, name};
-use litequic_resources::memory::Pressure;
+use litequic_exchange::{
+    Authority, Body, BodyError, Client, Exchange, FieldNameRef, Fields, Handler, Head, InterimSender, LastForwarded,
+    Protocol, Request, RequestRecord, Response, TlsIdentity, Upgrade, name,
+};
 use litequic_proxy::{Proxy, Routing};
+use litequic_resources::memory::MemoryPressure;
 use std::{
     collections::VecDeque,
     fs,
@@ -174,14 +177,14 @@ fn run(settings: Settings, script: &[u8], in_pieces: bool) -> Outcome {
         let listener = UnixListener::bind(&path).expect("a socket");
         let connections = connections(script, in_pieces);
         spawn_local(origin(listener, connections, settings));
-        let config = Config::simple(
+        let config = Config::with_defaults(
             ([127, 0, 0, 1], 0).into(),
             OriginAddress::Unix(path.clone()),
             PathBuf::new(),
             PathBuf::new(),
         );
         let routing = Arc::new(ArcSwap::from_pointee(Routing::new(&config)));
-        let proxy = Proxy::new(routing, Arc::default(), Pressure::default());
+        let proxy = Proxy::new(routing, Arc::default(), MemoryPressure::default());
         let mut outcome = request(&proxy, settings).await;
         for _ in 1..settings.requests {
             settle().await;
@@ -206,7 +209,7 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         protocol: settings.protocol(),
         server_name: None,
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     };
     let mut head = Head::new(settings.method(), Authority::new("a.test"), "/x?y=1", Fields::new());
@@ -217,12 +220,12 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         head.upgrade = Some(Upgrade(b"websocket".as_slice().into()));
     }
     let request = Request { head, body: Upload::of(settings.upload) };
-    let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client: Rc::new(client), interim, record: Record::default() };
+    let (interim, queue) = InterimSender::open_channel();
+    let exchange = Exchange { request, client: Rc::new(client), interim, record: RequestRecord::default() };
     let answer = proxy.handle(exchange).await;
     let mut interims = 0;
     poll_fn(|context| {
-        while let Poll::Ready((status, fields)) = queue.poll_next(context) {
+        while let Poll::Ready((status, fields)) = queue.poll_interim(context) {
             assert!(status.is_informational() && status.as_u16() != 101, "{status}");
             check_fields(&fields);
             interims += 1;
@@ -240,7 +243,7 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         return tunnel(body).await;
     }
     check_fields(&fields);
-    let lengths: Vec<_> = fields.all(name::CONTENT_LENGTH).collect();
+    let lengths: Vec<_> = fields.all_values(name::CONTENT_LENGTH).collect();
     assert!(lengths.len() <= 1, "{lengths:?}");
     let is_own = fields.contains(name::PROXY_STATUS);
     let (mut bytes, mut trailers, mut ended) = (Vec::new(), None, true);
@@ -274,11 +277,11 @@ async fn tunnel(body: Body) -> Outcome {
     let mut body = Vec::new();
     let _ = tunnel.write_all(b"of the client").await;
     let _ = tunnel.shutdown().await;
-    let quiet = tunnel.quiet();
+    let quiet = tunnel.expiry_handle();
     let ended = tokio::select! {
         biased;
         read = tunnel.read_to_end(&mut body) => read.is_ok(),
-        _ = quiet.expired() => false,
+        _ = quiet.wait_for_expiry() => false,
     };
     Outcome { status: Some(101), is_own: false, body, trailers: None, ended }
 }
@@ -286,7 +289,7 @@ async fn tunnel(body: Body) -> Outcome {
 /// Nothing in them is about the connection to the origin.
 fn check_fields(fields: &Fields) {
     for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"] {
-        assert!(!fields.contains(Name::of(name)), "{name}: {fields:?}");
+        assert!(!fields.contains(FieldNameRef::from_lower_case_token(name)), "{name}: {fields:?}");
     }
 }
 
@@ -302,7 +305,7 @@ impl Upload {
     fn of(kind: u8) -> Body {
         let upload = |pieces: &[Result<&'static str, BodyError>], length, hangs: bool| {
             let hangs = hangs.then(|| Box::pin(sleep(PATIENCE)));
-            Body::stream(Self { pieces: pieces.iter().copied().collect(), length, hangs })
+            Body::from_stream(Self { pieces: pieces.iter().copied().collect(), length, hangs })
         };
         match kind {
             0 => Body::empty(),

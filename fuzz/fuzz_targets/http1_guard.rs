@@ -4,8 +4,8 @@
 
 use httparse::{EMPTY_HEADER, Request, Status};
 use libfuzzer_sys::fuzz_target;
-use litequic_tcp::http1::RequestGuardStream;
 use litequic_exchange::terms::FieldLimits;
+use litequic_tcp::http1::RequestGuardStream;
 use std::{
     io,
     pin::Pin,

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic_tcp::http2::{Flood, Frames};
+use litequic_tcp::http2::{FrameCounter, FrameFlood};
 use std::time::Instant;
 
 /// What [`Frames`] allows at once of a kind of which it allows one a second.
@@ -12,9 +12,9 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let now = Instant::now();
     let read = |piece: usize| {
-        let mut frames = Frames::new(1, 1).with_updates();
-        let read = bytes.chunks(piece.max(1)).try_for_each(|piece| frames.read(piece, now));
-        (read, frames.take_updates())
+        let mut frames = FrameCounter::new(1, 1).with_priorities();
+        let read = bytes.chunks(piece.max(1)).try_for_each(|piece| frames.count_received_frames(piece, now));
+        (read, frames.take_priorities())
     };
     let (whole, updates) = read(bytes.len());
     assert_eq!(whole, expected(bytes));
@@ -24,7 +24,7 @@ fuzz_target!(|input: (u8, &[u8])| {
 });
 
 /// RFC 9113 §4.1, behind the preface of §3.4.
-fn expected(bytes: &[u8]) -> Result<(), Flood> {
+fn expected(bytes: &[u8]) -> Result<(), FrameFlood> {
     let (mut control, mut small) = (0, 0);
     let mut rest = bytes.get(24..).unwrap_or_default();
     while let &[a, b, c, kind, _, _, _, _, _, ref payload @ ..] = rest {
@@ -37,8 +37,8 @@ fn expected(bytes: &[u8]) -> Result<(), Flood> {
         rest = payload.get(length..).unwrap_or_default();
     }
     match () {
-        () if control > ALLOWED => Err(Flood::Control),
-        () if small > ALLOWED => Err(Flood::Small),
+        () if control > ALLOWED => Err(FrameFlood::Control),
+        () if small > ALLOWED => Err(FrameFlood::Small),
         () => Ok(()),
     }
 }

@@ -4,8 +4,10 @@
 
 use http::Method;
 use libfuzzer_sys::fuzz_target;
-use litequic_config::{Config, PathReading, Route};
-use litequic_exchange::{self as exchange, Authority, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name};
+use litequic_config::{Config, PathReading, RouteConfig};
+use litequic_exchange::{
+    self as exchange, Authority, Client, Fields, Head, LastForwarded, MAX_READINGS, Protocol, TlsIdentity, name,
+};
 use litequic_proxy::{Routing, convert_request_head};
 use std::sync::LazyLock;
 
@@ -16,12 +18,12 @@ static ROUTING: LazyLock<[Routing; 2]> = LazyLock::new(|| [PathReading::Any, Pat
 
 fn routing(path_reading: PathReading) -> Routing {
     let origin = "http://127.0.0.1:80".parse().expect("an origin");
-    let mut config = Config::simple(([127, 0, 0, 1], 443).into(), origin, "cert".into(), "key".into());
-    let route = |(number, prefix): (usize, &str)| Route {
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 443).into(), origin, "cert".into(), "key".into());
+    let route = |(number, prefix): (usize, &str)| RouteConfig {
         path_prefix: prefix.into(),
         // Shows the route of a request.
         rewrite_host: Some(format!("r{number}")),
-        ..Route::catch_all(Config::ORIGIN)
+        ..RouteConfig::catch_all(Config::ORIGIN_NAME)
     };
     config.routes = PROTECTED.into_iter().chain(["/"]).enumerate().map(route).collect();
     config.origins.values_mut().for_each(|origin| origin.path_reading = path_reading);
@@ -31,19 +33,22 @@ fn routing(path_reading: PathReading) -> Routing {
 fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
     let (ignore_case, steps, bytes) = input;
     let Ok(path) = std::str::from_utf8(bytes) else { return };
-    if exchange::path(&Method::GET, bytes).is_err() {
+    if exchange::check_path(&Method::GET, bytes).is_err() {
         return;
     }
     let head = Head::new(Method::GET, Authority::new("a.test"), path, Fields::new());
-    let readings: Vec<_> = exchange::readings(head.path()).collect();
+    let readings: Vec<_> = exchange::path_readings(head.path_without_query()).collect();
     assert!((1..=MAX_READINGS.into()).contains(&readings.len()));
     for reading in &readings {
-        assert!(reading.len() <= head.path().len() && !reading.windows(2).any(|two| two == b"//"));
+        assert!(reading.len() <= head.path_without_query().len() && !reading.windows(2).any(|two| two == b"//"));
     }
-    assert!(exchange::has_readings(head.path(), false) || readings == [head.path().as_bytes()]);
+    assert!(
+        exchange::may_have_readings(head.path_without_query(), false)
+            || readings == [head.path_without_query().as_bytes()]
+    );
 
     let mut decodings = 0;
-    let mut served = head.path().as_bytes().to_vec();
+    let mut served = head.path_without_query().as_bytes().to_vec();
     for step in steps {
         match step % 7 {
             0 if decodings < DECODINGS => {
@@ -80,7 +85,7 @@ fn taken(routing: &Routing, mut head: Head) -> Option<usize> {
         protocol: Protocol::Http3,
         server_name: None,
         forwarded: LastForwarded::default(),
-        identity: Identity::default(),
+        identity: TlsIdentity::default(),
         connection: 0,
     };
     convert_request_head(routing, &mut head, &client).ok()?;

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic_exchange::Name;
-use litequic_http3::qpack::{DecoderStream, EncoderStream, FieldLimits, decode, encode_field, encode_prefix};
+use litequic_exchange::FieldNameRef;
+use litequic_http3::qpack::{DecoderStream, EncoderStream, FieldLimits, decode_section, encode_field, encode_prefix};
 
 fuzz_target!(|bytes: &[u8]| {
     let limits = FieldLimits { bytes: 4096, fields: 32 };
-    if let Ok(fields) = decode(bytes, &limits) {
+    if let Ok(fields) = decode_section(bytes, &limits) {
         let size: usize = fields.iter().map(|line| line.name.len() + line.value.len() + 32).sum();
         assert!(size <= limits.bytes && fields.len() <= limits.fields);
 
@@ -16,9 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
         encode_prefix(&mut again);
         for line in fields.iter() {
             let Ok(name) = std::str::from_utf8(line.name) else { return };
-            encode_field(Name::of(name), line.value, bytes.len() % 2 == 0, &mut again);
+            encode_field(FieldNameRef::from_lower_case_token(name), line.value, bytes.len() % 2 == 0, &mut again);
         }
-        let decoded = decode(&again, &limits).expect("what was encoded decodes");
+        let decoded = decode_section(&again, &limits).expect("what was encoded decodes");
         for (left, right) in fields.iter().zip(decoded.iter()) {
             assert_eq!((left.id, left.name, left.value), (right.id, right.name, right.value));
         }
@@ -26,6 +26,12 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     let (mut encoder, mut decoder) = (EncoderStream::default(), DecoderStream::default());
-    assert_eq!(EncoderStream::default().read(bytes), bytes.chunks(1).try_for_each(|chunk| encoder.read(chunk)));
-    assert_eq!(DecoderStream::default().read(bytes), bytes.chunks(1).try_for_each(|chunk| decoder.read(chunk)));
+    assert_eq!(
+        EncoderStream::default().check_instructions(bytes),
+        bytes.chunks(1).try_for_each(|chunk| encoder.check_instructions(chunk))
+    );
+    assert_eq!(
+        DecoderStream::default().read_cancellations(bytes),
+        bytes.chunks(1).try_for_each(|chunk| decoder.read_cancellations(chunk))
+    );
 });

@@ -13,13 +13,13 @@ use by_hand::{
     wire::{Hello, Level, Sent, Wire, stream},
 };
 use libfuzzer_sys::fuzz_target;
-use litequic_resources::{send::Budget, receive::ReceiveBudget, transport::Transport};
-use litequic_config::{Config, OriginAddress};
-use litequic_exchange::{Client, Records, terms::CurrentTerms};
-use litequic_http3 as http3;
 use litequic_base::lifecycle::Lifecycle;
+use litequic_config::{Config, OriginAddress};
+use litequic_exchange::{Client, RequestRecorder, terms::CurrentTerms};
+use litequic_http3 as http3;
 use litequic_net::{Backend, OpenSocket, SocketOptions};
 use litequic_quic::{self as quic, EndpointParts, QuicTransport, Secrets, SocketIo, WorkerIndex};
+use litequic_resources::{receive::ReceiveBudget, send::SendBudget, transport::Transport};
 use litequic_tls::{self as tls, ServerTls};
 use std::{
     collections::BTreeMap,
@@ -56,17 +56,17 @@ async fn connection(settings: u8, packets: &[u8]) {
     socket.set_nonblocking(true).expect("a mode of sockets");
     let address = socket.local_addr().expect("an address");
     let origin = OriginAddress::Tcp { host: "192.0.2.1".into(), port: 80 };
-    let config = Config::simple(address, origin, PathBuf::new(), PathBuf::new()).live();
+    let config = Config::with_defaults(address, origin, PathBuf::new(), PathBuf::new()).into_live();
     let options = SocketOptions { backend: Backend::Epoll, receive_batch: 16, gso: false, gro: false };
     let open = OpenSocket::new(socket, options, Arc::default()).expect("a socket");
     let io =
         SocketIo { receive: open.receiver, transmit: open.sender, local: address, may_probe_mtu: open.may_probe_mtu };
-    let (lifecycle, budget) = (Lifecycle::default(), Budget::for_worker(BUDGET));
+    let (lifecycle, budget) = (Lifecycle::default(), SendBudget::for_worker(BUDGET));
     let receive = ReceiveBudget::new(BUDGET, 0);
     let parts = EndpointParts::for_one_worker(Arc::clone(&config), server_tls().clone()).expect("random bytes");
     let parts = EndpointParts { receive: receive.clone(), ..parts };
     let metrics = Arc::clone(&parts.metrics);
-    let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
+    let endpoint = quic::start_endpoint(io, address, WorkerIndex(0), &parts).expect("an endpoint");
     let front = Rc::new(http3::Http3Worker {
         terms: CurrentTerms::new(config),
         metrics: Arc::default(),
@@ -74,17 +74,17 @@ async fn connection(settings: u8, packets: &[u8]) {
         client_address: quic::client_address,
         transport: |_| None,
         send: Rc::clone(&budget),
-        holders: Rc::default(),
-        watch: lifecycle.watch(),
-        on: watch::channel(true).1,
-        records: Records::default(),
+        registry: Rc::default(),
+        watch: lifecycle.watch_phase(),
+        is_enabled: watch::channel(true).1,
+        records: RequestRecorder::default(),
         denied: Arc::default(),
     });
     let quic::QuicEndpoint { mut server, connections } = endpoint;
     let windows: Rc<dyn Transport> = Rc::new(QuicTransport(connections));
     let accepting = spawn_local(async move {
         while let Some(connection) = server.accept().await {
-            spawn_local(http3::serve(connection, Rc::new(Answers), Rc::clone(&front), Rc::clone(&windows)));
+            spawn_local(http3::serve_http3(connection, Rc::new(Answers), Rc::clone(&front), Rc::clone(&windows)));
         }
     });
 
@@ -129,7 +129,11 @@ async fn connection(settings: u8, packets: &[u8]) {
     }
     drop(wire);
     sleep(IDLE).await;
-    assert_eq!((budget.used(), receive.held(), receive.granted()), (0, 0, 0), "of a connection that has ended");
+    assert_eq!(
+        (budget.leased_bytes(), receive.buffered_bytes(), receive.granted_bytes()),
+        (0, 0, 0),
+        "of a connection that has ended"
+    );
     assert_eq!((metrics.connections_held.get(), metrics.handshakes_open.get()), (0, 0));
     accepting.abort();
     let _ = accepting.await;
@@ -179,7 +183,7 @@ impl<'a> Packets<'a> {
 fn server_tls() -> &'static ServerTls {
     static TLS: OnceLock<ServerTls> = OnceLock::new();
     TLS.get_or_init(|| {
-        let secrets = Secrets::random().expect("random bytes");
+        let secrets = Secrets::from_random().expect("random bytes");
         ServerTls::new(tls::server_config(certificates(), false, secrets.ticket_secret()).expect("a configuration"))
     })
 }

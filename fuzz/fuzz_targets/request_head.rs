@@ -4,26 +4,30 @@
 
 use bytes::{Buf, Bytes};
 use libfuzzer_sys::fuzz_target;
-use litequic_exchange::{DecodedFields, LastAuthority, NameId, field::is_value, name};
-use litequic_http3::{message, qpack::{FieldLimits, decode}, varint};
+use litequic_exchange::{DecodedFields, LastAuthority, NameId, field_syntax::is_field_value, name};
+use litequic_http3::{
+    message,
+    qpack::{FieldLimits, decode_section},
+    varint,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut fields = DecodedFields::default();
     bytes.split(|byte| *byte == 0x1e).for_each(|line| add(&mut fields, line));
-    let _ = message::response(fields.clone());
-    if let Ok(trailers) = message::trailers(fields.clone()) {
+    let _ = message::decode_response(fields.clone());
+    if let Ok(trailers) = message::decode_trailers(fields.clone()) {
         assert!(!trailers.contains(name::CONTENT_LENGTH) && !trailers.contains(name::TRANSFER_ENCODING));
     }
     let path = fields.iter().find(|line| line.id == name::PATH.id()).map(|line| line.value.to_vec());
-    let Ok(passed) = message::request(fields, true, &LastAuthority::default()) else { return };
+    let Ok(passed) = message::decode_request(fields, true, &LastAuthority::default()) else { return };
     let head = &passed.head;
     let sent = head.path_and_query().as_bytes();
     assert_eq!(sent, path.expect("required"));
     assert!(sent.iter().all(u8::is_ascii_graphic));
-    assert!(!head.path().split('/').any(|segment| segment == "." || segment == ".."));
+    assert!(!head.path_without_query().split('/').any(|segment| segment == "." || segment == ".."));
     assert!(!head.fields.contains(name::TRANSFER_ENCODING) && !head.fields.contains(name::HOST));
-    assert!(head.fields.all(name::CONTENT_LENGTH).count() <= 1);
-    assert!(head.fields.iter().all(|line| is_value(line.value)));
+    assert!(head.fields.all_values(name::CONTENT_LENGTH).count() <= 1);
+    assert!(head.fields.iter().all(|line| is_field_value(line.value)));
 
     if head.upgrade.is_some() {
         return; // litequic's client requests none
@@ -34,13 +38,14 @@ fuzz_target!(|bytes: &[u8]| {
     message::encode_request(&head.method, &uri, &head.fields, &mut out).expect("has scheme and authority");
     let mut frame = Bytes::from(out);
     assert_eq!(frame.get_u8(), 1);
-    let (length, used) = varint::decode(&frame).expect("whole");
+    let (length, used) = varint::decode_varint(&frame).expect("whole");
     frame.advance(used);
     assert_eq!(frame.len() as u64, length);
     let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let again = message::request(decode(&frame, &limits).expect("ours"), true, &LastAuthority::default())
-        .expect("passed before");
-    let parts = |request: &message::RequestHead| {
+    let again =
+        message::decode_request(decode_section(&frame, &limits).expect("ours"), true, &LastAuthority::default())
+            .expect("passed before");
+    let parts = |request: &message::DecodedRequest| {
         let head = &request.head;
         let (authority, path) = (head.authority().to_owned(), head.path_and_query().to_owned());
         (head.method.clone(), authority, path, head.fields.clone(), request.content_length)
@@ -51,14 +56,14 @@ fuzz_target!(|bytes: &[u8]| {
 fn add(fields: &mut DecodedFields, line: &[u8]) {
     let at = line.iter().position(|byte| *byte == b'=').unwrap_or(line.len());
     let (name, value) = line.split_at(at);
-    let (value, begin) = (value.get(1..).unwrap_or_default(), fields.text().len());
-    match NameId::of(name) {
+    let (value, begin) = (value.get(1..).unwrap_or_default(), fields.text_buffer().len());
+    match NameId::from_lower_case(name) {
         NameId::OTHER => {
-            fields.text().extend_from_slice(&[name, value].concat());
+            fields.text_buffer().extend_from_slice(&[name, value].concat());
             fields.end_other_line(begin, name.len());
         }
         id => {
-            fields.text().extend_from_slice(value);
+            fields.text_buffer().extend_from_slice(value);
             fields.end_line(id, begin);
         }
     }

@@ -5,8 +5,12 @@
 use bytes::{Buf, Bytes};
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
-use litequic_exchange::{Fields, NameId, field, name};
-use litequic_http3::{message, qpack::{FieldLimits, decode}, varint};
+use litequic_exchange::{Fields, NameId, field_syntax, name};
+use litequic_http3::{
+    message,
+    qpack::{FieldLimits, decode_section},
+    varint,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let [high, low, lines @ ..] = bytes else { return };
@@ -16,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         let at = line.iter().position(|byte| *byte == b'=').unwrap_or(line.len());
         let (name, value) = line.split_at(at);
         let value = value.get(1..).unwrap_or_default();
-        if field::is_token(name) && field::is_value(value) {
+        if field_syntax::is_token(name) && field_syntax::is_field_value(value) {
             fields.append_any_case(name, value);
         }
     }
@@ -30,20 +34,20 @@ fuzz_target!(|bytes: &[u8]| {
     let section = |frame: Vec<u8>| {
         let mut frame = Bytes::from(frame);
         assert_eq!(frame.get_u8(), 1);
-        let (length, used) = varint::decode(&frame).expect("whole");
+        let (length, used) = varint::decode_varint(&frame).expect("whole");
         frame.advance(used);
         assert_eq!(frame.len() as u64, length);
-        decode(&frame, &limits).expect("ours")
+        decode_section(&frame, &limits).expect("ours")
     };
-    message::trailers(section(trailers)).expect("no field that trailers must not have");
+    message::decode_trailers(section(trailers)).expect("no field that trailers must not have");
     let fields = section(out);
     let lengths = fields.iter().filter(|line| line.id == name::CONTENT_LENGTH.id()).count();
     for line in fields.iter() {
         let forbidden = ["connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te"];
-        assert!(!forbidden.map(NameId::known).contains(&line.id));
+        assert!(!forbidden.map(NameId::from_const_name).contains(&line.id));
     }
     // The proxy lets one plain Content-Length pass; a response with another is no response to a client either.
     if lengths == 0 {
-        assert_eq!(message::response(fields).expect("well-formed").status, status);
+        assert_eq!(message::decode_response(fields).expect("well-formed").status, status);
     }
 });

@@ -3,14 +3,17 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use litequic_http3::{frame::{Control, ControlStream, Endpoint}, settings::Settings};
+use litequic_http3::{
+    frame::{ControlFrame, ControlStream, PeerRole},
+    settings::Settings,
+};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(settings) = Settings::decode(bytes) else { return };
+    let Ok(settings) = Settings::decode_settings(bytes) else { return };
     let mut out = BytesMut::new();
-    settings.encode(Some(bytes.len() as u64), &mut out);
+    settings.encode_settings(Some(bytes.len() as u64), &mut out);
     let mut frame: Bytes = out.freeze();
-    let read = ControlStream::new(Endpoint::Client).read(&mut frame);
-    assert_eq!(read, Ok(Some(Control::Settings(settings))));
+    let read = ControlStream::new(PeerRole::Client).read_control_frame(&mut frame);
+    assert_eq!(read, Ok(Some(ControlFrame::Settings(settings))));
     assert!(frame.is_empty());
 });

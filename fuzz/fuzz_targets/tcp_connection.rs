@@ -9,14 +9,20 @@
 mod support;
 
 use libfuzzer_sys::fuzz_target;
-use litequic_resources::{send::Budget, descriptors::{Descriptors, Division}, connections::ConnectionPool, memory::Pressure, receive::ReceiveBudget};
-use litequic_telemetry::clients::TransportReport;
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_config::{Config, OriginAddress};
-use litequic_exchange::{CertificateRequest, Client, Records, terms::CurrentTerms};
-use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_exchange::{CertificateRequest, Client, RequestRecorder, terms::CurrentTerms};
 use litequic_quic::Secrets;
+use litequic_resources::{
+    connections::ConnectionPool,
+    descriptors::{DescriptorDivision, Descriptors},
+    memory::MemoryPressure,
+    receive::ReceiveBudget,
+    send::SendBudget,
+};
 use litequic_tcp::{self as tcp, TcpWorker};
-use litequic_tls::{TcpTls, Trust, client_config};
+use litequic_telemetry::clients::TransportReport;
+use litequic_tls::{ServerTrust, TcpTls, client_config};
 use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
@@ -97,8 +103,8 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     listener.set_nonblocking(true).expect("a mode of sockets");
     let address = listener.local_addr().expect("an address");
     let origin = OriginAddress::Tcp { host: "192.0.2.1".into(), port: 80 };
-    let config = Config::simple(address, origin, PathBuf::new(), PathBuf::new()).live();
-    let (lifecycle, budget) = (Lifecycle::default(), Budget::for_worker(BUDGET));
+    let config = Config::with_defaults(address, origin, PathBuf::new(), PathBuf::new()).into_live();
+    let (lifecycle, budget) = (Lifecycle::default(), SendBudget::for_worker(BUDGET));
     let receive = ReceiveBudget::new(BUDGET, 0);
     let holders = Rc::default();
     let front = Rc::new(TcpWorker {
@@ -109,20 +115,21 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         transport: |_| TransportReport::default(),
         send: Rc::clone(&budget),
         receive: receive.clone(),
-        pressure: Pressure::default(),
-        holders: Rc::clone(&holders),
+        pressure: MemoryPressure::default(),
+        registry: Rc::clone(&holders),
         pool: if script.kind == Kind::Plain { ConnectionPool::Plain } else { ConnectionPool::Tls },
-        descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
+        descriptors: Arc::new(Descriptors::new(DescriptorDivision { limit: 1000, fixed: 100 })),
         workers: 1,
-        watch: lifecycle.watch(),
-        records: Records::default(),
+        watch: lifecycle.watch_phase(),
+        records: RequestRecorder::default(),
         denied: Arc::default(),
     });
     let server = if script.kind == Kind::Plain {
         spawn_local(tcp::serve_plain(listener, front))
     } else {
-        let choose = Box::new(|name: Option<&str>, local, is_old| server_tls().choose(name, local, is_old));
-        let tls = Rc::new(tcp::Tls { choose, validation: Box::new(|_| Box::pin(async { None })) });
+        let choose =
+            Box::new(|name: Option<&str>, local, is_old| server_tls().choose_server_config(name, local, is_old));
+        let tls = Rc::new(tcp::HandshakeConfig { choose, validation: Box::new(|_| Box::pin(async { None })) });
         spawn_local(tcp::serve_tls(listener, front, tls, 443))
     };
     let received = client(&script, bytes, address, &lifecycle).await;
@@ -133,9 +140,13 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
             assert_eq!(begins, &b"HTTP/1.1"[..begins.len()], "{:?}", received.escape_ascii().to_string());
         }
     }
-    lifecycle.advance(Phase::Draining);
+    lifecycle.advance_phase(ProcessPhase::Draining);
     server.await.expect("no panic").expect("a listener");
-    assert_eq!((budget.used(), receive.held(), receive.granted()), (0, 0, 0), "of a connection that has ended");
+    assert_eq!(
+        (budget.leased_bytes(), receive.buffered_bytes(), receive.granted_bytes()),
+        (0, 0, 0),
+        "of a connection that has ended"
+    );
 }
 
 /// Sends everything, and reads until the end of the connection.
@@ -145,7 +156,7 @@ async fn client(script: &Script<'_>, bytes: &[u8], address: SocketAddr, lifecycl
     if script.kind == Kind::Plain {
         return talk(script, bytes.to_vec(), stream, lifecycle).await;
     }
-    let mut config = client_config(&Trust::Insecure, false).expect("a configuration");
+    let mut config = client_config(&ServerTrust::Insecure, false).expect("a configuration");
     config.resumption = rustls::client::Resumption::disabled();
     config.alpn_protocols = vec![if script.kind == Kind::Http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     let name = "a.test".try_into().expect("a name");
@@ -182,7 +193,7 @@ async fn talk(
         rest = later;
     }
     if script.drains {
-        lifecycle.advance(Phase::Draining);
+        lifecycle.advance_phase(ProcessPhase::Draining);
         settle().await;
     }
     let _ = writer.write_all(rest).await;
@@ -227,7 +238,7 @@ fn check_frames(mut bytes: &[u8]) {
 fn server_tls() -> &'static TcpTls {
     static TLS: OnceLock<TcpTls> = OnceLock::new();
     TLS.get_or_init(|| {
-        let secrets = Secrets::random().expect("random bytes");
+        let secrets = Secrets::from_random().expect("random bytes");
         let tls = TcpTls::new(certificates(), false, secrets.ticket_secret(), |_| CertificateRequest::None);
         tls.expect("a configuration")
     })

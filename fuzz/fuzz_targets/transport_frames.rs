@@ -12,7 +12,7 @@ fuzz_target!(|payload: &[u8]| {
         assert!(frame.range.start >= end && frame.range.end > frame.range.start);
         assert!(payload[end..frame.range.start].iter().all(|&byte| byte == 0));
         assert!(payload[frame.range.clone()].ends_with(frame.body));
-        let _ = (frame.stream_type(), frame.integers::<3>());
+        let _ = (frame.stream_type(), frame.leading_integers::<3>());
         end = frame.range.end;
     }
     assert!(end <= payload.len());

@@ -25,7 +25,7 @@ impl Handler for Answers {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let Exchange { mut request, interim, .. } = exchange;
         let answer = |status, body: Body| Ok(Response::new(status, body));
-        let kind = request.head.path().bytes().last().unwrap_or_default();
+        let kind = request.head.path_without_query().bytes().last().unwrap_or_default();
         if request.head.upgrade.is_some() {
             return answer(StatusCode::NOT_IMPLEMENTED, Body::empty());
         }
@@ -41,13 +41,13 @@ impl Handler for Answers {
             b'f' => answer(StatusCode::OK, Pieces::body(&[Ok("some"), Ok("more")], None)),
             b'g' => answer(StatusCode::OK, request.body),
             b'h' => {
-                interim.send(StatusCode::EARLY_HINTS, Fields::new());
+                interim.send_interim(StatusCode::EARLY_HINTS, Fields::new());
                 answer(StatusCode::OK, "hinted".into())
             }
             b'i' => answer(StatusCode::NOT_MODIFIED, Body::empty()),
             _ => {
                 // As the proxy does after a second: a client may wait for it.
-                interim.send(StatusCode::CONTINUE, Fields::new());
+                interim.send_interim(StatusCode::CONTINUE, Fields::new());
                 let body = &mut request.body;
                 let mut length = 0;
                 while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
@@ -67,7 +67,7 @@ struct Pieces(VecDeque<Result<&'static str, BodyError>>, Option<u64>);
 
 impl Pieces {
     fn body(pieces: &[Result<&'static str, BodyError>], length: Option<u64>) -> Body {
-        Body::stream(Self(pieces.iter().copied().collect(), length))
+        Body::from_stream(Self(pieces.iter().copied().collect(), length))
     }
 }
 

@@ -8,7 +8,7 @@ pub mod answers;
 pub mod origin_table;
 
 use litequic_config::CertificateFiles;
-use litequic_tls::{Certificate, CertificateResolver, CertificateStore};
+use litequic_tls::{CertificateResolver, CertificateStore, LoadedCertificate};
 use std::{
     cell::Cell,
     ffi::c_void,
@@ -97,7 +97,7 @@ async fn until_done<T>(work: impl Future<Output = T>) -> T {
 pub fn certificates() -> Arc<CertificateResolver> {
     let (chain, key) = (include_bytes!("certificate.pem"), include_bytes!("key.pem"));
     let files = CertificateFiles { cert: PathBuf::new(), key: PathBuf::new() };
-    let certificate = Certificate::from_pem(chain, key, &files).expect("a certificate");
+    let certificate = LoadedCertificate::from_pem(chain, key, &files).expect("a certificate");
     CertificateResolver::new(CertificateStore::new(certificate, []))
 }
 

@@ -27,8 +27,8 @@ const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// Memory of a field in bytes. HPACK's table may expand one byte on the wire to a field (RFC 7541 §6.1).
 const FIELD_MEMORY: u64 = 128;
 
-/// Smallest limit of cancelled requests that wait to be accepted. One read may bring that many, and h2 has no other
-/// limit for them than for a whole connection; `Limits::max_resets` counts them once they are accepted.
+/// Smallest limit of cancelled requests that wait to be accepted. One read may bring a thousand, and h2 has no other
+/// limit than one for a whole connection; `Limits::max_resets` counts these requests once accepted.
 const MIN_PENDING_RESETS: usize = 1024;
 
 /// Serves requests from `stream` until the connection ends.

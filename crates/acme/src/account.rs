@@ -40,8 +40,7 @@ pub(super) fn account_file_name(table: &Acme) -> String {
     name + ".json"
 }
 
-/// Returns the thumbprint of the stored account key (RFC 7638), which is part of HTTP-01 responses; `None` without an
-/// account.
+/// Returns the thumbprint of the stored key (RFC 7638), a part of HTTP-01 responses; `None` without an account.
 pub(super) fn stored_thumbprint(folder: &AcmeFolder, table: &Acme) -> Option<String> {
     let stored = StoredAccount::from_account_text(&folder.read_stored_file(&account_file_name(table)).ok()??)?;
     Some(stored.key_thumbprint())

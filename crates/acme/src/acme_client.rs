@@ -383,8 +383,7 @@ impl AcmeClient {
         }
     }
 
-    /// Locks the certificate of a host. `None` if another process holds the lock, or the folder cannot be written; both
-    /// are retried later.
+    /// Locks the certificate of a host; `None` if another process holds the lock, or the folder cannot be written.
     async fn lock_host(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> Option<FolderLock> {
         let (of, stem) = (folder.clone(), host_file_stem(name));
         let locked = run_blocking(move || of.try_lock_file(&stem)).await.ok()?;
@@ -446,8 +445,7 @@ impl ManagedHost {
         }
     }
 
-    /// Reads files that another process has stored, unless this process has a newer certificate that could not be
-    /// written.
+    /// Reads files of other processes, unless this process has a newer certificate that could not be written.
     async fn read_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost, wiring: &AcmeHooks) {
         if self.unwritten {
             self.write_host_files(folder, name).await;
@@ -610,7 +608,7 @@ mod tests {
         let name = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
         let plan = folder.path().join("a.test.json");
-        // A folder takes the place of the plan's file while the CA is asked.
+        // A folder replaces the plan's file while the CA answers.
         let trust = move |_: &Acme| {
             let _ = fs::remove_file(&plan);
             let _ = fs::create_dir(&plan);
@@ -650,7 +648,7 @@ mod tests {
         let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
         let mut manager = AcmeClient::new(wiring(), Arc::default(), Arc::default(), Arc::default());
 
-        // Without its plan nothing is known of earlier attempts: none is made.
+        // Without a plan, earlier attempts are unknown, and no attempt is made.
         fs::write(folder.path().join("a.test.json"), "something else").unwrap();
         manager.read_hosts(std::slice::from_ref(&table)).await;
         manager.hosts.get_mut(&name).unwrap().forced = true;
@@ -661,7 +659,7 @@ mod tests {
         );
         assert_eq!(read("a.test.json"), "something else");
 
-        // A certificate is served, and stored once the files in its place have been moved away.
+        // The certificate is served, and stored once the files in its place have been moved away.
         fs::write(folder.path().join("a.test.pem"), "something else").unwrap();
         host.read_host_files(&of, &name, &manager.hooks).await;
         let pem = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap().cert.pem();

@@ -32,7 +32,7 @@ const CA_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// Difference of the clocks from which on litequic warns: its clock may reject valid certificates, and renew too late.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
-/// The port of https (RFC 9110 §4.2.2).
+/// Port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
 /// Members of a directory that are URLs (RFC 8555 §7.1.1, RFC 9773 §4).
 const DIRECTORY_RESOURCES: [&str; 7] =
@@ -257,9 +257,9 @@ fn response_date(parts: &Parts) -> Option<SystemTime> {
     httpdate::parse_http_date(parts.headers.get(header::DATE)?.to_str().ok()?).ok()
 }
 
-/// Returns the seconds of Retry-After, where there is one, and leaves one that instant-acme can use: that adds it to
-/// the time, and panics if the sum is too large, and wants one with renewal information, which may have none. A date is
-/// compared with the CA's own.
+/// Returns the seconds of Retry-After, if any, and leaves a value that instant-acme can use: it adds the value to the
+/// time and panics on overflow, and requires one with renewal information, where the CA may have none. A date is
+/// compared with the CA's own clock.
 fn normalize_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64> {
     let now = response_date(parts).unwrap_or_else(SystemTime::now);
     let asked = parts.headers.get(header::RETRY_AFTER).and_then(|value| parse_retry_after(value, now));
@@ -363,7 +363,7 @@ mod tests {
             (Some("99999999999999999999999"), true, Some(RENEWAL_INFO_INTERVAL)),
             (None, false, None),
             (None, true, Some(RENEWAL_INFO_INTERVAL)),
-            // By the CA's clock, whatever this machine's says.
+            // The date counts by the CA's clock, not this machine's.
             (Some("Sun, 06 Nov 1994 08:50:37 GMT"), false, Some(60)),
         ] {
             let mut response = http::Response::new(());

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// The path of HTTP-01 (RFC 8555 §8.3), before its token.
+/// Path of HTTP-01 (RFC 8555 §8.3), before the token.
 const HTTP01_PREFIX: &str = "/.well-known/acme-challenge/";
 /// Bytes of a token at most. RFC 8555 §8.3 requires 128 bits of entropy in base64url; CAs use 43 bytes.
 const MAX_TOKEN_LEN: usize = 128;
@@ -35,7 +35,7 @@ const FOLDER_READ_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ChallengeCertificate {
     /// The certificate with the acmeIdentifier extension (RFC 8737 §3).
     pub certificate: CertificateDer<'static>,
-    /// The certificate's private key.
+    /// Private key of the certificate.
     pub key: PrivateKeyDer<'static>,
 }
 
@@ -268,8 +268,7 @@ fn is_challenge_token(token: &str) -> bool {
     (1..=MAX_TOKEN_LEN).contains(&token.len()) && token.bytes().all(is_base64)
 }
 
-/// Returns the server name in the ClientHello of TLS-ALPN-01 for `host`; for an address, its reverse name (RFC 8738
-/// §6).
+/// Returns the server name of TLS-ALPN-01 for `host`; for an address, its reverse name (RFC 8738 §6).
 fn challenge_server_name(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Err(_) => host.to_owned(),
@@ -405,7 +404,7 @@ mod tests {
                 never = one.read_folders_on_request(|| vec![table.clone()]) => match never {},
             };
             assert_eq!(found.certificate, expected.certificate, "{order}");
-            // Another order may begin before a look has found that this one has ended.
+            // Another order may begin before a read has found the end of this one.
             if order % 2 == 0 {
                 other.withdraw_response(&folder, prepared).await;
             }

@@ -140,7 +140,7 @@ mod tests {
         let seen = std::fs::read_to_string(&seen).unwrap();
         assert!(seen.starts_with("present _acme-challenge.a.test. value\n"), "{seen}");
         let mut names: Vec<_> = seen.lines().skip(1).filter_map(|line| Some(line.split_once('=')?.0)).collect();
-        // A shell sets these by itself.
+        // A shell sets these variables itself.
         names.retain(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name));
         names.sort_unstable();
         let expected: Vec<_> =

@@ -1,6 +1,6 @@
-//! The folder of an `[[acme]]` table: accounts, certificates with their keys, plans, challenges, locks. A file is
-//! written beside its name, flushed to the disk and renamed, so that readers and a crash see the old content or the new
-//! one. Blocks on the file system.
+//! Stores the files of an `[[acme]]` table: accounts, certificates with their keys, plans, challenges, locks. A file is
+//! written under a temporary name, flushed to the disk and renamed, so that readers find the old or the new content,
+//! also after a crash. Blocks on the file system.
 
 use super::plan::{CurrentCertificate, HostPlan, Validity};
 use instant_acme::CertificateIdentifier;
@@ -77,7 +77,7 @@ pub(super) enum LockError {
 }
 
 impl AcmeFolder {
-    /// The folder at `path`, which need not exist.
+    /// Refers to the folder at `path`, which need not exist.
     pub(super) fn new(path: &Path) -> Self {
         Self(path.into())
     }

@@ -9,12 +9,12 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Time between two renewals of a host that an operator orders: CAs limit certificates of a name.
+/// Shortest time between two renewals of a host by operators' orders: CAs limit the certificates of a name.
 const MIN_ORDER_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Number of hosts that an error message lists at most.
 const MAX_LISTED_HOSTS: usize = 64;
 
-/// The state of a host's certificate.
+/// State of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateState {
     /// The certificate is valid, and its renewal is not due.
@@ -26,7 +26,7 @@ pub enum CertificateState {
 }
 
 impl CertificateState {
-    /// The name of the state in metrics and `/status`.
+    /// Returns the name of the state in metrics and `/status`.
     pub const fn state_name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -57,7 +57,7 @@ pub struct AcmeHostEntry {
     pub failing_since: Option<u64>,
     /// Reason why the last order failed.
     pub problem: Option<String>,
-    /// The record that the operator has to set for dns-persist-01.
+    /// Record that the operator has to set for dns-persist-01.
     pub record: Option<String>,
 }
 

@@ -1,11 +1,12 @@
-//! Certificates by ACME (RFC 8555): litequic obtains and renews those of the hosts of `[[acme]]` by itself, alone or as
-//! one of several replicas that share a folder.
+//! Obtains and renews certificates by ACME (RFC 8555) for the hosts of `[[acme]]`, alone or as one of several replicas
+//! that share a folder.
 //!
-//! `plan` decides when a certificate is ordered (pure), `folder` stores what must survive a crash, `order` and
-//! `account` talk to the CA by instant-acme over `http`, `failure` says why there is no certificate, `answers` has what
-//! the CA's validation requests get, `dns` sets records, and `manager` puts it together.
+//! `plan` decides when a certificate is ordered (pure), and `folder` stores the state that must survive a crash.
+//! `order` and `account` use instant-acme over `ca_client`; `failure` describes failures. `challenge_responses` answers
+//! the CA's validation requests, and `dns` sets records. `acme_client` runs all of this, and `host_table` has the
+//! results for operators.
 //!
-//! It uses `litequic-base`, `litequic-config` and `litequic-telemetry`. The program uses it.
+//! Uses `litequic-base`, `litequic-config` and `litequic-telemetry`. The program uses this crate.
 // String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! When a certificate is ordered, and what is known of its next order. Pure: values of the wall clock, in seconds since
-//! the Unix epoch, go in, the next step comes out. Every decision is made anew from what is stored, so a clock that
-//! jumps and a machine that was suspended change the next look and nothing else.
+//! Decides when a certificate is ordered, and keeps the state for the next order. Pure: takes times of the wall clock,
+//! in seconds since the Unix epoch, and returns the next step. Every decision is made anew from stored state, so a
+//! clock that jumps or a suspended machine affects only the next check.
 
 use serde_json::{Value as Json, json};
 
@@ -8,8 +8,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Lifetime below which certificates are short-lived: they are renewed at half of their lifetime, and failures are
-/// retried sooner.
+/// Lifetime below which certificates are short-lived: renewed at half of it, with shorter delays after failures.
 const SHORT_LIFETIME: u64 = 10 * DAY;
 /// Delay after the first failure; each further failure doubles it.
 const FIRST_RETRY_DELAY: u64 = 15 * MINUTE;
@@ -25,8 +24,8 @@ const MAX_RENEWAL_INFO_INTERVAL: u64 = DAY;
 pub(super) const MAX_REFUSAL_RETRY: u64 = 7 * DAY;
 /// Interval after a request for renewal information that failed or had no Retry-After.
 pub(super) const RENEWAL_INFO_INTERVAL: u64 = 6 * HOUR;
-/// Time between two renewals, or a third of the lifetime if that is less: for a CA whose windows are always over, and
-/// for a clock that is ahead of the CA's by more than a lifetime, so that each new certificate has expired already.
+/// Shortest time between two renewals, but at most a third of the lifetime. Applies if the CA's windows are always
+/// over, or if a clock is ahead of the CA's by more than a lifetime, so that each new certificate seems expired.
 const MIN_RENEWAL_INTERVAL: u64 = DAY;
 /// Time between two changes of the CA: processes that share a folder may be configured with different CAs.
 const MIN_CA_CHANGE_INTERVAL: u64 = DAY;
@@ -74,7 +73,7 @@ pub(super) struct HostPlan {
     pub(super) changed: u64,
 }
 
-/// An order in progress.
+/// An order in progress at the CA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredOrder {
     /// Directory of the CA.
@@ -215,8 +214,7 @@ impl HostPlan {
         suggested.min(latest).max(renewed + MIN_RENEWAL_INTERVAL.min(life / 3))
     }
 
-    /// Whether orders have failed for a third of the certificate's remaining lifetime; true at once without a
-    /// certificate.
+    /// Whether orders have failed for a third of the certificate's remaining lifetime; at once without a certificate.
     pub(super) fn is_overdue(&self, now: u64, held: Option<Validity>) -> bool {
         let Some(attempts) = self.attempts.as_ref().filter(|attempts| attempts.problem.is_some()) else { return false };
         let left = held.map_or(0, |validity| validity.until.saturating_sub(attempts.since));
@@ -395,7 +393,7 @@ mod tests {
             let (step, at) = plan().next_plan_step(NOW, Some(held(age, life)), CA, NOW);
             assert_eq!((step, at.saturating_sub(NOW)), (PlanStep::Order, left), "{age} of {life}");
         }
-        // Not all certificates of a machine that starts at once.
+        // Certificates that are due together are not renewed at the same time.
         assert_eq!(
             plan().next_plan_step(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40),
             (PlanStep::Order, NOW + 40)
@@ -421,7 +419,7 @@ mod tests {
         );
         let (mut plan, mut now, mut orders) = (staging, NOW, 0);
         while now < NOW + 7 * DAY {
-            // The look of each process, a minute apart.
+            // The processes check once a minute, in turn.
             for directory in [other, CA] {
                 let (step, at) = plan.next_plan_step(now, Some(held), directory, 0);
                 if step == PlanStep::Order && at <= now {
@@ -432,7 +430,7 @@ mod tests {
             now += MINUTE;
         }
         assert_eq!(orders, 7);
-        // A renewal is no change, and a clock that jumps back a year does not stop one.
+        // A renewal is no change of the CA, and is not stopped by a clock that jumps back a year.
         assert_eq!(plan.after_issuance(now, &plan.directory, true).changed, plan.changed);
         assert_eq!(plan.ca_change_time(NOW - 365 * DAY), NOW - 365 * DAY);
     }
@@ -449,27 +447,27 @@ mod tests {
         ] {
             plan.store_renewal_info(NOW, "a.b", Some(window), Some(HOUR), share);
             assert_eq!(plan.renewal_time(NOW, held), due, "{window:?}");
-            // The same window keeps its point.
+            // An unchanged window retains its point.
             plan.store_renewal_info(NOW, "a.b", Some(window), Some(HOUR), 0.9);
             assert_eq!(plan.renewal_time(NOW, held), due, "{window:?}");
             let step = if due > NOW { (PlanStep::Ask, NOW + HOUR) } else { (PlanStep::Order, due) };
             assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), step);
         }
-        // A window that is always over does not replace a certificate every minute.
+        // A window in the past does not renew the certificate every minute.
         plan.store_renewal_info(NOW, "a.b", Some((NOW - 2 * DAY, NOW - DAY)), Some(HOUR), 0.0);
         plan.renewed = NOW - HOUR;
         assert_eq!(plan.renewal_time(NOW, held), NOW - HOUR + DAY);
         plan.renewed = NOW + DAY;
         assert_eq!(plan.renewal_time(NOW, held), NOW - 2 * DAY, "a clock that was ahead");
         plan.renewed = 0;
-        // Information about another certificate does not count, nor does what cannot be had.
+        // Information about another certificate is ignored, like missing information.
         plan.renewal = None;
         plan.store_renewal_info(NOW, "a.b", None, None, 0.5);
         assert_eq!(plan.renewal_time(NOW, held), held.validity.from + 60 * DAY);
         assert_eq!(plan.next_plan_step(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW + RENEWAL_INFO_INTERVAL));
         plan.store_renewal_info(NOW, "a.c", Some((1, 2)), None, 0.5);
         assert_eq!(plan.renewal_time(NOW, held), held.validity.from + 60 * DAY);
-        // A minute to a day.
+        // Values are limited to the range from a minute to a day.
         for (wait, ask) in [(0, MINUTE), (90, 90), (9 * DAY, DAY)] {
             plan.store_renewal_info(NOW, "a.b", None, Some(wait), 0.0);
             assert_eq!(plan.renewal.as_ref().unwrap().ask, NOW + ask);
@@ -524,7 +522,7 @@ mod tests {
         assert_eq!(plan.next_plan_step(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
         plan.order.as_mut().unwrap().resumed = MAX_IMMEDIATE_RESUMES;
         assert_eq!(plan.next_plan_step(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
-        // Whether it begins or continues an order, a failure counts.
+        // A failure counts, whether the step began or resumed an order.
         for minutes in [30, 60, 120] {
             plan.record_failed_attempt(PlanStep::Resume, NOW, "no", None, None, 0.5);
             assert_eq!(plan.next_plan_step(NOW, None, CA, 0), (PlanStep::Resume, NOW + minutes * MINUTE));
@@ -564,7 +562,7 @@ mod tests {
         for (life, orders) in [(90 * DAY, 3), (6 * DAY, 3), (DAY, 7)] {
             let (mut plan, mut now, mut ordered) = (plan(), NOW, 0);
             while now < NOW + 2 * DAY {
-                // Each certificate has expired a year ago, as this clock sees it.
+                // By this clock, each certificate expired a year ago.
                 let from = now - 365 * DAY;
                 let held = CurrentCertificate { validity: Validity { from, until: from + life }, id: Some("a.b") };
                 if plan.next_plan_step(now, Some(held), CA, 0) == (PlanStep::Order, plan.renewal_time(now, held))
@@ -585,7 +583,7 @@ mod tests {
         plan.record_attempt_start(NOW + 3 * DAY, None, 0.5);
         plan.record_failed_attempt(PlanStep::Order, NOW + 3 * DAY, "no", Some(HOUR), None, 0.5);
         assert_eq!(plan.next_plan_step(NOW, None, CA, 0), (PlanStep::Order, NOW));
-        // A step of the clock is none that Retry-After would not survive.
+        // A stored Retry-After survives a step of the clock.
         assert_eq!(plan.next_plan_step(NOW + 3 * DAY - HOUR, None, CA, 0).1, NOW + 3 * DAY + HOUR);
     }
 

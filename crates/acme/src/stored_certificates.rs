@@ -32,8 +32,7 @@ pub fn check_eab_file(file: &Path) -> Result<(), String> {
     account::read_eab_key(file).map(drop)
 }
 
-/// Describes, in a line for each host of `tables`, the stored certificate and the next order. Blocks on the file
-/// system.
+/// Describes, in a line for each host of `tables`, the stored certificate and the next order. Blocks on files.
 pub fn report_stored_state(tables: &[Acme]) -> Vec<String> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let line = |(table, host): (&Acme, &AcmeHost)| {

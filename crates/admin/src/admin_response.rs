@@ -610,7 +610,7 @@ mod tests {
         }
     }
 
-    /// With a token or without one, `probes` shows metrics to requests by a name that is its own, and to no other.
+    /// `probes` shows metrics, with or without a token, only to requests by a trusted name.
     #[tokio::test]
     async fn metrics_are_no_more_for_a_foreign_name_than_the_status() {
         let token = Token::new_for_tests("0123456789abcdef");

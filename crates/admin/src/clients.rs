@@ -1,5 +1,5 @@
-//! `/clients` and `/close`: the connections of clients as a list, and the end of some of them. The query of a request
-//! has what is asked for. Pure; the types of the list are the contract with `litequic ctl` and programs.
+//! Reads and writes the requests for `/clients` and `/close`: a list of client connections, and the end of some. Pure;
+//! `litequic ctl` and other programs rely on the types of the list.
 
 use super::denial::{DeniedList, DenyOrder};
 use super::objects::{Lenient, Nullable, deserialize_lenient, objects};
@@ -12,17 +12,17 @@ use serde_json::Value as Json;
 use std::{fmt, pin::Pin};
 
 objects! {
-    /// The answer to `/clients`.
+    /// The response to `/clients`.
     ClientList {
         /// The first connections of the list.
         clients: Vec<ClientStatus>,
         /// Connections that the query selects.
         selected: Option<u64>,
-        /// Connections that are open.
+        /// Open connections of all clients.
         connections: Option<u64>,
         /// Connections during their handshake.
         handshakes: Option<u64>,
-        /// Processes of earlier generations that drain: their connections are not in the list.
+        /// Earlier processes of a hot upgrade that drain: their connections are not in the list.
         older_processes: Option<u64>,
     }
 
@@ -62,7 +62,7 @@ objects! {
         sent_rate: Option<u64>,
         /// Bytes received since the beginning of the connection.
         received: Option<u64>,
-        /// Bytes of memory that the connection holds.
+        /// Bytes of memory that the connection uses.
         held: Option<u64>,
         /// Smoothed round-trip time in seconds; null before the first sample.
         rtt: Nullable<f64>,

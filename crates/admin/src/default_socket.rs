@@ -19,7 +19,7 @@ const SOCKET_NAME: &str = "admin.sock";
 /// User ID of root.
 const ROOT_UID: u32 = 0;
 
-/// The default of `admin.socket` for this process.
+/// Default of `admin.socket` for this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DefaultSocket {
     /// No default socket was requested.

@@ -42,7 +42,7 @@ pub struct DenyOrder {
 
 impl DenyOrder {
     /// Creates an order, if `network` is not wide or `all` confirms it, and the time is from one second to
-    /// [`MAX_DENIAL`].
+    /// [`MAX_DENIAL_TIME`].
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
-//! stops.
+//! Serves an admin address or the admin socket until the process stops, with limits of connections, time and size.
 
 use super::admin_response::answer_admin_request;
 use super::body::StreamedResponse;
@@ -122,9 +121,9 @@ impl AdminServer {
         }
     }
 
-    /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` completes, which means that another process accepts
-    /// from here; then answers in progress may finish for a moment. Those that are streamed go on until this process
-    /// stops: a log is of its connections.
+    /// Serves until `watch` sees [`ProcessPhase::Stopping`], or `replaced` completes because another process accepts
+    /// connections here. Then responses in progress may finish for a short time. Streamed ones continue until this
+    /// process stops, because a qlog is about its connections.
     ///
     /// # Cancel safety
     ///

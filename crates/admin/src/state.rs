@@ -10,7 +10,7 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 /// Time without a tick after which a worker that does not wait for events counts as hung. Ten times
-/// [`Heartbeat::INTERVAL`]: a loop that late serves no client, while a merely saturated one ticks in between.
+/// [`Heartbeat::TICK_INTERVAL`]: a loop that late serves no client, while a merely saturated one ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// `Server` field of every response, by which `litequic ctl` recognizes litequic.

@@ -1,7 +1,8 @@
-//! `/status`: the current state of litequic, as JSON, for the status page, `litequic ctl` and programs. Counters are
-//! totals; for rates a client requests it twice.
+//! Defines the response to `/status`: the current state of litequic as JSON. Counters are totals; for rates a client
+//! requests the resource twice.
 //!
-//! The types are the contract: litequic writes and `litequic ctl` reads them, and the status page reads the same names.
+//! litequic writes these types, `litequic ctl` and other programs read them, and the status page relies on the same
+//! names.
 
 use super::objects::{Lenient, Nullable, Samples, deserialize_lenient, objects};
 use litequic_base::lifecycle::ProcessPhase;
@@ -25,7 +26,7 @@ objects! {
         generation: Option<u64>,
         /// Earlier processes of a hot upgrade that drain.
         older_processes: Option<u64>,
-        /// UDP addresses.
+        /// UDP addresses of the listeners.
         listen: Vec<String>,
         /// Workers, by their index.
         workers: Vec<WorkerStatus>,
@@ -107,7 +108,7 @@ objects! {
     MemoryStatus {
         /// Measure in force against a shortage, or `normal`.
         step: Option<String>,
-        /// Bytes in use.
+        /// Bytes of memory in use.
         used: Option<u64>,
         /// `limits.memory` or the cgroup's limit, in bytes; 0 without a limit.
         limit: Option<u64>,
@@ -157,9 +158,9 @@ objects! {
 
     /// The server ID of new connection IDs.
     ServerIdStatus {
-        /// The server ID, in hexadecimal.
+        /// The server ID in hexadecimal digits.
         id: Option<String>,
-        /// Layout of the connection IDs, in the words of QUIC-LB.
+        /// Layout of the connection IDs in the terms of QUIC-LB.
         layout: Option<String>,
         /// Time until which connection IDs from before a reload are valid, in seconds since the Unix epoch; null
         /// without any.
@@ -251,7 +252,7 @@ objects! {
 
     /// The configuration in force. Times are in seconds since the Unix epoch, 0 for never.
     ConfigurationStatus {
-        /// Digest of the configuration.
+        /// Version of the configuration: a digest of its values.
         version: Option<String>,
         /// Time at which the configuration was read.
         read: Option<u64>,

@@ -32,7 +32,7 @@ pub enum TokenError {
     /// The environment variable of the token is not set.
     #[error("the environment variable {0} is not set")]
     Unset(String),
-    /// The token does not fit into a header field, or could be guessed.
+    /// The token cannot be sent in a header field, or could be guessed.
     #[error(
         "the token of {0} must be {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable characters without blanks, such as `openssl rand -hex 32` prints"
     )]

@@ -30,8 +30,7 @@ keys! {
 }
 
 impl AccessLog {
-    /// Default fields: client, program, request, route, outcome and duration. The query is left out, as it may contain
-    /// secrets.
+    /// Default fields: client, program, request, route, outcome and duration; no query, which may contain secrets.
     pub const DEFAULT_FIELDS: &[AccessField] = &[
         AccessField::Time,
         AccessField::RequestId,

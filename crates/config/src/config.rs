@@ -39,7 +39,7 @@ pub struct Config {
     pub acme: Vec<Acme>,
     /// Verification of clients' certificates.
     pub client_certificates: ClientCertificates,
-    /// Routes in the order of the file; `proxy::routes` selects one for each request.
+    /// Routes in the order of the file; `proxy::routing` selects one for each request.
     pub routes: Vec<RouteConfig>,
     /// Header rules for all requests; a route's own rules have precedence.
     pub request_headers: HeaderRules,
@@ -99,8 +99,7 @@ impl Config {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
-    /// Configures a public site from the command line: one origin, certificates of `acme`, and the ports of https and
-    /// http.
+    /// Configures a public site without a file: one origin, certificates of `acme`, and the ports of https and http.
     pub fn for_site(acme: Acme, origin: OriginAddress) -> Self {
         let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let mut config = Self::with_defaults(port(443), origin, PathBuf::new(), PathBuf::new());

@@ -32,7 +32,7 @@ keys! {
         /// [`Sources::ipv4_prefix`].
         source_ipv4_prefix: Option<u8> = None, optional_key(number_kind(1..=32), UNSET_TEXT);
 
-        /// [`Origin::request_buffer`], of every origin.
+        /// [`OriginConfig::request_buffer`], of every origin.
         request_buffer: Option<u64> = None, optional_key(size_kind(REQUEST_BUFFER_RANGE), UNSET_TEXT);
     }
 }

@@ -1,9 +1,9 @@
-//! The configuration as other modules use it: typed, checked, with every default filled in.
+//! Provides the configuration to other crates: typed, checked, with every default filled in.
 //!
-//! [`parse`] turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
-//! [`Config`] holds.
+//! [`parse_config`] converts TOML in one step and reports every fault at once. No other code has to check the values of
+//! a [`Config`] again.
 //!
-//! It uses `litequic-base` alone (networks of addresses). Crates with settings use it, and the program.
+//! Uses `litequic-base` alone (networks of addresses). Crates with settings use this crate, and the program does.
 // String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]

@@ -16,8 +16,7 @@ use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 /// bound (RFC 9000 §4.6).
 const STREAMS_RANGE: RangeInclusive<u64> = 1..=1_000_000;
 const REQUESTS_RANGE: RangeInclusive<u64> = 1..=1 << 60;
-/// Range of `max_header_bytes`: less than 1 KiB is too small for browsers, and a field section is held in memory as a
-/// whole.
+/// Range of `max_header_bytes`: less than 1 KiB is too small for browsers, and a header is held in memory as a whole.
 const HEADER_BYTES_RANGE: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS_RANGE: RangeInclusive<u64> = 1..=10_000;
 /// Range of a stream's or connection's part of a worker's buffer: less than a few packets stalls each stream.
@@ -43,7 +42,7 @@ keys! {
         /// `max_handshakes`. With 0 always.
         retry_handshakes: u32 = 256, fixed_value(), no_key;
 
-        // A flood with forged addresses never gets past Retry; one with real ones stops here.
+        // A flood with forged addresses never passes Retry; one with real addresses is stopped by this limit.
         /// Handshakes in flight of a worker. Beyond it, Initials are dropped. From an eighth of it on, and while less
         /// than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The last
         /// eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source that
@@ -54,51 +53,50 @@ keys! {
         /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
         max_streams: u32 = 128, number_kind(STREAMS_RANGE), counted;
 
-        // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
+        // Half of the connections; a tunnel has 16 KiB of buffers, and as much again in QUIC or TLS.
         /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel that was silent for ten
         /// seconds, of the source that has the most; if there is none, the request is answered 503. 0 disables tunnels.
         /// A tunnel also counts as a request (`max_streams`), but not as one of the origin's `max_connections`.
         max_tunnels: u32 = 10_000, number_kind(COUNT_OR_ZERO_RANGE), counted_by("litequic_tunnels_refused_total");
 
-        // A connection is not kept for ever, so that load spreads again after a scale-up.
+        // Connections do not live for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
         max_requests: u64 = 1_000_000, number_kind(REQUESTS_RANGE), counted;
 
-        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or
-        // two: a thousand at once are seven pages left within a second, and no user leaves one a second for ever.
+        // A browser that leaves a page cancels its open requests, `max_streams` at most, and a seek in a video cancels
+        // one or two: a thousand at once are seven pages left within a second, and no user leaves one a second for
+        // ever.
         /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
         /// that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_resets: u32 = 100, fixed_value(), no_key;
 
-        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all
-        // that 7 Gbit/s need even so.
+        // quinn's client sends 5,000 for a gigabyte, and 55,000 with a window of 32 KiB: enough for 7 Gbit/s even then.
         /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
         /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_control_frames: u32 = 50_000, fixed_value(), no_key;
 
-        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a
-        // second.
+        // A megabyte in lines of 50 bytes is 20,000 frames, perhaps at once; a message every 10 ms is 100 per second.
         /// DATA frames per second on a connection with less than 64 bytes; ten seconds' worth may come at once. Over
         /// HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less. Beyond that, the connection is closed
         /// (H3_EXCESSIVE_LOAD).
         max_small_frames: u32 = 10_000, fixed_value(), no_key;
 
-        // What origins accept: nginx allows 4 × 8 KiB.
+        // A usual limit of origins: nginx permits 4 × 8 KiB.
         /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
         /// `cookie` and each pseudo-header field counts as a field; over HTTP/1.1, request line and `Host` count as
         /// these. Beyond it, the client gets 431.
         max_header_bytes: u32 = 32 * 1024, size_kind(HEADER_BYTES_RANGE), counted;
 
-        // With `Host` Apache's default, and the lines that hyper parses over HTTP/1.1 without an allocation.
+        // Apache's default plus `Host`, and the number of lines that hyper parses over HTTP/1.1 without an allocation.
         /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3, all lines of `cookie`
         /// count as one. Beyond it, the client gets 431.
         max_headers: u32 = 99, number_kind(HEADERS_RANGE), counted;
 
-        // A proxy does not know its origin's uploads: the origin's own limit holds.
+        // The proxy does not know the origin's uploads, so the origin's own limit applies.
         /// Bytes of a request's body. Beyond it, the client gets 413.
         max_body_bytes: Option<u64> = None, or_none(size_kind(BODY_BYTES_RANGE)), counted;
 
-        // A tenth of what GPRS does, for ten requests at once.
+        // A tenth of the rate of GPRS, for ten requests at once.
         /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
         /// that takes 20 s longer than this rate allows gets 408. 0 disables the check.
         min_upload_rate: u64 = 240, size_kind(RATE_RANGE), counted;
@@ -114,25 +112,25 @@ keys! {
         /// allow.
         rate_grace: Duration = Duration::from_secs(20), fixed_value(), no_key;
 
-        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but
+        // A short video: browsers show a 413 only after sending everything (Chromium over HTTP/3). nginx limits only
         // time.
         /// Bytes of a request's body that are discarded after the request was answered (`timeouts.lingering`). 0
         /// discards nothing.
         max_lingering_bytes: u64 = 64 * MIB, fixed_value(), no_key;
 
-        // Three 256ths of a worker's buffer: one stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight:
-        // s2n-quic raises a window once a tenth of it was read, so that nine tenths of it are there at any time.
+        // Three 256ths of a worker's buffer: one stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight.
+        // s2n-quic raises a window once a tenth of it was read, so at least nine tenths are available.
         /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
         stream_receive_buffer: u32 = buffer_share(256 * MIB, Self::STREAM_RECEIVE), fixed_value(), no_key;
 
-        // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
+        // Two such streams: one whose origin does not read leaves the other requests of the connection their windows.
         /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
         connection_receive_buffer: u32 = buffer_share(256 * MIB, Self::CONNECTION_RECEIVE), fixed_value(), no_key;
 
-        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that
-        // their origins do not read, 85 whole streams.
+        // As much as a container's memory has besides other uses. Data that is read at once needs little; uploads whose
+        // origins do not read need a whole stream's window, and 85 such streams fit.
         /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier
         /// bytes are missing. A stream may send 3/256 of it before litequic has read them, and a connection 6/256 (flow
         /// control windows); the window of a new connection is at most a 32nd of what is left. None is smaller than
@@ -152,16 +150,16 @@ keys! {
         /// it, the origin waits.
         connection_send_buffer: u32 = buffer_share(64 * MIB, Self::CONNECTION_SEND), fixed_value(), no_key;
 
-        // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
-        // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
-        // fails.
+        // A worker's share of a small container's memory: half of it is for clients that read, and a single stream may
+        // use half of that. 1,000 streams that do not read hold 32 MiB. Beyond the limit each stream gets less, and
+        // none fails.
         /// Response bytes of a worker in memory, until clients have acknowledged them (QUIC) or the kernel has accepted
         /// them (TCP), over HTTP/1.1, HTTP/2 and HTTP/3 together. Beyond it, each stream gets a smaller buffer, and no
         /// request fails. A connection, and a stream, may have a quarter of it: the most that may be in flight on a
         /// path (TCP: 4 MiB and 1 MiB at most). Clients that acknowledge nothing use at most half of it.
         worker_send_buffer: u64 = 64 * MIB, size_kind(WORKER_BUFFER_RANGE), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
-        // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
+        // A container's limit is its memory cgroup's; elsewhere the process does not know how much it may use.
         /// Memory of the process. From 85 % of it on, a client gets no third connection, and connections without a
         /// request are closed; from 90 % on, buffers for bodies are smaller; from 95 % on, no connection is accepted,
         /// and each worker closes the connections that hold the most, ten per second. `worker_send_buffer` and
@@ -185,12 +183,12 @@ keys! {
         limited("by_source"): bool = true, boolean_kind(),
             counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 
-        // One address is one client, or many behind one translator.
+        // One IPv4 address is one client, or many clients behind one NAT.
         /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
         /// between the sources of a network.
         ipv4_prefix("source_ipv4_prefix"): u8 = 32, fixed_value(), no_key;
 
-        // Any machine has 2^64 addresses (RFC 7934 §6.1).
+        // Every machine has 2^64 addresses (RFC 7934 §6.1).
         /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
         /// between the /56 networks of each, then between the sources of a network.
         ipv6_prefix("source_ipv6_prefix"): u8 = 64, number_kind(1..=128);
@@ -226,11 +224,10 @@ pub enum MemoryLimit {
 }
 
 impl Limits {
-    /// Smallest receive window of a connection, even beyond the budget: a request's header, and about 25 Mbit/s at 20
-    /// ms.
+    /// Smallest receive window of a connection, even beyond the budget: a header, and about 25 Mbit/s at 20 ms.
     pub const MIN_RECEIVE_WINDOW: u64 = 64 * 1024;
-    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
-    /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
+    /// A new connection's receive window is at most the rest of the budget divided by this: a whole window while a
+    /// quarter of the default budget is used, half of one in a budget of 64 MiB, and never the whole rest.
     const RECEIVE_DIVISOR: u64 = 32;
 
     /// Parts of 256 of a worker's buffer for a stream and for a connection.

@@ -1,7 +1,8 @@
-//! Conditions of a route besides host and path (`[routes.match]`), and the precedence of routes. Pure.
+//! Defines conditions of a route besides host and path (`[routes.match]`), and the precedence of routes. Pure.
 //!
 //! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
-//! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
+//! number of header fields, number of query parameters. Between equal routes the length of the patterns decides, then
+//! the order in the file.
 
 use crate::reading::name_kinds::{TOKEN_PATTERN, method_kind};
 use crate::reading::section::ConfigSection;
@@ -128,7 +129,7 @@ impl ValuePattern {
         }
     }
 
-    /// Whether `value` matches.
+    /// Whether `value` matches the pattern.
     pub fn matches_value(&self, value: &[u8]) -> bool {
         match self {
             Self::Present => true,
@@ -145,7 +146,7 @@ impl ValuePattern {
         }
     }
 
-    /// Whether no value matches both.
+    /// Whether no value matches both patterns.
     pub(super) fn excludes_pattern(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Present, _) | (_, Self::Present) => false,

@@ -46,7 +46,7 @@ keys! {
         /// weight; between equal servers, round robin.
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
 
-        // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
+        // The default of nginx and HAProxy as well: most servers are at full speed once they respond.
         /// Time in which a server that has become healthy again gets its full share of requests. The share grows
         /// linearly, from a hundredth of its weight.
         slow_start: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE));
@@ -55,16 +55,16 @@ keys! {
         /// request.
         sticky: Option<Sticky> = None, optional_table_key(read_sticky, Sticky::format_sticky);
 
-        // One or two failures are an accident, five in a row are not.
+        // One or two failures are an accident, but five in a row are not.
         /// Outlier ejection: after how many consecutive failures a worker ejects a server.
         eject_after: Option<u32> = Some(5), or_none(number_kind(STREAK_RANGE));
 
-        // A server's answer often depends on the client, which chooses the URL.
+        // A server's response often depends on the URL, which the client chooses.
         /// Statuses that count as failures, such as `["502-504"]`. By default none does: a client that requests a URL
         /// which answers with 503 must not get the server ejected.
         eject_statuses: Vec<StatusRange> = Vec::new(), list_key(status_range_kind(), 0..=HealthCheck::MAX_STATUSES);
 
-        // A process that restarts is ready by then.
+        // A process that restarts is ready after this time.
         /// Time for which a server is ejected. If the server fails again afterwards, the time doubles, to at most eight
         /// times this value.
         eject_time: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE);
@@ -74,7 +74,7 @@ keys! {
         /// healthy one. While a backup server is healthy, all others may be ejected.
         max_ejected: Fraction = Fraction(500_000), fixed_value(), no_key;
 
-        // One server of five that is down; much more would double the load on servers that fail because of it.
+        // A fifth covers one failed server of five; much more would double the load on servers that fail because of it.
         /// Retry budget: retries as a share of requests, beside 10 retries per second. With `"none"`, nothing is
         /// retried.
         retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction_kind()), counted_by("litequic_origin_retries_refused_total");
@@ -99,18 +99,18 @@ keys! {
         /// more; `litequic check` prints the number. Set it for a server of few processes or threads.
         max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
 
-        // A request that waits is served later, and one that is rejected never: memory alone bounds the queue.
+        // A waiting request is served late, and a rejected one never, so memory alone bounds the queue.
         /// Requests of a worker that wait for a connection to a server; further ones are answered 503. `"derived"`: as
         /// many as a part of the memory holds, 32,768 at most; `litequic check` prints the number.
         max_queue: Option<u32> = None, or_derived(number_kind(COUNT_OR_ZERO_RANGE)), counted;
 
-        // nginx' `client_body_buffer_size` on 64-bit machines.
+        // The default of nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
         /// until it has sent something. 0 disables this.
         request_buffer: u64 = 16 * 1024, fixed_value(), no_key;
 
-        // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
+        // Less than nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
         /// Idle timeout of a connection to a server. Keep it below the origin's own keep-alive timeout, so that
         /// litequic closes first.
         idle_timeout: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE);
@@ -121,7 +121,7 @@ keys! {
         /// before each, for origins that are not trusted.
         check_idle: CheckIdle = CheckIdle::Unrepeatable, one_of(CheckIdle::NAMES);
 
-        // So that a name's new addresses get traffic.
+        // After an hour, traffic moves to new addresses of a name.
         /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
         max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration_kind(TIMEOUT_RANGE));
 
@@ -611,7 +611,7 @@ pub enum StatusRangeError {
     /// Not a number of three digits, or more than one range.
     #[error("neither a status nor a range such as 200-299")]
     Form,
-    /// Below 200 or above 599.
+    /// The status is below 200 or above 599.
     #[error("is not the status of a final response, from 200 to 599")]
     Final,
     /// The range ends before it begins, as in `299-200`.
@@ -634,7 +634,7 @@ impl FromStr for StatusRange {
     }
 }
 
-/// The address of an origin's server.
+/// Address of an origin's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OriginAddress {
     /// Plaintext HTTP: `http://HOST[:PORT]`.

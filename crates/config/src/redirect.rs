@@ -68,9 +68,9 @@ pub(crate) fn location_kind() -> ValueKind<Template> {
     kind.with_pattern(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
 }
 
-/// A `Location` whose target is the operator's choice, whatever the client requests: scheme and authority are written
-/// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
-/// after them.
+/// Parses a `Location` whose target the operator controls, whatever the client requests. Scheme and authority are
+/// literal, or the authority is that of the request; the part that the client controls follows them and begins with a
+/// slash.
 fn parse_location(text: &str) -> Result<Template, ValueError> {
     // These characters are invalid in a URL (RFC 3986 §2); browsers read a backslash as a slash.
     if !text

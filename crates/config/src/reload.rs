@@ -6,8 +6,7 @@ keys! {
     /// Automatic reloads: `[reload]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReloadConfig {
-        // A renewed certificate must be served without a person's action, and ConfigMaps and Secrets are replaced as
-        // files.
+        // Renewed certificates must be served without a person's action; ConfigMaps and Secrets are replaced as files.
         /// Reaction to a changed file, without SIGHUP or `litequic ctl reload`: `all` applies a saved configuration and
         /// renewed files; `certificates` applies only renewed files that the configuration in force names
         /// (certificates, keys, CAs, revocation lists, error pages); `none` waits for a signal or a request.

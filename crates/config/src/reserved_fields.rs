@@ -210,9 +210,9 @@ const CHECKED_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// The place of a name in [`Compiled::lengths`], and the bit of its length: the place follows from its first and its
-/// third byte, by factors with which no field that browsers send by themselves shares place and bit with one that
-/// counts.
+/// Returns the slot of a name in [`ReservedFieldSet::lengths`] and the bit of its length. The slot follows from the
+/// first and the third byte, with factors by which no field that browsers send shares slot and bit with a reserved or
+/// checked one.
 #[inline]
 fn length_slot(name: &str) -> (usize, usize) {
     let slot = match name.as_bytes() {
@@ -264,8 +264,7 @@ impl ReservedFields {
         self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
-    /// Whether the field `plain`, in lower case, is reserved; `methods_matter` if the route has a condition on the
-    /// method.
+    /// Whether the field `plain`, in lower case, is reserved; `methods_matter` if the route has a method condition.
     pub fn reserves_field(&self, plain: &str, methods_matter: bool) -> bool {
         self.may_contain(plain) && (self.0.always.contains(plain) || methods_matter && self.0.methods.contains(plain))
     }

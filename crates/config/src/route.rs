@@ -125,8 +125,8 @@ impl RouteConfig {
     /// Number of protocols: each `Upgrade` field is compared with all of them.
     pub const MAX_UPGRADES: usize = 16;
 
-    /// The names of `routes` in logs and metrics: the configured name, or its host (`*` for any), its prefix, or `=`
-    /// and its path, and its conditions. Of several that would have the same name all but the first have a number.
+    /// Returns the names of `routes` in logs and metrics: the configured name, or host (`*` for any), prefix (or `=`
+    /// and path), and conditions. Of several equal names all but the first get a number.
     pub fn unique_route_names(routes: &[Self]) -> Vec<String> {
         let mut taken: BTreeMap<String, usize> = BTreeMap::new();
         let name = |route: &Self| {
@@ -211,8 +211,7 @@ pub(super) fn read_route(
     }
     let answers_itself = section.has_key("redirect") || section.has_key("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
-        // nginx accepts this and forwards the origin's error, so that an operator who wants to hide errors would not
-        // notice.
+        // nginx accepts this and forwards the origin's error: an operator who wants to hide errors would not notice.
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.note_fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }

@@ -189,8 +189,7 @@ impl fmt::Display for ErrorStatuses {
     }
 }
 
-/// Returns the `Content-Type` of an error page by the extension of its file name; `None` if pages cannot have this
-/// extension.
+/// Returns the `Content-Type` of an error page by its file name extension; `None` if pages cannot have it.
 pub fn page_media_type(page: &Path) -> Option<&'static str> {
     match page.extension()?.to_str()? {
         "html" | "htm" => Some("text/html; charset=utf-8"),
@@ -202,8 +201,7 @@ pub fn page_media_type(page: &Path) -> Option<&'static str> {
     }
 }
 
-/// Returns the `Content-Type` of a fixed response's file by the extension of its name; more are known than for error
-/// pages.
+/// Returns the `Content-Type` of a fixed response by its file name extension; more are known than for error pages.
 pub fn body_media_type(file: &Path) -> Option<&'static str> {
     page_media_type(file).or_else(|| match file.extension()?.to_str()? {
         "css" => Some("text/css; charset=utf-8"),

@@ -67,7 +67,7 @@ keys! {
         /// it server IDs are readable.
         key_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with 32 hexadecimal digits"));
 
-        // s2n-quic bounds it at a day.
+        // s2n-quic permits a day at most.
         /// Lifetime of a connection ID; then its client gets new ones. Balancers keep a former configuration for as
         /// long.
         lifetime: Duration = DAY, duration_kind(Self::LIFETIME_RANGE);
@@ -117,8 +117,7 @@ impl fmt::Display for ServerIdBytes {
 }
 
 impl ServerId {
-    /// Range of `lifetime`: half of the shortest is left to a client that is slow to answer; s2n-quic allows a day at
-    /// most.
+    /// Range of `lifetime`: half of it is left to a client that is slow to answer; s2n-quic permits a day at most.
     const LIFETIME_RANGE: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
 
     /// Creates a server ID from hexadecimal `digits`, with a nonce of `nonce` bytes, encrypted if there is a key file.

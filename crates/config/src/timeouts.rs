@@ -17,11 +17,11 @@ keys! {
     /// Timeouts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Timeouts counted by "litequic_timeouts_total{timeout=\"*\"}" {
-        // A few lost Initials with exponential backoff.
+        // Enough for a few lost Initials with exponential backoff.
         /// A client completes its handshake within this time of its first Initial, or the handshake is aborted.
         handshake: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
-        // RFC 9308 §3.2: NAT bindings last some 30 s.
+        // NAT bindings last about 30 s (RFC 9308 §3.2).
         /// An idle connection is closed after this time (QUIC's `max_idle_timeout`; over TCP, the time without a
         /// request).
         idle: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
@@ -30,26 +30,26 @@ keys! {
         /// A client sends a request's whole header within this time of its first byte, or gets 408.
         request_header: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
-        // nginx' client_body_timeout.
+        // The default of nginx' client_body_timeout.
         /// A client that sends no byte of a request's body for this time gets 408 (read timeout).
         request_body: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
-        // nginx' lingering_time.
+        // The default of nginx' lingering_time.
         /// litequic discards the rest of a request's body for this time after the request was answered, for example by
         /// a 413, and at most 64 MiB of it: browsers read the answer only after they have sent the whole body. Then the
         /// stream is stopped (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1:
         /// within 2 s).
         lingering: Duration = Duration::from_secs(30), duration_kind(LINGERING_RANGE), counted;
 
-        // nginx' send_timeout.
+        // The default of nginx' send_timeout.
         /// A response's stream is reset if the client reads nothing of it for this time (write timeout).
         send: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
-        // An origin next door answers at once; one lost SYN costs 1 s, two cost 3 s.
+        // A nearby origin accepts at once; one lost SYN costs 1 s, two cost 3 s.
         /// litequic connects to the origin within this time, DNS included, or the client gets 502.
         connect: Duration = Duration::from_secs(5), duration_kind(TIMEOUT_RANGE), counted;
 
-        // nginx' proxy_read_timeout.
+        // The default of nginx' proxy_read_timeout.
         /// The origin sends the response's header within this time, or the client gets 504. The time begins with the
         /// request's last byte, and whenever the origin stops reading the request.
         response_header: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
@@ -63,8 +63,8 @@ keys! {
         /// begun.
         request: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE)), counted;
 
-        // As long as `response_header`: without a queue the request would wait in the origin, and for as long (nginx'
-        // proxy_read_timeout). An origin that takes seconds then serves a burst of many times its connections.
+        // As long as `response_header`: without a queue, the request would wait as long in the origin (nginx'
+        // proxy_read_timeout). An origin that takes seconds thus serves a burst of many times its connections.
         /// A request waits at most this long for a connection of a full pool. Then the client gets 503.
         queue: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
@@ -79,11 +79,11 @@ keys! {
         /// still send.
         tunnel_half_closed: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
 
-        // Two probe periods of a usual balancer would be 10 s; a sidecar has none. 0 does not delay Ctrl-C.
+        // Two probe periods of a usual balancer would be 10 s; a sidecar needs no delay. With 0, Ctrl-C is not delayed.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.
         drain_grace: Duration = Duration::ZERO, duration_kind(DRAIN_RANGE);
 
-        // Within Kubernetes' 30 s terminationGracePeriodSeconds, with room to leave.
+        // Within Kubernetes' terminationGracePeriodSeconds of 30 s, with time to exit.
         /// A drain closes the remaining connections this long after its first GOAWAY, with the requests that still run
         /// on them.
         drain: Duration = Duration::from_secs(25), duration_kind(DRAIN_RANGE);

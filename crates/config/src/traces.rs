@@ -24,7 +24,7 @@ keys! {
         /// over HTTP/2, at port 4317.
         protocol: TraceProtocol = TraceProtocol::Http, one_of(TraceProtocol::NAMES);
 
-        // A site of 1,000 requests a second then has ten traces a second.
+        // A site with 1,000 requests per second then has ten traces per second.
         /// Share of requests that are sampled, of those whose trace begins here. The trace ID decides, so that all
         /// replicas sample the same traces.
         ratio: Fraction = Self::DEFAULT_RATIO, ratio_kind();
@@ -33,7 +33,7 @@ keys! {
         /// client begins a trace of its own, which has a link to the client's.
         parent: TraceParent = TraceParent::Trusted, one_of(TraceParent::NAMES);
 
-        // A span has about 700 bytes: what a worker sends is bounded by 700 KB a second.
+        // A span has about 700 bytes, so a worker sends at most 700 KB per second.
         /// Spans a second of each worker. Beyond that, requests are not sampled.
         max_per_second: u32 = 1_000, number_kind(COUNT_RANGE), counted_by("litequic_spans_total{result=\"over_limit\"}");
 
@@ -44,7 +44,7 @@ keys! {
         /// `deployment.environment.name`.
         attributes: Vec<(String, String)> = Vec::new(), custom_key(read_attributes, |all| join_shown_names(all.iter().map(|(name, _)| name)));
 
-        // Queries have tokens, and names of people.
+        // Queries contain tokens and personal names.
         /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature`
         /// are `REDACTED` even then.
         query: bool = false, boolean_kind();

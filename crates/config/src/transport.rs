@@ -49,8 +49,8 @@ keys! {
         /// (version 2) follows the path's delivery rate, and does not treat random loss as congestion.
         congestion: Congestion = Congestion::Cubic, one_of(Congestion::NAMES);
 
-        // More than the 10 of RFC 9002 §7.2, less than the 32 of Chromium and quic-go, for reasons in
-        // docs/adr/0027-initial-window.md.
+        // More than the 10 of RFC 9002 §7.2, and less than the 32 of Chromium and quic-go, as
+        // docs/adr/0027-initial-window.md explains.
         /// Packets that a new connection may have in flight before the first acknowledgement (RFC 9002 §7.2). The first
         /// 10 are sent at once, more within the first round trip.
         initial_window: u16 = 24, number_kind(INITIAL_WINDOW_RANGE);

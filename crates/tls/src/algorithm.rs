@@ -19,9 +19,10 @@ const SIGNATURE_SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ML_DSA_87,
 ];
 
-/// Kinds of keys, in the order of what a handshake with one costs. With aws-lc-rs ECDSA with P-256 signs ten times as
-/// fast as RSA with 2048 bits, and its certificates are smaller. A signature of ML-DSA and its public key have 3.7 KB
-/// or more, which exceeds what a QUIC server may send before the client's address is validated (RFC 9000 §8.1).
+/// Kinds of keys, in ascending order of the cost of a handshake. With aws-lc-rs, ECDSA with P-256 signs ten times as
+/// fast as RSA with 2048 bits, and its certificates are smaller. ML-DSA's signatures and public keys have 3.7 KB or
+/// more, which exceeds the bytes that a QUIC server may send before it has validated the client's address (RFC 9000
+/// §8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyKind {
     Ed25519,
@@ -49,7 +50,7 @@ impl KeyKind {
     }
 }
 
-/// The signature algorithm of a certificate's key.
+/// Signature algorithm of a certificate's key.
 #[derive(Debug, Clone)]
 pub struct KeyAlgorithm {
     kind: KeyKind,

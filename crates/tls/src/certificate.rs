@@ -168,8 +168,7 @@ fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, Certifica
     })
 }
 
-/// Names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or the common name if the extension is
-/// missing.
+/// Names in a certificate (RFC 9525 §6): those in subjectAltName, or the common name without that extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateNames {
     /// DNS names in lower case, with wildcards such as `*.example.com`.

@@ -11,7 +11,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// The protocol of the handshake (RFC 8737 §3).
+/// ALPN name of the handshake (RFC 8737 §3).
 const ACME_ALPN: &[u8] = b"acme-tls/1";
 
 /// Resolves every ClientHello to the certificate of one challenge.
@@ -24,12 +24,12 @@ impl ResolvesServerCert for ChallengeResolver {
     }
 }
 
-/// The configuration of a handshake that serves `certificate`. rustls' own check of certificate and key refuses the
-/// critical extension that such a certificate has, so they are not compared here: they were made together.
+/// Returns a configuration that serves `certificate`. The key is not compared with the certificate, because rustls'
+/// check rejects the critical extension of challenge certificates; both were made together.
 ///
 /// # Errors
 ///
-/// The key is none, or rustls rejects the cipher suites, which no input causes.
+/// The key is invalid, or rustls rejects the cipher suites, which no input causes.
 pub fn challenge_config(
     certificate: &CertificateDer<'static>,
     key: &PrivateKeyDer<'static>,

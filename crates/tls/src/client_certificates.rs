@@ -1,8 +1,7 @@
-//! Certificates of clients: whether a handshake requests one, and how it is verified.
+//! Requests and verifies clients' certificates.
 //!
-//! The verifier uses the authorities in force when a certificate comes, so that a reload needs no new configuration of
-//! rustls.
-//! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
+//! The verifier uses the authorities in force at each handshake, so that a reload needs no new configuration of rustls.
+//! No state is retained between handshakes (docs/adr/0010-client-certificates.md).
 
 use super::resolver::CertificateResolver;
 use super::server;

@@ -13,8 +13,8 @@ pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), Certificat
     let found = match bytes {
         [0xef, 0xbb, 0xbf, ..] => "begins with a byte order mark (BOM), which PEM does not have; save it without one",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16, and PEM is ASCII; save it as ASCII or UTF-8",
-        // Certificates, keys, revocation lists and PKCS #12 begin with a SEQUENCE whose length has one to four bytes
-        // (X.690 §8.1.3).
+        // Certificates, keys, CRLs and PKCS #12 begin with a SEQUENCE whose length has one to four bytes (X.690
+        // §8.1.3).
         [0x30, 0x81..=0x84, ..] => "is DER or PKCS #12, not PEM; convert it with openssl x509, pkey, crl or pkcs12",
         _ => return Ok(()),
     };

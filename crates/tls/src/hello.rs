@@ -9,7 +9,7 @@ const HANDSHAKE_HEADER_LEN: usize = 4;
 const CLIENT_HELLO_TYPE: u8 = 1;
 /// Bytes of a ClientHello that rustls accepts.
 const MAX_HELLO_LEN: usize = 0xffff;
-/// Bytes of a record at most (RFC 8446 §5.1).
+/// Bytes of a TLS record at most (RFC 8446 §5.1).
 const MAX_RECORD_LEN: usize = 1 << 14;
 
 /// Result of reading a client's first CRYPTO data.

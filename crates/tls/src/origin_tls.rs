@@ -1,7 +1,7 @@
-//! TLS to origins: the configuration of litequic as their client. A server's certificate is always verified.
+//! Configures TLS to origins, with litequic as their client. A server's certificate is always verified.
 //!
-//! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so that sessions must not outlive what
-//! they were verified with: the caller makes a new configuration when [`OriginTlsFiles::digest`] changes.
+//! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so sessions must not outlive the files
+//! by which they were verified: the caller makes a new configuration when [`OriginTlsFiles::config_digest`] changes.
 
 use super::authorities::read_pem_items;
 use super::certificate::LoadedCertificate;

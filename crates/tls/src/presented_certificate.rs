@@ -66,7 +66,7 @@ pub enum CertificateRejection {
         /// Issuer of the certificate.
         issuer: String,
     },
-    /// The certificate is for other names.
+    /// The certificate is for other names than the server's.
     #[error("other name: it is for {}", join_certificate_names(.names))]
     OtherName {
         /// Names of the certificate.
@@ -160,8 +160,7 @@ impl PresentedCertificate {
         self.with_recorded(|shown| ServerCertificate::from_leaf(&shown.leaf, shown.intermediates)).flatten()
     }
 
-    /// Returns the reason why the server's certificate is not trusted; `None` without a certificate, or if it is
-    /// trusted.
+    /// Returns the reason why the server's certificate is not trusted; `None` if it is, or without a certificate.
     pub fn certificate_rejection(&self) -> Option<CertificateRejection> {
         let error = self.with_recorded(|shown| shown.verified.clone().err()).flatten()?;
         Some(CertificateRejection::from_rustls_error(&error, self.server_certificate()))

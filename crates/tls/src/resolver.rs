@@ -86,9 +86,8 @@ impl CertificateStore {
         }
     }
 
-    /// Returns the store with the same certificates of files and authorities, and with those that were `issued` by ACME
-    /// in place of earlier ones. Hosts that are `awaited`, lower case, have none yet: their clients get no certificate
-    /// rather than another host's.
+    /// Replaces the certificates that were `issued` by ACME; those of files and the authorities stay. Hosts in
+    /// `awaited`, in lower case, have no certificate yet: their clients get none, rather than another host's.
     #[must_use]
     pub fn with_issued(&self, issued: impl IntoIterator<Item = LoadedCertificate>, awaited: BTreeSet<String>) -> Self {
         let all = self.file_certificates().iter().cloned().chain(issued).collect();
@@ -121,9 +120,9 @@ impl CertificateStore {
         &self.unserved
     }
 
-    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`:
-    /// of those for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
-    /// `None` if there is none yet: rustls then ends the handshake too.
+    /// Selects the certificate for a client with `sni` at the address `local`: of those for the name, the cheapest that
+    /// signs with one of the schemes `offered`. If none does, returns the first one, and rustls ends the handshake.
+    /// `None` if there is no certificate yet, and rustls ends the handshake as well.
     pub fn choose_certificate(
         &self,
         sni: Option<&str>,
@@ -135,9 +134,9 @@ impl CertificateStore {
         chosen.or(group.first())
     }
 
-    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a
-    /// wildcard for its first label, else the default. Without a name those that have the address: SNI cannot carry
-    /// addresses (RFC 6066 §3), so a client that connects to one sends none.
+    /// Returns the certificates for clients with `sni` at the address `local`: those with exactly this name, else with
+    /// a wildcard for its first label, else the default. Clients without a name get those with the address: SNI cannot
+    /// carry addresses (RFC 6066 §3), so a client that connects to one sends no name.
     fn certificates_for_name(&self, sni: Option<&str>, local: IpAddr) -> &[LoadedCertificate] {
         let name = sni.map(normalize_dns_name);
         let found = match &name {
@@ -166,12 +165,11 @@ impl CertificateStore {
     /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
     /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
-    /// It may if every certificate that clients of this name may be served covers the host: which one this client was
-    /// served is not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of
-    /// its own, and that is the one it has:
-    /// - the very name that it sent, which the default certificate does not cover, as the client knows;
-    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another
-    ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
+    /// Every certificate for clients of this name must cover the host, because the served one is not known here. Two
+    /// more hosts are permitted, because after 421 a client would only open another connection like this one:
+    /// - the name in `sni` itself: the client has accepted a default certificate that does not cover it;
+    /// - an IP address, for a client without a name. The client connected by an address, which may differ from `local`
+    ///   (NAT), and accepted the certificate, for example the self-signed one of a sidecar.
     pub fn may_serve_host(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
             // Most names are equal byte by byte, which needs no copy.
@@ -256,8 +254,7 @@ impl CertificatePositions {
             names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
         };
         let first = all.first().map(names).unwrap_or_default();
-        // A group's certificates must cover whatever the first one covers. If the first one has no name, it is the only
-        // default.
+        // A group covers whatever its first certificate covers. If that has no name, it is the only default.
         let is_default = |(place, certificate): &(usize, &LoadedCertificate)| {
             *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
         };
@@ -383,8 +380,7 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// A [`CertificateResolver`] for one handshake with the address that the client connected to, which a ClientHello does
-/// not contain.
+/// A [`CertificateResolver`] for one handshake, with the address of the connection, which a ClientHello lacks.
 #[derive(Debug)]
 struct AddressResolver {
     resolver: Arc<CertificateResolver>,

@@ -12,20 +12,20 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when
-/// it does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
+/// Number of session tickets after a handshake. A client may use each ticket once (RFC 8446 appendix C.4), and gets as
+/// many again. Two, because browsers sometimes open two connections to a host at once, before new tickets arrive.
 const TICKETS_PER_HANDSHAKE: usize = 2;
 
-/// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
+/// Configures TLS 1.3 for HTTP/3 with the certificates of `resolver`.
 ///
 /// A client may resume its session in every process with the same `secret`: the server's state is in the ticket,
-/// encrypted by `Tickets`. A ticket that cannot be decrypted leads to a full handshake. There is no early data: it
-/// can be replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its readers can decrypt the
-/// traffic.
+/// encrypted by `SessionTickets`. A ticket that cannot be decrypted leads to a full handshake. There is no early data,
+/// because it can be replayed. With `key_log` the secrets are written to the file in `SSLKEYLOGFILE`, whose readers can
+/// decrypt the traffic.
 ///
 /// # Errors
 ///
-/// When rustls rejects the cipher suites, which no input causes.
+/// rustls rejects the cipher suites, which no input causes.
 pub fn server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -48,13 +48,13 @@ pub(super) fn tcp_server_config(
     config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
 }
 
-/// TLS over TCP for clients that have no TLS 1.3. Lists both versions, or rustls would not set the sentinel in the
-/// server's random by which a client notices that TLS 1.3 was removed from its ClientHello (RFC 8446 §4.1.3).
-/// Without tickets: an attacker with the key of one decrypts the recorded traffic of its session.
+/// Configures TLS over TCP for clients without TLS 1.3. Both versions are listed, so that rustls sets the sentinel in
+/// the server's random by which a client detects that an attacker removed TLS 1.3 from its ClientHello (RFC 8446
+/// §4.1.3). Without tickets: the key of a ticket decrypts the recorded traffic of its session.
 ///
 /// # Errors
 ///
-/// When rustls rejects the cipher suites, which no input causes.
+/// rustls rejects the cipher suites, which no input causes.
 pub(super) fn tls12_server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -81,13 +81,13 @@ fn config_with_tickets(
     Ok(Arc::new(config))
 }
 
-/// TLS for clients that are asked for a certificate, which `verifier` verifies. Without tickets: rustls puts the
-/// client's chain into them and takes it from there without verification, expired or revoked as it may be by then. And
-/// it accepts none that was given to a client that was not asked.
+/// Configures TLS with a certificate request, verified by `verifier`. Without tickets: rustls would store the client's
+/// chain in a ticket, and accept it later without verification, even if expired or revoked. Tickets from sessions
+/// without a certificate request are rejected.
 ///
 /// # Errors
 ///
-/// When rustls rejects the cipher suites, which no input causes.
+/// rustls rejects the cipher suites, which no input causes.
 pub(super) fn config_with_verifier(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,

@@ -11,11 +11,11 @@ use rustls::{
 };
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the keys of the session tickets:
-/// give one to each worker.
+/// The server's side of TLS for s2n-quic. Clones share the configuration with the keys of the session tickets; each
+/// worker gets one.
 ///
-/// Extensions of a handshake belong here: a session has the client's transport parameters as they came (also those that
-/// s2n-quic does not support) and its verified certificates, and can leave either for the connection's user with
+/// Handshake extensions belong here: a session has the client's encoded transport parameters, including those that
+/// s2n-quic does not support, and its verified certificates. It can pass both to the connection's user with
 /// `Context::on_tls_context`.
 #[derive(Clone)]
 pub struct ServerTls {
@@ -28,9 +28,8 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Serves `config`, which should come from [`super::server_config`]: rustls accepts no QUIC connection with another
-    /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
-    /// a configuration every handshake fails.
+    /// Serves `config`, which should be from [`super::server_config`]. rustls accepts no QUIC connection with another
+    /// TLS version than 1.3, without a cipher suite for QUIC, or with limited early data: every handshake would fail.
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self { plain: config, requester: None, resolver: None, metrics: Arc::default() }
     }

@@ -25,11 +25,12 @@ use std::{fmt, net::IpAddr, sync::Arc, task::Poll, time::Duration};
 /// Smallest max_ack_delay that is invalid (RFC 9000 §18.2).
 const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
-/// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
+/// One handshake. s2n-quic polls the session with each datagram that has CRYPTO data, and drops it at the end of the
+/// handshake.
 ///
-/// It ends with the handshake, because s2n-quic 0.91 passes a server no CRYPTO data in 1-RTT packets. None is legal
-/// there, as litequic requests no certificate after the handshake: `quic::wire::violation` has the connection closed,
-/// as RFC 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
+/// s2n-quic 0.91 passes a server no CRYPTO data in 1-RTT packets. Such data is illegal, as litequic requests no
+/// certificate after the handshake: `quic::wire::violation` closes the connection, as RFC 9001 §6 requires for a TLS
+/// KeyUpdate. So an established connection holds no TLS state.
 pub struct QuicTlsSession {
     /// Set while the ClientHello is incomplete, if the session depends on its server name.
     pending_hello: Option<Box<PendingHello>>,
@@ -170,8 +171,7 @@ impl QuicTlsSession {
     }
 }
 
-/// Sends all data that rustls has queued, including the session tickets at the end, and provides the keys for the next
-/// level.
+/// Sends all data that rustls has queued, session tickets included, and provides the keys for the next level.
 fn send_handshake_data<C: Context<QuicTlsSession>>(
     connection: &mut ServerConnection,
     secrets: &TrafficSecrets,
@@ -276,9 +276,9 @@ fn client_transport_parameters(connection: &ServerConnection) -> Result<Applicat
     }
 }
 
-/// Rejects invalid transport parameters of the client's. s2n-quic reads them once it has the 1-RTT keys, after a
-/// signature was made and the server's flight was queued, which would be sent before the CONNECTION_CLOSE and use up
-/// what may be sent to an address that is not validated (RFC 9000 §8.1).
+/// Rejects invalid transport parameters of the client. s2n-quic would read them only after it has the 1-RTT keys: a
+/// signature has been made by then, and the server's queued flight would be sent before the CONNECTION_CLOSE, and use
+/// up the bytes that may be sent to an address that is not validated (RFC 9000 §8.1).
 fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Error> {
     let Some(parameters) = connection.quic_transport_parameters() else { return Ok(()) };
     let valid = |parameters: &ClientTransportParameters| {

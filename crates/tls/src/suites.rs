@@ -1,6 +1,6 @@
 //! Lists the cipher suites, groups and protocols that litequic offers in TLS, by version and side.
 
-/// The ALPN name of HTTP/3 (RFC 9114 §3.1).
+/// ALPN name of HTTP/3 (RFC 9114 §3.1).
 pub(super) const ALPN_H3: &[u8] = b"h3";
 /// ALPN names over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
 pub(super) const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];

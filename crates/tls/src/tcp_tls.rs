@@ -39,9 +39,9 @@ impl TcpTls {
         })
     }
 
-    /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration. One
-    /// that `is_old` has no TLS 1.3, and may have TLS 1.2; where a certificate may be requested it gets a configuration
-    /// that refuses it, as TLS 1.2 sends a client's certificate unencrypted.
+    /// Returns the certificate request for a client with `server_name` (SNI) at the address `local`, and its
+    /// configuration. A client that `is_old` has no TLS 1.3. If it may be asked for a certificate, its configuration
+    /// rejects TLS 1.2, which would send the certificate unencrypted.
     pub fn choose_server_config(
         &self,
         server_name: Option<&str>,

@@ -1,5 +1,5 @@
-//! Session tickets (RFC 8446 §4.6.1) that every process with the same secret accepts: a client resumes its session at
-//! another replica, and after a hot upgrade.
+//! Encrypts session tickets (RFC 8446 §4.6.1) so that every process with the same secret accepts them: a client resumes
+//! its session at another replica, and after a hot upgrade.
 //!
 //! ```text
 //! epoch (4) · nonce (12) · rustls' session value, encrypted by AES-256-GCM-SIV · tag (16)
@@ -7,11 +7,11 @@
 //!
 //! An epoch is six hours, counted from 1970. Its key is HKDF-SHA256 (RFC 5869) of the secret with the label `litequic
 //! tickets`, the protocol, the format of the session value and the epoch. Tickets are encrypted in the current epoch,
-//! and accepted in the one before and the one after as well: clocks differ. So a ticket is good for six to twelve
+//! and also accepted in the previous and the next one, because clocks differ. So a ticket is valid for six to twelve
 //! hours, and so is a stolen key.
 //!
-//! AES-GCM-SIV (RFC 8452) rather than AES-GCM: any number of replicas encrypts with one key and random nonces, and a
-//! nonce that is used twice reveals no more than that two values are equal.
+//! The cipher is AES-GCM-SIV (RFC 8452), not AES-GCM: any number of replicas encrypts with one key and random nonces,
+//! and a repeated nonce only reveals that two values are equal.
 //!
 //! A ticket that cannot be decrypted leads to a full handshake. One that decrypts to a value that rustls misreads ends
 //! the handshake with a fatal alert, as its binder does not match. Versions of rustls may encode the value differently,
@@ -46,9 +46,9 @@ const HEAD_LEN: usize = EPOCH_LEN + NONCE_LEN;
 /// Protocol of the sessions: a session over QUIC cannot be resumed over TCP, and vice versa.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TicketProtocol {
-    /// HTTP/3.
+    /// HTTP/3 over QUIC.
     Quic,
-    /// HTTP/1.1 and HTTP/2.
+    /// HTTP/1.1 and HTTP/2 over TCP.
     Tcp,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct SessionTickets {
     keys: ArcSwapOption<EpochKeys>,
 }
 
-/// The keys of an epoch and of its neighbours.
+/// Ticket keys of an epoch and its neighbours.
 struct EpochKeys {
     epoch: u32,
     /// Keys of the previous, the current and the next epoch.

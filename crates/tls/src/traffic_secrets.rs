@@ -1,8 +1,8 @@
-//! Packet protection (RFC 9001 §5) from the secrets of a handshake.
+//! Makes packet protection keys (RFC 9001 §5) from the secrets of a handshake.
 //!
-//! rustls' packet keys seal one contiguous slice: stream data, which s2n-quic holds by reference, would have to be
-//! copied behind the frames before it is sealed, a tenth of a large download's CPU time. s2n-quic-crypto's keys seal it
-//! in place. They are made from the traffic secrets (RFC 8446 §7.1), which rustls exposes only to a [`KeyLog`].
+//! rustls' packet keys seal one contiguous slice: stream data, which s2n-quic holds by reference, would first have to
+//! be copied behind the frames, a tenth of a large download's CPU time. s2n-quic-crypto's keys seal it in place. They
+//! are made of the traffic secrets (RFC 8446 §7.1), which rustls exposes only to a [`KeyLog`].
 
 use aws_lc_rs::{
     aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305},

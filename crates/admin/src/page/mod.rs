@@ -13,8 +13,7 @@ const PAGE: &str = include_str!("page.html");
 pub(super) static DOCUMENT: LazyLock<String> =
     LazyLock::new(|| PAGE.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT));
 
-/// Content security policy (CSP3) of the page: its own style and script, by their hashes, and requests to its own
-/// origin.
+/// Content security policy (CSP3): the page's style and script, by their hashes, and requests to its own origin.
 pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = |text: &str| BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes()));
     let policy = format!(

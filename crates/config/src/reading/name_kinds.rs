@@ -19,7 +19,7 @@ pub(crate) const NAME_PATTERN: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63
 const NON_NUMERIC_NAME_PATTERN: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
 const IPV4_PATTERN: &str =
     r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
-/// PATH_MAX of Linux (limits.h).
+/// Bytes of a path: PATH_MAX of Linux (limits.h).
 const MAX_PATH_BYTES: usize = 4096;
 /// Bytes of a cookie's name, which every request carries.
 const MAX_COOKIE_NAME: usize = 64;
@@ -313,8 +313,7 @@ fn is_http_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A protocol that a route may upgrade to (RFC 9110 §7.8): a token, perhaps with a version after a slash, in lower
-/// case.
+/// A protocol that a route may upgrade to (RFC 9110 §7.8), in lower case: a token, or a token, slash and version.
 pub(crate) fn upgrade_kind() -> ValueKind<String> {
     let parse = |text: String| {
         let protocol = text.to_ascii_lowercase();

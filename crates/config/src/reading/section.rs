@@ -1,6 +1,6 @@
-//! Reads a TOML table key by key. The keys that are read define what the file may have: each call reads a value, notes
-//! its fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once,
-//! and keys, ranges, defaults and schema are in one place (`table.rs`).
+//! Reads a TOML table key by key. The keys that are read define the valid keys of the file: each call reads a value,
+//! records its fault, and adds the key to the schema and to the suggestions for misspelt keys. So every fault is found
+//! at once, and keys, ranges, defaults and schema are in one place (`table.rs`).
 
 use super::examples;
 use super::source::{SourceText, UnknownKey, join_path};
@@ -209,8 +209,8 @@ impl<'s> ConfigSection<'s> {
         values
     }
 
-    /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
-    /// Each is a value of `kind`, or a table as `read` makes it. Wrong values are left out, and a missing key is noted.
+    /// Reads the required array `key`, whose length is in `count`, or a single value. Each value is of `kind`, or a
+    /// table that `read` converts. Rejected values are left out, and a missing key is a fault.
     pub(crate) fn required_list_or_tables<K, T: From<K>>(
         &mut self,
         key: &str,

@@ -1,22 +1,21 @@
-//! Tables of keys. A row of [`keys!`] has all that is known of a key: its field and its description, the default, how
-//! its value is read from the file and shown, whether it needs a restart, and which metric counts when its limit is
-//! reached.
+//! Declares tables of keys. A row of [`keys!`] has all properties of a key: field, description, default, reader,
+//! restart, and the metric that counts when the key's limit is reached.
 //!
 //! ```text
 //! keys! {
 //!     /// Limits for clients.
 //!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 //!     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
-//!         /// Requests on a connection in all; then GOAWAY.           documents field, schema and reference
-//!         max_requests: u64 = 1_000_000, number(REQUESTS), counted;  field, default, reader, what else is known
+//!         /// Requests on a connection in all; then GOAWAY.                      for field, schema and reference
+//!         max_requests: u64 = 1_000_000, number_kind(REQUESTS_RANGE), counted;  field, default, reader, properties
 //!     }
 //! }
 //! ```
 //!
-//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file()`], [`table`]. A row of
-//! [`fixed`] and `no_key` is a field that is no key.
-//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
-//! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].
+//! A reader is a [`ValueKind`], or made of one by [`optional_key`], [`list_key`], [`file_key`] or [`table_key`]. A row
+//! with [`fixed_value`] and `no_key` is a field without a key. `field("key")` is a key whose name differs from its
+//! field's. Further properties are methods of [`ConfigKey`]. Rules over several keys are functions that run after
+//! [`KeyTable::read_table`].
 
 use super::{changes::Changes, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
@@ -160,8 +159,7 @@ impl<T> KeyReader<Vec<T>> for ListReader<T> {
     }
 }
 
-/// Reads an optional array whose length is in `count`, or a single value; a list of changes shows `none` for a missing
-/// one.
+/// Reads an optional array, or a single value, as [`list_key`] does; changes show `none` for a missing one.
 pub(crate) fn optional_list_key<T>(
     kind: ValueKind<T>,
     count: RangeInclusive<usize>,

@@ -67,7 +67,7 @@ impl RawValue {
 pub(crate) struct ValueKind<T> {
     /// Description of valid values, to follow "expected".
     pub(crate) expected: String,
-    /// A JSON schema without description and default.
+    /// JSON schema without description and default.
     pub(crate) schema: Json,
     pub(crate) read: Box<dyn Fn(RawValue) -> Result<T, ValueError>>,
     /// Formats the value as in the file, for the schema's `default`.
@@ -95,8 +95,7 @@ impl<T> ValueKind<T> {
     }
 }
 
-/// Returns a pattern for full matches of `of`. A string with an environment variable always matches, because its value
-/// is unknown.
+/// Returns a pattern for full matches of `of`. Strings with environment variables match, as their value is unknown.
 pub(crate) fn full_match_pattern(of: &str) -> String {
     format!(r"\$\{{|^({of})$")
 }
@@ -147,8 +146,7 @@ pub(crate) fn size_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: Ran
     kind.with_pattern(SIZE_PATTERN)
 }
 
-/// Returns an error for a size with a single letter as its unit: `10g` is 10 × 1024³ bytes in nginx, and 10 × 1000³ in
-/// other programs.
+/// Returns an error for a size with a letter as its unit: `10g` is 10 × 1024³ bytes in nginx, elsewhere 10 × 1000³.
 fn ambiguous_size(text: &str) -> Option<ValueError> {
     let (number, letter) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let letter = letter.chars().next().filter(|letter| "kmgtpe".contains(letter.to_ascii_lowercase()))?;

@@ -23,8 +23,7 @@ const NGINX_VARIABLES: [&str; 20] = [
     "upstream_",
     "uri",
 ];
-/// Beginnings of Caddy's placeholders. [`Template::parse_variables`](super::super::Template::parse_variables) finds
-/// those of one word.
+/// Beginnings of Caddy's placeholders. Placeholders of one word are rejected by `Template::parse_variables`.
 const CADDY_PLACEHOLDERS: [&str; 4] = ["{http.", "{env.", "{tls_", "{$"];
 
 /// Returns the first variable of nginx (`$remote_addr`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`) in `text`.

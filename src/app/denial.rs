@@ -18,7 +18,7 @@ const LOOPBACK: [Network; 2] = [
     Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
 ];
 
-/// The deny list, and what orders are checked against.
+/// The deny list, with the state that orders are checked against.
 #[derive(Debug)]
 pub(super) struct Denial {
     /// The list that workers read.

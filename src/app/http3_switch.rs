@@ -111,7 +111,7 @@ mod tests {
         let mut next = config(false);
         switch.apply_order_to(&mut next, false);
         assert!(next.listen.http3, "the process serves nothing over TCP");
-        // The next process starts with the order, and then without a TCP listener.
+        // The next process gets the order, which one without a TCP listener ignores.
         assert!(!Http3Switch::new(&config(true), Some(false)).is_http3_on());
         let mut alone = config(true);
         alone.listen.tcp.clear();

@@ -353,6 +353,7 @@ impl ActiveState {
     }
 }
 
+/// Logs the warnings of a configuration.
 pub fn log_warnings(warnings: &[ConfigWarning]) {
     for ConfigWarning(warning) in warnings {
         tracing::warn!("{warning}");

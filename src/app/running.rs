@@ -94,10 +94,10 @@ impl RunningProcess {
                 match phase {
                     ProcessPhase::Starting | ProcessPhase::Ready => watch.wait_for_phase(ProcessPhase::Leaving).await,
                     ProcessPhase::Leaving => {
-                        wait_until_or(since + grace, watch.wait_for_phase(ProcessPhase::Draining)).await
+                        wait_until_or(since + grace, watch.wait_for_phase(ProcessPhase::Draining)).await;
                     }
                     ProcessPhase::Draining => {
-                        wait_until_or(since + timeouts.drain, watch.wait_for_phase(ProcessPhase::Stopping)).await
+                        wait_until_or(since + timeouts.drain, watch.wait_for_phase(ProcessPhase::Stopping)).await;
                     }
                     ProcessPhase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
@@ -167,7 +167,7 @@ impl RunningProcess {
                 tracing::info!(grace = ?self.leaving_grace(), "leaving: no longer ready");
             }
             ProcessPhase::Draining => {
-                tracing::info!(deadline = ?self.current_timeouts().drain, "draining: requests may finish")
+                tracing::info!(deadline = ?self.current_timeouts().drain, "draining: requests may finish");
             }
             ProcessPhase::Stopping => tracing::info!("stopping"),
         }

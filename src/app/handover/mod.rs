@@ -1,6 +1,7 @@
-//! Upgrade: a new process takes over from a running one, and no request is lost (docs/adr/0020).
+//! Hands the sockets of a running process over to a new one without a lost request: the hot upgrade (docs/adr/0020).
 //!
-//! The two meet at the Unix socket of `admin.handover`. A process that starts first looks for a running one there.
+//! The two processes meet at the Unix socket of `admin.handover`. A process that starts first looks for a running one
+//! there.
 //!
 //! ```text
 //! old                                       new
@@ -14,10 +15,10 @@
 //! ```
 //!
 //! Until READY the old process serves as before, and continues for good if the new one ends: it steers back, which
-//! undoes all that the new one may have done. One that hangs is sent REFUSED, and killed if that does not end it: no
-//! other process can take over while its sockets are in the groups. The new process, and those after it, get a
-//! descriptor of a pipe whose other end only the old process holds: it reports when that process has ended, and its
-//! place in the groups is free.
+//! undoes all that the new one may have done. A new process that hangs is sent REFUSED, and killed if it still does not
+//! end: no other process can take over while its sockets are in the groups. The new process, and those after it, get a
+//! descriptor of a pipe whose other end only the old process holds: the pipe ends with that process, whose position in
+//! the groups is then free.
 
 mod inherited_state;
 mod offer;

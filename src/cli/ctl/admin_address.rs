@@ -93,7 +93,7 @@ impl AdminAddress {
         }
     }
 
-    /// Returns whether a token is sent with requests: a socket needs none, and must not reveal it.
+    /// Returns whether a token is sent with requests: a socket needs none, and gets none.
     pub(super) fn takes_token(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }

@@ -126,7 +126,7 @@ impl Config {
             match (origins.get(name), next.origins.get(name)) {
                 (Some(old), Some(new)) => old.compare_keys(new, &key, &mut changes),
                 (None, Some(new)) => {
-                    changes.push_change(&key, format!("added, {}", join_shown(&new.servers, ToString::to_string)))
+                    changes.push_change(&key, format!("added, {}", join_shown(&new.servers, ToString::to_string)));
                 }
                 (Some(_), None) => changes.push_change(&key, "removed".into()),
                 (None, None) => {}

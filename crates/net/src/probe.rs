@@ -95,7 +95,7 @@ pub fn probe_kernel() -> Vec<ProbeResult> {
         let of = |feature, outcome| ProbeResult { feature, family: Some(family), outcome };
         match Loopback::new(family) {
             Ok(mut loopback) => {
-                findings.extend(loopback.probe_features().map(|(feature, outcome)| of(feature, outcome)))
+                findings.extend(loopback.probe_features().map(|(feature, outcome)| of(feature, outcome)));
             }
             Err(error) => findings.push(of(Feature::Batches, Err(format!("no loopback: {error}")))),
         }

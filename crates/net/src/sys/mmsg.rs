@@ -167,7 +167,7 @@ impl ReceiveBatch {
         let said = unsafe { ControlValues::read_control(&header.msg_hdr) };
         let len = usize::try_from(header.msg_len).unwrap_or(usize::MAX);
         Some(KernelMessage {
-            remote: self.names.get(index)?.to_socket_addr(header.msg_hdr.msg_namelen),
+            remote: self.names.get(index)?.decode_address(header.msg_hdr.msg_namelen),
             local: said.local,
             ecn: said.ecn,
             len,

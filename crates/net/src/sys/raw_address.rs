@@ -65,7 +65,7 @@ impl RawAddress {
 
     /// Converts the first `len` bytes, IPv4-mapped addresses to IPv4. `None` if the family is neither IPv4 nor IPv6, or
     /// the address is incomplete.
-    pub(super) fn to_socket_addr(&self, len: socklen_t) -> Option<SocketAddr> {
+    pub(super) fn decode_address(&self, len: socklen_t) -> Option<SocketAddr> {
         let len = usize::try_from(len).ok()?;
         // SAFETY: ip(7), ipv6(7): both begin with the family, every field is an integer, and all of the union has been
         // written since `empty`.
@@ -96,7 +96,7 @@ mod tests {
         for text in ["192.0.2.1:443", "[2001:db8::1]:8443", "[fe80::1%3]:1", "[::]:0"] {
             let address: SocketAddr = text.parse().unwrap();
             let (name, len) = RawAddress::new(address, address.is_ipv6());
-            assert_eq!(name.to_socket_addr(len), Some(address), "{text}");
+            assert_eq!(name.decode_address(len), Some(address), "{text}");
         }
     }
 
@@ -105,13 +105,13 @@ mod tests {
         let address: SocketAddr = "192.0.2.1:443".parse().unwrap();
         let (name, len) = RawAddress::new(address, true);
         assert_eq!(usize::try_from(len).unwrap(), size_of::<sockaddr_in6>());
-        assert_eq!(name.to_socket_addr(len), Some(address));
+        assert_eq!(name.decode_address(len), Some(address));
     }
 
     #[test]
     fn an_incomplete_address_or_an_unknown_family_is_rejected() {
         let (name, len) = RawAddress::new("[2001:db8::1]:1".parse().unwrap(), true);
-        assert_eq!(name.to_socket_addr(len - 1), None);
-        assert_eq!(RawAddress::zero_address().to_socket_addr(RAW_ADDRESS_LEN), None);
+        assert_eq!(name.decode_address(len - 1), None);
+        assert_eq!(RawAddress::zero_address().decode_address(RAW_ADDRESS_LEN), None);
     }
 }

@@ -35,7 +35,7 @@ struct AlertFlags {
 }
 
 impl ControlFrameLimit {
-    /// A limit of `per_second` control frames, with the burst that a [`Bucket`] admits.
+    /// A limit of `per_second` control frames, with the burst that a [`TokenBucket`] admits.
     pub(super) fn new(per_second: u32) -> Self {
         Self { bucket: TokenBucket::new(per_second), alerts: Arc::default() }
     }

@@ -215,7 +215,7 @@ mod tests {
     fn endpoint() -> Arc<EndpointState> {
         let state = EndpointState::for_tests();
         state.with_table(|table| {
-            [7, 8].into_iter().for_each(|id| drop(table.connections.begin_connection(id, None, false)))
+            [7, 8].into_iter().for_each(|id| drop(table.connections.begin_connection(id, None, false)));
         });
         state
     }
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(place(&state, 7, start), [0; placeholder::PLACEHOLDER_LEN], "of nothing");
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
         state.with_table(|table| {
-            table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 9), probes: None })
+            table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 9), probes: None });
         });
         assert_eq!(place(&state, 8, start), [0; placeholder::PLACEHOLDER_LEN], "of another connection");
         let mut payload = [&PLACEHOLDER_BYTES[..], &CHALLENGE].concat();

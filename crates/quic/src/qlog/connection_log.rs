@@ -86,7 +86,7 @@ impl ConnectionLog {
                     point.add_word("name", concat!("litequic ", env!("CARGO_PKG_VERSION"))).add_word("type", "server");
                 });
                 trace.add_array("event_schemas", |schemas| {
-                    EVENT_SCHEMAS.into_iter().for_each(|schema| schemas.push_word(schema))
+                    EVENT_SCHEMAS.into_iter().for_each(|schema| schemas.push_word(schema));
                 });
             });
         line.push(b'\n');
@@ -264,7 +264,7 @@ impl ConnectionLog {
                     data.add_word("trigger", "application");
                 }
                 Error::StatelessReset { .. } => {
-                    _ = data.add_word("initiator", "remote").add_word("trigger", "stateless_reset")
+                    data.add_word("initiator", "remote").add_word("trigger", "stateless_reset");
                 }
                 Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } => {
                     data.add_word("initiator", "local").add_word("trigger", "idle_timeout");

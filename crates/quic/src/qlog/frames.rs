@@ -130,7 +130,7 @@ fn write_known_frame(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponen
         kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => write_connection_close(object, frame)?,
         kind::HANDSHAKE_DONE => _ = object.add_word("frame_type", "handshake_done"),
         kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => {
-            write_length(object.add_word("frame_type", "datagram"), frame.range.len())
+            write_length(object.add_word("frame_type", "datagram"), frame.range.len());
         }
         _ => return None,
     }

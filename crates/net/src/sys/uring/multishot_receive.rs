@@ -125,7 +125,7 @@ impl MultishotReceive {
         let said = ControlValues::read_control_slice(control);
         let len = usize::try_from(payload_len).ok()?.min(filled.len.saturating_sub(BUFFER_HEADER_LEN));
         Some(KernelMessage {
-            remote: name.to_socket_addr(name_len),
+            remote: name.decode_address(name_len),
             local: said.local,
             ecn: said.ecn,
             len,

@@ -1,6 +1,6 @@
 //! Orders a connection's streams by priority (RFC 9218; docs/adr/0053-priorities.md): decides which stream hands over
-//! its bytes to s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path)
-//! handed over and unsent.
+//! its bytes to s2n-quic next. All streams together have at most the horizon of
+//! [`SendPath`](litequic_resources::send::path::SendPath) handed over and unsent.
 //!
 //! A stream without room, or behind another, waits in the order. Sent bytes make room; the stream that is granted room
 //! is woken, and the room stays reserved until the stream reads the grant. A short response that is handed over whole

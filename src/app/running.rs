@@ -45,7 +45,7 @@ pub struct RunningProcess {
     pub admin_socket: Option<PathBuf>,
     /// Metrics of the process.
     pub metrics: Arc<ProcessMetrics>,
-    /// Phase of the process: advance to [`ProcessPhase::Leaving`] to drain, to [`ProcessPhase::Stopping`] to stop at once.
+    /// Phase of the process: [`ProcessPhase::Leaving`] drains, [`ProcessPhase::Stopping`] stops at once.
     pub lifecycle: Lifecycle,
     pub(super) in_force: ActiveState,
     /// Access log, whose file can be reopened.

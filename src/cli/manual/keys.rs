@@ -49,7 +49,7 @@ pub(super) fn keys_page(date: &str) -> String {
     text + &see_also_section(&[("litequic", 1), ("litequic-check", 1), ("litequic-ctl", 1), ("litequic-run", 1)])
 }
 
-/// Sections of the reference after its introduction.
+/// Sections of the reference after the introduction.
 fn key_sections(reference: &str) -> String {
     let mut text = String::new();
     let mut is_first = true;

@@ -193,8 +193,8 @@ fn metrics_that_are_spoken_of_exist() {
 }
 
 #[test]
-fn operating_lists_the_exit_codes() {
-    let operating = fs::read_to_string(Path::new(ROOT).join("docs/operating.md")).unwrap();
+fn the_reference_lists_the_exit_codes() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/reference/exit-codes.md")).unwrap();
     let codes = [
         Exit::Success,
         Exit::Status,
@@ -207,19 +207,19 @@ fn operating_lists_the_exit_codes() {
         Exit::Config,
     ];
     for code in codes {
-        assert!(operating.contains(&format!("\n| {} |", code as u8)), "{code:?}");
+        assert!(page.contains(&format!("\n| {} |", code as u8)), "{code:?}");
     }
 }
 
 #[test]
-fn proxying_lists_the_answers_in_the_origins_place() {
-    let proxying = fs::read_to_string(Path::new(ROOT).join("docs/proxying.md")).unwrap();
+fn the_reference_lists_the_answers_in_the_origins_place() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/reference/error-responses.md")).unwrap();
     let source = fs::read_to_string(Path::new(ROOT).join("crates/proxy/src/answer/error.rs")).unwrap();
     let kinds: BTreeSet<&str> =
         source.lines().filter_map(|line| line.split_once("=> (StatusCode::")?.1.split('"').nth(1)).collect();
     assert!(kinds.len() > 10, "the table was found");
     for kind in kinds {
-        assert!(proxying.contains(&format!("| `{kind}` |")), "{kind}");
+        assert!(page.contains(&format!("| `{kind}` |")), "{kind}");
     }
 }
 

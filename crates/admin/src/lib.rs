@@ -1,10 +1,10 @@
-//! Administration interface: liveness, readiness, metrics, status, configuration, reload, maintenance, drain. Plain
-//! HTTP/1.1 on the control thread, so that it answers while every worker is busy.
+//! Serves the administration interface: liveness, readiness, metrics, status, configuration, reload, maintenance, drain.
+//! The protocol is plain HTTP/1.1 on the control thread, which responds while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |
 //! |------------|-----------|--------|--------|---------------------------------------------------------------------|
 //! | `/healthz` | GET, HEAD | yes    | yes    | 200 while every worker's loop turns, else 503 with the worker       |
-//! | `/readyz`  | GET, HEAD | yes    | yes    | 200 while new clients are welcome, else 503 with the reason         |
+//! | `/readyz`  | GET, HEAD | yes    | yes    | 200 while new clients are accepted, else 503 with the reason        |
 //! | `/metrics` | GET, HEAD | yes    | yes    | OpenMetrics text                                                    |
 //! | `/`        | GET, HEAD | no     | yes    | the status page                                                     |
 //! | `/status`  | GET, HEAD | no     | yes    | JSON: counters, workers, origins, certificates                      |
@@ -19,13 +19,13 @@
 //! | `/qlog`    | POST      | no     | yes    | 200: packets of connections over QUIC as qlog, as they come, or 422 |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! `/metrics`, `/status`, `/clients`, `/denied` and `/config` are for requests by an IP address, `localhost` or a name
-//! in `names`, unless they have the token of `listen`. The admin socket answers what `listen` does, without token and
-//! whatever the name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing
-//! but the page, `/healthz` and `/readyz` without it.
+//! Without the token of `listen`, `/metrics`, `/status`, `/clients`, `/denied` and `/config` answer only requests by an
+//! IP address, `localhost` or a name in `names`. The admin socket has all resources of `listen` without a token and for
+//! any name, because the kernel reports the user of each client. If a token is set, `listen` requires the token for all
+//! resources but the page, `/healthz` and `/readyz`.
 //!
-//! It uses `litequic-base`, `litequic-config`, `litequic-resources` and `litequic-telemetry`. The program uses it, and
-//! gives it what other crates know as functions ([`AdminHooks`]).
+//! Uses `litequic-base`, `litequic-config`, `litequic-resources` and `litequic-telemetry`. The program uses this crate,
+//! and passes functions of other crates ([`AdminHooks`]).
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 // String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]

@@ -203,7 +203,7 @@ mod tests {
         one.experiment = "floor".to_owned();
         save(&one, folder.path()).unwrap();
         let page = fs::read_to_string(join(folder.path(), folder.path()).unwrap()).unwrap();
-        for wanted in ["\n## floor\n", "\n## peers\n", "](peers.md)"] {
+        for wanted in ["- **floor**", "- **peers**", "](peers.md)"] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
         assert!(folder.path().join("peers-1.svg").exists());

@@ -436,7 +436,7 @@ mod tests {
             group.add_process(u8::try_from(number).unwrap(), 1).unwrap();
         }
         assert!(matches!(group.add_process(200, 1), Err(BindError::Full { .. })));
-        group.steer(&STEERING, 0).unwrap(); // the longest program
+        group.steer(&STEERING, 0).unwrap(); // This program is the longest possible.
     }
 
     #[test]

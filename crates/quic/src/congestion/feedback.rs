@@ -49,7 +49,7 @@ impl PathFeedback {
         self.metrics.reductions_undone.increment();
     }
 
-    /// Records the begin of a burst, in slow start or not.
+    /// Records the start of a burst, in slow start or not.
     pub(super) fn record_burst(&self, slow_start: bool) {
         self.slow_start.set(slow_start.into());
         self.bursts.add_saturating(1);

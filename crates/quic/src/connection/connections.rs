@@ -335,7 +335,7 @@ mod tests {
     fn early_limits_are_bounded() {
         let mut connections = connections();
         open(&mut connections, 4);
-        connections.connection_mut(CONNECTION).unwrap().credit.open.0.clear(); // 0 and 4 are over
+        connections.connection_mut(CONNECTION).unwrap().credit.open.0.clear(); // Streams 0 and 4 have ended.
         for stream in 0..60 {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 50));
         }

@@ -1,4 +1,4 @@
-//! Keeps litequic's state of each connection by its packets, from the connection's begin to its end.
+//! Keeps the state that litequic has of each connection by its packets, from the start of the connection to its end.
 //!
 //! - [`connections`] holds the connections of an endpoint, and processes each received packet.
 //! - [`connection_state`] is one connection, made of the following:

@@ -124,7 +124,7 @@ impl SendQueue {
     pub(crate) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         if self.has_order() {
-            return; // the order wakes it
+            return; // The order wakes the stream.
         }
         self.clear_wait(stream);
         stream.wake_at.set(self.send_path().unsent_low_water());

@@ -364,11 +364,11 @@ mod tests {
         for (system, running, before_jump) in [
             (1000, 0, None),
             (1001, 1, None),
-            (1004, 2, None), // adjusted
+            (1004, 2, None), // The clock was adjusted by less than a jump.
             (5000, 3, Some(1005)),
             (5010, 13, Some(1015)),
             (5011, 14, None),
-            (0, 15, Some(5012)), // before 1970
+            (0, 15, Some(5012)), // The clock is set to before 1970.
             (5013, 16, Some(1)),
         ] {
             let time = jumps.token_time(system, running);

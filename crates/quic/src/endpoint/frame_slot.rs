@@ -81,7 +81,8 @@ impl Sender for PlaceholderSender {
         };
         // A packet has at most one placeholder.
         if packet.remaining_capacity() < placeholder::PLACEHOLDER_LEN + SPARE_BYTES {
-            return; // the next has more room
+            // The next packet has more room.
+            return;
         }
         self.state.with_table(|table| table.slot = Some(FrameSlot { connection, frame }));
         self.state.at_hand.set_has_frame();

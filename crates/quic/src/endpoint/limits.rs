@@ -1,4 +1,4 @@
-//! Decides the begin of a connection: whether its attempt is accepted, its transport parameters, and the grant of its
+//! Decides the start of a connection: whether its attempt is accepted, its transport parameters, and the grant of its
 //! receive window.
 
 use super::{

@@ -12,8 +12,8 @@
 //! Rotation has three bits and the length five. IDs without a server ID have rotation 0b111, which tells balancers to
 //! route by the 4-tuple. Generation and worker are a byte each. A classic BPF program steers by them, which can compute
 //! a hash and cannot decrypt: the mask is HalfSipHash-1-3 of the bytes between the server ID and the last two, or of
-//! the whole ciphertext, under a key that all processes on a port share. Without the key nobody can tell that two IDs
-//! are of one worker.
+//! the whole ciphertext, under a key that all processes on a port share. Without the key an observer cannot tell
+//! that two IDs are of one worker.
 
 use litequic_base::half_sip_hash::{SipHashKey, half_sip_hash};
 use litequic_config::{ServerId, ServerIdShape};

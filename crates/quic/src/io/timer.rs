@@ -59,7 +59,7 @@ impl time::ClockWithTimer for EndpointClock {
 /// Timer that wakes the endpoint at the last requested time.
 #[derive(Debug)]
 pub(super) struct EndpointTimer {
-    /// The same moment on both clocks.
+    /// A moment on both clocks: of s2n-quic and of Tokio.
     epoch: (Timestamp, Instant),
     moderation: Moderation,
     /// Requested time; `None` after the timer has fired.

@@ -105,7 +105,7 @@ impl ConnectionLog {
         self.lock_log().ack_delay_exponent = Some(exponent);
     }
 
-    /// Logs the begin of a connection from `client` to `local`.
+    /// Logs the start of a connection from `client` to `local`.
     pub(crate) fn log_started(&self, client: SocketAddr, local: SocketAddr) {
         self.write_event("quic:connection_started", |data, _| {
             data.add_object("local", |end| write_endpoint(end, local));

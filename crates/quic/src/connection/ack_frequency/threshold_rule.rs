@@ -410,7 +410,7 @@ mod tests {
             let thresholds = transfer.run(&mut rule, 2000);
             let most = (window / MIN_ACKS_PER_WINDOW).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
             prop_assert!(thresholds.iter().all(|threshold| (MIN_THRESHOLD..=most).contains(threshold)));
-            // A trial and its end, once in so many epochs.
+            // A trial changes the threshold twice, and at most one trial runs in 100 epochs.
             let settled = &thresholds[1200..];
             prop_assert!(changes(settled) <= 2 * settled.len() / 100, "{} changes", changes(settled));
             if slowness > 2.0 && window > 200 {

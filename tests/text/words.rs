@@ -1,5 +1,5 @@
 //! Documents and sources use the words of RFCs and of other proxies: docs/glossary.md, "Words that these documents
-//! use". An identifier is one word, with a table of its own: "Names in the code".
+//! use". An identifier is one word.
 
 use std::{
     fs,

@@ -33,7 +33,10 @@ mkdir "$work/$name"
 lab=target/release/litequic-lab
 if [ -x "$lab" ]; then
     plots=$(cd docs/results && find . -maxdepth 1 -name '*.svg' | sed 's|^\./||' | sort | paste --serial --delimiters=,)
-    "$lab" report "$work/$name" --summary --out "$work/page" ${plots:+--plots "$plots"} >/dev/null 2>&1
+    "$lab" report "$work/$name" --summary --out "$work/page" ${plots:+--plots "$plots"} 2>/dev/null || {
+        echo "$lab does not make the summary: build it anew" >&2
+        exit 1
+    }
     for file in docs/results/*; do
         cmp "$file" "$work/page/${file##*/}" || {
             echo "$file was made of other results" >&2

@@ -30,7 +30,6 @@ fn documents() -> BTreeMap<String, String> {
         "docs/results",
         "benches/lab",
         "benches/lab/evidence",
-        "benches/httparena",
         "demo",
         "packaging",
         "helm/litequic",

@@ -195,7 +195,7 @@ fn children(process: u32) -> Vec<u32> {
 
 /// A lock that flock(1) holds for the lab would be held by its servers, and as long as they live.
 #[test]
-fn servers_of_a_killed_lab_end_and_have_no_descriptor_that_it_inherited() {
+fn servers_end_with_a_killed_laboratory_and_inherit_no_descriptor() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(lacks) = lacks() {
         println!("skipped: {lacks}");

@@ -307,7 +307,7 @@ fn ack_thresholds_are_exact() {
 }
 
 #[test]
-fn ack_frequency_is_obeyed_under_auto_and_not_announced_under_an_exact_threshold() {
+fn ack_frequency_is_obeyed_under_auto_alone() {
     let mut frequency = quinn::AckFrequencyConfig::default();
     frequency.ack_eliciting_threshold(29u32.into());
     let mut transport = TransportConfig::default();
@@ -341,7 +341,7 @@ fn every_byte_of_many_streams_is_checked_with_and_without_gro() {
 }
 
 #[test]
-fn a_path_with_faults_loses_and_reorders_by_a_seed_and_every_byte_arrives() {
+fn a_faulty_path_is_seeded_and_delivers_every_byte() {
     let server = Server::start();
     let load = "download --path /right/8000000 --bytes 8000000 --warmup 0 --ack-threshold 2 --ack-gaps";
     let clean = server.load("h3", load);
@@ -435,7 +435,7 @@ fn in_turn_only_one_request_is_in_flight_on_all_connections() {
 }
 
 #[test]
-fn a_load_that_is_cut_ends_in_time_and_abandons_requests_in_flight() {
+fn a_cut_load_ends_in_time_and_abandons_requests() {
     for protocol in ["h3", "h1"] {
         let server = Server::start();
         let load = "download --path /right/500000 --warmup 0 --connections 2 --seconds 3 --cut --beginning 1";
@@ -514,7 +514,7 @@ fn idle_connections_count_if_they_answer_at_the_end() {
 }
 
 #[test]
-fn a_connection_that_waits_for_the_others_for_longer_than_a_stall_is_not_lost() {
+fn a_connection_waiting_beyond_a_stall_is_not_lost() {
     let server = Server::start();
     // Five requests a second: each of four connections is idle for 0.8 s.
     let report =

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_as_many_as_they_say_and_in_the_networks_that_they_name() {
+    fn sources_have_their_number_and_networks() {
         let network = |address: IpAddr| match address {
             IpAddr::V4(address) => u128::from(address.to_bits() >> 8),
             IpAddr::V6(address) => address.to_bits() >> 64,

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_on_the_path_or_where_the_command_line_says() {
+    fn a_program_is_found_by_path_or_option() {
         let one = Contender::parse(MINIMAL, none).unwrap();
         let found = one.find(None).unwrap();
         assert!(found.ends_with("sh") && found.is_absolute(), "{}", found.display());

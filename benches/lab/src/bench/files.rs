@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_as_long_as_asked_and_has_the_crc_that_is_told() {
+    fn a_body_has_its_length_and_crc() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::new(folder.path()).unwrap();
         for bytes in [0, 1, 1000, 200_000] {

@@ -206,7 +206,7 @@ broken{
     }
 
     #[test]
-    fn figures_are_of_what_grew_and_a_counter_that_is_missing_tells_nothing() {
+    fn figures_are_differences_and_missing_counters_give_none() {
         let metrics: Metrics = toml::from_str(
             r#"
             url = "http://127.0.0.1:1/metrics"

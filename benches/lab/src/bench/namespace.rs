@@ -433,13 +433,13 @@ mod tests {
     }
 
     #[test]
-    fn another_program_that_got_the_number_of_a_dead_lab_is_no_lab() {
+    fn a_reused_pid_is_no_laboratory() {
         assert!(!is_lab(1));
         assert!(!is_lab(u32::MAX));
     }
 
     #[test]
-    fn another_build_of_the_lab_is_one_by_the_beginning_of_its_name() {
+    fn another_build_of_the_laboratory_is_recognized() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("litequic-lab-new");
         fs::copy("/bin/sleep", &other).unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_in_step_with_the_clocks_tick_is_not_noise_where_its_time_is_known_exactly() {
+    fn exact_times_in_step_with_the_tick_are_no_noise() {
         let mut server = core(4.0, 6.0, 0.0, 2.0);
         assert_eq!(Noise::of(server, core(0.0, 10.0, 0.0, 0.0)).server_core, 20.0);
         server.times.processes = Some(2.1);

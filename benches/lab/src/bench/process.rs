@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_the_group_and_descendants_that_left_it_and_no_other() {
+    fn a_process_tree_has_its_group_and_all_descendants() {
         let all = BTreeMap::from([
             (1, stat(0, 1)),
             (10, stat(1, 10)),  // the head

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_told_by_its_words_and_not_by_letters_in_them() {
+    fn functions_are_matched_by_whole_words() {
         assert_eq!(user("aes_gcm_encrypt_avx512"), "crypto");
         assert_eq!(user("s2n_quic_transport::recovery::manager::on_ack_frame"), "ACK processing");
         assert_eq!(user("ackhandler.(*sentPacketHandler).ReceivedAck"), "ACK processing");

@@ -55,7 +55,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn it_asks_until_it_is_finished_and_leaves_out_what_has_no_answer() {
+    fn sampling_ends_with_the_run_and_skips_missing_answers() {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let sampler = Sampler::start(Duration::from_millis(1), move || {

@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_point_is_in_both_exactly_if_it_is_in_what_they_have_in_common(
+        fn the_intersection_has_exactly_the_common_points(
             one in vec((0.0..10.0_f64, 0.0..10.0_f64), 3..20),
             other in vec((0.0..10.0_f64, 0.0..10.0_f64), 3..20),
             probes in vec((0.0..10.0_f64, 0.0..10.0_f64), 50),

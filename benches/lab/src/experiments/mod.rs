@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn downloads_over_http2_are_of_the_same_servers_by_clients_that_speak_it() {
+    fn http2_downloads_use_the_same_servers() {
         let options = Line::parse_from(["lab"]).options;
         let contenders = Contender::built_in_varied(&(downloads::EXPERIMENT.variants)().unwrap()).unwrap();
         let named = |name: &str| contenders.iter().find(|one| one.name == name).unwrap();
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_with_a_void_or_without_its_figure_did_not_work() {
+    fn a_quick_run_without_a_valid_figure_fails() {
         use crate::report::tests::results;
         assert!(worked(&results(&[("a", &[1.0])])).is_ok());
         let mut void = results(&[("a", &[1.0])]);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_a_rate_a_delay_and_a_buffer_both_ways_and_loss_towards_the_client() {
+    fn a_path_shapes_both_directions_and_loses_towards_the_client() {
         let path = path("rate=20M,rtt=50ms,buffer=0.5bdp,loss=0.5%");
         assert_eq!(path.rtt, Duration::from_millis(50));
         for way in [&path.down, &path.up] {

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_end_are_the_last_segments_and_cwr_the_first_ones() {
+    fn fin_is_on_the_last_segment_and_cwr_on_the_first() {
         let packet = tcp(1, ACK | PSH | FIN | CWR, &bytes(2_500));
         let offload = Offload { gso_type: GSO_TCPV4 | GSO_ECN, gso_size: 1_000, csum_offset: 16, ..NEEDS };
         let flags: Vec<u8> = pieces(frame(offload, &packet)).iter().map(|piece| piece[HEADER + 33]).collect();

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_lost_time_voids_the_run_and_so_do_drops_of_a_device() {
+    fn lost_time_and_device_drops_void_a_run() {
         let report = timing(&[10], 100).report(MILLISECOND, MILLISECOND, MILLISECOND, vec![]);
         assert_eq!(report.void.unwrap(), "the host lost time: 1 pauses of the emulator, up to 100 ms");
         let minute = timing(&[10], 50).report(MILLISECOND * 60_000, MILLISECOND, MILLISECOND, vec![]);

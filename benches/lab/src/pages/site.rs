@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_its_objects_and_a_seed_gives_the_same_bytes_again() {
+    fn a_seed_repeats_a_pages_bytes() {
         let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         for (page, objects, bytes) in [
             (Page::Mixed, 100, 2_000_000),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_attack_is_a_column_and_says_what_was_served_and_how_fast() {
+    fn each_attack_is_a_column_with_share_and_rate() {
         let mut results = results(&[("a", &[100.0]), ("b", &[])]);
         results.cases[0].primary = "served".to_owned();
         results.runs[0].figures.extend([("served".to_owned(), 99.7), ("p99_us".to_owned(), 12_345.0)]);

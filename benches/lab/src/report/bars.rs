@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_their_figures_and_one_far_off_is_cut() {
+    fn bars_are_proportional_and_outliers_are_cut() {
         let bars =
             [(LITEQUIC, 1.0), ("a", 2.0), ("b & c", 2.0), ("d", 400.0)].map(|(name, value)| (name.to_owned(), value));
         let svg = Chart { title: "CPU <s/GB>".to_owned(), groups: vec![("one".to_owned(), bars.to_vec())] }.svg();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_carries_as_many_as_keep_to_the_bounds_with_all_that_are_fewer() {
+    fn capacity_is_the_largest_load_within_all_bounds() {
         let mut results = grown(&[("a", [0.1, 0.2, 3.0]), ("b", [2.0, 0.1, 0.1]), ("c", [0.0, 0.0, 0.0])]);
         let text = tables(&results);
         for row in ["| a | 60 | 60 |", "| b | none | none |", "| c | 100 | 100 |"] {

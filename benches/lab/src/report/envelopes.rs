@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_the_kernel_conforms_and_who_is_elsewhere_conforms_after_a_translation() {
+    fn the_kernel_conforms_and_a_shifted_envelope_after_translation() {
         let results = sampled();
         let Analysis { shown, unit, .. } = analyse(&results, &results.cases[0]).unwrap();
         assert_eq!((unit.x, unit.y), (15.0, 20.0), "5 ms and a queue of 10 ms");

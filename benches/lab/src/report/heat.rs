@@ -170,7 +170,7 @@ mod tests {
     use super::{super::tests::results, *};
 
     #[test]
-    fn a_contender_that_is_behind_is_orange_and_one_within_the_band_is_grey() {
+    fn slower_contenders_are_orange_and_equal_ones_grey() {
         let mut results = results(&[("ack-2", &[150.0; 3]), ("ack-100", &[100.0; 3]), ("litequic", &[149.0; 3])]);
         (results.cases[0].x, results.cases[0].y) = (Some(100.0), Some(800.0));
         let cases: Vec<&Case> = results.cases.iter().collect();

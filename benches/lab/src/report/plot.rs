@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_without_an_axis_become_bars_and_every_contender_is_in_the_legend() {
+    fn cases_without_an_axis_become_bars_with_a_legend() {
         let plots = plots(&results(&[("alpha", &[2.0, 2.5]), ("beta", &[1.0])])).unwrap();
         let [(caption, svg)] = plots.as_slice() else { panic!("one group, one plot") };
         assert_eq!(caption, "peers: large bodies, CPU s/GB");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_figure_has_a_plot_of_its_own_where_it_was_reported() {
+    fn each_reported_figure_has_its_plot() {
         let mut results = results(&[("alpha", &[2.0])]);
         results.cases[0].drawn = vec!["rate".to_owned(), "acks_per_batch".to_owned()];
         let captions: Vec<String> = plots(&results).unwrap().into_iter().map(|(caption, _)| caption).collect();

@@ -117,7 +117,7 @@ mod tests {
     };
 
     #[test]
-    fn a_cell_that_is_won_has_a_dot_right_of_the_middle_and_an_undecided_one_has_none() {
+    fn won_cells_have_a_dot_and_undecided_ones_none() {
         let results = results(&[("litequic", &[1.0, 1.0, 1.0]), ("a", &[2.0, 2.0, 2.0])]);
         let svg = strip(&first_screen(&results)).unwrap();
         assert_eq!(svg.matches("<circle").count(), 1, "{svg}");

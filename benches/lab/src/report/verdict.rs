@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_beyond_the_band_decides_and_one_across_its_edge_does_not() {
+    fn only_an_interval_beyond_the_band_decides() {
         for (low, high, less, more) in [
             (0.80, 0.96, Verdict::Better, Verdict::Worse),
             (1.04, 1.10, Verdict::Worse, Verdict::Better),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn variants_of_litequic_are_no_rivals_and_the_ceiling_is_judged_by_itself() {
+    fn variants_of_litequic_are_no_rivals() {
         let mut results = results(&[(LITEQUIC, &[1.0; 3]), ("plain", &[2.0; 3]), ("nginx-h1", &[0.5; 3])]);
         results.contenders[1].version = "litequic 1.0".to_owned();
         results.contenders[2].kind = Kind::H1;

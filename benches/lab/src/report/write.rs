@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_no_number_is_left_out_and_the_rest_can_be_read() {
+    fn figures_that_are_no_numbers_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let mut unfinished = results(&[("a", &[2.0])]);
         let figures = &mut unfinished.runs[0].figures;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn more_buffer_means_more_quality_and_the_ends_are_where_the_paper_has_them() {
+    fn quality_grows_with_the_buffer_between_the_papers_ends() {
         let bola = bola();
         let preferred: Vec<usize> = (0..=20).map(|buffer| bola.preferred(f64::from(buffer))).collect();
         assert!(preferred.is_sorted(), "{preferred:?}");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_rather_than_overfill_the_buffer_with_less_than_the_top_quality() {
+    fn bola_waits_rather_than_overfill_the_buffer() {
         let mut bola = bola();
         (bola.is_steady, bola.current) = (true, 1);
         let wish = bola.decide(Now { time: 0.0, buffer: 25.0, safe: Some(1_500.0) }).unwrap();

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_between_two_qualities_is_watched_in_the_lower_one_without_a_stall() {
+    fn a_rate_between_qualities_plays_the_lower_without_stalls() {
         for rule in [Rule::Throughput, Rule::Bola, Rule::Dynamic] {
             let (view, qualities) = play(rule, 60, |_| 4_000.0);
             assert_eq!(view.stalls, 0, "{rule:?}");

@@ -588,7 +588,7 @@ mod tests {
     use crate::bench::{PLACEHOLDERS, contender::Contender};
 
     #[test]
-    fn every_contender_that_is_attacked_has_its_template_and_hardens_where_it_says_so() {
+    fn every_attacked_contender_has_its_template() {
         let all = Contender::built_in().unwrap();
         for attacked in &ATTACKED {
             let contender = all.iter().find(|one| one.name == attacked.name).unwrap();

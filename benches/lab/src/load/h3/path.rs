@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_back_comes_after_the_next_eight_or_after_a_while() {
+    fn a_delayed_datagram_follows_eight_others_or_a_timeout() {
         let faults = Faults { lose: 0, hold: 1_000_000 };
         let (out, mut path) = pass(faults, 1, SPARED + 9);
         assert_eq!(out.last(), Some(&SPARED));

@@ -1,4 +1,4 @@
-//! Serves the administration interface: liveness, readiness, metrics, status, configuration, reload, maintenance, drain.
+//! Administration interface: liveness, readiness, metrics, status, configuration, reload, maintenance, drain.
 //! The protocol is plain HTTP/1.1 on the control thread, which responds while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |

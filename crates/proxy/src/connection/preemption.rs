@@ -11,7 +11,7 @@ pub(crate) const PREEMPTION_DELAY: Duration = Duration::from_millis(250);
 /// Time of waiting for a client after which its rate counts: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 /// Time without bytes in either direction after which a body is silent, before the division by its client's
-/// [`SlotExcess::ratio`]: an event stream of a client that holds little is left alone for longer than one of a thousand.
+/// [`SlotExcess::ratio`]: an event stream of a client that holds little stays longer than one of a thousand.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// Shortest time after which a body is silent: a few round trips, lost packets included.
 const MIN_SILENCE: Duration = Duration::from_secs(1);

@@ -27,12 +27,12 @@ pub(crate) fn without_separators(name: &str) -> String {
 }
 
 const ANYWHERE: &str = "*";
-const NGINX_GUIDE: &str = "docs/migrating.md#nginx";
-const HAPROXY_GUIDE: &str = "docs/migrating.md#haproxy";
+const NGINX_GUIDE: &str = "docs/reference/directives.md#nginx";
+const HAPROXY_GUIDE: &str = "docs/reference/directives.md#haproxy";
 const ACME_GUIDE: &str = "docs/how-to/obtain-certificates-by-acme.md";
-const CADDY_GUIDE: &str = "docs/migrating.md#caddy";
-const TRAEFIK_GUIDE: &str = "docs/migrating.md#traefik";
-const MISSING_FEATURES: &str = "docs/migrating.md#missing-gzip-cache-static-files-lua";
+const CADDY_GUIDE: &str = "docs/reference/directives.md#caddy";
+const TRAEFIK_GUIDE: &str = "docs/reference/directives.md#traefik";
+const MISSING_FEATURES: &str = "docs/reference/directives.md#missing-gzip-cache-static-files-lua";
 const OUT_OF_SCOPE: &str = "docs/limits.md#out-of-scope";
 
 /// Table of the word, or [`ANYWHERE`]; words in the form of [`without_separators`]; hint.

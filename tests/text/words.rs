@@ -1,5 +1,5 @@
-//! Documents and sources use the words of RFCs and of other proxies: docs/glossary.md, "Words that these documents
-//! use". An identifier is one word.
+//! Documents and sources use the words of RFCs and of other proxies: docs/reference/glossary.md, "Words that these
+//! documents use". An identifier is one word.
 
 use std::{
     fs,
@@ -69,7 +69,7 @@ fn documents_and_sources_use_the_words_of_rfcs_and_other_proxies() {
                 .map(move |(line, word, instead)| format!("{name}:{line}: {word}: write {instead}"))
         })
         .collect();
-    assert!(found.is_empty(), "{}\ndocs/glossary.md has the words", found.join("\n"));
+    assert!(found.is_empty(), "{}\ndocs/reference/glossary.md has the words", found.join("\n"));
 }
 
 /// Every document and source below a folder that is not exempt.

@@ -236,7 +236,8 @@ litequic beside other proxies that add HTTP/3 to an HTTP/1.1 origin, in the same
 
 Figures are medians of all rounds that are not void. *To the best other* is litequic's figure by that of the best other HTTP/3 proxy, paired
 within a round, with its 95 % interval: *first* is more than 3 % better, *tied* within 3 %, *behind* more than 3 % worse, *last* so beside each. *?* has
-too few rounds without a disturbance. A cell is one path or load.
+too few rounds without a disturbance. A cell is one path or load. *ACK 2* is a client that sends an acknowledgement for two packets, *auto* one
+that sends as many as the server requests (ACK_FREQUENCY); *saturated* is a server that is the bottleneck.
 ";
 
 /// Where the rest is, on the page that stands alone.

@@ -1,5 +1,5 @@
 //! Chains as Let's Encrypt issues them: a root that clients know, an intermediate, and a leaf with what real ones have
-//! in them, so that their sizes are those of real ones. docs/performance.md has both.
+//! in them, so that their sizes are those of real ones. benches/lab/evidence/costs.md has both.
 
 use anyhow::{Context as _, Result};
 use rcgen::{

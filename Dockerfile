@@ -1,5 +1,5 @@
 # The image: litequic, CA certificates, a configuration that needs an origin and a certificate, and nothing else.
-# docs/container.md says how it is built, run and looked into.
+# docs/reference/container.md says how it is built, run and looked into.
 
 # The compiler of rust-toolchain.toml, on the Debian whose C library the last stage has.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm

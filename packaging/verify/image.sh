@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# image.sh [IMAGE]: runs the container image as in docs/container.md, hardened, and checks that it works.
+# image.sh [IMAGE]: runs the container image as in docs/reference/container.md, hardened, and checks that it works.
 # Needs docker and openssl, and an nginx that runs without root as ORIGIN_IMAGE. Leaves nothing behind.
 cd "$(dirname "$0")"
 # shellcheck source=packaging/verify/checks.sh

@@ -1,4 +1,4 @@
-//! Limits of libraries: docs/limits.md names each one, and a new version of a library that changes one fails here, as
+//! Limits of libraries: docs/reference/limits.md names each one, and a new version of a library that changes one fails here, as
 //! does one that brings another.
 
 use std::{
@@ -233,7 +233,7 @@ fn constant(text: &str) -> Option<(String, String)> {
 
 #[test]
 fn the_document_lists_the_limits_of_libraries() {
-    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/limits.md")).unwrap();
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/limits.md")).unwrap();
     let rows: BTreeSet<(String, String)> = document
         .lines()
         .filter_map(|line| {
@@ -252,7 +252,7 @@ fn the_document_lists_the_limits_of_libraries() {
                 None => wrong.push(format!("{name}: {limit} is no more")),
             }
             if !rows.contains(&((*name).to_owned(), (*limit).to_owned())) {
-                wrong.push(format!("docs/limits.md has no row `| {name} | `{limit}` | …`"));
+                wrong.push(format!("docs/reference/limits.md has no row `| {name} | `{limit}` | …`"));
             }
         }
         for (limit, values) in found {

@@ -1,9 +1,9 @@
 //! Runs `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
-use super::exit::exit_with_faults;
+use super::{exit::exit_with_faults, https_record::https_records};
 use crate::app;
 use litequic_acme as acme;
-use litequic_config::{Config, ParsedConfig};
+use litequic_config::{AcmeHost, Config, ParsedConfig};
 use std::{
     io::{self, Write},
     path::Path,
@@ -14,7 +14,8 @@ use std::{
 /// warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). Checks the files that
 /// it names too: certificates, error pages, secrets, and files to be written.
 pub fn check_config(path: &Path) -> ExitCode {
-    let app::LoadedConfig { config, warnings, .. } = match app::load_files(ParsedConfig::load_file(path)) {
+    let app::LoadedConfig { config, certificates, warnings, .. } = match app::load_files(ParsedConfig::load_file(path))
+    {
         Ok(loads) => loads,
         Err(faults) => return exit_with_faults(&faults),
     };
@@ -28,6 +29,13 @@ pub fn check_config(path: &Path) -> ExitCode {
     }
     for line in acme::report_stored_state(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
+    }
+    let served = certificates.all_certificates().iter().flat_map(|certificate| &certificate.certificate_names().dns);
+    let obtained = config.acme.iter().flat_map(|table| &table.hosts);
+    let obtained = obtained.filter(|host| !matches!(host, AcmeHost::Address(_))).map(ToString::to_string);
+    let names: Vec<String> = served.cloned().chain(obtained).collect();
+    for record in https_records(&config.listen, names.iter().map(String::as_str)) {
+        let _ = writeln!(io::stdout(), "DNS record for HTTP/3 at the first visit: {record}");
     }
     ExitCode::SUCCESS
 }

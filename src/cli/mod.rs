@@ -11,6 +11,7 @@ pub mod demo;
 pub mod example;
 pub mod exit;
 pub mod get;
+mod https_record;
 pub mod manual;
 mod panic;
 pub mod password;

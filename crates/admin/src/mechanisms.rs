@@ -1,6 +1,6 @@
 //! Counts the savings of each of litequic's mechanisms, for `/status`. Pure.
 //!
-//! Only counts: the cost of one saved operation depends on host and load (benches/lab/performance-log.md has
+//! Only counts: the cost of one saved operation depends on host and load (benches/lab/evidence/costs.md has
 //! measurements).
 
 use super::status::MechanismStatus;

@@ -47,7 +47,7 @@ pub enum ClientError {
     #[error("the request cannot be sent: {0}")]
     Request(#[from] message::EncodeError),
     /// The body's length differs from `Content-Length`.
-    #[error("the body has {got} bytes, its Content-Length says {expected}")]
+    #[error("the body has {got} bytes, but its Content-Length is {expected}")]
     Length {
         /// Announced length in bytes.
         expected: u64,

@@ -27,7 +27,7 @@ metrics! {
         }
         Counter(
             "connections_evicted",
-            "Connections over QUIC that litequic closed because another client got their place."
+            "Connections over QUIC that litequic closed to make room for another client."
         ) {
             evicted_idle [state: "idle"]
                 "No request was open on them: closed by GOAWAY. Over TCP: `litequic_tcp_connections_closed_total`.",

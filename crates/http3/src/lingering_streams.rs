@@ -53,7 +53,7 @@ impl LingeringStreams {
     }
 
     /// Discards the rest of `stream`, as long as `outcome` has no fault. [`Self::poll_discards`] does the work.
-    pub(super) fn discard_stream(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
+    pub(super) fn discard_upload(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
         self.discards.borrow().push(DiscardFuture {
             stream,
             outcome,

@@ -26,7 +26,8 @@ use std::{
 
 /// Number of chunks taken from QUIC in one call.
 const CHUNKS_PER_READ: usize = 8;
-/// Bytes at the beginning of a stream that are taken one chunk at a time.
+/// Bytes at the beginning of a body that are taken one chunk at a time rather than [`CHUNKS_PER_READ`]: most bodies are
+/// one chunk.
 const SINGLE_CHUNK_BYTES: u64 = 64 * 1024;
 /// Length below which pieces of a body are joined, as far as they have arrived. A client that frames byte by byte
 /// causes no write, and no wake of the origin, for each byte.
@@ -158,7 +159,7 @@ impl Drop for RequestReceiver {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
         let code = self.outcome.stop_code();
         if code == ErrorCode::NoError && self.lingering.is_lingering_enabled() && self.outcome.first_fault().is_none() {
-            self.lingering.discard_stream(stream, Rc::clone(&self.outcome), self.taken.body_account().clone());
+            self.lingering.discard_upload(stream, Rc::clone(&self.outcome), self.taken.body_account().clone());
         } else {
             // An error means that the stream is gone already.
             let _ = stream.stop_sending(to_application_error(code));

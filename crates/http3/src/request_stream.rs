@@ -192,7 +192,7 @@ async fn read_request<H>(
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timers::timeout(terms.timeouts.request_header, header).await else {
         front.metrics.shared.timeout_request_header.increment();
-        let why = "the request's header did not come in time";
+        let why = "timed out waiting for the request's header";
         return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN_METHOD));
     };
     let section = match part.map_err(RefusedRequest::RequestFault)? {
@@ -227,7 +227,7 @@ async fn read_request<H>(
     if !(front.covers)(client, head.host()) {
         return Err(RefusedRequest::Status(
             StatusCode::MISDIRECTED_REQUEST,
-            "this connection is not for that host",
+            "this connection does not serve that host",
             head.method,
         ));
     }
@@ -250,7 +250,7 @@ async fn read_request<H>(
             record.clone(),
         )),
         Err(RequestFault::TimedOut) => {
-            let why = "the request's body did not end in time";
+            let why = "timed out waiting for the request's body";
             return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));
         }
         Err(fault) => return Err(RefusedRequest::RequestFault(fault)),

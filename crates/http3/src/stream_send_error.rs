@@ -7,7 +7,7 @@ pub(super) enum StreamSendError {
     #[error("the client cancelled the response")]
     Stopped,
     /// The client read no bytes for `timeouts.send`.
-    #[error("the client read no bytes in time")]
+    #[error("timed out waiting for the client to read")]
     TimedOut,
     /// The client read fewer bytes a second than `limits.min_download_rate`.
     #[error("the client read too slowly")]

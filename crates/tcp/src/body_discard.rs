@@ -55,7 +55,7 @@ impl BodyDiscard {
     }
 
     /// Discards the frames of `body`, until its end or a limit.
-    pub(super) async fn discard_remaining(mut self, mut body: impl Body<Data = Bytes> + Unpin) {
+    pub(super) async fn discard_upload_rest(mut self, mut body: impl Body<Data = Bytes> + Unpin) {
         poll_fn(|cx| {
             loop {
                 match Pin::new(&mut body).poll_frame(cx) {

@@ -4,7 +4,7 @@ use super::Rejection;
 use litequic_exchange::{DecodedLine, Fields, NameSet, field_syntax, name};
 
 const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in lower case");
-const BLANK_EDGE: Rejection = Rejection::Malformed("field value with a blank at its edge");
+const BLANK_EDGE: Rejection = Rejection::Malformed("field value with leading or trailing whitespace");
 pub(super) const CONNECTION_FIELD: Rejection = Rejection::Malformed("connection-specific field");
 
 /// Checks a field that is not a pseudo-header: the name is a token in lower case, the value has no control characters
@@ -58,7 +58,7 @@ pub(super) fn check_connection_fields(fields: &Fields) -> Result<(), Rejection> 
 pub(super) fn normalize_content_length(fields: &mut Fields) -> Result<Option<u64>, Rejection> {
     let Some(value) = fields.get(name::CONTENT_LENGTH) else { return Ok(None) };
     if fields.all_values(name::CONTENT_LENGTH).nth(1).is_some() {
-        return Err(Rejection::Malformed("several Content-Length"));
+        return Err(Rejection::Malformed("more than one Content-Length"));
     }
     let length = parse_decimal(value).ok_or(Rejection::Malformed("Content-Length is not a decimal number"))?;
     if value.len() > 1 && value.starts_with(b"0") {

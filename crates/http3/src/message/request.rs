@@ -53,7 +53,7 @@ pub fn decode_request(
         let has = [name::AUTHORITY, name::SCHEME, name::PATH].map(|name| pseudo.has_pseudo(name));
         return Err(match has {
             [true, false, false] => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"),
-            _ => Rejection::Malformed("CONNECT needs :authority alone"),
+            _ => Rejection::Malformed("CONNECT with :scheme or :path"),
         });
     }
     let scheme = value(name::SCHEME).ok_or(Rejection::Malformed("no :scheme"))?;
@@ -119,7 +119,7 @@ impl PseudoHeaders {
         }
         match self.values.get_mut(line.id.table_index()).and_then(|value| value.replace(line.span)) {
             None => Ok(()),
-            Some(_) => Err(Rejection::Malformed("pseudo-header twice")),
+            Some(_) => Err(Rejection::Malformed("duplicate pseudo-header")),
         }
     }
 
@@ -129,7 +129,7 @@ impl PseudoHeaders {
         }
         match self.host.replace(line.span) {
             None => Ok(()),
-            Some(_) => Err(Rejection::Malformed("several Host")),
+            Some(_) => Err(Rejection::Malformed("more than one Host")),
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn decode_response(decoded: DecodedFields) -> Result<DecodedResponse, Reject
         let code = StatusCode::from_bytes(line.value);
         match status.replace(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?) {
             None => Ok(false),
-            Some(_) => Err(Rejection::Malformed(":status twice")),
+            Some(_) => Err(Rejection::Malformed("duplicate :status")),
         }
     })?;
     let status = status.ok_or(Rejection::Malformed("no :status"))?;

@@ -34,7 +34,7 @@ pub enum DecodeError {
 impl From<IntegerError> for DecodeError {
     fn from(error: IntegerError) -> Self {
         Self::Failed(match error {
-            IntegerError::Cut => "cut integer",
+            IntegerError::Cut => "truncated integer",
             IntegerError::Overflow => "integer too large",
         })
     }
@@ -159,11 +159,11 @@ impl SectionDecoder<'_> {
         let huffman = self.rest.first().is_some_and(|byte| byte >> prefix & 1 != 0);
         let length = self.read_integer(prefix)?;
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
-        let (raw, rest) = split.ok_or(DecodeError::Failed("cut string"))?;
+        let (raw, rest) = split.ok_or(DecodeError::Failed("truncated string"))?;
         self.rest = rest;
         if huffman {
             huffman::decode_huffman(raw, self.fields.text_buffer())
-                .map_err(|_| DecodeError::Failed("bad Huffman string"))
+                .map_err(|_| DecodeError::Failed("invalid Huffman string"))
         } else {
             self.fields.text_buffer().extend_from_slice(raw);
             Ok(())

@@ -1,8 +1,8 @@
 //! Decides on the retry of a request that failed before its response. Pure.
 //!
-//! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
-//! before a response byte, the method is idempotent and no body byte was taken to be sent (RFC 9110 §9.2.2,
-//! RFC 9112 §9.3.1).
+//! A request that was given to a connection is sent again only if the connection handed it back unsent, or was a reused
+//! one that closed before a response byte, the method is idempotent and no body byte was taken (RFC 9110 §9.2.2, RFC
+//! 9112 §9.3.1). Before that, a server that cannot be connected to is replaced by another: `connect_attempt`.
 
 use http::Method;
 

@@ -93,7 +93,8 @@ pub(super) struct EndpointTable {
     pub(super) logs: ConnectionLogs,
 }
 
-/// A placeholder in a packet of `connection`, by s2n-quic's ID.
+/// A placeholder frame in a packet that leaves, which a frame of litequic's replaces. `connection` is s2n-quic's number
+/// of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameSlot {
     pub(super) connection: u64,

@@ -60,7 +60,7 @@ impl EndpointState {
         }
     }
 
-    /// Ends the log of a connection that has ended.
+    /// Ends the qlog of a connection that has ended.
     pub(super) fn end_log(&self, connection: u64) {
         if self.at_hand.has_logs() {
             drop(self.change_logs(|logs| logs.by_connection.remove(&connection)));

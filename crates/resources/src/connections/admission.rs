@@ -84,7 +84,7 @@ impl ConnectionRegistry {
         };
         let Some((id, end)) = victim else { return false };
         let Some(state) = open.get(&id) else { return false };
-        self.end_connection(id, state, end);
+        self.evict_connection(id, state, end);
         true
     }
 
@@ -93,7 +93,7 @@ impl ConnectionRegistry {
         let idle = self.find_own_idle(pool, newcomer, Instant::now());
         let open = self.open.borrow();
         if let Some((id, state)) = idle.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end_connection(id, state, EvictionReason::Drained);
+            self.evict_connection(id, state, EvictionReason::Drained);
         }
     }
 
@@ -147,7 +147,7 @@ impl ConnectionRegistry {
                 state.slot.get().is_some_and(|slot| pool.fair.slot_excess(slot, &taker).is_some())
             };
             if gives {
-                self.end_connection(id, state, EvictionReason::Drained);
+                self.evict_connection(id, state, EvictionReason::Drained);
             }
         }
     }
@@ -164,7 +164,7 @@ impl ConnectionRegistry {
             drop(connections);
             let Some(id) = longest else { return };
             if let Some(state) = self.open.borrow().get(&id) {
-                self.end_connection(id, state, EvictionReason::Evicted);
+                self.evict_connection(id, state, EvictionReason::Evicted);
             }
         }
     }
@@ -191,7 +191,7 @@ impl ConnectionRegistry {
         self.pools.grant_handshake_slots();
         let open = self.open.borrow();
         if let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end_connection(id, state, EvictionReason::Evicted);
+            self.evict_connection(id, state, EvictionReason::Evicted);
         }
     }
 }

@@ -165,7 +165,7 @@ impl CloseScan {
             };
             if is_selected && state.is_closed_by(*reason) {
                 *closed += 1;
-                accounts.end_connection(number, state, *reason);
+                accounts.evict_connection(number, state, *reason);
             }
         })
     }

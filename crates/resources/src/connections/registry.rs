@@ -111,7 +111,7 @@ impl ConnectionRegistry {
         idle.sort_unstable_by_key(|(since, id, _)| (*since, *id));
         let share = idle.len().div_ceil(IDLE_CLOSE_DIVISOR);
         idle.into_iter().for_each(|(_, id, state)| victims.add_claim(&state.source.get(), 1, (id, state)));
-        victims.take(share).map(|(id, state)| self.end_connection(id, state, EvictionReason::Idle)).count()
+        victims.take(share).map(|(id, state)| self.evict_connection(id, state, EvictionReason::Idle)).count()
     }
 
     /// Closes connections until their memory adds up to `bytes`: each time the connection that holds most, of the
@@ -132,14 +132,14 @@ impl ConnectionRegistry {
             if ended > 0 && freed >= bytes {
                 break;
             }
-            self.end_connection(id, state, EvictionReason::Heaviest);
+            self.evict_connection(id, state, EvictionReason::Heaviest);
             (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
         }
         (ended, freed)
     }
 
     /// Has the connection `id` end, and releases its slots.
-    pub(super) fn end_connection(&self, id: u64, state: &RegisteredConnection, end: EvictionReason) {
+    pub(super) fn evict_connection(&self, id: u64, state: &RegisteredConnection, end: EvictionReason) {
         self.pools.release_slots(id, state, !end.is_at_once());
         // A connection that is to end at once does not end gracefully instead.
         if !state.eviction.get().is_some_and(EvictionReason::is_at_once) {

@@ -24,7 +24,8 @@ const STEP_THRESHOLDS: [(MemoryStep, u64); 3] =
 const HYSTERESIS_PERCENT: u64 = 5;
 
 impl MemoryStep {
-    /// Whether a new connection of a client is rejected; `has_some` says whether the client has connections already.
+    /// Whether a new connection of a client is rejected; `has_some` says whether the client has two connections
+    /// or more already.
     pub fn refuses_connection(self, has_some: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Normal => false,

@@ -41,7 +41,7 @@ impl IncomingBody for Http2IncomingBody {
     fn discard_rest(self, discarding: BodyDiscard) {
         // Without tasks the connection has ended.
         if let Some(tasks) = self.tasks.upgrade() {
-            tasks.spawn_task(discarding.discard_remaining(self));
+            tasks.spawn_task(discarding.discard_upload_rest(self));
         }
     }
 }

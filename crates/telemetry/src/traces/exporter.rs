@@ -92,7 +92,7 @@ impl SpanBatch {
     }
 }
 
-/// Request that is being sent, or will be retried.
+/// Export of spans to the collector that is being sent, or will be retried.
 struct OutgoingExport {
     destination: Arc<SpanDestination>,
     message: ExportBody,

@@ -6,9 +6,15 @@ mod beside;
 mod blocking;
 mod certificates;
 mod files;
+mod forward_auth;
+mod gateway;
+mod https_record;
+mod laptop;
 mod machine;
+mod old_clients;
 mod origin_tls;
 mod passwords;
+mod php;
 mod recording;
 mod security_headers;
 mod signing_in;
@@ -42,15 +48,27 @@ impl Guide {
         found.remove(0)
     }
 
-    /// The one line of a `bash` or `sh` block in which `part` occurs, without its comment.
+    /// The one command of a `bash` or `sh` block in which `part` occurs, in one line and without its comment. A line
+    /// that ends with a backslash or a pipe continues in the next one.
     fn command(&self, part: &str) -> String {
         let mut fenced = false;
+        let mut command = String::new();
         let mut found = Vec::new();
         for line in self.text.lines() {
             if let Some(language) = line.trim().strip_prefix("```") {
                 fenced = ["bash", "sh"].contains(&language);
-            } else if fenced && line.contains(part) {
-                found.push(line.split("   #").next().unwrap().trim().to_owned());
+            } else if fenced && !line.trim_start().starts_with('#') {
+                command += line.trim_start();
+                if let Some(begun) = command.strip_suffix('\\') {
+                    command = format!("{} ", begun.trim_end());
+                } else if command.ends_with('|') {
+                    command.push(' ');
+                } else {
+                    let whole = std::mem::take(&mut command);
+                    if whole.contains(part) {
+                        found.push(whole.split("  #").next().unwrap().trim().to_owned());
+                    }
+                }
             }
         }
         assert_eq!(found.len(), 1, "{}: commands with {part}: {found:?}", self.name);
@@ -64,4 +82,27 @@ fn adapted(text: &str, changes: &[(&str, &str)]) -> String {
         assert!(text.contains(from), "no {from} in {text}");
         text.replace(from, to)
     })
+}
+
+/// Columns of a line of a command or a configuration: GitHub shows them without scrolling, the site with one wrap.
+const MAX_COLUMNS: usize = 100;
+
+#[test]
+fn lines_of_code_fit_a_page() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-to");
+    let mut checked = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let mut language = None;
+        for (index, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            if let Some(fence) = line.trim().strip_prefix("```") {
+                language = language.is_none().then(|| fence.to_owned());
+            } else if language.as_deref().is_some_and(|language| !["mermaid", "text", "json", ""].contains(&language)) {
+                let columns = line.chars().count();
+                assert!(columns <= MAX_COLUMNS, "{}:{}: {columns} columns", path.display(), index + 1);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 1000, "code was found");
 }

@@ -28,8 +28,8 @@ fn connections_are_recorded_and_read_by_the_guides_commands() {
 
     let names = machine.run(&adapted(&guide.command("uniq --count"), &[("/tmp/client.sqlog", "/root/test.sqlog")]));
     assert!(names.contains(" quic:packet_sent\n") && names.contains("1 litequic:log_ended\n"), "{names}");
-    let windows =
-        machine.run(&adapted(&guide.command("the window over time"), &[("/tmp/client.sqlog", "/root/test.sqlog")]));
+    let windows = machine
+        .run(&adapted(&guide.command("congestion_window // empty"), &[("/tmp/client.sqlog", "/root/test.sqlog")]));
     assert!(windows.lines().count() > 2, "{windows}");
 
     // qvis looks at these members (visualizations/src/data of its sources).

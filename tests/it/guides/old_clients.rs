@@ -4,7 +4,7 @@ use super::{Guide, adapted, machine::Machine};
 use crate::support::needs;
 
 #[test]
-fn clients_of_tls_1_2_are_served_with_the_key_and_counted_without_it() {
+fn clients_of_tls_1_2_are_served_with_the_key() {
     let [Some(_), Some(_), Some(_), Some(_)] = ["curl", "jq", "nginx", "openssl"].map(needs::program) else { return };
     let guide = Guide::read("serve-old-clients");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };

@@ -132,7 +132,7 @@ fn every_example_renders_a_valid_configuration() {
     let Some(helm) = Helm::find() else { return };
     let examples = fs::read_dir(Path::new(ROOT).join("helm/examples")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> = examples.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
-    assert!(files.len() >= 6, "{files:?}");
+    assert!(files.len() >= 7, "{files:?}");
     for file in files {
         configuration(&helm.rendered("litequic", &["--values", file.to_str().unwrap()]));
         let chart =

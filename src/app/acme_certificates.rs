@@ -76,7 +76,7 @@ pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<Loa
         AcmeHost::Wildcard(_) => certificate.certificate_names().dns.contains(&host.to_string()),
         AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.certificate_names().includes_host(&host.to_string()),
     };
-    if covers { Ok(certificate) } else { Err(format!("it does not have the name {host}")) }
+    if covers { Ok(certificate) } else { Err(format!("the certificate does not have the name {host}")) }
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
         assert!(error.contains("does not match"), "{error}");
         assert_eq!(
             parse_issued_certificate(&host("b.test"), &pem(&one, &one)).unwrap_err(),
-            "it does not have the name b.test"
+            "the certificate does not have the name b.test"
         );
         assert!(parse_issued_certificate(&host("*.a.test"), &pem(&one, &one)).is_err());
     }

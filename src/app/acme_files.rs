@@ -41,8 +41,8 @@ pub(super) fn check_acme(config: &Config, files: Option<&CertificateStore>, find
     let is_reached = config.listen.tcp.iter().any(|address| address.port() == VALIDATION_PORT)
         || config.listen.advertised_port.map(NonZeroU16::get) == Some(VALIDATION_PORT);
     if needs_https && !is_reached {
-        let problem =
-            "a CA validates at the ports 443 and 80 of the host: neither listen.tcp nor listen.advertised_port has 443";
+        let problem = "a CA validates a host on its ports 443 and 80, but neither listen.tcp nor listen.advertised_port has \
+             port 443";
         findings.add_warning("acme[0]", problem);
     }
 }
@@ -64,7 +64,11 @@ fn check_acme_folder(table: &Acme, n: usize, findings: &mut FaultCollector) {
     match writable {
         Err(error) => findings.add_fault(&key, format_args!("cannot be written: {error}")),
         Ok(()) if acme::is_folder_exposed(&table.folder) => {
-            findings.add_warning(&key, "others than its owner may read the folder: it has private keys");
+            findings.add_warning(
+                &key,
+                "users other than its owner can read the folder, which contains private keys; \
+                                        chmod it to 0700",
+            );
         }
         Ok(()) => {}
     }
@@ -76,11 +80,14 @@ fn check_acme_hosts(table: &Acme, n: usize, files: Option<&CertificateStore>, fi
         if files.is_some_and(|files| has_file_certificate(host, files)) {
             findings.add_warning(
                 &key,
-                format_args!("a file of [[certificates]] has {host}: it is served, and none is obtained"),
+                format_args!(
+                    "a certificate of [[certificates]] has the name {host}: litequic serves that \
+                              certificate, and obtains none by ACME"
+                ),
             );
         }
         if matches!(host, AcmeHost::Address(_)) && table.profile.is_none() {
-            let problem = "Let's Encrypt issues certificates for addresses by profile = \"shortlived\" alone";
+            let problem = "Let's Encrypt issues certificates for IP addresses only with profile = \"shortlived\"";
             findings.add_warning(&key, problem);
         }
     }

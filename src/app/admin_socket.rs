@@ -66,7 +66,8 @@ impl BoundAdminSocket {
                     Ok(bound) => Ok(Some(bound)),
                     Err(error) => {
                         let path = path.display();
-                        tracing::warn!(%path, %error, "no admin socket: for litequic ctl set admin.socket or admin.listen");
+                        tracing::warn!(%path, %error, "no admin socket; to use litequic ctl, set admin.socket or \
+                                                       admin.listen");
                         Ok(None)
                     }
                 }
@@ -74,7 +75,7 @@ impl BoundAdminSocket {
             (AdminSocket::Auto, _, None) => {
                 tracing::info!(
                     "no admin socket: neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a directory of this user; \
-                     for litequic ctl set admin.socket or admin.listen"
+                     to use litequic ctl, set admin.socket or admin.listen"
                 );
                 Ok(None)
             }
@@ -102,7 +103,7 @@ impl BoundAdminSocket {
             Err(source) if self.is_named => Err(StartError::AdminSocket { path: self.path.clone(), source }),
             Err(error) => {
                 let path = self.path.display();
-                tracing::warn!(%path, %error, "no admin socket: for litequic ctl set admin.socket or admin.listen");
+                tracing::warn!(%path, %error, "no admin socket; to use litequic ctl, set admin.socket or admin.listen");
                 Ok(None)
             }
         }

@@ -114,7 +114,7 @@ impl ClientControl for WorkerClientControl {
             let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: now, answer }).await?;
             let connections: u64 = closed.iter().sum();
             if let Some(client) = selection.client {
-                tracing::info!(%client, connections, at_once = now, "the operator closes connections");
+                tracing::info!(%client, connections, at_once = now, "closing connections for the operator");
             }
             Ok(connections)
         })
@@ -130,12 +130,18 @@ impl ClientControl for WorkerClientControl {
             let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
             let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
             let denied = format!("{network} is denied for {}", humantime::format_duration(time));
-            let closed = closed.map_err(|problem| format!("{denied}, but its connections are open yet: {problem}"))?;
+            let closed = closed.map_err(|problem| {
+                format!(
+                    "{denied}, but its open connections could not be closed: \
+                                                           {problem}"
+                )
+            })?;
             let mut text = format!("{denied}; closed {}\n", connections_text(closed.iter().sum()));
             if self.metrics.control.older_processes.get() > 0 {
-                text += "an older process drains: connections of the network to it stay open\n";
+                text += "an older process still drains, and its connections of this network stay open\n";
             }
-            text += "A restart ends this; an upgrade does not. For good: deny of [[routes]] in the configuration.\n";
+            text += "A restart ends the denial; a hot upgrade does not. To deny the network permanently, set deny of \
+                     [[routes]] in the configuration.\n";
             Ok(Ok(text))
         })
     }
@@ -143,7 +149,7 @@ impl ClientControl for WorkerClientControl {
     fn log_connections(&self, order: QlogOrder) -> WorkersReply<'_, Result<QlogLines, String>> {
         Box::pin(async move {
             let Ok(permit) = Arc::clone(&self.logs).try_acquire_owned() else {
-                return Ok(Err(format!("{MAX_LOG_ORDERS} orders are being logged already, which is the most\n")));
+                return Ok(Err(format!("{MAX_LOG_ORDERS} qlog requests are active already, which is the maximum\n")));
             };
             let log_order = match self.build_log_order(order).await? {
                 Ok(log_order) => Arc::new(log_order),
@@ -210,8 +216,11 @@ impl WorkerClientControl {
         let over_tcp: u64 = lists.iter().map(|list| list.selected).sum();
         let client = order.client;
         Ok(match over_tcp {
-            0 => format!("no connection of {client} is open: --next logs the next one\n"),
-            _ => format!("{client} has {} over TCP, and none over QUIC: TCP has no qlog\n", connections_text(over_tcp)),
+            0 => format!("no connection of {client} is open; --next logs its next one\n"),
+            _ => format!(
+                "{client} has {} over TCP and none over QUIC; qlog records QUIC only\n",
+                connections_text(over_tcp)
+            ),
         })
     }
 

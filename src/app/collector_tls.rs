@@ -20,7 +20,7 @@ pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>
     let traces = &config.traces;
     let Some(endpoint) = traces.endpoint.as_ref().filter(|endpoint| endpoint.is_https) else { return Ok(None) };
     if ServerName::try_from(endpoint.host.as_str()).is_err() {
-        let problem = format!("no certificate can have the name {}", endpoint.host);
+        let problem = format!("{} is not a valid name for a certificate", endpoint.host);
         return Err(vec![("traces.endpoint".into(), problem)]);
     }
     let table = OriginTls { ca: traces.ca.clone(), ..OriginTls::default() };

@@ -134,14 +134,12 @@ fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
     for UnservedCertificate { position: place, instead } in store.unserved_certificates() {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
         let reason = match &instead[..] {
-            [] => "it has no name".into(),
-            [one] => format!("{one} has its names, and a key of the same algorithm"),
-            several => format!("{} have its names, and keys of the same algorithm", several.join(" and ")),
+            [] => "the certificate has no name".into(),
+            [one] => format!("{one} has the same names, and a key of the same algorithm"),
+            several => format!("{} have the same names, and keys of the same algorithm", several.join(" and ")),
         };
-        findings.add_warning(
-            &format!("certificates[{place}].cert"),
-            format!("no client is served this certificate: {reason}"),
-        );
+        findings
+            .add_warning(&format!("certificates[{place}].cert"), format!("no client gets this certificate: {reason}"));
     }
 }
 
@@ -150,7 +148,10 @@ fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mu
     for (n, route) in config.routes.iter().enumerate() {
         let is_uncovered = |host: &&str| !store.covers_route_host(host) && !acme_files::obtains_host(config, host);
         if let Some(host) = route.host.as_deref().filter(is_uncovered) {
-            let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
+            let problem = format!(
+                "no certificate has the name {host}: clients that request it get another \
+                                   certificate, and reject it"
+            );
             findings.add_warning(&format!("routes[{n}].host"), problem);
         }
     }
@@ -162,7 +163,8 @@ fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
     for (first, second) in config::find_ambiguous_routes(&config.routes) {
         let Some(name) = names.get(first) else { continue };
         let problem = format!(
-            "a request can match both this and routes[{first}] ({name}), which wins: it comes first in the file"
+            "a request can match both this and routes[{first}] ({name}), which comes first in the file and gets the \
+             request"
         );
         findings.add_warning(&format!("routes[{second}].match"), problem);
     }
@@ -182,7 +184,13 @@ fn warn_foreign_variables(config: &Config, findings: &mut FaultCollector) {
         let allowed =
             if key.ends_with("redirect.to") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
         if let Some(variable) = config::find_foreign_variable(&value.to_string()) {
-            findings.add_warning(key, format!("{variable} is sent as it is written; the variables here are {allowed}"));
+            findings.add_warning(
+                key,
+                format!(
+                    "{variable} is no variable, so the text is sent unchanged; the \
+                                               variables of this key are {allowed}"
+                ),
+            );
         }
     };
     for (key, value) in values(&config.request_headers, &config.response_headers) {
@@ -297,8 +305,8 @@ const FOREIGN_LOG_TARGETS: [&str; 8] = ["syslog", "journal", "journald", "consol
 fn check_access_log(config: &Config, findings: &mut FaultCollector) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
     if findings.raw_string("access_log.path").is_some_and(|name| FOREIGN_LOG_TARGETS.contains(&name)) {
-        let problem = "is a file of this name in the folder of the configuration; \"stdout\" and \"stderr\" reach the journal, and \
-                       without the key there is no access log";
+        let problem = "names a file in the folder of the configuration; for the journal write \"stdout\" or \
+                       \"stderr\", for no access log remove the key";
         findings.add_warning("access_log.path", problem);
     }
     let writable = match fs::metadata(path) {

@@ -49,12 +49,12 @@ impl Denial {
         if !order.force
             && let Some(needed) = self.needed_addresses(network)
         {
-            return Err(format!("{network} has {needed}: confirm with force=on (ctl: --force)\n"));
+            return Err(format!("{network} includes {needed}; confirm with force=on (litequic ctl: --force)\n"));
         }
         self.list.add_denial(network, time, Instant::now()).map_err(|error| format!("{error}\n"))?;
         self.update_denied_gauge();
         let time = humantime::format_duration(time);
-        tracing::info!(%network, %time, "the operator denies a network");
+        tracing::info!(%network, %time, "the operator denied a network");
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Denial {
     pub(super) fn allow_network(&self, network: Network) -> Result<String, String> {
         let count = self.list.remove_denials(network, Instant::now()).map_err(|error| format!("{error}\n"))?;
         self.update_denied_gauge();
-        tracing::info!(%network, networks = count, "the operator allows a network again");
+        tracing::info!(%network, networks = count, "the operator allowed a network again");
         Ok(match count {
             1 => format!("{network} is allowed again\n"),
             _ => format!("{count} networks of {network} are allowed again\n"),
@@ -114,7 +114,7 @@ impl Denial {
                 } => {}
             }
             for network in self.list.remove_expired(Instant::now()) {
-                tracing::info!(%network, "no longer denied: the time is over");
+                tracing::info!(%network, "a network is no longer denied: its time is over");
             }
             self.update_denied_gauge();
         }

@@ -166,8 +166,8 @@ impl DescriptorPlan {
             let most = division.max_for_side(side);
             if connections > most.into() {
                 let problem = format!(
-                    "cannot be reached: {workers} workers would have {connections} connections, and of {limit} file \
-                     descriptors {whose} have {most} at most; raise the limit of open files (RLIMIT_NOFILE)"
+                    "cannot be reached: {workers} workers would need {connections} file descriptors, and of {limit} \
+                     in total {whose} get at most {most}; raise the limit of open files (RLIMIT_NOFILE)"
                 );
                 warnings.push((key, problem));
             }

@@ -41,6 +41,6 @@ pub(super) fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestC
         oldest_client,
         connected_for,
         left = left.as_secs(),
-        "draining: waiting for what is still open"
+        "draining: waiting for open connections"
     );
 }

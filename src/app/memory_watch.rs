@@ -55,7 +55,7 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut 
                 control.memory_steps.increment();
                 tracing::warn!(step = step.step_name(), used, limit, "memory is short");
             } else if step < last {
-                tracing::info!(step = step.step_name(), used, limit, "memory is less short");
+                tracing::info!(step = step.step_name(), used, limit, "memory pressure has decreased");
             }
             pause = gauge.measurement_delay(reading, in_force.metrics.worker_metrics().len());
         }

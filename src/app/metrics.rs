@@ -60,8 +60,7 @@ metrics! {
     pub struct TurnMetrics {
         Gauge(
             "receive_granted_bytes",
-            "Bytes that clients may send ahead on the connections of QUIC and HTTP/2 on which an upload is in \
-                progress."
+            "Flow control windows, in bytes, of the QUIC and HTTP/2 connections on which an upload is in progress."
         ) {
             receive_granted
                 "A body counts as an upload from 64 KiB on. The window of a new connection depends on it: see \
@@ -72,16 +71,17 @@ metrics! {
             "Bytes received over QUIC and HTTP/2 and not read yet, because an origin is slow or bytes before them are \
                 missing."
         ) {
-            receive_held "What `limits.worker_receive_buffer` bounds.",
+            receive_held "`limits.worker_receive_buffer` is the limit of each worker.",
         }
         Gauge("send_buffered_bytes", "Response bytes that streams have leased, over all protocols.") {
-            send_buffered "Out of `limits.worker_send_buffer`, looked at twice a second while there is traffic.",
+            send_buffered "`limits.worker_send_buffer` is the limit of each worker. The value is sampled twice a \
+                           second while there is traffic.",
         }
         Counter(LIMIT_REACHED) {
             limit_memory_idle [limit: "memory_idle"]
-                "Connections without a request that ended because memory is short.",
+                "Connections without a request that were closed because memory is short.",
             limit_memory_held [limit: "memory_held"]
-                "Connections that ended because memory is short, and they held the most of it.",
+                "Connections that were closed because memory is short and they held the most of it.",
         }
     }
 }

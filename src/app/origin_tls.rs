@@ -40,14 +40,22 @@ fn read_one_origin(
     let path = origin_key(name);
     let hosts = origin.servers.iter().filter_map(|server| server.address.host_and_port());
     let unnamed = hosts.filter(|(host, _)| ServerName::try_from(*host).is_err());
-    let of_host = |(host, _)| (format!("{path}.url"), format!("no certificate can have the name {host}: set tls.name"));
+    let of_host = |(host, _)| {
+        (
+            format!("{path}.url"),
+            format!(
+                "{host} is not a valid name for a certificate; set \
+                                                               tls.name"
+            ),
+        )
+    };
     let of_file = |fault: OriginTlsFault| {
         let key = fault.key.map_or_else(|| format!("{path}.url"), |key| format!("{path}.tls.{key}"));
         (key, fault.to_string())
     };
     let mut faults: Vec<KeyedFault> = unnamed.filter(|_| table.name.is_none()).map(of_host).collect();
     if let Some(name) = table.name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
-        faults.push((format!("{path}.tls.name"), format!("no certificate can have the name {name}")));
+        faults.push((format!("{path}.tls.name"), format!("{name} is not a valid name for a certificate")));
     }
     match tls::OriginTlsFiles::load_tls_files(&table, system) {
         Ok(tls) if faults.is_empty() => Ok(Some(tls)),

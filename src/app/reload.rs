@@ -1,5 +1,6 @@
 //! Reloads the configuration and its files, as a whole or not at all. Runs on the control thread; workers read the
-//! stored result, and no connection, endpoint or pool is touched.
+//! stored result. Connections of clients stay, unless HTTP/3 is switched off; a worker closes idle connections to
+//! servers that are gone at its next request.
 //!
 //! A reload is triggered by SIGHUP, by a file that changed, or by `POST /reload`. While a configuration is rejected,
 //! certificates and error pages are renewed by the one in force.
@@ -226,7 +227,8 @@ impl ActiveState {
             let route = one.target_text();
             tracing::warn!(
                 route,
-                "in maintenance, but the configuration no longer has such a route: end it with litequic ctl"
+                "in maintenance, but the configuration no longer has such a route; end the maintenance with litequic \
+                 ctl maintenance off"
             );
         }
         changes
@@ -250,10 +252,13 @@ impl ActiveState {
         match self.ids.apply_server_id(is, key) {
             Ok(Some(end)) => {
                 let end = Timestamp::try_from(end).unwrap_or_default().round(Unit::Second).unwrap_or_default();
-                last.what += &format!("; connection IDs issued before end by {end}");
+                last.what += &format!("; connection IDs issued before expire by {end}");
             }
             Ok(None) => {}
-            Err(_) => tracing::error!("no memory for the key of connection IDs: they stay as they were"),
+            Err(_) => tracing::error!(
+                "cannot allocate the key of connection IDs: the previous configuration of IDs \
+                                       stays in force"
+            ),
         }
         let is_other = was.id_bytes() != is.id_bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);
         if is_other && was.rotation == is.rotation {

@@ -234,7 +234,7 @@ impl BoundStart<'_> {
         log_limits::log_limits_in_force(config, &in_force.shared.plan_for(config));
         if let Some(server_id) = &config.listen.server_id {
             let (id, layout) = (server_id.hex_digits(), server_id.describe_layout());
-            tracing::info!(server_id = id, layout, "connection IDs name this server, for load balancers");
+            tracing::info!(server_id = id, layout, "connection IDs contain this server's ID, for load balancers");
         }
         for (key, address) in [("admin.listen", admin_address), ("admin.probes", probes_address)] {
             if let Some(address) = address {

@@ -14,7 +14,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Terminates HTTP/3 and forwards HTTP/1.1 to an origin that was never changed.
+/// Terminates HTTP/3, and forwards requests over HTTP/1.1 to an unmodified origin.
 #[derive(Debug, Parser)]
 #[command(name = "litequic", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
 struct CommandLine {
@@ -24,25 +24,25 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Serve.
+    /// Run the proxy.
     Run(run::RunArguments),
     /// Print every fault of a configuration, and exit with 78 if there is one.
     #[command(override_usage = "litequic check <FILE>\n       litequic check --config <FILE>")]
     Check {
-        /// The configuration.
+        /// The configuration file.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The configuration, without the option.
+        /// The configuration file, without the option.
         #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
         file: Option<PathBuf>,
     },
-    /// Try HTTP/3: serve a small origin, or your own, with a certificate made on the spot.
+    /// Try HTTP/3: serve a small origin, or your own, with a self-signed certificate.
     Demo(demo::DemoArguments),
     /// Control a running litequic: status, health, configuration, reload, maintenance, drain.
     Ctl(ctl::CtlArguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(Box<get::GetArguments>),
-    /// Print what this kernel supports, what surrounds the process, and what litequic would use.
+    /// Print the kernel's features, the process's environment, and what litequic would use.
     Probe(probe::ProbeArguments),
     /// Print a line with a user's name and the hash of a password, for `users` of a route.
     Password(password::PasswordArguments),
@@ -52,19 +52,19 @@ enum CliCommand {
     Schema,
     /// Print a shell's completion script.
     Completions {
-        /// The shell.
+        /// The shell that the script is for.
         #[arg(value_enum)]
         shell: Shell,
     },
     /// Write the manual pages.
     Manual {
-        /// The folder for them.
+        /// The folder that they are written into; it is created if missing.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
     /// Print a page of the reference, as Markdown.
     Reference {
-        /// Which.
+        /// The page.
         page: reference::ReferencePage,
     },
 }
@@ -116,7 +116,7 @@ pub fn main(release: fn()) -> ExitCode {
             // A closed output is no error.
             let _ = error.print();
             if error.kind() == ErrorKind::MissingRequiredArgument && lacks_certificate(&words) {
-                let _ = writeln!(io::stderr(), "\nfor tests: `litequic demo --origin URL` makes a certificate");
+                let _ = writeln!(io::stderr(), "\nfor a test, `litequic demo --origin URL` creates a certificate");
             }
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }

@@ -9,7 +9,8 @@ use std::env;
 /// Environment variable that keeps core dumps possible if it is 1: for bug reports.
 const CORE_VARIABLE: &str = "LITEQUIC_CORE";
 /// Advice to a process that runs as the machine's administrator.
-const ADVICE: &str = "what controls litequic controls the machine: see docs/how-to/listen-on-port-443.md";
+const ADVICE: &str = "an attacker who controls litequic controls the machine; run it as another user, with \
+                      CAP_NET_BIND_SERVICE only";
 
 /// Keeps the keys of this process out of core dumps, and away from debuggers of the same user (PR_SET_DUMPABLE). An
 /// execve(2) undoes it.

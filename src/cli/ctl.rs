@@ -47,67 +47,68 @@ const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 /// Arguments of `litequic ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArguments {
-    /// The request.
+    /// The request to the running litequic.
     #[arg(value_enum)]
     what: CtlCommand,
-    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
-    /// renew. `close`: the clients, as --client has them. `deny` and `allow`: an address or a network.
+    /// `maintenance` and `http3`: on or off; `maintenance` without an operand prints the routes in maintenance.
+    /// `certificates`: renew. `close`: the clients, written as for --client. `deny` and `allow`: an address or a
+    /// network.
     #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close"), ("what", "deny"), ("what", "allow")]))]
     operand: Option<String>,
     /// `certificates renew`: the host whose certificate is ordered now.
     #[arg(value_name = "HOST", required_if_eq("operand", "renew"))]
     host: Option<String>,
-    /// `clients`: only those of an address, ADDRESS:PORT, a network or an ID of the list as JSON. `qlog`: those of an
-    /// address, ADDRESS:PORT, or an ID.
+    /// `clients`: only the connections of an address, ADDRESS:PORT, a network, or with an ID, which --json lists.
+    /// `qlog`: the connections of an address or ADDRESS:PORT, or with an ID.
     #[arg(long, value_name = "CLIENT", required_if_eq("what", "qlog"))]
     client: Option<Selector>,
     /// `clients` and `close`: only connections of h1, h2 or h3.
     #[arg(long, value_name = "PROTOCOL", value_parser = parse_protocol)]
     protocol: Option<&'static str>,
-    /// `clients`: which connections come first: sent-rate (the default), sent, received, open, since, rtt, loss or
-    /// held.
+    /// `clients`: the column to sort by: sent-rate (the default), sent, received, open, since, rtt, loss or held.
     #[arg(long, value_name = "VALUE")]
     sort: Option<ListOrder>,
-    /// `clients`: lines at most, 50 without it.
+    /// `clients`: maximum number of lines, 50 by default.
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u16).range(1..=MAX_LIMIT as i64))]
     limit: Option<u16>,
-    /// `close`: end requests that are open too.
+    /// `close`: abort open requests instead of waiting for them.
     #[arg(long)]
     now: bool,
-    /// `close` and `deny`: confirms a network above an IPv4 /16 or an IPv6 /32.
+    /// `close` and `deny`: confirm a network that is larger than an IPv4 /16 or an IPv6 /32.
     #[arg(long)]
     all: bool,
-    /// `deny`: for how long, such as 10m, 1h or 7d; 30d at most.
+    /// `deny`: duration of the denial, such as 10m, 1h or 7d; at most 30d.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, required_if_eq("what", "deny"))]
     time: Option<Duration>,
-    /// `qlog`: for how long.
+    /// `qlog`: duration of the log.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(qlog_seconds()))]
     seconds: Option<u64>,
-    /// `qlog`: the file of the first connection, which must not exist; FILE-2 and so on have the others. Standard
-    /// output without it, and one connection.
+    /// `qlog`: file for the first connection, which must not exist yet; the others go to FILE-2 and so on. Without it,
+    /// one connection is logged, to standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// `qlog`: the next connection that begins, rather than those that are open.
+    /// `qlog`: log the client's next connection instead of its open ones.
     #[arg(long)]
     next: bool,
-    /// `qlog`: leave the client's address out.
+    /// `qlog`: omit the client's address.
     #[arg(long)]
     anonymous: bool,
-    /// `deny`: even if loopback addresses or trusted proxies are in the network.
+    /// `deny`: deny the network even if it includes loopback addresses or trusted proxies.
     #[arg(long)]
     force: bool,
     /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "operand")]
     route: Option<String>,
-    /// `maintenance`: Retry-After for clients.
+    /// `maintenance`: the Retry-After of the responses.
     #[arg(long, value_name = "SECONDS", requires = "operand", value_parser = clap::value_parser!(u32).range(retry_after_range()))]
     retry_after: Option<u32>,
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
     /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
     #[arg(long, value_name = "WHERE", env = "LITEQUIC_ADMIN")]
     admin: Option<AdminAddress>,
-    /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
+    /// File with the token, as in its admin.token_file. Without it, the token is the environment variable
+    /// LITEQUIC_ADMIN_TOKEN, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// `status`, `clients`, `denied` and `certificates`: print the answer as JSON.
@@ -126,46 +127,46 @@ const TOKEN_VARIABLE: &str = "LITEQUIC_ADMIN_TOKEN";
 enum CtlCommand {
     /// Print the status: a screen of text, or JSON.
     Status,
-    /// Print the connections of clients, those that are sent most first.
+    /// Print the connections of clients, sorted by the rate of sent bytes.
     Clients,
-    /// Close connections of clients: by GOAWAY, once their requests have ended.
+    /// Close connections of clients: send GOAWAY, and close each one when its requests have ended.
     Close,
     /// Refuse the clients of a network for a time, and close their connections. A restart ends it.
     Deny,
-    /// Serve the clients of a network again that is denied.
+    /// Allow a denied network again.
     Allow,
     /// Print the networks that are denied.
     Denied,
-    /// Log what connections of a client over QUIC do, packet by packet, as qlog.
+    /// Log QUIC connections of a client, packet by packet, as qlog.
     Qlog,
     /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
     Drain,
-    /// Reload its configuration and certificates; prints every change, or every fault.
+    /// Reload the configuration and certificates, and print every change, or every fault.
     Reload,
-    /// Answer routes with 503 and Retry-After, or serve them again; prints those that are in maintenance then.
+    /// Switch maintenance of routes (503 with Retry-After) on or off, and print the routes in maintenance.
     Maintenance,
-    /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
+    /// Switch HTTP/3 off, for example in an incident, or on again, until a reload changes listen.http3.
     Http3,
-    /// Print the certificates that litequic obtains (ACME): until when, the next step, the last problem; or renew one
-    /// now.
+    /// Print the certificates that litequic obtains by ACME, each with its expiry, next order and last problem; or
+    /// renew one now.
     Certificates,
     /// Print the metrics, as OpenMetrics text.
     Metrics,
-    /// Whether every worker's loop turns: for a container's health check.
+    /// Check that every worker responds: for the health check of a container.
     Health,
-    /// Whether new clients are accepted.
+    /// Check that litequic accepts new clients.
     Ready,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
-    /// Maintenance: 503 from now on. HTTP/3: served.
+    /// `maintenance`: answer 503. `http3`: serve HTTP/3.
     On,
-    /// Maintenance: served again. HTTP/3: refused.
+    /// `maintenance`: serve the routes again. `http3`: refuse HTTP/3.
     Off,
-    /// Certificates: order the one of HOST now, once in five minutes at most.
+    /// `certificates`: order the certificate of HOST now, at most once in five minutes.
     Renew,
 }
 
@@ -272,7 +273,7 @@ fn request_query(arguments: &CtlArguments) -> Result<Option<String>, String> {
             let client: Selector = client.parse().map_err(|error| format!("{client:?} is {error}"))?;
             let selection = Selection { client: Some(client), ..selection };
             if client.is_wide() && !arguments.all {
-                return Err(format!("{client} has very many addresses: --all confirms that they are meant"));
+                return Err(format!("{client} includes very many addresses; confirm with --all"));
             }
             return Ok(Some(CloseOrder { selection, now: arguments.now, all: arguments.all }.to_string()));
         }
@@ -476,7 +477,7 @@ async fn fetch_json<T: DeserializeOwned>(
     let body = fetch_body(found, what, order, token).await?;
     serde_json::from_slice(&body).map_err(|error| {
         let (_, path) = what.method_and_path();
-        CtlFailure::unavailable(&found.place, format_args!("the answer is not one of {path}: {error}"))
+        CtlFailure::unavailable(&found.place, format_args!("the answer is not a valid response to {path}: {error}"))
     })
 }
 
@@ -499,7 +500,8 @@ async fn fetch_body(
     if let Some(version) = older {
         let place = &found.place;
         // Writing to a String cannot fail.
-        let _ = write!(why, "\n  {place} is litequic {version}, older than this one ({})", env!("CARGO_PKG_VERSION"));
+        let _ =
+            write!(why, "\n  {place} is litequic {version}, older than this program ({})", env!("CARGO_PKG_VERSION"));
     }
     Err(CtlFailure { exit: Exit::Status, why })
 }

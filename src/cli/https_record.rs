@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, num::NonZeroU16};
 /// Port of URLs that have none.
 const HTTPS_PORT: u16 = 443;
 
-/// Returns the records for the hosts `names`, as lines of a zone file, sorted. Names of one label get none: they are in no
-/// zone.
+/// Returns the records for the hosts `names`, as lines of a zone file, sorted. Names of one label get none: they are
+/// in no zone.
 pub(super) fn https_records<'a>(listen: &Listen, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let Some(udp) = listen.udp.first().filter(|_| listen.http3) else { return Vec::new() };
     let port = listen.advertised_port.map_or(udp.port(), NonZeroU16::get);

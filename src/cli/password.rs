@@ -24,8 +24,8 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Asks for the password twice, and prints a line for `routes[].users`.
 pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> ExitCode {
-    let ask = |question: &str| ask_password(question).map_err(|error| format!("the password cannot be read: {error}"));
-    let asked = ask(&format!("Password for {name}: ")).and_then(|first| Ok((first, ask("The same again: ")?)));
+    let ask = |question: &str| ask_password(question).map_err(|error| format!("cannot read the password: {error}"));
+    let asked = ask(&format!("Password for {name}: ")).and_then(|first| Ok((first, ask("Repeat the password: ")?)));
     let (first, second) = match asked {
         Ok(asked) => asked,
         Err(problem) => return exit_with_error(Exit::Input, problem),

@@ -14,7 +14,7 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 /// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArguments {
-    /// The configuration whose `[litequic]` counts; without it, the defaults do.
+    /// The configuration file whose `[litequic]` is used; without it, the defaults are.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -40,16 +40,17 @@ const INSTEAD_OF_FILE: [&str; 6] = ["config", "listen", "origin", "cert", "key",
                             litequic run --host <HOST>... --origin <URL> --agree-tos [OPTIONS]")]
 #[command(group(ArgGroup::new("identity").args(["cert", "host"])))]
 pub struct RunArguments {
-    /// The configuration.
+    /// The configuration file.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
-    /// The configuration, without the option.
+    /// The configuration file, without the option.
     #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
     file: Option<PathBuf>,
-    /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
+    /// Without a configuration: the address to listen on, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as
+    /// '[::]:8443'.
     #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::parse_listen_address)]
     listen: Option<SocketAddr>,
-    /// Without a configuration: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
+    /// Without a configuration: the origin, http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", requires = "identity", value_parser = parse_origin)]
     origin: Option<OriginAddress>,
     /// Without a configuration: the certificate chain, PEM.
@@ -59,7 +60,7 @@ pub struct RunArguments {
     /// port 443, and redirects port 80. May be given several times.
     #[arg(long, value_name = "HOST", requires_all = ["origin", "agree_tos"], conflicts_with_all = ["listen", "cert", "key"])]
     host: Vec<String>,
-    /// With --host: you agree to the terms of service of the CA, which is Let's Encrypt unless --acme-directory says
+    /// With --host: you agree to the terms of service of the CA, which is Let's Encrypt unless --acme-directory names
     /// another.
     #[arg(long, requires = "host")]
     agree_tos: bool,
@@ -86,10 +87,10 @@ pub struct RunArguments {
 /// How to log, instead of what the configuration has.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogArguments {
-    /// The least severe level that is logged.
+    /// The lowest level that is logged.
     #[arg(long, value_enum, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
-    /// How the log is written: for people, or an object a line. On a terminal it is for people.
+    /// Format of the log: text, or a JSON object per line. The default is text on a terminal, and JSON otherwise.
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<LogStyle>,
 }

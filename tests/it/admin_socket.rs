@@ -149,7 +149,8 @@ async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
         command
     });
     let expected = format!(
-        "litequic: several litequic run; name one by --admin PATH:\n  {} (process {})\n  {} (process {})\n",
+        "litequic: several litequic processes run; select one with --admin PATH:\n  {} (process {})\n  {} (process \
+         {})\n",
         socket.display(),
         first.id(),
         named.socket().display(),
@@ -229,7 +230,8 @@ async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
         Process::spawn(command).end()
     };
     let ended = ctl();
-    let beginning = format!("litequic: {}: permission denied: it is for root, and this is user ", socket.display());
+    let beginning =
+        format!("litequic: {}: permission denied: only root may use it, and this is user ", socket.display());
     assert!(ended.code == Some(69) && ended.stderr.starts_with(&beginning), "{ended:?}");
     assert!(ended.stderr.ends_with("\n  sudo litequic ctl status\n"), "{ended:?}");
     // Whatever an operator does to the mode.

@@ -61,7 +61,7 @@ const EXPECTED: &[&str] = &[
     "7:7: certificates[0].key = \"absent.key\": cannot read /DIR/absent.key: No such file",
     "11:7: certificates[1].key = \"other.key\": the key in /DIR/other.key does not match the certificate in /DIR/good.crt",
     "13:1: certificates[2].key: missing; expected the path of a PEM file",
-    "17:6: client_certificates.ca = \"empty\": /DIR/empty holds no certificate",
+    "17:6: client_certificates.ca = \"empty\": /DIR/empty contains no certificate",
     "18:7: client_certificates.crl = \"absent.crl\": cannot read /DIR/absent.crl: No such file",
     "24:7: error_pages.404 = \"absent.html\": the error page /DIR/absent.html cannot be read: No such file",
     "25:7: error_pages.5xx = \"folder.html\": the error page /DIR/folder.html cannot be read: Is a directory",
@@ -129,7 +129,7 @@ fn routes_that_only_their_order_tells_apart_have_a_warning() {
     let alike = |place: &str, second: usize, first: usize, name: &str| {
         format!(
             "{}:{place}: warning: routes[{second}].match: a request can match both this and \
-             routes[{first}] ({name}), which wins: it comes first in the file",
+             routes[{first}] ({name}), which comes first in the file and gets the request",
             file.display()
         )
     };
@@ -180,8 +180,8 @@ fn variables_of_other_programs_have_a_warning() {
 fn an_access_log_path_such_as_off_gets_a_warning() {
     for word in ["syslog", "off", "none", "journal"] {
         let expected = format!(
-            "1:19: warning: access_log.path = \"{word}\": is a file of this name in the folder of the configuration; \
-             \"stdout\" and \"stderr\" reach the journal, and without the key there is no access log"
+            "1:19: warning: access_log.path = \"{word}\": names a file in the folder of the configuration; for the \
+             journal write \"stdout\" or \"stderr\", for no access log remove the key"
         );
         assert_eq!(warnings(&format!("access_log.path = \"{word}\"")), [expected]);
     }
@@ -302,16 +302,21 @@ fn check_reports_acme_faults_and_stored_certificates_offline() {
     let checked = check("");
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
     for expected in [
-        "acme[0].hosts[0] = \"localhost\": a file of [[certificates]] has localhost: it is served, and none is obtained",
-        "acme[0].hosts[1] = \"192.0.2.1\": Let's Encrypt issues certificates for addresses by profile = \"shortlived\" alone",
-        "acme[0].folder = \"state\": others than its owner may read the folder: it has private keys",
+        "acme[0].hosts[0] = \"localhost\": a certificate of [[certificates]] has the name localhost: litequic serves \
+         that \
+         certificate, and obtains none by ACME",
+        "acme[0].hosts[1] = \"192.0.2.1\": Let's Encrypt issues certificates for IP addresses only with profile = \
+         \"shortlived\"",
+        "acme[0].folder = \"state\": users other than its owner can read the folder, which contains private keys; \
+         chmod it to 0700",
         "acme[0]: a CA validates at the ports 443 and 80 of the host",
     ] {
         assert!(checked.stderr.contains(&format!("warning: {expected}")), "{expected}\n{}", checked.stderr);
     }
     for expected in [
         "ok (1 route, 1 origin, 1 certificate); certificates for 4 hosts by ACME\n",
-        "192.0.2.1: no certificate is stored; one is ordered at the start, from https://acme-v02.api.letsencrypt.org/directory\n",
+        "192.0.2.1: no certificate is stored; an order begins at the start, from \
+         https://acme-v02.api.letsencrypt.org/directory\n",
         "stored.test: a certificate is stored, which expires ",
         "broken.test.pem: there is no certificate in it\n",
     ] {

@@ -142,7 +142,7 @@ fn a_command_of_nginx_or_haproxy_gets_a_hint_at_litequics() {
     }
     let ended = litequic(["run", "--listen", "127.0.0.1:0", "--origin", "http://127.0.0.1:9"]);
     assert_eq!(ended.code, Some(64));
-    assert!(ended.stderr.ends_with("\nfor tests: `litequic demo --origin URL` makes a certificate\n"), "{ended:?}");
+    assert!(ended.stderr.ends_with("\nfor a test, `litequic demo --origin URL` creates a certificate\n"), "{ended:?}");
     let ended = litequic(["run", "--listen", "127.0.0.1:0"]);
     assert!(!ended.stderr.contains("for tests"), "{ended:?}");
 }
@@ -320,12 +320,12 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
         "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
          listens there\n  "
     );
-    let next = "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]\n";
+    let next = "only one process can serve HTTP/3 on a port: stop that process, or change udp in [listen]\n";
     assert_eq!(ended.code, Some(69), "{ended:?}");
     assert!(ended.stderr.ends_with(&format!("{beginning}{next}")), "{ended:?}");
 
     let ended = litequic(["demo", "--listen", &address]);
-    let expected = format!("{beginning}at a free port: litequic demo --listen 127.0.0.1:0\n");
+    let expected = format!("{beginning}to use a free port: litequic demo --listen 127.0.0.1:0\n");
     assert_eq!((ended.code, ended.stderr), (Some(69), expected));
 
     // TCP alone, by a file, in which UDP has another address.
@@ -341,8 +341,7 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
     let ended = litequic(["run", &file]);
     let expected = format!(
         "litequic: cannot listen on TCP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
-         listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
-         docs/how-to/add-http3-beside-nginx.md\n"
+         listens there\n  to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and let that process send the header Alt-Svc\n"
     );
     assert!(ended.code == Some(69) && ended.stderr.ends_with(&expected), "{ended:?}");
 }
@@ -366,8 +365,8 @@ fn a_port_in_use_by_nginx_is_reported() {
         "litequic: cannot listen on TCP {}: Address already in use (os error 98)\n  nginx (process ",
         nginx.address
     );
-    let end = " listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
-               docs/how-to/add-http3-beside-nginx.md\n";
+    let end = " listens there\n  to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and \
+               let that process send the header Alt-Svc\n";
     assert!(ended.code == Some(69) && ended.stderr.contains(&beginning) && ended.stderr.ends_with(end), "{ended:?}");
     fs::write(&file, text("[]")).unwrap();
     let process = Process::start(["run", &file]);
@@ -386,16 +385,16 @@ fn a_user_without_the_capability_learns_its_name_and_the_ports_owner() {
     };
     let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
     if start.trim() == "1024" {
-        let expected = "litequic: cannot listen on UDP 127.0.0.1:443: Permission denied (os error 13)\n  ports below 1024 \
-                        need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
-                        docs/how-to/listen-on-port-443.md\n";
+        let expected = "litequic: cannot listen on UDP 127.0.0.1:443: Permission denied (os error 13)\n  ports below \
+                        1024 need CAP_NET_BIND_SERVICE (setcap cap_net_bind_service=+ep FILE), a lower \
+                        net.ipv4.ip_unprivileged_port_start, or another port and advertised_port in [listen]\n";
         assert_eq!((ended("127.0.0.1:443").code, ended("127.0.0.1:443").stderr.as_str()), (Some(69), expected));
     }
     let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
     let address = format!("127.0.0.1:{}", taken.local_addr().unwrap().port());
     let expected = format!(
         "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  a process of the user root \
-         listens there (as root: ss -lntup)\n  at a free port: litequic demo --listen 127.0.0.1:0\n"
+         listens there (as root: ss -lntup)\n  to use a free port: litequic demo --listen 127.0.0.1:0\n"
     );
     assert_eq!(ended(&address).stderr, expected);
 }
@@ -517,10 +516,10 @@ fn an_answer_of_litequics_own_is_logged_with_its_request() {
     let url = format!("https://localhost:{port}/a?secret=1");
     // Nothing listens on the origin's port.
     assert_eq!(litequic(["get", "--ca", &path(&directory, "tls.crt"), &url]).code, Some(1));
-    process.await_stderr("answered in place of the origin");
+    process.await_stderr("answered with litequic's own error response");
     process.signal("INT");
     let events = events(&process.end().stderr);
-    let answer = event(&events, "answered in place of the origin");
+    let answer = event(&events, "answered with litequic's own error response");
     let fields = ["status", "method", "host", "path", "route"].map(|field| answer[field].to_string());
     assert_eq!(fields, ["502", "\"GET\"", &format!("\"localhost:{port}\""), "\"/a\"", "\"*/\""]);
     assert!(answer["request"].is_string() && answer["error"].is_string(), "{answer}");

@@ -420,7 +420,7 @@ async fn the_log_says_what_a_drain_waits_for() {
         (process, download, client)
     };
     process.signal("TERM");
-    let message = "draining: waiting for what is still open";
+    let message = "draining: waiting for open connections";
     let process = tokio::task::spawn_blocking(move || {
         process.await_stderr(message);
         process

@@ -337,7 +337,7 @@ fn an_untrusted_certificate_is_reported_with_reason_and_remedy() {
     }
     let table = [
         ("good", "other", "localhost", "unknown issuer: "),
-        ("good", "good", "other.test", "other name: it is for localhost"),
+        ("good", "good", "other.test", "wrong name: the certificate is for localhost"),
         ("expired", "expired", "localhost", "expired: it was valid until "),
         ("early", "early", "localhost", "not yet valid: it is valid from "),
     ];

@@ -301,7 +301,8 @@ async fn lines_beyond_a_burst_are_summed_up() {
     litequic.signal("TERM");
     assert_eq!(litequic.ended().await.code(), Some(0));
     let events = events(&reading.join().unwrap());
-    let answers = events.iter().filter(|event| event["message"] == "answered in place of the origin").count();
+    let answers =
+        events.iter().filter(|event| event["message"] == "answered with litequic's own error response").count();
     let summaries: Vec<&Json> =
         events.iter().filter(|event| event["message"].as_str().unwrap().contains(" more in the last ")).collect();
     assert!(suppressed >= 100 && answers >= 100, "{suppressed}, {answers}");

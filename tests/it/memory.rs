@@ -210,5 +210,5 @@ async fn the_process_compares_what_it_uses_with_the_limit() {
     assert_eq!(setup.change(origin, &format!("{listen}\nlimits.memory = \"none\"")).await.0, 200);
     is_at(0).await;
     assert_eq!(setup.client().await.get("/status/204").await.status, 204);
-    process.await_stderr("memory is less short");
+    process.await_stderr("memory pressure has decreased");
 }

@@ -298,7 +298,7 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
     setup.write(closed, "");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422);
-    assert!(faults.contains("tls.crt holds no certificate"), "{faults}");
+    assert!(faults.contains("tls.crt contains no certificate"), "{faults}");
     assert_eq!(client.get("/").await.text(), "the old origin");
     assert!(setup.metric("litequic_reloads_total{result=\"refused\"}").await >= 2);
 

@@ -116,7 +116,7 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
     is_served(&setup, &renewed).await;
     process.await_stderr("oops.html renewed");
     process.await_stderr("not renewed: the previous content stays in force");
-    process.await_stderr("other.crt holds no certificate");
+    process.await_stderr("other.crt contains no certificate");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn authorities_and_revocation_lists_are_renewed_while_the_configuration_is
     process.await_stderr("renewed, certificates: 2");
     // What cannot be read leaves those that were.
     fs::write(&ca, "no PEM").unwrap();
-    process.await_stderr("ca.crt holds no certificate");
+    process.await_stderr("ca.crt contains no certificate");
     let quic = setup.quic(&setup.made).await.unwrap();
     assert_eq!(Client::over(quic, "localhost").await.get("/").await.status, 502);
 }

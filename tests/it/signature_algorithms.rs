@@ -312,7 +312,7 @@ fn check_names_a_certificate_that_no_client_gets() {
     files.write("again", &made(&PKCS_RSA_SHA256, &["localhost"]));
     files.write("p384", &made(&PKCS_ECDSA_P384_SHA384, &["localhost"]));
     let origin = (Ipv4Addr::LOCALHOST, 9).into();
-    let unserved = "no client is served this certificate: certificates[1] has its names";
+    let unserved = "no client gets this certificate: certificates[1] has the same names";
     for (names, expected) in [
         (&["rsa"][..], None),
         (&["rsa", "p384"], None),

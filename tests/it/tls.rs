@@ -213,9 +213,9 @@ fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
     let (cert, key) = ("litequic.toml:7:8: certificates[1].cert = ", "litequic.toml:8:7: certificates[1].key = ");
     let table = [
         ("mismatch", key, "mismatch.key does not match the certificate in "),
-        ("text", cert, "text.crt holds no certificate"),
+        ("text", cert, "text.crt contains no certificate"),
         ("broken", cert, "broken.crt is not valid PEM: "),
-        ("keyless", key, "keyless.key holds no unencrypted private key"),
+        ("keyless", key, "keyless.key contains no unencrypted private key"),
         ("unreadable", cert, "unreadable.crt: "),
         ("missing", cert, "missing.crt: "),
         ("missing", key, "missing.key: "),
@@ -241,7 +241,7 @@ fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
     let (cert, key) = (cert.display().to_string(), key.display().to_string());
     let ended = litequic(["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9", "--cert", &cert, "--key", &key]);
     assert_eq!(ended.code, Some(78));
-    assert!(ended.stderr.contains(&format!("--cert: {cert} holds no certificate\n")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("--cert: {cert} contains no certificate\n")), "{ended:?}");
     assert!(ended.stderr.contains(&format!("--key: cannot read {key}: ")), "{ended:?}");
 }
 

@@ -103,7 +103,10 @@ pub(super) async fn open_account(
         Some(Some(stored)) => stored,
         Some(None) => {
             let path = folder.folder_path().join(&name);
-            return Err(OrderFailure::new(format!("{}: it is not an account's file; move it away", path.display())));
+            return Err(OrderFailure::new(format!(
+                "{} is not a file of an ACME account; move it away",
+                path.display()
+            )));
         }
         None => {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);

@@ -225,7 +225,7 @@ impl AcmeClient {
         match asked {
             Ok((window, wait)) => host.plan.store_renewal_info(unix_now(), &id, Some(window), wait, random()),
             Err(failure) => {
-                tracing::debug!(host = %name, problem = failure.problem, "the CA says nothing about renewal");
+                tracing::debug!(host = %name, problem = failure.problem, "the CA offers no renewal information");
                 host.plan.store_renewal_info(unix_now(), &id, None, failure.retry_after, random());
             }
         }
@@ -241,7 +241,14 @@ impl AcmeClient {
         id: &str,
     ) -> Result<((u64, u64), Option<u64>), OrderFailure> {
         let (account, http) = self.open_ca_account(table, folder, false).await?;
-        let (authority, serial) = id.split_once('.').ok_or_else(|| OrderFailure::new("it has no identifier".into()))?;
+        let (authority, serial) = id.split_once('.').ok_or_else(|| {
+            OrderFailure::new(
+                "the certificate has no \
+                                                                                      identifier for renewal \
+                                                                                      information"
+                    .into(),
+            )
+        })?;
         let id =
             CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
         let (info, wait) = account.renewal_info(&id).await.map_err(|error| OrderFailure {
@@ -344,7 +351,7 @@ impl AcmeClient {
                     directory = table.directory,
                     attempts = attempts.map_or(0, |attempts| attempts.count),
                     next = ?Duration::from_secs(next),
-                    "no certificate was obtained"
+                    "cannot obtain a certificate"
                 );
                 self.metrics.orders_failed.increment();
             }
@@ -655,7 +662,10 @@ mod tests {
         manager.order_certificate(&table, &name).await;
         let host = manager.hosts.get_mut(&name).unwrap();
         assert!(
-            host.to_host_entry(&name, &table, 0, unix_now()).problem.unwrap().contains("it is not a plan of litequic")
+            host.to_host_entry(&name, &table, 0, unix_now())
+                .problem
+                .unwrap()
+                .contains("it is not a renewal plan of litequic")
         );
         assert_eq!(read("a.test.json"), "something else");
 

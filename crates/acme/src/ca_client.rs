@@ -42,15 +42,15 @@ const DIRECTORY_RESOURCES: [&str; 7] =
 #[derive(Debug, thiserror::Error)]
 enum CaError {
     /// The CA named a URL that is not https.
-    #[error("the CA names a URL that is not https: {0}")]
+    #[error("the CA sent a URL that is not https: {0}")]
     Url(String),
-    #[error("the directory at {0} is not one of ACME: {1}")]
+    #[error("{0} is not an ACME directory: {1}")]
     Directory(String, String),
-    #[error("cannot find {0}: {1}")]
+    #[error("cannot resolve {0}: {1}")]
     Lookup(String, io::Error),
     #[error("cannot connect to {0}: {1}")]
     Connect(String, io::Error),
-    #[error("no TLS with {0}: {1}")]
+    #[error("the TLS handshake with {0} failed: {1}")]
     Tls(String, io::Error),
     #[error("{0} did not answer within {EXCHANGE_TIMEOUT:?}")]
     Timeout(String),

@@ -59,7 +59,7 @@ pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, acco
 ///
 /// The reason of the failure, with the beginning of the command's output.
 pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str, value: &str) -> Result<(), String> {
-    let [program, first @ ..] = &table.dns_command[..] else { return Err("there is no dns_command".into()) };
+    let [program, first @ ..] = &table.dns_command[..] else { return Err("dns_command is not set".into()) };
     let variables = PASSED_VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
     let mut command = Command::new(program);
     command

@@ -47,9 +47,10 @@ impl StoredCertificate {
     ///
     /// A message with the fault of the chain.
     pub(super) fn from_chain_pem(pem: String) -> Result<Self, String> {
-        let der = CertificateDer::pem_slice_iter(pem.as_bytes()).next().ok_or("there is no certificate in it")?;
-        let der = der.map_err(|error| format!("it is not valid PEM: {error}"))?;
-        let (_, leaf) = X509Certificate::from_der(&der).map_err(|error| format!("it is not X.509: {error}"))?;
+        let der = CertificateDer::pem_slice_iter(pem.as_bytes()).next().ok_or("the file contains no certificate")?;
+        let der = der.map_err(|error| format!("the file is not valid PEM: {error}"))?;
+        let (_, leaf) =
+            X509Certificate::from_der(&der).map_err(|error| format!("the certificate is not X.509: {error}"))?;
         let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
         let (from, until) = (seconds(leaf.validity().not_before), seconds(leaf.validity().not_after));
         let id = CertificateIdentifier::try_from(&der).ok().map(|id| id.to_string());
@@ -164,7 +165,8 @@ impl AcmeFolder {
             Ok(()) => Ok(FolderLock { _file: Some(file) }),
             Err(TryLockError::WouldBlock) => Err(LockError::Taken),
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(path = %path.display(), %error, "this file system has no locks: replicas may order a certificate twice");
+                tracing::warn!(path = %path.display(), %error, "this file system does not support locks: replicas may \
+                                                                order a certificate twice");
                 Ok(FolderLock { _file: None })
             }
         }
@@ -204,7 +206,7 @@ impl AcmeFolder {
         };
         match serde_json::from_str::<Json>(&text) {
             Ok(json) if json.is_object() => Ok(HostPlan::from_json(&json)),
-            _ => Err(problem(&"it is not a plan of litequic; move it away")),
+            _ => Err(problem(&"it is not a renewal plan of litequic; move it away")),
         }
     }
 
@@ -293,13 +295,16 @@ mod tests {
         let host = AcmeHost::Name("a.test".into());
         fs::write(folder.folder_path().join("a.test.pem"), "no certificate").unwrap();
         assert!(
-            folder.read_stored_certificate(&host).unwrap_err().ends_with("a.test.pem: there is no certificate in it")
+            folder
+                .read_stored_certificate(&host)
+                .unwrap_err()
+                .ends_with("a.test.pem: the file contains no certificate")
         );
         assert_eq!(folder.read_plan(&host), Ok(HostPlan::default()));
         for foreign in ["{", "", "[1]"] {
             fs::write(folder.folder_path().join("a.test.json"), foreign).unwrap();
             let problem = folder.read_plan(&host).unwrap_err();
-            assert!(problem.ends_with("a.test.json: it is not a plan of litequic; move it away"), "{problem}");
+            assert!(problem.ends_with("a.test.json: it is not a renewal plan of litequic; move it away"), "{problem}");
         }
     }
 

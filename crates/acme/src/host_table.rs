@@ -92,14 +92,14 @@ impl AcmeHostTable {
         if !entries.iter().any(|entry| entry.host == name) {
             let known: String =
                 entries.iter().take(MAX_LISTED_HOSTS).map(|entry| format!("  {}\n", entry.host)).collect();
-            return Err(format!("no certificate of {name} is obtained by ACME; hosts are\n{known}"));
+            return Err(format!("litequic obtains no certificate of {name} by ACME; the hosts are\n{known}"));
         }
         let mut ordered = lock_mutex(&self.last_ordered);
         let left = ordered.get(&name).and_then(|last| MIN_ORDER_INTERVAL.checked_sub(last.elapsed()));
         if let Some(left) = left {
             let seconds = left.as_secs().max(1);
             return Err(format!(
-                "a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"
+                "a certificate of {name} was ordered less than five minutes ago; try again in {seconds} s\n"
             ));
         }
         ordered.retain(|_, last| last.elapsed() < MIN_ORDER_INTERVAL);

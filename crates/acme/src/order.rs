@@ -212,7 +212,8 @@ impl CertificateOrder<'_> {
             let mut wanted = self.table.challenges_for_host(self.host);
             let Some(challenge) = wanted.find(|one| offered.contains(&challenge_kind(*one))) else {
                 let offered: Vec<_> = offered.iter().map(|one| format!("{one:?}")).collect();
-                let problem = format!("the CA offers no challenge of `challenges`, but {}", offered.join(", "));
+                let problem =
+                    format!("the CA offers none of the challenges in `challenges`, only {}", offered.join(", "));
                 return Err(OrderFailure::new(bounded_line(&problem)));
             };
             let Some(mut handle) = authorization.challenge(challenge_kind(challenge)) else { continue };
@@ -226,7 +227,7 @@ impl CertificateOrder<'_> {
                 AcmeChallenge::DnsPersist01 => {
                     let record =
                         dns::persistent_record_line(self.host, self.http.issuer_domain().as_deref(), self.account.id());
-                    tracing::info!(host = %self.host, record, "the CA looks for this TXT record, which may stay");
+                    tracing::info!(host = %self.host, record, "the CA looks up this TXT record, which may stay in DNS");
                     self.answers.set_persistent_record(self.host, record);
                 }
             }

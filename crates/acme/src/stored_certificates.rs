@@ -54,7 +54,7 @@ pub fn report_stored_state(tables: &[Acme]) -> Vec<String> {
             format!("a certificate is stored, which expires {}", date(stored.validity.until))
         });
         let order =
-            if due > now { format!("one is ordered {}", date(due)) } else { "one is ordered at the start".into() };
+            if due > now { format!("the next order is {}", date(due)) } else { "an order begins at the start".into() };
         format!("{host}: {held}; {order}, from {}", table.directory)
     };
     hosts.map(line).collect()

@@ -203,7 +203,7 @@ impl CloseOrder {
         }
         let client = order.selection.client.ok_or("the query has no client=ADDRESS_OR_NETWORK")?;
         if client.is_wide() && !order.all {
-            return Err(format!("{client} has very many addresses: confirm with all=on (ctl: --all)"));
+            return Err(format!("{client} includes very many addresses; confirm with all=on (litequic ctl: --all)"));
         }
         Ok(order)
     }
@@ -251,7 +251,7 @@ mod tests {
             ("limit=0", Err("limit is not a number from 1 to 1000")),
             ("limit=1001", Err("limit is not a number from 1 to 1000")),
             ("protocol=spdy", Err("protocol is not one of h1, h2 and h3")),
-            ("client=%", Err("client is no text")),
+            ("client=%", Err("the value of client is not UTF-8")),
             ("client=a", Err("client: \"a\" is neither an address, ADDRESS:PORT, a network nor a connection's ID")),
             (
                 "colour=red",
@@ -274,7 +274,11 @@ mod tests {
                 "client=10.0.0.0/8&all=on",
                 Ok(CloseOrder { selection: selection("10.0.0.0/8", None), all: true, ..order }),
             ),
-            ("client=10.0.0.0/8", Err("10.0.0.0/8 has very many addresses: confirm with all=on (ctl: --all)")),
+            (
+                "client=10.0.0.0/8",
+                Err("10.0.0.0/8 includes very many addresses; confirm with all=on (litequic ctl: \
+                                       --all)"),
+            ),
             ("", Err("the query has no client=ADDRESS_OR_NETWORK")),
             ("now=on", Err("the query has no client=ADDRESS_OR_NETWORK")),
             ("client=192.0.2.1&now=1", Err("now is neither on nor off")),

@@ -50,13 +50,12 @@ impl DenyOrder {
     pub fn new(network: Network, time: Duration, all: bool, force: bool) -> Result<Self, String> {
         let time = Duration::from_secs(time.as_secs());
         if time.is_zero() || time > MAX_DENIAL_TIME {
-            return Err(
-                "the time is not one from 1 second to 30 days: what is for longer belongs into the configuration"
-                    .into(),
-            );
+            return Err("the time must be from 1 second to 30 days; for a longer time, set deny of [[routes]] in the \
+                 configuration"
+                .into());
         }
         if network.is_wide() && !all {
-            return Err(format!("{network} has very many addresses: confirm with all=on (ctl: --all)"));
+            return Err(format!("{network} includes very many addresses; confirm with all=on (litequic ctl: --all)"));
         }
         Ok(Self { network, time, all, force })
     }
@@ -137,7 +136,8 @@ mod tests {
             all: false,
             force: false,
         };
-        let long = "the time is not one from 1 second to 30 days: what is for longer belongs into the configuration";
+        let long = "the time must be from 1 second to 30 days; for a longer time, set deny of [[routes]] in the \
+                    configuration";
         for (query, expected) in [
             ("network=192.0.2.0/24&seconds=60", Ok(order)),
             ("network=::ffff:192.0.2.0/120&seconds=60", Ok(order)),
@@ -149,7 +149,7 @@ mod tests {
             ("network=192.0.2.1&seconds=1h", Err("seconds is not a number")),
             (
                 "network=10.0.0.0/8&seconds=1",
-                Err("10.0.0.0/8 has very many addresses: confirm with all=on (ctl: --all)"),
+                Err("10.0.0.0/8 includes very many addresses; confirm with all=on (litequic ctl: --all)"),
             ),
             (
                 "network=192.0.2.1/24&seconds=1",

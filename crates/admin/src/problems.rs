@@ -20,7 +20,7 @@ pub(super) fn list_problems(status: &Status) -> Vec<String> {
         problems.push("the last reload was rejected".into());
     }
     if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
-        problems.push("HTTP/3 was switched off: litequic ctl http3 on serves it again".into());
+        problems.push("HTTP/3 was switched off; litequic ctl http3 on switches it on again".into());
     }
     if let Some(traces) = status.traces.known_value()
         && let Some(problem) = traces.problem.known_value()
@@ -165,7 +165,7 @@ mod tests {
             (
                 "http3",
                 json!({ "on": false, "configured": true }),
-                "HTTP/3 was switched off: litequic ctl http3 on serves it again",
+                "HTTP/3 was switched off; litequic ctl http3 on switches it on again",
             ),
             ("memory", json!({ "step": "close" }), "memory is short: close"),
             ("workers", json!([{ "worker": 1, "seconds_since_turn": 7.5 }]), "worker 1 hangs"),

@@ -29,11 +29,11 @@ keys! {
     /// One of `[[acme]]`: hosts whose certificates litequic obtains and renews.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
-        /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each gets a certificate of its own.
+        /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each host gets its own certificate.
         hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| format_acme_hosts(all));
 
-        /// The folder of the account's key, of certificates with their keys, and of plans. litequic creates it with
-        /// mode 0700. Replicas may share it.
+        /// Folder for the account's key, certificates with their keys, and renewal plans. litequic creates it with mode
+        /// 0700. Replicas may share it.
         folder: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a folder"));
 
         /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
@@ -43,37 +43,37 @@ keys! {
         directory: String = Self::letsencrypt_url(), directory_kind();
 
         /// Challenges by which the CA may validate a host, the preferred one first. `http-01` needs `listen.redirect`
-        /// at port 80 of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that
-        /// have a listener.
+        /// at port 80 of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, each of these two
+        /// that has a listener.
         challenges: Vec<AcmeChallenge> = vec![AcmeChallenge::Http01, AcmeChallenge::TlsAlpn01],
             list_key(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
 
         /// `mailto:` addresses that the CA may write to.
         contact: Vec<String> = Vec::new(), list_key(contact_kind(), 0..=Self::MAX_CONTACTS);
 
-        /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses by `shortlived`
-        /// alone.
+        /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses only with
+        /// `shortlived`.
         profile: Option<String> = None, optional_key(profile_kind(), "none");
 
-        /// The kind of a certificate's key. Each certificate has a new one.
+        /// Type of the private key. Each certificate gets a new key.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
 
         /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
         eab: Option<Eab> = None, custom_key(read_eab_table, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
 
         /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
-        /// It is called as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final
-        /// dot, and its value.
+        /// litequic adds three arguments, as lego's `exec` provider does: `present` or `cleanup`, the record's name
+        /// with its final dot, and its value.
         dns_command: Vec<String> = Vec::new(), list_key(argument_kind(), 0..=Self::MAX_ARGUMENTS);
 
-        /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
+        /// Environment variables of `dns_command`, besides `PATH` and `HOME`.
         dns_environment: Vec<String> = Vec::new(), list_key(environment_variable_kind(), 0..=Self::MAX_VARIABLES);
 
         /// Time between the return of `dns_command` from `present` and the request for validation, so that all name
         /// servers have the record.
         dns_wait: Duration = Self::DEFAULT_DNS_WAIT, duration_kind(Self::DNS_WAIT_RANGE);
 
-        /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
+        /// File with the roots that verify the certificate of the CA's directory, in PEM, in place of the system's.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
     }
 }
@@ -309,7 +309,7 @@ fn profile_kind() -> ValueKind<String> {
 fn printable_kind(expected: &str) -> ValueKind<String> {
     let parse = |written: String| {
         let fits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(written) } else { Err("has blanks, or other characters than printable ASCII".into()) }
+        if fits { Ok(written) } else { Err("contains a space, or a character other than printable ASCII".into()) }
     };
     text_kind(expected, parse, Clone::clone).with_pattern("[!-~]+").with_length(1..=256)
 }
@@ -328,7 +328,12 @@ pub(super) fn read_acme_table(
     *tables += 1;
     let mut acme = Acme::read_table(section);
     if section.has_valid_keys(&["terms_agreed"]) && section.has_key("terms_agreed") && !acme.terms_agreed {
-        section.note_fault("terms_agreed", "without that no CA issues a certificate", Some("true"), None);
+        section.note_fault(
+            "terms_agreed",
+            "no CA issues a certificate unless you agree to its terms of service",
+            Some("true"),
+            None,
+        );
     }
     let reachable = |challenge: AcmeChallenge| match challenge {
         AcmeChallenge::Http01 if listen.redirect.is_empty() => Some("needs an address of listen.redirect"),
@@ -350,7 +355,7 @@ pub(super) fn read_acme_table(
             if let Some(problem) = reachable(*challenge) {
                 section.note_list_fault("challenges", n, problem);
             } else if acme.challenges.iter().take(n).any(|other| other == challenge) {
-                section.note_list_fault("challenges", n, "is there already");
+                section.note_list_fault("challenges", n, "is listed twice");
             }
         }
     } else {
@@ -362,7 +367,7 @@ pub(super) fn read_acme_table(
     }
     for (n, host) in acme.hosts.iter().enumerate() {
         if let Some(other) = seen.insert(host.clone(), number) {
-            let problem = if other == number { "is there already".into() } else { format!("is in acme[{other}] too") };
+            let problem = if other == number { "is listed twice".into() } else { format!("is also in acme[{other}]") };
             section.note_list_fault("hosts", n, &problem);
         }
         if section.is_valid_list("challenges") || !section.has_key("challenges") {

@@ -14,14 +14,14 @@ keys! {
     /// Administration interface.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin {
-        /// Address for everything that the operator may read and do. An address that is not on the loopback interface
-        /// needs a token. Without the key there is no such address.
+        /// Address of the whole admin interface: status, metrics and control. An address that is not on the loopback
+        /// interface needs a token. Without the key there is no such address.
         listen: Option<SocketAddr> = None, optional_key(address_kind(), "none"), restart;
 
-        /// Unix socket with everything that `listen` has, for processes of the same user and of root: the kernel
-        /// reports the user of each client, so no token is needed. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY`
-        /// (systemd), otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if
-        /// another process has that socket; `""` is none. `litequic ctl` looks at the same paths.
+        /// Unix socket of the whole admin interface, for processes of the same user and of root: the kernel reports the
+        /// user of each client, so no token is needed. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY` (systemd),
+        /// otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if another
+        /// process has that socket; `""` is none. `litequic ctl` looks at the same paths.
         socket: AdminSocket = AdminSocket::Auto, custom_key(read_admin_socket, AdminSocket::format_admin_socket), restart;
 
         /// Address for `/healthz`, `/readyz` and `/metrics` only, for probes and scrapers of other machines. Without
@@ -35,7 +35,7 @@ keys! {
         /// blanks.
         token_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with a token")), restart;
 
-        /// The environment variable with the token, instead of a file.
+        /// Name of the environment variable with the token, instead of a file.
         token_env: Option<String> = None,
             optional_key(text_kind("the name of an environment variable", Ok, Clone::clone), "none"), restart;
 

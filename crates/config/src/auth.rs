@@ -25,11 +25,11 @@ keys! {
         /// Origin that decides about each request: a name of `[origins.NAME]`, or `origin`.
         origin: String = String::new(), required_key(origin_name_kind());
 
-        /// The path of the request to it, with a query if necessary.
+        /// Path of the request to the auth server, with a query if necessary.
         path: String = String::new(), required_key(request_target_kind());
 
-        /// Fields of its answer that the route's origin gets. What clients send under these names, in any spelling, is
-        /// removed.
+        /// Fields of the auth server's response that the route's origin gets. Fields of these names, in any spelling,
+        /// are removed from the client's request.
         copy: Vec<HeaderName> = Vec::new(), list_key(copied_field_kind(), 0..=Self::MAX_FIELDS);
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn copied_field_kind() -> ValueKind<HeaderName> {
         let name = parse_rule_field(&text, if is_right { |_| None } else { request_field_fault })?;
         // All spellings of a copied field are removed from requests, which works for plain names alone.
         let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if is_plain { Ok(name) } else { Err("has another character than letters, digits and -".into()) }
+        if is_plain { Ok(name) } else { Err("contains a character other than letters, digits and -".into()) }
     };
     text_kind("a field's name, such as \"Remote-User\"", parse, ToString::to_string).with_pattern("[0-9A-Za-z-]+")
 }

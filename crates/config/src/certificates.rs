@@ -25,7 +25,7 @@ keys! {
 }
 
 keys! {
-    /// Whether clients present certificates, and the certificate authorities that verify them.
+    /// Client certificates: whether they are required, and the certificate authorities that sign them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ClientCertificates {
         /// File with the certificate authorities (CAs) that sign clients' certificates, in PEM. Without it, no client
@@ -70,7 +70,7 @@ pub(super) fn read_client_certificates(section: &mut ConfigSection<'_>) -> (Clie
         let asks = certificates.verify != VerifyMode::None;
         let useless = [("verify", asks), ("crl", true), ("chain", certificates.chain)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
-            section.note_fault(key, "has no effect without an authority", Some(EXPECTED_CA), None);
+            section.note_fault(key, "has no effect without client_certificates.ca", Some(EXPECTED_CA), None);
         }
     }
     if certificates.ca.is_some() && !section.has_key("verify") {

@@ -74,7 +74,7 @@ impl fmt::Display for FixedResponse {
 
 /// Reads `respond` of a route, if set.
 pub(crate) fn read_respond(section: &mut ConfigSection<'_>) -> Option<FixedResponse> {
-    let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
+    let about = "A fixed response, instead of an origin's: for `robots.txt`, health checks, maintenance.";
     read_optional_table(section, "respond", about, read_fixed_response)
 }
 

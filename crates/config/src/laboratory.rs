@@ -39,7 +39,7 @@ keys! {
 
 impl Laboratory {
     /// Warning about every file with this table.
-    pub(super) const EXPERIMENT_WARNING: &str = "is for experiments: its keys may change or go in any version";
+    pub(super) const EXPERIMENT_WARNING: &str = "is for experiments: its keys may change or be removed in any version";
 
     /// Replaces the constants by the values that are set.
     pub(super) fn apply_overrides<'o>(

@@ -43,10 +43,10 @@ keys! {
         retry_handshakes: u32 = 256, fixed_value(), no_key;
 
         // A flood with forged addresses never passes Retry; one with real addresses is stopped by this limit.
-        /// Handshakes in flight of a worker. Beyond it, Initials are dropped. From an eighth of it on, and while less
-        /// than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The last
-        /// eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source that
-        /// has the most ends, to make room.
+        /// Handshakes in flight of a worker. At the limit, Initials are dropped. From an eighth of the limit on, and
+        /// while less than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The
+        /// last eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source
+        /// that has the most ends, to make room.
         max_handshakes: u32 = 2_048, number_kind(COUNT_RANGE), counted;
 
         // The default of nginx, and above the 100 of RFC 9114 §6.1.
@@ -84,16 +84,16 @@ keys! {
         // A usual limit of origins: nginx permits 4 × 8 KiB.
         /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
         /// `cookie` and each pseudo-header field counts as a field; over HTTP/1.1, request line and `Host` count as
-        /// these. Beyond it, the client gets 431.
+        /// these. A client that sends more gets 431.
         max_header_bytes: u32 = 32 * 1024, size_kind(HEADER_BYTES_RANGE), counted;
 
         // Apache's default plus `Host`, and the number of lines that hyper parses over HTTP/1.1 without an allocation.
         /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3, all lines of `cookie`
-        /// count as one. Beyond it, the client gets 431.
+        /// count as one. A client that sends more gets 431.
         max_headers: u32 = 99, number_kind(HEADERS_RANGE), counted;
 
         // The proxy does not know the origin's uploads, so the origin's own limit applies.
-        /// Bytes of a request's body. Beyond it, the client gets 413.
+        /// Maximum bytes of a request's body. A client that sends more gets 413.
         max_body_bytes: Option<u64> = None, or_none(size_kind(BODY_BYTES_RANGE)), counted;
 
         // A tenth of the rate of GPRS, for ten requests at once.
@@ -162,9 +162,10 @@ keys! {
         // A container's limit is its memory cgroup's; elsewhere the process does not know how much it may use.
         /// Memory of the process. From 85 % of it on, a client gets no third connection, and connections without a
         /// request are closed; from 90 % on, buffers for bodies are smaller; from 95 % on, no connection is accepted,
-        /// and each worker closes the connections that hold the most, ten per second. `worker_send_buffer` and
-        /// `worker_receive_buffer` of all workers are at most a quarter of it each. `"cgroup"`: the limit of the memory
-        /// cgroup; a size: the smaller one of this size and the cgroup's limit; `"none"`: no limit.
+        /// and each worker closes the connections that hold the most, at most 64 in each of five rounds per second.
+        /// `worker_send_buffer` and `worker_receive_buffer` of all workers are at most a quarter of it each.
+        /// `"cgroup"`: the limit of the memory cgroup; a size: the smaller one of this size and the cgroup's limit;
+        /// `"none"`: no limit.
         memory: MemoryLimit = MemoryLimit::Cgroup, memory_kind(MEMORY_RANGE),
             counted_by("litequic_limit_reached_total{limit=\"memory_connections\"}");
     }
@@ -193,8 +194,8 @@ keys! {
         /// between the /56 networks of each, then between the sources of a network.
         ipv6_prefix("source_ipv6_prefix"): u8 = 64, number_kind(1..=128);
 
-        /// Networks in which each connection is a source of its own, which counts neither for its address nor for a
-        /// network around it.
+        /// Networks in which each connection is a separate source: it counts neither for its address nor for a network
+        /// that includes it.
         exempt("source_exempt"): Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
     }
 }

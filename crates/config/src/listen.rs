@@ -48,8 +48,9 @@ keys! {
 
         // In TLS 1.2, a leaked ticket key or RSA key exchange decrypts recorded traffic.
         /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:
-        /// with ECDHE, an AEAD cipher and the extended master secret (RFC 7627) alone, and without resumption. Hosts
-        /// whose clients may present a certificate refuse it, as that would be sent unencrypted.
+        /// only with ECDHE, an AEAD cipher and the extended master secret (RFC 7627), and without resumption. Hosts
+        /// whose clients may present a certificate do not accept TLS 1.2, which would send that certificate
+        /// unencrypted.
         tls_min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES),
             counted_by("litequic_tcp_handshakes_tls12_total");
 
@@ -64,14 +65,15 @@ keys! {
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
         /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share
         /// it: each then accepts the tokens, tickets and cookies of the others. After a crash, the next process with
-        /// the same file and the same `replica` resets its predecessor's connections, and all else stays valid. Without
-        /// it the keys are random and end with the process, or with the last that takes over from it.
+        /// the same file and the same `replica` resets its predecessor's connections; tokens, tickets and cookies stay
+        /// valid. Without the key, the keys are random, and are lost when the process and its successors by hot upgrade
+        /// have ended.
         secret_file: Option<PathBuf> = None, file_key(path_kind("the path of a file of at least 32 random bytes")), restart;
 
-        /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
-        /// are derived from it, so that no replica resets connections of another. Without it the host's name
-        /// (gethostname(2)), which a container and a pod keep when they are restarted. With `listen.server_id` that ID
-        /// takes its place. A process that takes over keeps the name of its predecessor.
+        /// Name of this replica, unique among the replicas that share `secret_file`. Stateless reset tokens are derived
+        /// from it, so that no replica resets connections of another. The default is the host's name (gethostname(2)),
+        /// which containers and pods keep when they are restarted. With `listen.server_id`, the server ID is used
+        /// instead. A process that takes over keeps the name of its predecessor.
         replica: Option<String> = None, optional_key(replica_kind(), "the host's name"), restart;
 
         /// Connection IDs by which load balancers route.

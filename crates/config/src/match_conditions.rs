@@ -15,8 +15,8 @@ keys! {
     /// Conditions that a request has to meet: `routes[].match`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MatchConditions {
-        /// Methods, of which the request has one. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over
-        /// HTTP/2 and HTTP/3. By default every method.
+        /// Methods that match. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over HTTP/2 and HTTP/3. By
+        /// default every method.
         methods: Vec<Method> = Vec::new(), list_key(method_kind(), 0..=Self::MAX_METHODS);
 
         /// Header fields that the request has: with this value, with a value that begins with this text (`"text*"`), or
@@ -182,7 +182,7 @@ fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
     let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
     let name = name.ok_or("not a field's name")?;
     let problem = match name.as_str() {
-        "host" => "is what host matches",
+        "host" => "cannot be a condition; use the key host of the route",
         // HTTP/2 and HTTP/3 have no such fields, or determine the length otherwise.
         "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
         | "transfer-encoding" => "is a connection-specific or framing field",
@@ -225,10 +225,10 @@ pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {
             .into());
         }
         if text.trim() != text {
-            return Err("begins or ends with a blank".into());
+            return Err("begins or ends with a space".into());
         }
         if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
-            return Err("has other characters than printable ASCII".into());
+            return Err("contains a character other than printable ASCII".into());
         }
         Ok(ValuePattern::parse_pattern(&text))
     };

@@ -56,12 +56,12 @@ keys! {
         sticky: Option<Sticky> = None, optional_table_key(read_sticky, Sticky::format_sticky);
 
         // One or two failures are an accident, but five in a row are not.
-        /// Outlier ejection: after how many consecutive failures a worker ejects a server.
+        /// Outlier ejection: number of consecutive failures after which a worker ejects a server.
         eject_after: Option<u32> = Some(5), or_none(number_kind(STREAK_RANGE));
 
         // A server's response often depends on the URL, which the client chooses.
-        /// Statuses that count as failures, such as `["502-504"]`. By default none does: a client that requests a URL
-        /// which answers with 503 must not get the server ejected.
+        /// Statuses that count as failures, such as `["502-504"]`. By default no status counts, so that a client that
+        /// requests a URL which answers 503 cannot cause the server's ejection.
         eject_statuses: Vec<StatusRange> = Vec::new(), list_key(status_range_kind(), 0..=HealthCheck::MAX_STATUSES);
 
         // A process that restarts is ready after this time.
@@ -116,9 +116,9 @@ keys! {
         idle_timeout: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE);
 
         // A retriable request detects a closed connection itself, and saves a system call.
-        /// When a connection is looked at before it is used again, in case the origin has just closed it or sent
-        /// something unasked: before a request that may not be sent again, which has a body or is not idempotent, or
-        /// before each, for origins that are not trusted.
+        /// When litequic checks an idle connection before reuse, in case the origin has closed it or has sent
+        /// unrequested bytes. `unrepeatable`: before a request that cannot be retried, because it has a body or is not
+        /// idempotent; `always`: before each request, for origins that are not trusted.
         check_idle: CheckIdle = CheckIdle::Unrepeatable, one_of(CheckIdle::NAMES);
 
         // After an hour, traffic moves to new addresses of a name.
@@ -180,7 +180,7 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
     let is_https = |server: &OriginServer| server.address.is_https();
     let (some, all) = (origin.servers.iter().any(is_https), origin.servers.iter().all(is_https));
     if some && !all {
-        let problem = "some servers have https and others do not";
+        let problem = "some servers use https and others do not";
         section.note_fault("url", problem, Some("https:// in each address, or in none"), None);
     }
     // A server with a fault may be the one with https.
@@ -199,8 +199,8 @@ keys! {
         name: Option<String> = None, optional_key(server_name_kind(), "the URL's host");
 
         /// File with the certificate authorities that sign the servers' certificates, in PEM, in place of the system's
-        /// roots. A server's own certificate may stand here, of a device that has signed its own: it is then trusted
-        /// for as long as it is valid.
+        /// roots. The file may also contain a server's self-signed certificate, which is then trusted while it is
+        /// valid.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with revocation lists: X.509 CRLs in PEM, one for each CA in a server's chain. A certificate is
@@ -208,15 +208,15 @@ keys! {
         crl: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with litequic's own certificate chain, leaf first, in PEM, for servers that request one. Certificates
-        /// of public ACME CAs do not serve: they are for servers alone (extended key usage).
+        /// of public ACME CAs are unsuitable: their extended key usage is for servers only.
         cert: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         /// File with the private key of `cert`, in PEM.
         key: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
         // The known attacks on TLS 1.2 need other key exchanges or ciphers, or a missing extended master secret.
-        /// Lowest version of TLS. `"1.2"` is for a server that has no newer one: with ECDHE, an AEAD cipher and the
-        /// extended master secret (RFC 7627) alone.
+        /// Lowest version of TLS. `"1.2"` is for a server that has no newer one: only with ECDHE, an AEAD cipher and
+        /// the extended master secret (RFC 7627).
         min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES);
     }
 }
@@ -539,14 +539,14 @@ keys! {
     /// Active health checks, a periodic GET to each server: `[origin.health]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HealthCheck {
-        /// The path of the request, with a query if necessary.
+        /// Path of the check's request, with a query if necessary.
         path: String = String::new(), required_key(request_target_kind());
 
         /// `Host` of the check. By default the server's own address; `localhost` for a Unix socket.
         host: Option<String> = None, optional_key(authority_kind(), "the server's");
 
         // A failed server is detected within a quarter of a minute, by few requests.
-        /// Interval from the end of a check to the next, a tenth more or less by chance.
+        /// Interval from the end of a check to the next one, with a random deviation of up to a tenth.
         interval: Duration = Duration::from_secs(5), duration_kind(HEALTH_INTERVAL_RANGE);
 
         // Longer than a response without work takes.
@@ -689,7 +689,7 @@ pub enum OriginAddressError {
     #[error("begins with none of \"http://\", \"https://\" and \"unix:\"")]
     Scheme,
     /// A path follows the host: `http://HOST/PATH`.
-    #[error("has a path, query or fragment: a request's own is sent")]
+    #[error("has a path, query or fragment; litequic sends those of the request")]
     Path,
     /// A user name precedes the host: `http://USER@HOST`.
     #[error("has a user name, which litequic does not send")]
@@ -701,7 +701,7 @@ pub enum OriginAddressError {
     #[error("not a port")]
     Port,
     /// The socket's path is missing, or follows a host: `unix://HOST/PATH`.
-    #[error("no path of a socket after \"unix:\"")]
+    #[error("has no socket path after \"unix:\"")]
     Socket,
 }
 
@@ -760,7 +760,7 @@ pub(super) fn request_target_kind() -> ValueKind<String> {
         let problem = if !text.starts_with('/') {
             "does not start with `/`"
         } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains('#') {
-            "other characters than printable ASCII, and `#`, are percent-encoded"
+            "characters other than printable ASCII, and `#`, must be percent-encoded"
         } else if text.parse::<http::Uri>().is_err() {
             "is not the path of a URL"
         } else {

@@ -16,14 +16,14 @@ keys! {
         /// Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.
         requests: u32 = 1, required_key(number_kind(COUNT_RANGE));
 
-        /// Time in which `requests` are permitted.
+        /// Period of the limit.
         per: Duration = Duration::from_secs(1), duration_kind(PER_RANGE);
 
         /// Requests that may come at once after a pause. By default `requests`.
         burst: u32 = 1, derived_default(number_kind(COUNT_RANGE));
 
-        /// The requests that are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of
-        /// the route (`route`).
+        /// Grouping of requests that are counted together: those of an IPv4 address or an IPv6 /64 (`address`), or all
+        /// of the route (`route`).
         by: RateLimitBy = RateLimitBy::Address, one_of(RateLimitBy::NAMES);
     }
 }

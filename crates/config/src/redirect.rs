@@ -17,8 +17,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Redirect {
         /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
-        /// requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after
-        /// `rewrite_prefix`.
+        /// requested, alone or after `LABEL.`; `{path}`, at the end, is its path and query after `rewrite_prefix`.
         to: Template = Template::default(), required_key(location_kind());
 
         /// The answer's status.
@@ -41,7 +40,7 @@ impl Redirect {
 
 /// Reads `redirect` of a route, if set.
 pub(crate) fn read_redirect(section: &mut ConfigSection<'_>) -> Option<Redirect> {
-    read_optional_table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read_table)
+    read_optional_table(section, "redirect", "A redirect of the client, instead of an origin.", Redirect::read_table)
 }
 
 /// Status of a redirect.
@@ -77,7 +76,7 @@ fn parse_location(text: &str) -> Result<Template, ValueError> {
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>' | b'^' | b'`' | b'|'))
     {
-        return Err("has characters that a URL cannot have".into());
+        return Err("contains characters that a URL cannot contain".into());
     }
     let template = parse_rule_template(text, REDIRECT_VARIABLES)?;
     let absolute = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -147,8 +146,8 @@ mod tests {
             ("HTTPS://example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
             ("//example.com", Some("has no scheme")),
             ("//{host}{path}", Some("has no scheme")),
-            ("/\\example.com", Some("has characters that a URL cannot have")),
-            ("/a b", Some("has characters that a URL cannot have")),
+            ("/\\example.com", Some("contains characters that a URL cannot contain")),
+            ("/a b", Some("contains characters that a URL cannot contain")),
             ("/{path}", Some("{path} begins with a slash itself")),
             ("https://example.com/{path}", Some("{path} begins with a slash itself")),
             ("https://{path}", Some("has no host")),
@@ -167,7 +166,7 @@ mod tests {
             ("https://example.com/?next={path}", Some("{path} cannot be in a query")),
             ("https://example.com#{path}", Some("{path} cannot be in a query")),
             ("https://example.com{path}{path}", Some("{path} must be at the end")),
-            ("https://example.com{client}", Some("there is no {client} here")),
+            ("https://example.com{client}", Some("{client} is not a variable of this key")),
         ] {
             let found = parse_location(text).err().map(|wrong| wrong.problem);
             assert_eq!(found.as_deref(), problem, "{text}");

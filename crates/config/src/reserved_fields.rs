@@ -162,7 +162,11 @@ impl FromStr for ReservedField {
             }
             let name = text.to_ascii_lowercase();
             // Over HTTP/2 and HTTP/3 the host is in `:authority`.
-            if name == "host" { Err("is not a field of every request") } else { Ok(name) }
+            if name == "host" {
+                Err("cannot be listed: HTTP/2 and HTTP/3 requests have no Host field")
+            } else {
+                Ok(name)
+            }
         };
         Ok(match text {
             "client" => Self::Client,

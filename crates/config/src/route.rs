@@ -55,27 +55,27 @@ keys! {
         /// Replacement of `path_prefix` in the path: with `/api` and `/`, `/api/users` becomes `/users`.
         rewrite_prefix: Option<String> = None, optional_key(path_prefix_kind(), "none");
 
-        /// The `Host` that the origin gets. By default the client's.
+        /// The `Host` that is sent to the origin. By default the client's.
         rewrite_host: Option<String> = None, optional_key(authority_kind(), "the client's");
 
         // No stream can carry a longer body.
-        /// Bytes of a request's body on this route, in place of `limits.max_body_bytes`. Beyond it, the client gets
-        /// 413.
+        /// Maximum bytes of a request's body on this route, in place of `limits.max_body_bytes`. A client that sends
+        /// more gets 413.
         max_body_bytes: Option<u64> = None, optional_key(or_unlimited(size_kind(BODY_BYTES_RANGE)), "limits.max_body_bytes");
 
         /// Whether clients of this route present a certificate, in place of `client_certificates.verify`.
         client_certificate: Option<VerifyMode> = None, optional_key(one_of(VerifyMode::NAMES), "client_certificates.verify");
 
-        /// Networks whose clients get 403 on this route. The client is the one that `rate_limit` counts: behind one of
-        /// `trusted_proxies` the one that it names.
+        /// Networks whose clients get 403 on this route. Behind one of `trusted_proxies`, the client is the one that
+        /// the proxy names, as for `rate_limit`.
         deny: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
-        /// The only networks whose clients this route serves, less those of `deny`: others get 403. By default every
-        /// network.
+        /// Networks whose clients may use this route, except those in `deny`. Clients of other networks get 403. By
+        /// default every network.
         allow: Option<Vec<Network>> = None, optional_list_key(network_kind(), 1..=MAX_NETWORKS, "any");
 
-        /// File with the users of this route and the hashes of their passwords, a line `name:hash` each, by
-        /// `htpasswd -B` or `litequic password`. Requests without a right password get 401. Read at the start and when
+        /// File with the users of this route and the hashes of their passwords, a line `name:hash` each, made by
+        /// `htpasswd -B` or `litequic password`. Requests without a valid password get 401. Read at the start and when
         /// it changes, 1 MiB at most.
         users: Option<PathBuf> = None, file_key(path_kind("the path of a file, such as \"users.htpasswd\""));
 
@@ -207,7 +207,12 @@ pub(super) fn read_route(
 ) -> RouteConfig {
     let route = RouteConfig::read_table(section);
     if !has_ca && route.client_certificate.is_some_and(|verify| verify != VerifyMode::None) {
-        section.note_fault("client_certificate", "has no effect without an authority", Some(EXPECTED_CA), None);
+        section.note_fault(
+            "client_certificate",
+            "has no effect without client_certificates.ca",
+            Some(EXPECTED_CA),
+            None,
+        );
     }
     let answers_itself = section.has_key("redirect") || section.has_key("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {

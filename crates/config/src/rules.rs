@@ -219,7 +219,7 @@ pub fn body_media_type(file: &Path) -> Option<&'static str> {
 /// and digits count as `-`, because CGI-like origins do not distinguish them.
 pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*with_dashes(name) {
-        "host" => Some("is what rewrite_host sets"),
+        "host" => Some("cannot be set by a rule; use rewrite_host of the route"),
         "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SET_BY_LITEQUIC),
         "proxy" | "expect" | "max-forwards" | "early-data" => Some("cannot be set by a rule"),
         name if name.starts_with("x-forwarded-") => Some(SET_BY_LITEQUIC),

@@ -43,8 +43,8 @@ keys! {
     /// Connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerId {
-        /// The ID that balancers know this server by, as an IPv4 address, whose 4 bytes it is: `"${POD_IP}"`. No two
-        /// servers behind a balancer have the same. Exactly one of `address`, `hex` and `base64` is set.
+        /// The server ID for load balancers, given as an IPv4 address, whose 4 bytes are used: `"${POD_IP}"`. Each
+        /// server behind a balancer needs another one. Exactly one of `address`, `hex` and `base64` is set.
         address: Option<Ipv4Addr> = None, optional_key(address_id_kind(), "none");
 
         /// The ID in hexadecimal digits, such as `"0x2a01"`: 1 to 12 bytes, or 1 to 9 with `key_file`.
@@ -55,21 +55,21 @@ keys! {
 
         /// The configuration rotation, the first three bits of each ID, by which balancers tell this configuration from
         /// the one before. To change the ID or the key, give balancers the new configuration under another number, then
-        /// reload, and remove the former one after `lifetime`. AWS' load balancer knows `0` alone.
+        /// reload, and remove the former one after `lifetime`. The load balancer of AWS supports only `0`.
         rotation: u8 = 0, number_kind(0..=6);
 
-        /// Bytes of an ID behind the server ID, which are unique. Without the key 15 minus the server ID's length, at
-        /// least 7; with `key_file` 16 minus it, at least 8. An ID has 20 bytes at most: one first, the server ID,
-        /// these, and with `key_file` two more.
+        /// Length of the nonce, the unique bytes of a connection ID after the server ID. The default is 15 minus the
+        /// server ID's length, at least 7; with `key_file` 16 minus that length, at least 8. A connection ID has at
+        /// most 20 bytes: the first byte, the server ID, the nonce, and with `key_file` two more.
         nonce_bytes: u8 = MIN_NONCE, derived_default(number_kind(MIN_NONCE.into()..=MAX_NONCE.into()));
 
-        /// A file with the key that balancers decrypt IDs with: 32 hexadecimal digits (`openssl rand -hex 16`). Without
-        /// it server IDs are readable.
+        /// File with the key by which balancers decrypt connection IDs: 32 hexadecimal digits (`openssl rand -hex 16`).
+        /// Without the key, server IDs are not encrypted.
         key_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with 32 hexadecimal digits"));
 
         // s2n-quic permits a day at most.
-        /// Lifetime of a connection ID; then its client gets new ones. Balancers keep a former configuration for as
-        /// long.
+        /// Lifetime of a connection ID. Afterwards the client gets new ones. Balancers must keep a former configuration
+        /// for this time.
         lifetime: Duration = DAY, duration_kind(Self::LIFETIME_RANGE);
     }
 }
@@ -201,7 +201,7 @@ fn read_server_id(section: &mut ConfigSection<'_>) -> ServerId {
     let mut server_id = ServerId::read_table(section);
     let given: Vec<&str> = ID_KEYS.into_iter().filter(|key| section.has_key(key)).collect();
     let [first, others @ ..] = given.as_slice() else {
-        section.note_missing("address", "one of address, hex and base64: the ID that balancers know this server by");
+        section.note_missing("address", "one of address, hex and base64: the server ID for load balancers");
         return server_id;
     };
     for key in others {
@@ -249,7 +249,7 @@ fn hex_id_kind() -> ValueKind<ServerIdBytes> {
         }
         let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
         if !rest.is_empty() {
-            return Err("has half a byte: an odd number of digits".into());
+            return Err("has an odd number of digits".into());
         }
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
         let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high) << 4 | digit(*low)).unwrap_or(0);
@@ -270,7 +270,7 @@ fn address_id_kind() -> ValueKind<Ipv4Addr> {
     let parse = |written: String| {
         written.parse().map_err(|_| match written.parse::<Ipv6Addr>() {
             Ok(_) => ValueError {
-                problem: "is an IPv6 address, whose 16 bytes are too long".into(),
+                problem: "is an IPv6 address, whose 16 bytes exceed the limit".into(),
                 expected: Some("an IPv4 address; or hex, with some of its bytes that no other server has".into()),
                 nearest: None,
             },
@@ -345,7 +345,7 @@ mod tests {
             ("hex = \"01020304050607080910\"\nkey_file = \"k\"", "has 10 bytes; expected 1 to 9 with key_file"),
             (
                 "address = \"fd00::1\"",
-                "is an IPv6 address, whose 16 bytes are too long; expected an IPv4 address; or hex",
+                "is an IPv6 address, whose 16 bytes exceed the limit; expected an IPv4 address; or hex",
             ),
             ("address = \"pod\"", "not an IPv4 address; expected an IPv4 address"),
             ("hex = \"01\"\nnonce_bytes = 6", "nonce_bytes = 6: too small; expected a number from 7 to 18"),

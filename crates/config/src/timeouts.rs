@@ -42,7 +42,7 @@ keys! {
         lingering: Duration = Duration::from_secs(30), duration_kind(LINGERING_RANGE), counted;
 
         // The default of nginx' send_timeout.
-        /// A response's stream is reset if the client reads nothing of it for this time (write timeout).
+        /// A response's stream is reset if the client reads no byte of it for this time (write timeout).
         send: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE), counted;
 
         // A nearby origin accepts at once; one lost SYN costs 1 s, two cost 3 s.

@@ -17,7 +17,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Traces {
         /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path
-        /// gets `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
+        /// gets `/v1/traces`. A collector that cannot be reached is reported in the log; litequic runs without it.
         endpoint: Option<TraceEndpoint> = None, optional_key(endpoint_kind(), "none");
 
         /// Protocol to send spans: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC
@@ -49,14 +49,15 @@ keys! {
         /// are `REDACTED` even then.
         query: bool = false, boolean_kind();
 
-        /// Fields of requests to the collector, such as `authorization`. `/config` and the log show their names alone.
+        /// Fields of requests to the collector, such as `authorization`. `/config` and the log show only their names.
         headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), custom_key(read_collector_fields, |all| join_shown_names(all.iter().map(|(name, _)| name)));
 
         /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the
         /// system's roots.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
 
-        /// Longest time for the collector to accept spans, including the connection. Then they are sent again.
+        /// Time within which the collector accepts spans, including the connection. Afterwards the spans are sent
+        /// again.
         timeout: Duration = Self::DEFAULT_TIMEOUT, duration_kind(Self::COLLECTOR_TIMEOUT_RANGE);
     }
 }
@@ -173,7 +174,7 @@ pub(super) fn read_traces(section: &mut ConfigSection<'_>) -> Traces {
     if let Some(endpoint) = &traces.endpoint {
         if traces.protocol == TraceProtocol::Grpc && endpoint.path.is_some() {
             let expected = "a URL without one, such as \"http://127.0.0.1:4317\"";
-            section.note_fault("endpoint", "has a path, and gRPC has its own", Some(expected), None);
+            section.note_fault("endpoint", "has a path, but gRPC defines its own path", Some(expected), None);
         }
         if !endpoint.is_https {
             section.note_fault("ca", "has no effect without https", Some("https:// in endpoint"), None);
@@ -225,7 +226,7 @@ fn ratio_kind() -> ValueKind<Fraction> {
 
 fn read_attributes(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(String, String)> {
     let name = |written: &str| match written {
-        "service.name" => Err("has a key of its own: service_name".into()),
+        "service.name" => Err("is set by the key traces.service_name".into()),
         _ if written.is_empty() => Err("empty".into()),
         _ => Ok(written.to_owned()),
     };
@@ -254,13 +255,16 @@ fn read_collector_fields(section: &mut ConfigSection<'_>, key: &str, about: &str
     let name = |written: &str| {
         let name = HeaderName::from_bytes(written.as_bytes()).map_err(|_| "not a field's name")?;
         match OWN_FIELDS.contains(&name) || ["keep-alive", "proxy-connection"].contains(&name.as_str()) {
-            true => Err("frames the request, or is set by litequic".into()),
+            true => Err("is set by litequic".into()),
             false if name.as_str().starts_with("grpc-") => Err("belongs to gRPC".into()),
             false => Ok(name),
         }
     };
     let parse = |written: String| {
-        let mut value = HeaderValue::from_str(&written).map_err(|_| "has characters that no field's value has")?;
+        let mut value = HeaderValue::from_str(&written).map_err(|_| {
+            "contains characters that are not allowed in a \
+                                                                     field value"
+        })?;
         value.set_sensitive(true);
         Ok(value)
     };
@@ -322,11 +326,19 @@ mod tests {
     fn faults_name_the_key() {
         for (more, key, problem) in [
             ("[traces]\nendpoint = \"localhost:4318\"\n", "traces.endpoint", "neither"),
-            ("[traces]\nendpoint = \"http://a/x\"\nprotocol = \"grpc\"\n", "traces.endpoint", "gRPC has its own"),
+            (
+                "[traces]\nendpoint = \"http://a/x\"\nprotocol = \"grpc\"\n",
+                "traces.endpoint",
+                "gRPC defines its own path",
+            ),
             ("[traces]\nendpoint = \"http://a\"\nratio = 1.5\n", "traces.ratio", "too large"),
             ("[traces]\nendpoint = \"http://a\"\nratio = -1\n", "traces.ratio", "too small"),
             ("[traces]\nendpoint = \"http://a\"\nca = \"a.pem\"\n", "traces.ca", "without https"),
-            ("[traces]\nendpoint = \"http://a\"\nheaders = { host = \"a\" }\n", "traces.headers.host", "frames"),
+            (
+                "[traces]\nendpoint = \"http://a\"\nheaders = { host = \"a\" }\n",
+                "traces.headers.host",
+                "set by litequic",
+            ),
             ("[traces]\nendpoint = \"http://a\"\nheaders = { x = \"a\\nb\" }\n", "traces.headers.x", "characters"),
             (
                 "[traces]\nendpoint = \"http://a\"\n[request_headers]\nset = { traceparent = \"x\" }\n",

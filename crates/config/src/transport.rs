@@ -21,8 +21,8 @@ keys! {
         io: Io = Io::Auto, one_of_with_hidden(Io::NAMES, Io::HIDDEN_NAMES), restart;
 
         // A busy worker finds as many queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
-        /// Messages that one system call receives at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for
-        /// each listen address and worker; with `io-uring` two.
+        /// Maximum number of messages that one system call receives. Each has a buffer of 64 KiB, or of 2 KiB without
+        /// `gro`, for each listen address and worker; with `io-uring` two.
         receive_batch: u16 = 128, number_kind(RECEIVE_BATCH_RANGE), restart;
 
         /// Whether litequic sends several datagrams in one message (UDP_SEGMENT), at most 64 or 65,507 bytes.
@@ -31,8 +31,8 @@ keys! {
         /// Whether litequic receives several datagrams in one message (UDP_GRO).
         gro: bool = true, boolean_kind(), restart;
 
-        /// Whether, of the acknowledgements that a client sent since the last batch, the newest is processed first, and
-        /// those that it makes superfluous are skipped (ACK merging).
+        /// ACK merging: whether litequic processes the newest of the ACK frames that a client sent since the last batch
+        /// first, and skips those that it makes redundant.
         ack_merge: bool = true, boolean_kind(), restart;
 
         /// Whether a worker with many downloads in flight reads datagrams every 1 or 2 ms (at most an eighth of a round
@@ -75,7 +75,7 @@ pub(super) fn read_transport(section: &mut ConfigSection<'_>) -> LiteQuic {
     let mut litequic = LiteQuic::read_table(section);
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
         if section.has_valid_keys(&["ack_frequency"]) {
-            let problem = "needs the batches of litequic's own I/O, which io = \"s2n-quic\" does not have";
+            let problem = "needs batches of datagrams, which io = \"s2n-quic\" does not have";
             section.note_fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
         }
         litequic.ack_frequency = AckFrequency::Off;

@@ -65,10 +65,10 @@ pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
         }
     };
     if !host_is_valid {
-        return Err("authority with a bad host");
+        return Err("authority with an invalid host");
     }
     if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
-        return Err("authority with a bad port");
+        return Err("authority with an invalid port");
     }
     Ok(())
 }

@@ -65,10 +65,10 @@ pub fn find_value_fault(value: &[u8]) -> Option<&'static str> {
     if !is_field_value(value) {
         return Some("field value with a control character");
     }
-    has_blank_edge(value).then_some("field value with a blank at its edge")
+    has_blank_edge(value).then_some("field value with leading or trailing whitespace")
 }
 
-/// Whether `value` begins or ends with a blank, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.1, RFC 9114 §4.2 by RFC
+/// Whether `value` begins or ends with a space, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.1, RFC 9114 §4.2 by RFC
 /// 9110 §5.5).
 pub fn has_blank_edge(value: &[u8]) -> bool {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));

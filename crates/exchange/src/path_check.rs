@@ -67,7 +67,7 @@ fn find_path_fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
         return Some("path does not begin with a slash");
     }
     if raw.iter().any(|byte| !matches!(byte, b'!'..=b'~') || *byte == b'#') {
-        return Some("path with a blank, a control character, # or non-ASCII");
+        return Some("path with a space, a control character, # or a non-ASCII character");
     }
     let path = raw.split(|byte| *byte == b'?').next().unwrap_or_default();
     if path.contains(&b'\\') {

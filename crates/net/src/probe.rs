@@ -110,7 +110,7 @@ pub fn probe_kernel() -> Vec<ProbeResult> {
         try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), false).map_err(|error| error.to_string()).map(|()| {
             match try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true) {
                 Ok(()) => "yes".into(),
-                Err(error) => format!("yes; not with listen.server_id: {error}: raise net.core.optmem_max"),
+                Err(error) => format!("yes, but not with listen.server_id: {error}; raise net.core.optmem_max"),
             }
         }),
     ));
@@ -128,7 +128,7 @@ pub fn probe_kernel() -> Vec<ProbeResult> {
 fn buffer_outcome(got: usize, wanted: usize, key: &str) -> Result<String, String> {
     let kib = |bytes| bytes / 1024;
     if got < wanted {
-        return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
+        return Err(format!("{} KiB of {}: raise {key}, or litequic loses datagrams in bursts", kib(got), kib(wanted)));
     }
     Ok(format!("{} KiB", kib(got)))
 }
@@ -169,9 +169,20 @@ impl Loopback {
         let single = self.exchange_datagrams(1, PLAIN_MESSAGE_LEN);
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
-        let ecn = ecn.and_then(|()| yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the codepoint is lost"));
-        let local_address = local_address
-            .and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not reported"));
+        let ecn = ecn.and_then(|()| {
+            yes(
+                arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8),
+                "the kernel does not \
+                                                                                            report the codepoint",
+            )
+        });
+        let local_address = local_address.and_then(|()| {
+            yes(
+                arrived.is_some_and(|a| a.local == Some(local.ip())),
+                "the kernel does not report the \
+                                                                                      address",
+            )
+        });
 
         let gso = feature::enable_gso(&self.sender).map_err(missing);
         let gso = gso.and_then(|()| {
@@ -255,6 +266,6 @@ mod tests {
     fn a_buffer_that_the_kernel_caps_names_the_key_to_raise() {
         assert_eq!(buffer_outcome(2 << 20, 2 << 20, "net.core.rmem_max"), Ok("2048 KiB".into()));
         let error = buffer_outcome(212_992, 2 << 20, "net.core.rmem_max").unwrap_err();
-        assert_eq!(error, "208 KiB of 2048: raise net.core.rmem_max, or bursts are lost");
+        assert_eq!(error, "208 KiB of 2048: raise net.core.rmem_max, or litequic loses datagrams in bursts");
     }
 }

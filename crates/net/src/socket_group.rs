@@ -254,7 +254,8 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
             send,
             wanted_receive = RECEIVE_BUFFER_BYTES,
             wanted_send = SEND_BUFFER_BYTES,
-            "the kernel caps the UDP buffers: raise net.core.rmem_max and net.core.wmem_max, or bursts are lost"
+            "the kernel caps the UDP buffers: raise net.core.rmem_max and net.core.wmem_max, or litequic loses \
+             datagrams in bursts"
         );
     }
     Ok(())

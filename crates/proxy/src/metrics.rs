@@ -22,50 +22,52 @@ metrics! {
         }
         Counter(DENIED) {
             denied [kind: "request"]
-                "Requests answered 403: their client, as a trusted proxy names it, or as it has moved since it connected, \
-                    is denied.",
+                "Requests answered 403 because the operator denies their client: the one that a trusted proxy names, \
+                 or one that has migrated to a denied address.",
         }
         Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
-            tunnels_open "Out of `max_tunnels` a worker.",
+            tunnels_open "The limit of each worker is `limits.max_tunnels`.",
         }
         Counter("tunnels", "Tunnels that were opened.") {
             tunnels,
         }
         Counter(
             "tunnels_refused",
-            "Tunnels that were requested and not opened because `limits.max_tunnels` was reached, and no source with more had \
-                a silent one."
+            "Tunnels that were refused because `limits.max_tunnels` was reached, and no source with more tunnels had \
+             a silent one."
         ) {
             tunnels_refused,
         }
         Counter(
             "tunnels_evicted",
-            "Tunnels that ended because nothing had moved in them for ten seconds, and another client got their place."
+            "Tunnels that litequic closed after ten seconds without a byte, to make room for another client."
         ) {
-            tunnels_evicted "`limits.max_tunnels` was reached, and their source held most.",
+            tunnels_evicted "`limits.max_tunnels` was reached, and their source had the most tunnels.",
         }
         Counter("reserved_fields", "Fields of requests that were removed because only a trusted proxy may send them.") {
-            reserved_fields "See `origin.reserved_fields`; of trailers too.",
+            reserved_fields "See `origin.reserved_fields`; fields of trailers count too.",
         }
         Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
-            ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
-            ambiguous_fields_rejected [action: "rejected"] "Counted once a request, which was answered 400.",
+            ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; fields of trailers count too.",
+            ambiguous_fields_rejected [action: "rejected"] "Counted once per request, which was answered 400.",
         }
-        Counter("auth_requests", "Requests about which a server decided that `auth` of their route names.") {
+        Counter("auth_requests", "Requests that the auth server (`auth` of a route) decided about, by its decision.") {
             auth_admitted [result: "admitted"],
-            auth_denied [result: "denied"] "Answered 401 or 403 by that server.",
-            auth_redirected [result: "redirected"] "Most of them to sign in.",
+            auth_denied [result: "denied"] "The auth server answered 401 or 403.",
+            auth_redirected [result: "redirected"] "The auth server redirected the client, usually to sign in.",
             auth_unusable [result: "unusable"]
-                "The answer was another one, had a field of `copy` twice, or a body that is too long: 502.",
-            auth_failed [result: "failed"] "There was no answer: 502, 503 or 504, and a line in the log.",
+                "The auth server gave another answer, a field of `copy` twice, or a body that is too long: 502.",
+            auth_failed [result: "failed"] "The auth server did not answer: 502, 503 or 504, and a line in the log.",
         }
-        Counter("password_checks", "Requests on routes with `users`, by what came of their passwords.") {
-            passwords_remembered [result: "remembered"] "The password was right in the last five minutes.",
-            passwords_right [result: "right"] "The password was right, and was verified.",
-            passwords_wrong [result: "wrong"] "There is no such user, or the password is another one: 401.",
-            passwords_missing [result: "missing"] "Answered 401: a browser then asks for a name and a password.",
-            passwords_limited [result: "limited"] "The client, or the name, had too many wrong ones: 429.",
-            passwords_busy [result: "busy"] "Too many waited for being verified: 503.",
+        Counter("password_checks", "Requests on routes with `users`, by the result of the password check.") {
+            passwords_remembered [result: "remembered"] "The password was verified within the last five minutes, and \
+                                                         is not hashed again.",
+            passwords_right [result: "right"] "The password was hashed, and is correct.",
+            passwords_wrong [result: "wrong"] "The user is unknown, or the password is wrong: 401.",
+            passwords_missing [result: "missing"] "The request has no name and password: 401. A browser then asks for \
+                                                   them.",
+            passwords_limited [result: "limited"] "The client, or the user, had too many wrong passwords: 429.",
+            passwords_busy [result: "busy"] "Too many passwords were waiting for their check: 503.",
         }
         Counter(LIMIT_REACHED) {
             limit_body_bytes [limit: "max_body_bytes"],
@@ -73,28 +75,32 @@ metrics! {
             limit_rate_addresses [limit: "rate_limit_addresses"],
             limit_origin_connections [limit: "origin_max_connections"],
             limit_origin_queue [limit: "origin_max_queue"]
-                "Requests that a full queue lost: the newest of the source that had most in it.",
+                "Requests that a full queue dropped: the newest of the source that had the most requests in it.",
             limit_origin_requests [limit: "origin_max_requests"],
             limit_origin_descriptors [limit: "origin_descriptors"]
-                "Requests that found no file descriptor free for a connection to their origin: an idle connection was \
-                    closed for them, or they waited.",
+                "Requests for which no file descriptor was free for a connection to the origin: an idle connection \
+                 was closed for them, or they waited.",
             limit_idle_descriptors [limit: "idle_descriptors"]
-                "Connections to origins that were closed instead of kept idle, as idle ones had a fifth of the file \
-                    descriptors, or a request waited for one.",
+                "Connections to origins that were closed instead of kept idle, because idle connections had a fifth \
+                 of the file descriptors, or a request waited for one.",
             limit_interim [limit: "interim"] "Interim responses dropped because the client had not read earlier ones.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }
         Counter(
             "origin_evictions",
-            "Exchanges that ended because a request of a client that used fewer connections to the origin waited."
+            "Exchanges that litequic aborted to free a connection to the origin for a client that used fewer \
+             connections."
         ) {
-            evicted_slow_uploads [reason: "slow_upload"] "Their clients sent slowly: 503, or a reset once the response has begun.",
-            evicted_slow_downloads [reason: "slow_download"] "Their clients read slowly.",
-            evicted_silent [reason: "silent"] "Nothing had moved on them for 1 to 10 seconds, by the connections of their clients.",
+            evicted_slow_uploads [reason: "slow_upload"] "The client sent slowly: 503, or a reset once the response \
+                                                          has begun.",
+            evicted_slow_downloads [reason: "slow_download"] "The client read slowly.",
+            evicted_silent [reason: "silent"] "No byte was transferred for 1 to 10 seconds; the more connections the \
+                                               client used, the shorter.",
         }
         Counter(
             "origin_rests_taken",
-            "Responses to slow clients whose rest was taken into memory, so that a waiting request got their connection."
+            "Responses to slow clients whose remainder was read into memory, so that a waiting request got their \
+             connection."
         ) {
             origin_rests_taken,
         }
@@ -106,13 +112,13 @@ metrics! {
             timeout_queue [timeout: "queue"],
         }
         Counter(IO_SYSCALLS) {
-            syscalls_origin_read [call: "origin_read"] "System calls that read from origins, if something was there.",
-            syscalls_origin_write [call: "origin_write"] "System calls that write to origins, if something was taken.",
+            syscalls_origin_read [call: "origin_read"] "System calls that read bytes from origins.",
+            syscalls_origin_write [call: "origin_write"] "System calls that wrote bytes to origins.",
             syscalls_origin_look [call: "origin_look"]
-                "System calls that look at an idle connection to an origin: see `origin.check_idle`.",
+                "System calls that check an idle connection to an origin: see `origin.check_idle`.",
         }
         Counter("origin_connections", "Connections opened to origins.") {
-            origin_connections "Close to the number of requests: keep-alive does not work.",
+            origin_connections "If the value is close to the number of requests, keep-alive does not work.",
         }
         Gauge("origin_connections_open", "Connections to origins that are open now.") {
             origin_connections_open,
@@ -120,19 +126,22 @@ metrics! {
         Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
             origin_connect_errors,
         }
-        Counter("origin_tls_handshakes", "TLS handshakes with origins, for requests: health checks have their own counters.") {
+        Counter("origin_tls_handshakes", "TLS handshakes with origins for requests. Health checks have their own \
+                                          counters.") {
             origin_tls_full [kind: "full"],
             origin_tls_resumed [kind: "resumed"] "The server's certificate was verified when its session began.",
         }
         Counter("origin_tls_failures", "TLS connections to origins, for requests, that failed.") {
-            origin_tls_certificate [reason: "certificate"] "The server's certificate was refused; the log has the reason.",
-            origin_tls_alert [reason: "alert"] "The server sent a TLS alert: it refuses litequic's certificate, for example.",
+            origin_tls_certificate [reason: "certificate"] "litequic rejected the server's certificate; the log has \
+                                                            the reason.",
+            origin_tls_alert [reason: "alert"] "The server sent a TLS alert: it rejected litequic's certificate, for \
+                                                example.",
             origin_tls_protocol [reason: "protocol"] "Anything else: no version in common, not TLS, or the connection ended.",
-            origin_tls_timeout [reason: "timeout"] "The handshake had not ended when `timeouts.connect` was over.",
+            origin_tls_timeout [reason: "timeout"] "The handshake was not complete within `timeouts.connect`.",
         }
         Histogram(
             "origin_tls_duration_seconds",
-            "TLS handshakes with origins, those that ended well: the part of connecting that comes after TCP's."
+            "Duration of successful TLS handshakes with origins, without the TCP handshake."
         ) {
             origin_tls_duration,
         }
@@ -144,14 +153,14 @@ metrics! {
         }
         Counter(
             "origin_retries_refused",
-            "Requests that could have been retried, had the retry budget not been exhausted."
+            "Requests that were not retried because the retry budget was exhausted."
         ) {
             origin_retries_refused
-                "See [Retries](../proxying.md#retries): servers fail more than a few requests.",
+                "See [Retries](../proxying.md#retries): the servers fail too many requests.",
         }
         Counter(
             "origin_panic_requests",
-            "Requests sent although no server of their origin was healthy, each try of them."
+            "Attempts that were sent although no server of the origin was healthy."
         ) {
             origin_panics "See [Load balancing](../proxying.md#load-balancing).",
         }
@@ -160,25 +169,26 @@ metrics! {
             "Requests whose cookie named no server of their origin: `balance` selected one, and they got its cookie."
         ) {
             sticky_cookies_refused
-                "A few after a server or the key is gone, as with a restart; many: forged cookies. See \
+                "A few are normal after a restart, or after a server or the key was removed. Many are forged cookies. \
+                 See \
                     [Sticky sessions](../proxying.md#sticky-sessions).",
         }
         Counter(
             "sticky_moves",
-            "Requests that another server answered than the one that their cookie named: they got that one's cookie."
+            "Requests that another server answered than their cookie named: they got a cookie of that server."
         ) {
-            sticky_moves "Servers that are not healthy, full, or failed the request.",
+            sticky_moves "The server that the cookie named is unhealthy or full, or failed the request.",
         }
         Counter(
             "origin_errors",
-            "Requests without a response of their origin, or with one that was cut off or invalid; timeouts and \
-                connections that could not be opened apart."
+            "Requests whose origin sent no response, or a truncated or invalid one. Timeouts and connections that \
+             could not be opened are counted separately."
         ) {
             origin_errors,
         }
         Histogram(
             "origin_duration_seconds",
-            "Waits for an origin: from the wait for a connection to the response's header, or the failure."
+            "Time from the wait for a connection to the origin until the response's header, or the failure."
         ) {
             origin_duration,
         }
@@ -232,7 +242,8 @@ metrics! {
         }
         Counter(
             "origin_server_failures",
-            "Requests that failed at each server of an origin: no connection, no response in time, or a broken one."
+            "Requests that failed at each server of an origin: no connection, no response in time, or an invalid \
+             response."
         ) {
             failures,
         }
@@ -251,7 +262,7 @@ metrics! {
         ) {
             address_ejections,
         }
-        Gauge("origin_server_ejected", "Workers that have ejected a server of an origin now.") {
+        Gauge("origin_server_ejected", "Workers that have a server of an origin ejected at present.") {
             ejected,
         }
         Gauge(
@@ -274,7 +285,7 @@ metrics! {
         }
         Counter("origin_health_checks", "Health checks of each server of an origin.") {
             passed [result: "ok"],
-            failed [result: "failed"] "Also because of TLS: the log and `litequic ctl status` have the reason.",
+            failed [result: "failed"] "Failures of TLS count too: the log and `litequic ctl status` have the reason.",
         }
     }
 }
@@ -298,7 +309,8 @@ impl CounterKey for RouteName {
 
 const ROUTE_RESPONSES: Family = Family {
     name: "route_responses",
-    help: "Responses by route, status class and protocol, litequic's own among them, sent or not; tunnels as 2xx.",
+    help: "Responses by route, status class and protocol, including litequic's own responses and those that could not \
+           be sent. Tunnels count as 2xx.",
 };
 const ROUTE_REQUEST_BYTES: Family = Family {
     name: "route_request_body_bytes",
@@ -309,8 +321,7 @@ const ROUTE_RESPONSE_BYTES: Family = Family {
     help: "Bytes of response bodies, and of tunnels, read for clients, by route.",
 };
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
-const ROUTE_DENIED: Family =
-    Family { name: "route_denied", help: "Requests that a route denied, by the rule that they failed." };
+const ROUTE_DENIED: Family = Family { name: "route_denied", help: "Requests that a route denied, by the rule." };
 /// Status classes, as in the label.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// HTTP versions, in the order of the counters.

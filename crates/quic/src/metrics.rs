@@ -9,22 +9,23 @@ metrics! {
     #[repr(align(128))]
     pub struct QuicMetrics {
         Gauge("connections_held", "Connections that QUIC keeps state for, handshakes and closing ones too.") {
-            connections_held "What `limits.max_connections` bounds; over TCP as many again.",
+            connections_held "The limit is `limits.max_connections`; TCP has the same limit of its own.",
         }
         Gauge("handshakes_open", "Handshakes over QUIC in progress now.") {
-            handshakes_open "What `limits.max_handshakes` bounds; over TCP as many again.",
+            handshakes_open "The limit is `limits.max_handshakes`; TCP has the same limit of its own.",
         }
         Counter("handshakes_failed", "Handshakes over QUIC that began and were not completed.") {
-            handshakes_failed_tls [reason: "tls"] "litequic ended it: no common protocol, a rejected certificate.",
+            handshakes_failed_tls [reason: "tls"] "litequic ended the handshake: no common protocol, or a rejected \
+                                                   certificate.",
             handshakes_failed_alert [reason: "alert"]
-                "The client ended it by a TLS alert: it does not trust litequic's certificate, for example.",
+                "The client ended the handshake by a TLS alert: it does not trust litequic's certificate, for example.",
             handshakes_failed_timeout [reason: "timeout"]
-                "It was not complete within `timeouts.handshake`, or no more packets came.",
-            handshakes_failed_closed [reason: "closed"] "The client ended it otherwise.",
+                "The handshake was not complete within `timeouts.handshake`, or no more packets arrived.",
+            handshakes_failed_closed [reason: "closed"] "The client ended the handshake otherwise.",
             handshakes_failed_other [reason: "other"] "Anything else: packets that violate QUIC.",
         }
         Counter("connections_closed", "Connections over QUIC that ended after their handshake, by cause.") {
-            closed_idle [reason: "idle"] "Nothing moved for `timeouts.idle`; also clients that vanish.",
+            closed_idle [reason: "idle"] "No packet arrived for `timeouts.idle`; clients that vanish count here too.",
             closed_client [reason: "client"] "The client closed it without an error.",
             closed_client_h3 [reason: "client_h3"]
                 "The client reports that litequic, or an origin's response, violated HTTP/3 or QPACK.",
@@ -47,10 +48,10 @@ metrics! {
             handshakes_refused,
         }
         Counter(DENIED) {
-            denied [kind: "quic"] "Connection attempts over QUIC, which `handshakes_refused` counts too.",
+            denied [kind: "quic"] "Connection attempts over QUIC; `handshakes_refused` counts them too.",
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
-            retries "Many: an attack, or `max_handshakes` too low.",
+            retries "Many of them are an attack, or `limits.max_handshakes` is too low.",
         }
         Counter(
             "retry_tokens_refused",
@@ -58,42 +59,45 @@ metrics! {
                 address and connection ID."
         ) {
             retry_tokens_refused
-                "Many: an attack, or a balancer that spreads a client's packets over several replicas without one \
+                "Many of them are an attack, or come from a balancer that spreads a client's packets over several \
+                 replicas without one \
                     `listen.secret_file`.",
         }
-        Counter("connection_ids_issued", "Connection IDs issued: four a connection, and one for each Retry.") {
+        Counter("connection_ids_issued", "Connection IDs issued: four per connection, and one per Retry.") {
             connection_ids_issued
-                "With [`listen.server_id`](../scaling.md) each is unique up to 2^40 of a worker and address, or more.",
+                "With [`listen.server_id`](../scaling.md) each is unique within the first 2^40 of a worker and \
+                 address, or more.",
         }
         Counter(
             "packets_without_connection",
-            "Packets with a short header that belong to no connection, by whose server ID they have."
+            "Packets with a short header that belong to no connection, by their server ID."
         ) {
             packets_without_connection_own [server_id: "own"]
-                "This server's: a connection has ended, or this process was restarted. If neither is so, two servers have \
-                    one [server ID](../scaling.md).",
+                "The ID of this server: a connection has ended, or this process was restarted. Otherwise two servers \
+                 have the same [server ID](../scaling.md).",
             packets_without_connection_other [server_id: "other"]
-                "Another server's: a load balancer routes by a wrong table.",
+                "The ID of another server: a load balancer routes by a wrong table.",
             packets_without_connection_none [server_id: "none"]
                 "No server ID, or one under an unknown configuration: the balancer routed by the address.",
         }
-        Counter("packets_received", "1-RTT packets received, which is all but those of handshakes.") {
+        Counter("packets_received", "1-RTT packets received: all packets except those of handshakes.") {
             packets_received,
         }
         Counter("packets_sent", "1-RTT packets sent.") {
-            packets_sent "Divided by the line below: after how many packets clients acknowledge.",
+            packets_sent "Divided by `litequic_ack_frames_received_total`: packets per ACK frame of clients.",
         }
-        Counter("packets_lost", "1-RTT packets declared lost, probes of the path's MTU apart.") {
+        Counter("packets_lost", "1-RTT packets declared lost, except probes of the path's MTU.") {
             packets_lost,
         }
         Counter(
             "congestion_reductions_undone",
             "Reductions of a congestion window that were reverted: all packets declared lost arrived after all."
         ) {
-            reductions_undone "Of CUBIC's. A path that reorders.",
+            reductions_undone "CUBIC only. The path reorders packets.",
         }
         Counter("spurious_losses", "Packets declared lost that their client acknowledged later.") {
-            spurious_losses "A path that reorders, or whose delay jumps. Each cost a retransmission, and rate.",
+            spurious_losses "The path reorders packets, or its delay jumps. Each packet cost a retransmission, and \
+                             reduced the rate.",
         }
         Counter(
             "mtu_probes_lost",
@@ -103,10 +107,9 @@ metrics! {
         }
         Counter(
             "priority_rest_bytes",
-            "Bytes that streams were given over HTTP/3 although more urgent ones had some, because they had waited for a \
-             second."
+            "Bytes that HTTP/3 streams sent before more urgent streams, because they had waited for a second."
         ) {
-            priority_rest_bytes "A sixteenth of their connection's bytes at most.",
+            priority_rest_bytes "At most a sixteenth of the connection's bytes.",
         }
         Counter(
             "path_challenges_repeated",
@@ -121,44 +124,47 @@ metrics! {
             ack_frames_merged "See [`litequic.ack_merge`](../configuration.md#litequic).",
         }
         Counter("ack_batches", "Batches of a connection's datagrams that held ACK frames.") {
-            ack_batches "ACK frames a batch: how far a worker is behind its clients.",
+            ack_batches "ACK frames per batch show how far a worker is behind its clients.",
         }
         Counter("ecn_validations", "Paths by the result of ECN validation.") {
             ecn_capable [result: "capable"] "Paths on which congestion marks were found to pass both ways.",
-            ecn_failed [result: "failed"] "Paths on which they were not, or no longer: litequic then uses losses only.",
+            ecn_failed [result: "failed"] "Paths on which congestion marks did not pass, or no longer pass: litequic \
+                                           then uses losses only.",
         }
         Counter("ack_frequency_offers", "Connections whose client supports ACK_FREQUENCY.") {
             ack_frequency_offered
                 "Firefox does, Chromium does not; see [`litequic.ack_frequency`](../configuration.md#litequic).",
         }
-        Counter("ack_frequency_frames", "ACK_FREQUENCY frames by their fate.") {
+        Counter("ack_frequency_frames", "ACK_FREQUENCY frames, by result.") {
             ack_frequency_sent [event: "sent"]
-                "Requests to such clients: a handful each, if their worker is ever busy.",
-            ack_frequency_acknowledged [event: "acknowledged"] "Those that arrived.",
-            ack_frequency_lost [event: "lost"] "Those that were lost, and repeated.",
+                "Frames sent: a few per client, and none while the worker is not busy.",
+            ack_frequency_acknowledged [event: "acknowledged"] "Frames that arrived.",
+            ack_frequency_lost [event: "lost"] "Frames that were lost, and repeated.",
         }
         Counter(
             "ack_frequency_misplaced",
-            "ACK_FREQUENCY frames that did not find their place in a packet: none should."
+            "ACK_FREQUENCY frames that could not be inserted into a packet."
         ) {
-            ack_frequency_misplaced "Must be 0: report it.",
+            ack_frequency_misplaced "The value must be 0; please report any other.",
         }
         Gauge(
             "ack_threshold_connections",
-            "Open connections whose client supports ACK_FREQUENCY, by the requested packets an acknowledgement."
+            "Open connections whose client supports ACK_FREQUENCY, by the requested number of packets per \
+             acknowledgement."
         ) {
-            ack_threshold_2 [packets: "2"] "2 or 3, or nothing yet.",
+            ack_threshold_2 [packets: "2"] "2 or 3 packets, or no request yet.",
             ack_threshold_4 [packets: "4"] "4 to 7.",
             ack_threshold_8 [packets: "8"] "8 to 15.",
             ack_threshold_16 [packets: "16"] "16 to 31.",
-            ack_threshold_32 [packets: "32"] "32 and more: as few acknowledgements as litequic requests by itself.",
+            ack_threshold_32 [packets: "32"] "32 packets or more; litequic requests at most 32 by itself.",
         }
         Counter(LIMIT_REACHED) {
             limit_streams [limit: "max_streams"]
-                "Reported by clients (STREAMS_BLOCKED); not all do, and none over TCP. The same holds for the next \
-                    two.",
+                "Clients reported STREAMS_BLOCKED; not all clients do, and none over TCP. The same holds for the next \
+                 two.",
             limit_connection_receive_buffer [limit: "connection_receive_buffer"]
-                "DATA_BLOCKED. An upload that is faster than the origin reaches it, which is not a fault.",
+                "Clients reported DATA_BLOCKED. An upload that is faster than the origin causes it, which is not a \
+                 fault.",
             limit_stream_receive_buffer [limit: "stream_receive_buffer"] "STREAM_DATA_BLOCKED.",
             limit_receive_buffer [limit: "worker_receive_buffer"]
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",
@@ -167,16 +173,16 @@ metrics! {
             limit_stateless_resets [limit: "stateless_resets"],
             limit_refusals [limit: "refusals"],
             limit_connections [limit: "max_connections"]
-                "Connections rejected because no source held more than theirs.",
+                "Connections rejected because no other source had more connections.",
             limit_handshakes [limit: "max_handshakes"]
-                "Handshakes rejected because no source had more in flight than theirs; over TCP after \
-                    `timeouts.queue`.",
+                "Handshakes rejected because no other source had more handshakes in flight; over TCP after \
+                 `timeouts.queue`.",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]
-                "See [Timeouts](../operating.md#limits-and-timeouts) for this and all others.",
+                "See [Timeouts](../operating.md#limits-and-timeouts) for all of them.",
             timeout_idle [timeout: "idle"]
-                "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
+                "Idle connections, including those of clients that vanished; over TCP, connections without a request.",
         }
         Counter(
             "receive_moderations",

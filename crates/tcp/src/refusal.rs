@@ -63,7 +63,7 @@ impl Refusal {
 
     /// Creates a refusal with status 408.
     pub(super) const fn request_timeout() -> Self {
-        let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
+        let (status, why) = (StatusCode::REQUEST_TIMEOUT, "timed out waiting for the request's header");
         Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
     }
 

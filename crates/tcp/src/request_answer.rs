@@ -94,7 +94,7 @@ impl<H: Handler> TcpConnection<H> {
         });
         let head = request_head::convert_head(parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
         if !(self.worker.covers)(&self.client, head.host()) {
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that host"));
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection does not serve that host"));
         }
         let body = match body {
             Some(body) => body.into_nonempty(&head.method).await.map_or_else(Body::empty, Body::from_stream),

@@ -60,10 +60,10 @@ pub(super) fn convert_head(
     let named = uri.authority.as_ref().map(|authority| authority.as_str().as_bytes());
     let authority = match (named, host.as_ref().map(HeaderValue::as_bytes)) {
         (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
-            return Err(Refusal::bad_request("Host is not the target's"));
+            return Err(Refusal::bad_request("Host differs from the host of the target"));
         }
         (Some(named), _) => named,
-        (None, host) => host.ok_or(Refusal::bad_request("no Host"))?,
+        (None, host) => host.ok_or(Refusal::bad_request("no Host field"))?,
     };
     let authority = last.parse_authority(authority).map_err(Refusal::bad_request)?;
     let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
@@ -166,7 +166,7 @@ pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
     }
     // A HeaderValue has no control characters, so that only its edges need a check.
     if fields.values().any(|value| field_syntax::has_blank_edge(value.as_bytes())) {
-        return Err("field value with a blank at its edge");
+        return Err("field value with leading or trailing whitespace");
     }
     Ok(())
 }
@@ -190,7 +190,7 @@ pub(super) fn record_request_head(parts: &request::Parts, record: &RequestRecord
 /// Removes `Host` from `headers`, and returns its value.
 fn take_host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
-        return Err(Refusal::bad_request("several Host"));
+        return Err(Refusal::bad_request("more than one Host"));
     }
     Ok(headers.remove(header::HOST))
 }
@@ -211,7 +211,7 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(()) };
     if values.next().is_some() {
-        return Err(Refusal::bad_request("several Content-Length"));
+        return Err(Refusal::bad_request("more than one Content-Length"));
     }
     let digits = !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
     let length = value.to_str().ok().filter(|_| digits).and_then(|digits| digits.parse::<u64>().ok());
@@ -234,7 +234,7 @@ fn remove_connection_fields(headers: &mut HeaderMap) -> Result<(), Refusal> {
         .collect();
     for name in named {
         if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
-            return Err(Refusal::bad_request("Connection names a field that is not its own"));
+            return Err(Refusal::bad_request("Connection names a field that is not connection-specific"));
         }
         headers.remove(name);
     }

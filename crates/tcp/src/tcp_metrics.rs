@@ -14,7 +14,7 @@ metrics! {
         Counter(HANDSHAKES) {
             handshakes_tcp_full [transport: "tcp", kind: "full"],
             handshakes_tcp_resumed [transport: "tcp", kind: "resumed"]
-                "The same; none of clients that are asked for a certificate.",
+                "Clients that may present a certificate do not resume sessions.",
         }
         Counter(HANDSHAKE_GROUPS) {
             groups_tcp_x25519mlkem768 [transport: "tcp", group: "x25519mlkem768"]
@@ -24,14 +24,15 @@ metrics! {
             groups_tcp_secp384r1 [transport: "tcp", group: "secp384r1"],
         }
         Counter("tcp_handshakes_tls12", "TLS 1.2 handshakes that were completed.") {
-            tcp_handshakes_tls12 "With `listen.tls_min = \"1.2\"` alone ([0046](../adr/0046-tls-1-2-for-old-clients.md)).",
+            tcp_handshakes_tls12 "Only with `listen.tls_min = \"1.2\"` \
+                                  ([0046](../adr/0046-tls-1-2-for-old-clients.md)).",
         }
         Counter(CLIENT_CERTIFICATES_REFUSED) {
             client_certificates_missing [reason: "missing"]
-                "Handshakes that ended because the client had no certificate where one is required.",
+                "The client had no certificate where one is required.",
             client_certificates_invalid [reason: "invalid"]
-                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
-                    those that came with it; the log has why, at `debug`.",
+                "The client's certificate was invalid, or its chain was longer than 16 KiB; the log has the reason at \
+                 level `debug`.",
         }
         Counter(REQUESTS) {
             requests_h2 [protocol: "h2"],
@@ -40,7 +41,7 @@ metrics! {
         Counter("tcp_connections", "Connections over TCP that were ready for requests.") {
             tcp_connections_h2 [protocol: "h2"],
             tcp_connections_h1 [protocol: "h1"],
-            tcp_connections_plain [protocol: "plain"] "Those to `listen.redirect`, without TLS.",
+            tcp_connections_plain [protocol: "plain"] "Connections to `listen.redirect`, without TLS.",
         }
         Gauge("tcp_connections_open", "Connections over TCP that are open now, handshakes and plain ones too.") {
             tcp_connections_open,
@@ -50,9 +51,9 @@ metrics! {
             "Connections over TCP that ended before requests: in the TLS handshake, or the PROXY protocol header \
                 before it."
         ) {
-            tcp_handshakes_plain [reason: "plain"] "Those that began with something else than TLS.",
+            tcp_handshakes_plain [reason: "plain"] "The first bytes were not TLS.",
             tcp_handshakes_tls [reason: "tls"]
-                "TLS ended it: no common protocol, a rejected certificate, an alert of the client's.",
+                "The TLS handshake failed: no common protocol, a rejected certificate, or an alert of the client.",
             tcp_handshakes_version [reason: "version"]
                 "The client does not support TLS 1.3, and `listen.tls_min` allows no older version.",
             tcp_handshakes_tls12_suites [reason: "tls12_suites"]
@@ -63,12 +64,12 @@ metrics! {
                 "A client of TLS 1.2 asked for a host whose clients may present a certificate.",
             tcp_handshakes_timeout [reason: "timeout"]
                 "The handshake, or the header, was not complete within `timeouts.handshake`.",
-            tcp_handshakes_closed [reason: "closed"] "Those whose client closed the connection.",
+            tcp_handshakes_closed [reason: "closed"] "The client closed the connection.",
             tcp_handshakes_proxy_header [reason: "proxy_header"]
-                "Those from `listen.proxy_protocol_from` without such a header, or with a malformed one; to \
-                    `listen.redirect` too.",
+                "A connection from `listen.proxy_protocol_from` had no such header, or a malformed one; connections \
+                 to `listen.redirect` count too.",
             tcp_handshakes_evicted [reason: "evicted"]
-                "Another client got the place of one that was not complete: `limits.max_handshakes` or \
+                "litequic closed an incomplete handshake to make room for another client: `limits.max_handshakes` or \
                     `max_connections` was reached, or memory is short.",
             tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
         }
@@ -90,10 +91,10 @@ metrics! {
             tcp_closed_stalled [reason: "stalled"] "The client read nothing for `timeouts.send`.",
             tcp_closed_flood [reason: "flood"]
                 "The client cancelled more than 100 requests per second, or sent more than 50,000 frames or 10,000 small \
-                    ones. Over HTTP/1.1 small pieces of a body count as small frames. Or it held more than its worker may \
-                    receive, or the most when memory was short.",
+                    ones. Over HTTP/1.1 small pieces of a body count as small frames. Or the connection held more than its worker may receive, or the most when memory was short.",
             tcp_closed_evicted [reason: "evicted"]
-                "Another client got its place, as `limits.max_connections` was reached and its source held most.",
+                "litequic closed it to make room for another client: `limits.max_connections` was reached, and its \
+                 source had the most connections.",
             tcp_closed_operator [reason: "operator"] "The operator closed it: `ctl close`.",
             tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
         }
@@ -110,22 +111,24 @@ metrics! {
             limit_memory_connections [limit: "memory_connections"]
                 "Connections rejected because memory is short (`limits.memory`).",
             limit_connections [limit: "max_connections"]
-                "Connections rejected because no source held more than theirs.",
+                "Connections rejected because no other source had more connections.",
             limit_handshakes [limit: "max_handshakes"]
-                "Handshakes rejected because no source had more in flight than theirs; over TCP after `timeouts.queue`.",
+                "Handshakes rejected because no other source had more handshakes in flight; over TCP after \
+                 `timeouts.queue`.",
             limit_interim [limit: "interim"]
                 "Interim responses dropped because the client had not read earlier ones.",
             limit_client_descriptors [limit: "client_descriptors"]
-                "Connections over TCP that were closed at once, as clients had their part of the file descriptors.",
+                "Connections over TCP that were closed at once, because clients had used their share of the file \
+                 descriptors.",
             limit_descriptors [limit: "descriptors"]
-                "Connections over TCP that were closed at once, as the process or the system had no file descriptor \
-                    left (EMFILE, ENFILE).",
+                "Connections over TCP that were closed at once, because the process or the system had no file \
+                 descriptor left (EMFILE, ENFILE).",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]
-                "See [Timeouts](../operating.md#limits-and-timeouts) for this and all others.",
+                "See [Timeouts](../operating.md#limits-and-timeouts) for all of them.",
             timeout_idle [timeout: "idle"]
-                "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
+                "Idle connections, including those of clients that vanished; over TCP, connections without a request.",
         }
         + beside {
             /// Metrics of requests, which all front ends of a worker share.

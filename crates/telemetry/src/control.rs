@@ -17,33 +17,35 @@ metrics! {
             reloads [result: "ok"],
             reloads_refused [result: "refused"],
         }
-        Counter("upgrades", "Hot upgrades: new processes that were to take over from this one.") {
+        Counter("upgrades", "Hot upgrades: new processes that this process started, by result.") {
             upgrades [result: "ok"],
             upgrades_failed [result: "failed"],
         }
         Gauge(
             "reload_timestamp_seconds",
-            "When the last reload with this result was, in seconds since the Unix epoch; 0 before the first."
+            "Time of the last reload with this result, in seconds since the Unix epoch; 0 before the first."
         ) {
             reloaded_at [result: "ok"],
             refused_at [result: "refused"],
         }
         Counter(
             "renewals",
-            "Rejected reloads with which certificates, authorities or error pages were renewed all the same, by the \
-                configuration in force."
+            "Rejected reloads that nevertheless renewed certificates, authorities or error pages of the configuration \
+             in force."
         ) {
             renewals,
         }
         Gauge(
             "config_refused_since_timestamp_seconds",
-            "Since when reloads are rejected, in seconds since the Unix epoch; 0 if the last one was applied."
+            "Time of the first of the reloads that have been rejected since the last applied one, in seconds since \
+             the Unix epoch; 0 if the last one was applied."
         ) {
             refused_since,
         }
         Gauge(
             "renewed_timestamp_seconds",
-            "When certificates, authorities or error pages were renewed last, in seconds since the Unix epoch; 0 before \
+            "Time of the last renewal of certificates, authorities or error pages, in seconds since the Unix epoch; 0 \
+             before \
                 the first."
         ) {
             renewed_at,
@@ -54,13 +56,13 @@ metrics! {
         Gauge("denied_networks", "Networks whose clients the operator denies: `litequic ctl deny`.") {
             denied_networks,
         }
-        Counter("memory_steps", "Times that memory became shorter by a step.") {
+        Counter("memory_steps", "Times that the memory step (`litequic_memory_step`) rose.") {
             memory_steps,
         }
         Gauge(
             "memory_used_bytes",
-            "Memory that the process, or the cgroup whose limit is nearest, uses, without files that can be dropped; 0 \
-                without a limit."
+            "Memory used by the process, or by the cgroup whose limit is nearest, without files that the kernel can \
+             drop; 0 without a limit."
         ) {
             memory_used,
         }
@@ -69,26 +71,27 @@ metrics! {
         }
         Gauge(
             "memory_step",
-            "How short memory is: 1: a client that has two connections gets no third; 2: buffers are smaller; 3: no \
+            "How short memory is. 0: enough; 1: a client that has two connections gets no third; 2: buffers are \
+             smaller; 3: no \
                 client gets a connection, and those that hold the most end."
         ) {
             memory_step,
         }
-        Gauge("generation", "The process' generation: each that takes over has the next.") {
+        Gauge("generation", "Generation of the process: a process that takes over has the next number.") {
             generation,
         }
-        Gauge("older_processes", "Processes before this one that still drain.") {
+        Gauge("older_processes", "Previous processes that still drain.") {
             older_processes,
         }
         Gauge(
             "config_timestamp_seconds",
-            "When the configuration in force was read, in seconds since the Unix epoch."
+            "Time at which the configuration in force was read, in seconds since the Unix epoch."
         ) {
             configured_at,
         }
         Gauge(
             "certificate_expiry_timestamp_seconds",
-            "When the first of the certificates expires, in seconds since the Unix epoch."
+            "Time at which the first certificate expires, in seconds since the Unix epoch."
         ) {
             certificates_expire_at,
         }
@@ -175,11 +178,11 @@ impl Group for CertificateValidities {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let expiry = Family {
             name: "certificates_expiry_timestamp_seconds",
-            help: "When each certificate expires, in seconds since the Unix epoch.",
+            help: "Time at which each certificate expires, in seconds since the Unix epoch.",
         };
         let not_before = Family {
             name: "certificates_not_before_timestamp_seconds",
-            help: "When each certificate becomes valid, in seconds since the Unix epoch.",
+            help: "Time from which each certificate is valid, in seconds since the Unix epoch.",
         };
         let certificates = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for CertificateValidity { name, from, until } in certificates {

@@ -33,7 +33,7 @@ pub const HANDSHAKE_GROUPS: Family =
     Family { name: "handshake_groups", help: "TLS handshakes that were completed, by key exchange group." };
 /// Family of rejected client certificates, which the verifier of each transport counts.
 pub const CLIENT_CERTIFICATES_REFUSED: Family =
-    Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };
+    Family { name: "client_certificates_refused", help: "Handshakes that failed because of the client's certificate." };
 /// Family of requests, which each protocol's module counts.
 pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
 /// Family of denied connections and requests, counted where each is rejected.
@@ -44,7 +44,7 @@ pub const DENIED: Family = Family {
 /// Family of limits, each counted where it is enforced.
 pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
 /// Family of timeouts, each counted where it is awaited.
-pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
+pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout expired." };
 /// Family of system calls of sockets, except those of TCP clients, and of the runtime's waits.
 pub const IO_SYSCALLS: Family =
     Family { name: "io_syscalls", help: "System calls for datagrams and to origins, and waits for any event." };

@@ -64,7 +64,7 @@ impl MetricsRegistry {
     fn write_metrics(&self, out: &mut impl fmt::Write, process: ProcessFigures) -> fmt::Result {
         let mut registry = registry::Registry::default();
         let ours = registry.sub_registry_with_prefix("litequic");
-        ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        ours.register("build", "Version of the running program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         ours.register_collector(Box::new(FamilyCollector(self.gather_families())));
         registry.register_collector(Box::new(process));
         text::encode(out, &registry)
@@ -160,9 +160,9 @@ impl Collector for ProcessFigures {
                 .encode_gauge(&seconds)?;
         }
         let gauges = [
-            ("process_resident_memory_bytes", "Memory in RAM, in bytes.", self.resident_bytes),
+            ("process_resident_memory_bytes", "Resident memory, in bytes.", self.resident_bytes),
             ("process_open_fds", "Open file descriptors.", self.open_fds),
-            ("process_max_fds", "File descriptors that may be open (RLIMIT_NOFILE).", self.max_fds),
+            ("process_max_fds", "Maximum number of open file descriptors (RLIMIT_NOFILE).", self.max_fds),
         ];
         for (name, help, value) in gauges {
             let Some(value) = value else { continue };
@@ -266,7 +266,7 @@ mod tests {
         let text = registry.render_with_process(PROCESS);
         let version = env!("CARGO_PKG_VERSION");
         let start = format!(
-            "# HELP litequic_build The version that runs.\n\
+            "# HELP litequic_build Version of the running program.\n\
              # TYPE litequic_build info\n\
              litequic_build_info{{version=\"{version}\"}} 1\n\
              # HELP litequic_things Things.\n\
@@ -287,7 +287,7 @@ mod tests {
              # HELP process_start_time_seconds Start time, in seconds since the Unix epoch.\n\
              # TYPE process_start_time_seconds gauge\n\
              process_start_time_seconds 1700000000.0\n\
-             # HELP process_resident_memory_bytes Memory in RAM, in bytes.\n\
+             # HELP process_resident_memory_bytes Resident memory, in bytes.\n\
              # TYPE process_resident_memory_bytes gauge\n\
              process_resident_memory_bytes 4096\n";
         assert!(text.starts_with(&format!("{process}{start}")), "{text}");

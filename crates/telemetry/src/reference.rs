@@ -24,7 +24,7 @@ impl MetricsRegistry {
             "# Metrics\n\n\
              Made by `litequic reference metrics`: the metrics of `/metrics`, in its order. Rows without a name are the labels of the\n\
              metric above them. How to scrape it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
-             | metric | kind | what it tells |\n|---|---|---|\n",
+             | metric | kind | meaning |\n|---|---|---|\n",
         );
         let samples = self.gather_families().into_iter().flatten();
         let notes: SampleNotes = samples.map(|sample| (sample.scraped_name(), sample.note)).collect();

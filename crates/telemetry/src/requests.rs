@@ -35,27 +35,26 @@ metrics! {
             "Requests that ended before their response was complete, by cause; without malformed ones."
         ) {
             streams_reset_by_client [by: "client"]
-                "Those that a client cancelled, or whose connection closed: seeking in a video does \
-                    that.",
+                "The client cancelled the request, or its connection closed; seeking in a video does that.",
             streams_reset_by_proxy [by: "litequic"]
-                "Those whose response the origin cut off or which took too long, or whose client read nothing for \
-                    `timeouts.send`.",
+                "The origin truncated the response, the request took too long, or the client read nothing for \
+                 `timeouts.send`.",
         }
         Counter("priority_requests", "Requests with a `Priority` field (RFC 9218) that was obeyed.") {
             priority_requests "Unless `litequic.priorities` is off, or the client is a trusted proxy.",
         }
-        Counter("priority_updates", "PRIORITY_UPDATE frames, by what became of them.") {
+        Counter("priority_updates", "PRIORITY_UPDATE frames, by result.") {
             priority_updates_applied [outcome: "applied"] "The request was being served.",
-            priority_updates_early [outcome: "early"] "Kept for a request that was still to come.",
+            priority_updates_early [outcome: "early"] "The frame was kept for a request that had not begun.",
             priority_updates_late [outcome: "late"] "The request was over.",
-            priority_updates_dropped [outcome: "dropped"] "Too many were kept.",
+            priority_updates_dropped [outcome: "dropped"] "Too many frames were kept for later requests.",
             priority_updates_invalid [outcome: "invalid"] "The value does not parse.",
             priority_updates_skipped [outcome: "skipped"]
                 "Frames longer than 512 bytes over HTTP/3, or 64 over HTTP/2, which are not read.",
         }
         Counter(LIMIT_REACHED) {
             limit_header_bytes [limit: "max_header_bytes"]
-                "See [Limits](../operating.md#limits-and-timeouts) for this and all that have a key's name.",
+                "See [Limits](../operating.md#limits-and-timeouts) for all that are named like a key.",
             limit_headers [limit: "max_headers"],
             limit_lingering_bytes [limit: "max_lingering_bytes"],
             limit_requests [limit: "max_requests"],
@@ -63,10 +62,11 @@ metrics! {
             limit_control_frames [limit: "max_control_frames"],
             limit_small_frames [limit: "max_small_frames"],
             limit_receive_held [limit: "receive_held"]
-                "Connections closed because a worker held more than `limits.worker_receive_buffer`, and they most.",
+                "Connections closed because a worker held more than `limits.worker_receive_buffer`, and these \
+                 connections the most.",
             limit_send_buffer [limit: "send_buffer"],
-            limit_upload_rate [limit: "min_upload_rate"] "Requests whose body came slower.",
-            limit_download_rate [limit: "min_download_rate"] "Responses that their client read slower.",
+            limit_upload_rate [limit: "min_upload_rate"] "Requests whose body was received at a lower rate.",
+            limit_download_rate [limit: "min_download_rate"] "Responses that their client read at a lower rate.",
         }
         Counter(TIMEOUTS) {
             timeout_request_header [timeout: "request_header"],
@@ -78,20 +78,21 @@ metrics! {
         }
         Histogram(
             "request_duration_seconds",
-            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until the \
-                kernel has the last byte, or to what ended it."
+            "Duration of requests and tunnels, from the beginning to the last acknowledgement (over TCP, until the \
+             kernel has the last byte) or to the abort."
         ) {
             request_duration,
         }
         SizeHistogram(
             "request_size_bytes",
-            "Bodies of requests that have one, without tunnels, as far as they were read from the client."
+            "Sizes of request bodies, as far as they were read from clients. Tunnels and requests without a body do \
+             not count."
         ) {
             request_size,
         }
         SizeHistogram(
             "response_size_bytes",
-            "Bodies of responses, empty ones too, without tunnels, as far as they were sent to QUIC or TLS."
+            "Sizes of response bodies, as far as they were sent to QUIC or TLS. Empty bodies count; tunnels do not."
         ) {
             response_size,
         }

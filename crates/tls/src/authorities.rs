@@ -129,11 +129,11 @@ mod tests {
         let not_crl = file("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
         let old = file(revocation::tests::VERSION_1);
         let table = [
-            (files(&empty, None), &empty, "holds no certificate"),
-            (files(&key, None), &key, "holds no certificate"),
+            (files(&empty, None), &empty, "contains no certificate"),
+            (files(&key, None), &key, "contains no certificate"),
             (files(&not_x509, None), &not_x509, "cannot be used to verify clients: "),
             (files(&bom, None), &bom, "begins with a byte order mark"),
-            (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
+            (files(&good, Some(&good)), &good, "contains no certificate revocation list"),
             (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
             (
                 files(&good, Some(&old)),

@@ -268,13 +268,13 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
         let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let table = [
-            ("", key.as_str(), "tls.crt holds no certificate"),
-            (key, key, "tls.crt holds no certificate"),
+            ("", key.as_str(), "tls.crt contains no certificate"),
+            (key, key, "tls.crt contains no certificate"),
             (broken, key, "tls.crt is not valid PEM"),
             (not_x509, key, "the first certificate of tls.crt cannot be parsed"),
-            (cert, "", "tls.key holds no unencrypted private key"),
-            (cert, cert, "tls.key holds no unencrypted private key"),
-            ("", "", "tls.crt holds no certificate; tls.key holds no unencrypted private key"),
+            (cert, "", "tls.key contains no unencrypted private key"),
+            (cert, cert, "tls.key contains no unencrypted private key"),
+            ("", "", "tls.crt contains no certificate; tls.key contains no unencrypted private key"),
             (cert, &other.key_pem, "the key in tls.key does not match the certificate in tls.crt"),
         ];
         for (cert, key, expected) in table {

@@ -35,13 +35,13 @@ pub enum CertificateError {
         source: pem::Error,
     },
     /// The file holds no certificate.
-    #[error("{} holds no certificate", file.display())]
+    #[error("{} contains no certificate", file.display())]
     NoCertificate {
         /// Path of the file.
         file: PathBuf,
     },
     /// The file holds no private key.
-    #[error("{} holds no unencrypted private key", file.display())]
+    #[error("{} contains no unencrypted private key", file.display())]
     NoKey {
         /// Path of the file.
         file: PathBuf,
@@ -85,7 +85,7 @@ pub enum CertificateError {
         reason: String,
     },
     /// The file holds no certificate revocation list.
-    #[error("{} holds no certificate revocation list", file.display())]
+    #[error("{} contains no certificate revocation list", file.display())]
     NoCrl {
         /// Path of the file.
         file: PathBuf,

@@ -68,7 +68,7 @@ impl fmt::Display for CertificateWarning {
             // The first part of the message says everything.
             CertificateProblem::NoCrl(_) => Ok(()),
             CertificateProblem::CrlExpired(end) => {
-                write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
+                write!(f, "is out of date since {}: certificates of its authority are rejected", date(end))
             }
         }
     }

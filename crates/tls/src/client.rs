@@ -49,7 +49,7 @@ pub enum TrustError {
         source: pem::Error,
     },
     /// The file holds no certificate that could sign others.
-    #[error("{} holds no usable certificate", file.display())]
+    #[error("{} contains no usable certificate", file.display())]
     Empty {
         /// Path of the file.
         file: PathBuf,

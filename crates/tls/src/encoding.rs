@@ -54,7 +54,7 @@ mod tests {
             ),
             (&utf16, "tls.crt is UTF-16"),
             (&der, "tls.crt is DER or PKCS #12, not PEM"),
-            (b"0", "tls.crt holds no certificate"),
+            (b"0", "tls.crt contains no certificate"),
         ];
         let files = CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() };
         for (cert, expected) in table {

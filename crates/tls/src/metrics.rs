@@ -9,7 +9,8 @@ metrics! {
     pub struct TlsMetrics {
         Counter(HANDSHAKES) {
             handshakes_quic_full [transport: "quic", kind: "full"],
-            handshakes_quic_resumed [transport: "quic", kind: "resumed"] "By a ticket: cheaper for both.",
+            handshakes_quic_resumed [transport: "quic", kind: "resumed"] "The client resumed a session by a ticket, \
+                                                                          which costs both sides less CPU time.",
         }
         Counter(HANDSHAKE_GROUPS) {
             groups_quic_x25519mlkem768 [transport: "quic", group: "x25519mlkem768"]
@@ -20,10 +21,10 @@ metrics! {
         }
         Counter(CLIENT_CERTIFICATES_REFUSED) {
             client_certificates_missing [reason: "missing"]
-                "Handshakes that ended because the client had no certificate where one is required.",
+                "The client had no certificate where one is required.",
             client_certificates_invalid [reason: "invalid"]
-                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
-                    those that came with it; the log has why, at `debug`.",
+                "The client's certificate was invalid, or its chain was longer than 16 KiB; the log has the reason at \
+                 level `debug`.",
         }
     }
 }

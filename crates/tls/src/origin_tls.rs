@@ -153,14 +153,14 @@ fn read_trusted(table: &config::OriginTls, system: &SystemRoots) -> Result<Trust
     let listed = read_pem_items::<CertificateDer<'static>>(file).map_err(|error| fault(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(listed.iter().cloned()) {
-        (0, _) => Err(fault(format!("{} holds no usable certificate", file.display()))),
+        (0, _) => Err(fault(format!("{} contains no usable certificate", file.display()))),
         _ => Ok(TrustedCertificates { roots: Arc::new(roots), listed }),
     }
 }
 
 fn read_revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     match read_pem_items::<CertificateRevocationListDer<'static>>(file) {
-        Ok(lists) if lists.is_empty() => Err(format!("{} holds no certificate revocation list", file.display())),
+        Ok(lists) if lists.is_empty() => Err(format!("{} contains no certificate revocation list", file.display())),
         Ok(lists) => match revocation::unusable_list_reason(&lists) {
             Some(reason) => Err(format!("{} cannot be used to verify servers: {reason}", file.display())),
             None => Ok(lists),
@@ -309,13 +309,13 @@ mod tests {
         let system = SystemRoots::default();
         for (table, expected) in [
             (table(&missing, None, None), ("ca", "cannot read ")),
-            (table(&empty, None, None), ("ca", "holds no usable certificate")),
-            (table(&key, None, None), ("ca", "holds no usable certificate")),
-            (table(&good, Some(&good), None), ("crl", "holds no certificate revocation list")),
+            (table(&empty, None, None), ("ca", "contains no usable certificate")),
+            (table(&key, None, None), ("ca", "contains no usable certificate")),
+            (table(&good, Some(&good), None), ("crl", "contains no certificate revocation list")),
             (table(&good, Some(&broken), None), ("crl", "cannot be used to verify servers")),
             (table(&good, Some(&old), None), ("crl", "certificate revocation list 1 has version 1")),
-            (table(&good, None, Some((&good, &good))), ("key", "holds no unencrypted private key")),
-            (table(&good, None, Some((&empty, &key))), ("cert", "holds no certificate")),
+            (table(&good, None, Some((&good, &good))), ("key", "contains no unencrypted private key")),
+            (table(&good, None, Some((&empty, &key))), ("cert", "contains no certificate")),
         ] {
             let faults = OriginTlsFiles::load_tls_files(&table, &system).unwrap_err();
             let [fault] = &faults[..] else { panic!("{faults:?}") };

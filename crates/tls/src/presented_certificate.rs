@@ -67,7 +67,7 @@ pub enum CertificateRejection {
         issuer: String,
     },
     /// The certificate is for other names than the server's.
-    #[error("other name: it is for {}", join_certificate_names(.names))]
+    #[error("wrong name: the certificate is for {}", join_certificate_names(.names))]
     OtherName {
         /// Names of the certificate.
         names: Vec<String>,
@@ -92,7 +92,7 @@ pub enum CertificateRejection {
     )]
     Authority,
     /// A revocation list contains the certificate, or another of the chain.
-    #[error("revoked: a certificate revocation list has it")]
+    #[error("revoked: a certificate revocation list contains it")]
     Revoked,
     /// There are revocation lists, but none of the issuer.
     #[error(
@@ -367,7 +367,7 @@ mod tests {
         let reason = verify(&[], "localhost", UnixTime::now()).unwrap();
         assert!(reason.starts_with("it is a CA certificate"), "{reason}");
         let reason = verify(&listed, "other.test", UnixTime::now()).unwrap();
-        assert!(reason.starts_with("other name: it is for localhost"), "{reason}");
+        assert!(reason.starts_with("wrong name: the certificate is for localhost"), "{reason}");
         let reason = verify(&listed, "localhost", UnixTime::since_unix_epoch(LAST_HTTP_SECOND)).unwrap();
         assert!(reason.starts_with("expired"), "{reason}");
     }
@@ -386,10 +386,10 @@ mod tests {
         let name = ServerName::try_from("other.test").unwrap();
         let table = [
             (CertificateError::UnknownIssuer, "unknown issuer: ", "self-signed"),
-            (CertificateError::NotValidForName, "other name: it is for ", "localhost, 127.0.0.1"),
+            (CertificateError::NotValidForName, "wrong name: the certificate is for ", "localhost, 127.0.0.1"),
             (
                 CertificateError::NotValidForNameContext { expected: name, presented: Vec::new() },
-                "other name: it is for ",
+                "wrong name: the certificate is for ",
                 "localhost, 127.0.0.1",
             ),
             (CertificateError::ExpiredContext { time, not_after: time }, "expired: it was valid until ", date),

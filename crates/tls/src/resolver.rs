@@ -321,7 +321,7 @@ impl telemetry::Group for CertificateMisses {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let help = "Handshakes that ended because no certificate has been obtained for the client's host yet.";
         let family = Family { name: "handshakes_without_certificate", help };
-        let note = "Those of a host of `[[acme]]` whose certificate is still to be issued.";
+        let note = "The host is one of `[[acme]]`, and its certificate has not been issued yet.";
         see(Sample { family, labels: Vec::new(), note, value: SampleValue::Counter(self.0.load(Relaxed)) });
     }
 }

@@ -209,6 +209,6 @@ mod tests {
         assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
         let empty = tempfile::NamedTempFile::new().unwrap();
         let error = client_config(&ServerTrust::File(empty.path().into()), false).unwrap_err();
-        assert!(error.to_string().contains("holds no usable certificate"), "{error}");
+        assert!(error.to_string().contains("contains no usable certificate"), "{error}");
     }
 }

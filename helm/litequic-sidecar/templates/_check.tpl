@@ -23,7 +23,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- if not (hasKey $clients "ca") -}}
 {{- $asks := ne ($clients.verify | default "none") "none" -}}
 {{- range $key, $useless := dict "verify" $asks "crl" (hasKey $clients "crl") "chain" ($clients.chain | default false) -}}
-{{- if $useless -}}{{- fail (printf "config.client_certificates.%s: has no effect without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}{{- end -}}
+{{- if $useless -}}{{- fail (printf "config.client_certificates.%s: has no effect without client_certificates.ca; expected client_certificates.ca, the path of a PEM file" $key) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -55,7 +55,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- $_ := set $called $route.name true -}}
 {{- end -}}
 {{- if and (ne ($route.client_certificate | default "none") "none") (not (hasKey $clients "ca")) -}}
-{{- fail (printf "%s.client_certificate: has no effect without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}
+{{- fail (printf "%s.client_certificate: has no effect without client_certificates.ca; expected client_certificates.ca, the path of a PEM file" $key) -}}
 {{- end -}}
 {{- if and $route.intercept_errors (not $config.error_pages) (not $route.error_pages) -}}
 {{- fail (printf "%s.intercept_errors: has no effect without an error page; expected pages in [error_pages] or in error_pages of the route" $key) -}}

@@ -88,7 +88,7 @@ impl InheritedState {
                     tracing::info!(
                         own,
                         replica,
-                        "stateless reset tokens stay those of the replica before; a restart changes them"
+                        "stateless reset tokens are derived from the previous replica name until a restart"
                     );
                 }
                 let secrets = match secret {

@@ -44,11 +44,11 @@ pub struct HandoverError {
 pub(super) enum HandoverFailure {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("cannot use its offer: {0}")]
+    #[error("the offer of that process cannot be used: {0}")]
     Offer(#[from] OfferError),
-    #[error("its connection IDs have another layout ({0}; this configuration has {1}): restart")]
+    #[error("its connection IDs have a different layout ({0}; this configuration has {1}), which needs a restart")]
     Layout(IdLayout, IdLayout),
-    #[error("it runs as user {0}, which is neither this process' user nor root")]
+    #[error("it runs as user {0}, which is neither the user of this process nor root")]
     OtherUser(u32),
     #[error("it did not answer in time")]
     TimedOut,

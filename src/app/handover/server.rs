@@ -212,7 +212,8 @@ impl HandoverServer {
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
                         self.metrics.control.upgrades_failed.increment();
-                        tracing::error!("a new process cannot take over: the last one that tried still runs");
+                        tracing::error!("a new process cannot take over: the process of the previous attempt still \
+                                         runs");
                     }
                     Ok((stream, _)) => {
                         let mut successor = Successor::new(stream);
@@ -364,7 +365,7 @@ fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + 
             generation
         }),
         Err(error) => {
-            tracing::warn!(generation, %error, "cannot watch an older process: its end goes unnoticed");
+            tracing::warn!(generation, %error, "cannot watch an older process: litequic will not notice its end");
             None
         }
     }

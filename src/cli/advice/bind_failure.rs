@@ -75,7 +75,7 @@ impl<'e> BindFailure<'e> {
             }
             ErrorKind::AddrNotAvailable => vec![local_address_advice(self.address, &system::local_addresses())],
             _ if self.error.raw_os_error() == Some(libc::EAFNOSUPPORT) && self.address.is_ipv6() => {
-                vec![format!("this system has no IPv6: 0.0.0.0:{port}")]
+                vec![format!("this system has no IPv6; use 0.0.0.0:{port}")]
             }
             _ => Vec::new(),
         }
@@ -91,22 +91,23 @@ impl<'e> BindFailure<'e> {
                 "a process of the user {user} {} (as root: ss -lntup)",
                 if *listens { "listens there" } else { "uses that port" }
             ),
-            None => "which process listens there: ss -lntup, as root".into(),
+            None => "to find the process that uses the port, run as root: ss -lntup".into(),
         };
         let is_litequic = holder.and_then(|holder| holder.process.as_ref()).is_some_and(|(_, name)| name == OWN_NAME);
         let next = match (self.key, command) {
-            (_, AdvisedCommand::Demo) => "at a free port: litequic demo --listen 127.0.0.1:0".into(),
+            (_, AdvisedCommand::Demo) => "to use a free port: litequic demo --listen 127.0.0.1:0".into(),
             _ if is_litequic => {
-                "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md".into()
+                "to replace that process without losing a request, use the hot upgrade: SIGUSR2, see litequic-run(1)"
+                    .into()
             }
-            ("listen.tcp", _) => "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
-                                  docs/how-to/add-http3-beside-nginx.md"
+            ("listen.tcp", _) => "to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and \
+                                  let that process send the header Alt-Svc"
                 .into(),
             ("listen.udp", _) => {
-                "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]".into()
+                "only one process can serve HTTP/3 on a port: stop that process, or change udp in [listen]".into()
             }
-            ("listen.redirect", _) => "to leave plain HTTP to it: no redirect below [listen]".into(),
-            (key, _) => format!("to leave it there: another port in {key}"),
+            ("listen.redirect", _) => "to leave plain HTTP to that process, remove redirect from [listen]".into(),
+            (key, _) => format!("to leave the port to that process, set another port in {key}"),
         };
         vec![whose, next]
     }
@@ -115,17 +116,17 @@ impl<'e> BindFailure<'e> {
 fn privileged_port_advice(port: u16, unprivileged: u16) -> String {
     if port < unprivileged {
         format!(
-            "ports below {unprivileged} need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
-             docs/how-to/listen-on-port-443.md"
+            "ports below {unprivileged} need CAP_NET_BIND_SERVICE (setcap cap_net_bind_service=+ep FILE), a lower \
+             net.ipv4.ip_unprivileged_port_start, or another port and advertised_port in [listen]"
         )
     } else {
-        "the port needs no right: SELinux, AppArmor or a filter of system calls refuses it".into()
+        "the port needs no privilege: SELinux, AppArmor or a seccomp filter refuses it".into()
     }
 }
 
 fn local_address_advice(address: SocketAddr, local: &[IpAddr]) -> String {
     let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
-    let all = format!("all of them: {any}:{}", address.port());
+    let all = format!("for all addresses use {any}:{}", address.port());
     // Addresses of the same family come first.
     let (same, other): (Vec<&IpAddr>, Vec<&IpAddr>) = local.iter().partition(|ip| ip.is_ipv4() == address.is_ipv4());
     let shown: Vec<_> = same.iter().chain(&other).take(MAX_ADDRESSES).map(ToString::to_string).collect();
@@ -151,9 +152,10 @@ mod tests {
         let named = |name: &str| PortHolder { process: Some((812, name.into())), user: "root".into(), listens: true };
         let hidden = PortHolder { process: None, user: "www-data".into(), listens: true };
         let passing = PortHolder { process: Some((7, "curl".into())), user: "root".into(), listens: false };
-        let upgrade = "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md";
-        let beside =
-            "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; docs/how-to/add-http3-beside-nginx.md";
+        let upgrade = "to replace that process without losing a request, use the hot upgrade: SIGUSR2, see \
+                       litequic-run(1)";
+        let beside = "to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and let that process send \
+             the header Alt-Svc";
         for (key, holder, command, expected) in [
             ("listen.tcp", Some(named("nginx")), AdvisedCommand::Run, ["nginx (process 812) listens there", beside]),
             (
@@ -162,7 +164,12 @@ mod tests {
                 AdvisedCommand::Run,
                 ["a process of the user www-data listens there (as root: ss -lntup)", beside],
             ),
-            ("listen.tcp", None, AdvisedCommand::Run, ["which process listens there: ss -lntup, as root", beside]),
+            (
+                "listen.tcp",
+                None,
+                AdvisedCommand::Run,
+                ["to find the process that uses the port, run as root: ss -lntup", beside],
+            ),
             (
                 "listen.udp",
                 Some(named(OWN_NAME)),
@@ -175,26 +182,34 @@ mod tests {
                 AdvisedCommand::Run,
                 [
                     "nginx (process 812) listens there",
-                    "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]",
+                    "only one process can serve HTTP/3 on a port: stop that process, or change udp in [listen]",
                 ],
             ),
             (
                 "listen.redirect",
                 Some(named("caddy")),
                 AdvisedCommand::Run,
-                ["caddy (process 812) listens there", "to leave plain HTTP to it: no redirect below [listen]"],
+                [
+                    "caddy (process 812) listens there",
+                    "to leave plain HTTP to that process, remove redirect from \
+                                                       [listen]",
+                ],
             ),
             (
                 "admin.listen",
                 Some(passing),
                 AdvisedCommand::Run,
-                ["curl (process 7) uses that port", "to leave it there: another port in admin.listen"],
+                [
+                    "curl (process 7) uses that port",
+                    "to leave the port to that process, set another port in \
+                                                     admin.listen",
+                ],
             ),
             (
                 "listen.udp",
                 Some(named(OWN_NAME)),
                 AdvisedCommand::Demo,
-                ["litequic (process 812) listens there", "at a free port: litequic demo --listen 127.0.0.1:0"],
+                ["litequic (process 812) listens there", "to use a free port: litequic demo --listen 127.0.0.1:0"],
             ),
         ] {
             assert_eq!(trouble(key, &error).port_in_use_advice(holder.as_ref(), command), expected, "{key} {holder:?}");
@@ -203,10 +218,10 @@ mod tests {
 
     #[test]
     fn a_privileged_port_is_reported_with_the_missing_capability() {
-        let expected = "ports below 1024 need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
-                        docs/how-to/listen-on-port-443.md";
+        let expected = "ports below 1024 need CAP_NET_BIND_SERVICE (setcap cap_net_bind_service=+ep FILE), a lower \
+                        net.ipv4.ip_unprivileged_port_start, or another port and advertised_port in [listen]";
         assert_eq!(privileged_port_advice(443, 1024), expected);
-        let expected = "the port needs no right: SELinux, AppArmor or a filter of system calls refuses it";
+        let expected = "the port needs no privilege: SELinux, AppArmor or a seccomp filter refuses it";
         assert_eq!(privileged_port_advice(8443, 1024), expected);
         assert_eq!(privileged_port_advice(443, 80), expected);
     }
@@ -215,9 +230,9 @@ mod tests {
     fn a_foreign_address_is_reported_with_the_local_ones() {
         let local: Vec<IpAddr> = ["::1", "127.0.0.1", "192.0.2.7"].iter().map(|ip| ip.parse().unwrap()).collect();
         let v4: SocketAddr = "198.51.100.1:443".parse().unwrap();
-        let expected = "this machine has 127.0.0.1, 192.0.2.7, ::1; all of them: 0.0.0.0:443";
+        let expected = "this machine has 127.0.0.1, 192.0.2.7, ::1; for all addresses use 0.0.0.0:443";
         assert_eq!(local_address_advice(v4, &local), expected);
-        assert_eq!(local_address_advice("[2001:db8::1]:443".parse().unwrap(), &[]), "all of them: [::]:443");
+        assert_eq!(local_address_advice("[2001:db8::1]:443".parse().unwrap(), &[]), "for all addresses use [::]:443");
         let many: Vec<IpAddr> = (0..10).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         assert!(local_address_advice(v4, &many).contains("10.0.0.7 and 2 more; "));
     }

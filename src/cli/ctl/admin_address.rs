@@ -139,7 +139,7 @@ pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlF
         }
     }
     if found.len() > 1 {
-        let mut text = "several litequic run; name one by --admin PATH:".to_owned();
+        let mut text = "several litequic processes run; select one with --admin PATH:".to_owned();
         for (path, process) in &found {
             let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
             // Writing to a String cannot fail.
@@ -196,10 +196,11 @@ fn forbidden_failure(path: &Path, owner: Option<String>, user: &str) -> CtlFailu
     let (path, command) = (path.display(), "litequic ctl status");
     let why = match owner {
         Some(owner) if owner == "root" => {
-            format!("{path}: permission denied: it is for root, and this is user {user}\n  sudo {command}")
+            format!("{path}: permission denied: only root may use it, and this is user {user}\n  sudo {command}")
         }
         Some(owner) if owner != user => format!(
-            "{path}: permission denied: it is for user {owner} and root, and this is user {user}\n  sudo {command}"
+            "{path}: permission denied: only user {owner} and root may use it, and this is user {user}\n  sudo \
+             {command}"
         ),
         _ => format!("{path}: permission denied to user {user}\n  sudo {command}"),
     };
@@ -264,7 +265,7 @@ mod tests {
     fn a_forbidden_socket_is_reported_with_its_owner() {
         let why =
             |owner: Option<&str>| forbidden_failure(Path::new("/run/a.sock"), owner.map(str::to_owned), "alice").why;
-        let expected = "/run/a.sock: permission denied: it is for user litequic and root, and this is user alice\n  \
+        let expected = "/run/a.sock: permission denied: only user litequic and root may use it, and this is user alice\n  \
                         sudo litequic ctl status";
         assert_eq!(why(Some("litequic")), expected);
         for owner in [None, Some("alice")] {

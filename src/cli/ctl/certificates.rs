@@ -20,7 +20,7 @@ pub(super) fn render_acme(status: &Status, now: SystemTime) -> String {
             let _ = write!(line, ", expires {}", http_date(expires));
         }
         let next = UNIX_EPOCH.checked_add(Duration::from_secs(host.next.unwrap_or_default()));
-        let step = if host.resumes == Some(true) { "continues its order" } else { "is ordered" };
+        let step = if host.resumes == Some(true) { "its order continues" } else { "next order" };
         let when = match next.and_then(|next| next.duration_since(now).ok()) {
             Some(left) if left >= Duration::from_secs(1) => {
                 let left = Duration::from_secs(left.as_secs() / 60 * 60).max(Duration::from_secs(60));
@@ -59,8 +59,8 @@ mod tests {
         ] });
         assert_eq!(
             render_acme(&serde_json::from_value(status).unwrap(), now),
-            "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; is ordered in 1day 1h, from https://ca.test/\n\
-             *.b.test  missing; continues its order now, from https://ca.test/\n  \
+            "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; next order in 1day 1h, from https://ca.test/\n\
+             *.b.test  missing; its order continues now, from https://ca.test/\n  \
              2 attempts failed: no TXT record\n  TXT record: x IN TXT \"y\"\n"
         );
         assert!(render_acme(&Status::default(), now).contains("no [[acme]]"));

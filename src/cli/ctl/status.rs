@@ -180,7 +180,7 @@ impl<'a> StatusView<'a> {
     }
 
     fn add_traffic(&self, screen: &mut Screen) {
-        screen.add_heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("a second", 12)]);
+        screen.add_heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("per s", 12)]);
         let open_over_tcp = || count_text(self.current_metric("tcp_connections_open"));
         for (name, open, connections, protocol) in [
             ("HTTP/3", count_text(self.current_metric("connections_open")), "connections".to_owned(), "h3"),
@@ -213,13 +213,7 @@ impl<'a> StatusView<'a> {
     }
 
     fn add_routes(&self, screen: &mut Screen) {
-        screen.add_heading(&[
-            ("route", -34),
-            ("responses", 12),
-            ("a second", 10),
-            ("to clients", 12),
-            ("a second", 12),
-        ]);
+        screen.add_heading(&[("route", -34), ("responses", 12), ("per s", 10), ("to clients", 12), ("per s", 12)]);
         let in_maintenance = self.now.maintenance.iter().flat_map(|one| &one.routes);
         // Metrics replace these characters in names of routes.
         let in_maintenance: BTreeSet<String> = in_maintenance.map(|name| name.replace(['"', '\\'], "_")).collect();
@@ -315,7 +309,7 @@ impl<'a> StatusView<'a> {
             ))]);
             return;
         }
-        screen.add_heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
+        screen.add_heading(&[("limit or timeout", -44), ("reached", 15), ("per s", 12)]);
         // The limit that is reached most often now comes first, then the one reached most often in total.
         all.sort_by(|(one, first, once), (other, second, twice)| {
             let kinds = is_flow_control(first).cmp(&is_flow_control(second));
@@ -353,7 +347,8 @@ impl<'a> StatusView<'a> {
                 let (at, by) = (time_text(to_float(last.at)), text_or_dash(last.by.as_deref()));
                 let (outcome, tone) = match (result.as_str(), last.lines.as_slice()) {
                     ("ok", []) => ("ok, nothing has changed".to_owned(), Tone::Good),
-                    ("ok", _) => ("taken".into(), Tone::Good),
+                    ("ok", _) => ("applied".into(), Tone::Good),
+                    ("refused", _) => ("rejected".into(), Tone::Bad),
                     _ => (result, Tone::Bad),
                 };
                 let head = StyledText::unstyled(format!("last reload {at} by {by}: "));
@@ -462,7 +457,7 @@ fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (S
     }
 }
 
-/// Returns whether a row of the limits is one of [`FLOW_CONTROL`].
+/// Whether a row of the limits is a window of flow control, which [`FLOW_CONTROL`] names.
 fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
 }

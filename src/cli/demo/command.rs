@@ -23,11 +23,10 @@ use std::{
 /// Arguments of `litequic demo`.
 #[derive(Debug, Args)]
 pub struct DemoArguments {
-    /// Where to listen, UDP and TCP; port 0 takes a free one.
+    /// Address to listen on, UDP and TCP; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = parse_listen_address)]
     listen: SocketAddr,
-    /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or
-    /// unix:/PATH.
+    /// Proxy this origin instead of the built-in one: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
     origin: Option<OriginAddress>,
     #[command(flatten)]
@@ -115,14 +114,14 @@ fn welcome_text(address: SocketAddr, origin: &OriginAddress, embedded: bool, cer
     let litequic = std::env::current_exe().map_or_else(|_| "litequic".into(), |path| path.display().to_string());
     let mut text = format!(
         "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nin front of {} at {origin}\n\n\
-         litequic's own client:\n  {litequic} get --insecure {url}\n\n\
-         curl, where it was built with HTTP/3, and any other, by TCP:\n  curl --http3-only --insecure {url}\n  \
+         The client of litequic:\n  {litequic} get --insecure {url}\n\n\
+         curl, over HTTP/3 if it was built with it, and over TCP:\n  curl --http3-only --insecure {url}\n  \
          curl --insecure {url}\n\n\
          Chromium, with this certificate trusted and HTTP/3 from the first request:\n  \
          chromium --user-data-dir=\"$(mktemp -d)\" --enable-quic --origin-to-force-quic-on=localhost:{port} \
          --ignore-certificate-errors-spki-list={} --host-resolver-rules=\"MAP localhost {reached}\" \
          https://localhost:{port}/\n\n",
-        if embedded { "a small origin of its own" } else { "your origin" },
+        if embedded { "its built-in origin" } else { "your origin" },
         certificate.spki_sha256,
     );
     if embedded {

@@ -117,7 +117,7 @@ impl RequestBurst {
 
 /// Formats `bytes` in the largest decimal unit that leaves a whole number above 0.
 fn size_text(bytes: u64) -> String {
-    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"), (1, "bytes")];
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "bytes")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
     format!("{} {name}", bytes / unit)
 }
@@ -221,7 +221,7 @@ mod tests {
             burst.end_request(start + ms(256 + n), "GET /image 200".into(), 6000);
         }
         let line = burst.take_summary(start + ms(280) + BURST_GAP, ms(31));
-        assert_eq!(line.as_deref(), Some("26 requests in 0.28 s, 152 KB: 31 ms of CPU, 1.2 ms each\n"));
+        assert_eq!(line.as_deref(), Some("26 requests in 0.28 s, 152 kB: 31 ms of CPU, 1.2 ms each\n"));
     }
 
     #[test]
@@ -242,8 +242,8 @@ mod tests {
         for (bytes, expected) in [
             (0, "0 bytes"),
             (999, "999 bytes"),
-            (1000, "1 KB"),
-            (152_900, "152 KB"),
+            (1000, "1 kB"),
+            (152_900, "152 kB"),
             (1_000_000, "1 MB"),
             (u64::MAX, "18446744073 GB"),
         ] {

@@ -9,11 +9,11 @@ use std::{path::PathBuf, time::Duration};
 const EXIT_CODES: &str = "Exit codes:\n  \
     0   every response has a status below 400\n  \
     1   a response has a status of 400 or above\n  \
-    64  the command line makes no sense\n  \
+    64  the command line is invalid\n  \
     66  the file to be sent cannot be read\n  \
     69  the server cannot be reached, is not trusted, or is too slow\n  \
     74  the output cannot be written\n  \
-    76  the server broke a rule of HTTP/3, or broke off\n  \
+    76  the server violated HTTP/3, or truncated its response\n  \
     78  a certificate file that is named cannot be used";
 
 /// Arguments of `litequic get`.
@@ -29,10 +29,11 @@ pub struct GetArguments {
     /// A field of the request, such as "Accept: text/html"; Host replaces the URL's. May be given several times.
     #[arg(long, short = 'H', value_name = "FIELD", value_parser = values::parse_header_field)]
     pub(super) header: Vec<HeaderField>,
-    /// Send this text, or the file FILE for @FILE, as it is. The type is a form's unless --header says another.
+    /// Send this text, or the content of FILE for @FILE, unchanged. Content-Type is that of a form unless --header sets
+    /// another.
     #[arg(long, short = 'd', value_name = "DATA", value_parser = values::parse_data, conflicts_with_all = ["upload_file", "head"])]
     pub(super) data: Option<UploadData>,
-    /// Send this file while it is read; - is standard input.
+    /// Send this file as the body, while it is read; - is standard input.
     #[arg(long, short = 'T', value_name = "FILE", conflicts_with = "head")]
     pub(super) upload_file: Option<PathBuf>,
     /// Request the header only, with HEAD.
@@ -44,12 +45,11 @@ pub struct GetArguments {
     /// Write the body, and nothing else, to this file; - is standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// After each request print this to standard output, with variables such as %{http_code} or %{time_total}, see
-    /// below; @FILE is read from a file.
+    /// After each request, print this text to standard output. Variables such as %{http_code} and %{time_total} are
+    /// listed below; @FILE is read from a file.
     #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read_template)]
     pub(super) write_out: Option<WriteOutTemplate>,
-    /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and
-    /// response.
+    /// Print details to standard error: handshake, certificate, transport parameters, packets, request and response.
     #[arg(long, short)]
     pub(super) verbose: bool,
     /// Number of requests, one after the other, on one connection.
@@ -61,19 +61,19 @@ pub struct GetArguments {
     /// Trust the certificates in this PEM file instead of the system's.
     #[arg(long, value_name = "FILE")]
     pub(super) ca: Option<PathBuf>,
-    /// Show this certificate to a server that asks for one: PEM, with its chain.
+    /// Present this certificate to a server that requests one: PEM, with its chain.
     #[arg(long, value_name = "FILE", requires = "client_key")]
     pub(super) client_cert: Option<PathBuf>,
     /// The private key of --client-cert: PEM.
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     pub(super) client_key: Option<PathBuf>,
-    /// Reach HOST:PORT at this address, as curl's --resolve does.
+    /// Connect to this address for HOST:PORT, as curl's --resolve does.
     #[arg(long, value_name = "HOST:PORT:ADDRESS", value_parser = values::parse_resolve)]
     pub(super) resolve: Vec<AddressOverride>,
-    /// How long lookup and handshake may take together, with all addresses of the name.
+    /// Time limit of lookup and handshake together, over all addresses of the name.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::parse_timeout)]
     pub(super) connect_timeout: Duration,
-    /// How long each request may take, the first with its connection; 0 is no limit.
+    /// Time limit of each request, for the first one including the connection; 0 is no limit.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::parse_timeout)]
     pub(super) timeout: Duration,
     /// Write TLS secrets to the file that SSLKEYLOGFILE names.

@@ -36,7 +36,7 @@ pub(super) enum GetError {
     Output { to: String, source: io::Error },
     #[error("no response within {}", humantime::format_duration(*.0))]
     NoResponse(Duration),
-    #[error("no whole response within {}: {received} bytes of its body came", humantime::format_duration(*.limit))]
+    #[error("incomplete response after {}: {received} bytes of its body were received", humantime::format_duration(*.limit))]
     NotWhole { limit: Duration, received: u64 },
 }
 

@@ -114,7 +114,7 @@ pub(super) fn certificate_facts(presented: &PresentedCertificate, insecure: bool
         format!("  issuer: {}", escape_controls(&certificate.issuer)),
         format!("  valid from: {}", tls::format_http_date(certificate.not_before)),
         format!("  valid until: {}", tls::format_http_date(certificate.not_after)),
-        format!("  certificates sent besides: {}", certificate.intermediates),
+        format!("  additional certificates sent: {}", certificate.intermediates),
     ]
 }
 

@@ -175,7 +175,7 @@ const VARIABLES: [(&str, &str, ReadVariable); 38] = [
     }),
     ("cwnd", "the client's congestion window, in bytes", |facts| VariableValue::Number(facts.congestion_window.into())),
     ("errormsg", "why the request failed; empty if it did not", |facts| VariableValue::Text(facts.error.clone())),
-    ("exitcode", "the exit code, as far as this request decides it", |facts| VariableValue::Number(facts.exit.into())),
+    ("exitcode", "the exit code that this request causes", |facts| VariableValue::Number(facts.exit.into())),
     ("http_code", "the response's status; 000 without one", status_value),
     ("http_version", "3", |_| VariableValue::Text("3".into())),
     ("local_ip", "the client's address", |facts| address_value(facts.local)),
@@ -184,22 +184,24 @@ const VARIABLES: [(&str, &str, ReadVariable); 38] = [
     ("num_connects", "connections made for this request: 1, or 0 of a repeated one", |facts| {
         VariableValue::Number(facts.connections)
     }),
-    ("num_headers", "fields of the response's header", |facts| VariableValue::Number(facts.headers.len() as u64)),
+    ("num_headers", "number of fields in the response's header", |facts| {
+        VariableValue::Number(facts.headers.len() as u64)
+    }),
     ("packets_lost", "packets declared lost", |facts| VariableValue::Number(facts.counts.packets_lost)),
     ("packets_received", "QUIC packets received", |facts| VariableValue::Number(facts.counts.packets_received)),
     ("packets_sent", "QUIC packets sent", |facts| VariableValue::Number(facts.counts.packets_sent)),
     ("protocol", "h3", |_| VariableValue::Text("h3".into())),
     ("remote_ip", "the server's address", |facts| address_value(facts.remote)),
     ("remote_port", "the server's UDP port", |facts| port_value(facts.remote)),
-    ("response_code", "as http_code", status_value),
+    ("response_code", "the same as http_code", status_value),
     ("rtt", "the smoothed round-trip time at the end", |facts| round_trip_value(facts, |times| times.smoothed)),
     ("rtt_min", "the smallest round-trip time", |facts| round_trip_value(facts, |times| times.min)),
-    ("rtt_var", "how much round-trip times vary", |facts| round_trip_value(facts, |times| times.variance)),
+    ("rtt_var", "the variation of round-trip times", |facts| round_trip_value(facts, |times| times.variance)),
     ("scheme", "https", |facts| VariableValue::Text(facts.url.scheme_str().unwrap_or_default().to_owned())),
     ("size_download", "bytes of the response's body", |facts| VariableValue::Number(facts.size_download)),
     ("size_upload", "bytes of the request's body", |facts| VariableValue::Number(facts.size_upload)),
-    ("speed_download", "size_download a second", |facts| facts.bytes_per_second(facts.size_download)),
-    ("speed_upload", "size_upload a second", |facts| facts.bytes_per_second(facts.size_upload)),
+    ("speed_download", "bytes of the response's body per second", |facts| facts.bytes_per_second(facts.size_download)),
+    ("speed_upload", "bytes of the request's body per second", |facts| facts.bytes_per_second(facts.size_upload)),
     ("time_appconnect", "until the handshake was complete", |facts| facts.seconds_until(facts.connected)),
     ("time_connect", "until the server's first packet", |facts| facts.seconds_until(facts.first_packet)),
     ("time_namelookup", "until the name was looked up", |facts| facts.seconds_until(facts.looked_up)),
@@ -207,7 +209,7 @@ const VARIABLES: [(&str, &str, ReadVariable); 38] = [
     ("time_starttransfer", "until the response began", |facts| facts.seconds_until(facts.first_byte)),
     ("time_total", "until the request ended", |facts| VariableValue::Seconds(facts.total_time())),
     ("url", "the URL", url_value),
-    ("url_effective", "as url", url_value),
+    ("url_effective", "the same as url", url_value),
 ];
 
 /// Part of `--help` about variables.
@@ -217,7 +219,7 @@ pub(super) fn variables_help() -> String {
         text += &format!("  {name:<18}  {what}\n");
     }
     text += "  json                all of them as a JSON object\n\n\
-             %header{NAME} is a field of the response's header; \\n, \\r, \\t and %% are what they are in curl.";
+             %header{NAME} is a field of the response's header; \\n, \\r, \\t and %% mean the same as in curl.";
     text
 }
 

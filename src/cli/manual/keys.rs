@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 /// Description of the file's format, which the reference does not have.
 const DESCRIPTION: &[&str] = &[
-    "`litequic run --config FILE` reads a file of TOML. `litequic check --config FILE` prints every fault in it, with line and \
-     column. A certificate and an origin are enough; all other keys have defaults.",
+    "`litequic run --config FILE` reads a file of TOML. `litequic check --config FILE` prints every fault in it, with \
+     line and column. Only a certificate and an origin are required; all other keys have defaults.",
     "A relative path is relative to the file. `${NAME}` in a string is the environment variable `NAME`; an unset one is a fault. \
      A duration has units: `500ms`, `30s`, `1m 30s`, `1h`. A size is a number of bytes, or has a unit: `64 KiB` (1024), `64 kB` \
      (1000). An array with one value can be written as that value alone. An unknown key is a fault.",
-    "litequic reloads the file when it changes, on SIGHUP, and by `litequic ctl reload`: all of it or nothing. What needs a restart \
-     is marked; a hot upgrade (SIGUSR2) does the same without closing a connection.",
+    "litequic reloads the file when it changes, on SIGHUP, and by `litequic ctl reload`: all changes or none. Keys \
+     that need a restart are marked; a hot upgrade (SIGUSR2) applies them too, without closing a connection.",
 ];
 
 /// Configurations to begin with. A test checks each.

@@ -47,17 +47,18 @@ const FILES: &[(&str, &str)] = &[
         "/run/litequic/handover.sock",
         "The socket through which a new process takes over, in the packages' configuration.",
     ),
-    ("/var/log/litequic/access.log", "The place for an access log that is a file. SIGUSR1 after a rotation."),
+    ("/var/log/litequic/access.log", "The usual file of the access log. Send SIGUSR1 after a rotation."),
 ];
 
 /// Environment variables of programs that write a log.
 const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "RUST_LOG",
-        "Log levels by module, such as `info,litequic::proxy=debug`; goes before `log.level` and `--log-level`.",
+        "Log levels by module, such as `info,litequic::proxy=debug`; has precedence over `log.level` and \
+         `--log-level`.",
     ),
     ("NO_COLOR", "No colours on a terminal, if not empty."),
-    ("LITEQUIC_CORE", "1 allows core dumps, which have private keys, and debuggers: for bug reports."),
+    ("LITEQUIC_CORE", "1 allows core dumps, which contain private keys, and debuggers: for bug reports."),
     ("SSLKEYLOGFILE", "The file for TLS secrets, with `--key-log`."),
     ("NOTIFY_SOCKET, WATCHDOG_USEC, LISTEN_FDS", "Set by systemd: readiness, watchdog, sockets."),
 ];
@@ -77,7 +78,7 @@ const PAGES: &[(&str, ManualSections)] = &[
                     "Check a configuration, serve, and request a page over HTTP/3:",
                     "litequic check --config litequic.toml\nlitequic run --config litequic.toml\nlitequic get https://example.com/",
                 ),
-                ("See how a running litequic is:", "litequic ctl status"),
+                ("Print the status of a running litequic:", "litequic ctl status"),
             ],
             signals: &[],
             files: FILES,
@@ -91,7 +92,7 @@ const PAGES: &[(&str, ManualSections)] = &[
                     "69",
                     "An address cannot be bound; `get`, `ctl`: a server cannot be reached, is not trusted, or is too slow.",
                 ),
-                ("70", "litequic is at fault: a worker ended by itself, or a panic."),
+                ("70", "Internal error: a worker ended unexpectedly, or a thread panicked."),
                 ("74", "The output of a command other than `run`, `check` and `demo` cannot be written."),
                 ("76", "`get`: the server violated HTTP/3, or truncated its response."),
                 ("78", "An error in the configuration, or in a file that it names."),
@@ -111,9 +112,9 @@ const PAGES: &[(&str, ManualSections)] = &[
         "litequic-run",
         ManualSections {
             examples: &[
-                ("Serve by a file:", "litequic run --config /etc/litequic/litequic.toml"),
+                ("Serve with a configuration file:", "litequic run --config /etc/litequic/litequic.toml"),
                 (
-                    "Serve without one, one origin at all local addresses:",
+                    "Serve one origin on all local addresses, without a configuration file:",
                     "litequic run --listen '[::]:8443' --origin http://127.0.0.1:8080 \\\n    --cert tls.crt --key tls.key",
                 ),
             ],
@@ -124,7 +125,7 @@ const PAGES: &[(&str, ManualSections)] = &[
                 ("0", "Drained, or stopped by a second signal."),
                 ("64", "The command line, or `RUST_LOG`, is invalid."),
                 ("69", "An address cannot be bound."),
-                ("70", "A worker did not start or ended by itself, or a panic."),
+                ("70", "A worker did not start or ended unexpectedly, or a thread panicked."),
                 ("78", "An error in the configuration, or in a file that it names."),
             ],
             see_also: &[
@@ -144,9 +145,9 @@ const PAGES: &[(&str, ManualSections)] = &[
                 "sudo -u litequic litequic check \\\n    --config /etc/litequic/litequic.toml",
             )],
             exit: &[
-                ("0", "There is no fault; there may be warnings."),
+                ("0", "The configuration has no fault; it may have warnings."),
                 ("64", "The command line is invalid."),
-                ("78", "There is a fault; each is printed with line and column."),
+                ("78", "The configuration has a fault; each is printed with line and column."),
             ],
             see_also: &[("litequic", 1), ("litequic-run", 1), ("litequic.toml", 5)],
             ..DEFAULT_SECTIONS
@@ -171,7 +172,7 @@ const PAGES: &[(&str, ManualSections)] = &[
                 ("0", "Success."),
                 ("1", "litequic rejected the request, for example a reload with a fault."),
                 ("64", "The command line is invalid."),
-                ("69", "No litequic answers there."),
+                ("69", "No litequic answers at that address."),
                 ("74", "The output cannot be written."),
             ],
             see_also: &[("litequic", 1), ("litequic-run", 1), ("litequic.toml", 5)],
@@ -182,8 +183,8 @@ const PAGES: &[(&str, ManualSections)] = &[
         "litequic-demo",
         ManualSections {
             examples: &[
-                ("A small origin of its own:", "litequic demo"),
-                ("Your own server:", "litequic demo --origin http://127.0.0.1:8080"),
+                ("The built-in origin:", "litequic demo"),
+                ("Your own server as the origin:", "litequic demo --origin http://127.0.0.1:8080"),
             ],
             signals: &[("SIGTERM, SIGINT", "End the demo.")],
             environment: ENVIRONMENT,
@@ -200,9 +201,9 @@ const PAGES: &[(&str, ManualSections)] = &[
         "litequic-get",
         ManualSections {
             examples: &[
-                ("The header of a response over HTTP/3:", "litequic get --head https://example.com/"),
+                ("Print the header of a response over HTTP/3:", "litequic get --head https://example.com/"),
                 (
-                    "A server on this machine, under its public name:",
+                    "Send a request to a server on this machine, by its public name:",
                     "litequic get --resolve example.com:443:127.0.0.1 https://example.com/",
                 ),
                 ("A health check:", "litequic get --head --timeout 2s https://localhost:8443/"),
@@ -227,7 +228,7 @@ const PAGES: &[(&str, ManualSections)] = &[
     (
         "litequic-probe",
         ManualSections {
-            examples: &[("What this kernel supports:", "litequic probe")],
+            examples: &[("Print what this kernel supports:", "litequic probe")],
             see_also: &[("litequic", 1), ("udp", 7)],
             ..DEFAULT_SECTIONS
         },
@@ -236,7 +237,7 @@ const PAGES: &[(&str, ManualSections)] = &[
         "litequic-completions",
         ManualSections {
             examples: &[(
-                "Completions of bash, for all users:",
+                "Install completions of bash for all users:",
                 "litequic completions bash \\\n    >/usr/share/bash-completion/completions/litequic",
             )],
             ..DEFAULT_SECTIONS
@@ -246,7 +247,7 @@ const PAGES: &[(&str, ManualSections)] = &[
         "litequic-schema",
         ManualSections {
             examples: &[(
-                "A schema for an editor with a TOML language server:",
+                "Write a schema for an editor with a TOML language server:",
                 "litequic schema >litequic.schema.json",
             )],
             see_also: &[("litequic", 1), ("litequic.toml", 5)],
@@ -256,7 +257,7 @@ const PAGES: &[(&str, ManualSections)] = &[
     (
         "litequic-reference",
         ManualSections {
-            examples: &[("Every key, as Markdown:", "litequic reference configuration")],
+            examples: &[("Print every key, as Markdown:", "litequic reference configuration")],
             see_also: &[("litequic", 1), ("litequic.toml", 5)],
             ..DEFAULT_SECTIONS
         },

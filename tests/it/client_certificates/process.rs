@@ -113,8 +113,14 @@ async fn a_broken_authority_is_refused_and_the_old_one_serves_on() {
     let process = setup.start(WITH_CA).await;
     let person = setup.person(Some(&authority.client()));
     let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    for (broken, fault) in [("", "ca.crt holds no certificate"), (not_x509, "ca.crt cannot be used to verify clients")]
-    {
+    for (broken, fault) in [
+        ("", "ca.crt contains no certificate"),
+        (
+            not_x509,
+            "ca.crt cannot be used to verify \
+                                                                                clients",
+        ),
+    ] {
         setup.put("ca.crt", broken);
         setup.reload(422, fault).await;
         assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);

@@ -87,7 +87,7 @@ fn a_configuration_obtains_certificates_and_says_what_is_stored() {
     machine.write("/etc/litequic/litequic.toml", &config);
     let check = guide.command("litequic check");
     let checked = machine.run(&check);
-    assert!(checked.contains("example.com: no certificate is stored; one is ordered at the start"), "{checked}");
+    assert!(checked.contains("example.com: no certificate is stored; an order begins at the start"), "{checked}");
     let litequic = machine.litequic(&config);
     for host in ["example.com", "www.example.com"] {
         is_served(&machine, host);

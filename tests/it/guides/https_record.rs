@@ -1,5 +1,5 @@
-//! docs/how-to/publish-an-https-record.md: `litequic check` prints the records, and by one of them Chromium's first request
-//! is HTTP/3.
+//! docs/how-to/publish-an-https-record.md: `litequic check` prints the records, and by one of them Chromium's first
+//! request is HTTP/3.
 
 use super::{Guide, machine::Machine};
 use crate::support::needs;
@@ -34,7 +34,10 @@ fn check_prints_the_records_of_the_guide() {
     assert!(checked.ends_with(&guide.block("text", "first visit")), "{checked}");
 }
 
-/// Chromium with a profile of its own, and name servers of the machine: the protocol of the page's own request.
+/// Starts of Chromium, one of which uses HTTP/3: it begins with TCP if the record comes late, on a busy machine.
+const ATTEMPTS: usize = 8;
+
+/// Chromium with a profile of its own, and the machine's name server: the protocol of the page's own request.
 #[test]
 fn chromiums_first_request_is_http3_by_the_record_alone() {
     let [Some(_), Some(_), Some(_), Some(_)] = ["chromium", "nginx", "curl", "python3"].map(needs::program) else {
@@ -59,7 +62,7 @@ fn chromiums_first_request_is_http3_by_the_record_alone() {
     let (priority, protocols) = zone.split_once("HTTPS  ").unwrap().1.split_once(" . alpn=").unwrap();
     let names = machine.spawn("exec python3 /etc/name-server.py");
     names.await_stdout("listens");
-    for (protocols, expected) in [("h2", "by h2."), (protocols.trim_matches('"'), "by h3.")] {
+    let begins_with = |protocols: &str| {
         machine.write("/etc/record", &format!("{priority} {protocols}"));
         // QUIC is forced for another port: without the option Chromium takes no certificate over QUIC that no public
         // authority signed.
@@ -72,6 +75,10 @@ fn chromiums_first_request_is_http3_by_the_record_alone() {
             made.spki_sha256
         ));
         let page = chromium.end_within(Duration::from_secs(60)).success();
-        assert!(page.contains(expected), "{page}\n{}", names.stdout());
-    }
+        let (_, protocol) = page.split_once("<p id=\"o\">by ").unwrap_or_else(|| panic!("{page}\n{}", names.stdout()));
+        protocol.split('.').next().unwrap().to_owned()
+    };
+    assert_eq!(begins_with("h2"), "h2");
+    let protocols = protocols.trim_matches('"');
+    assert!((0..ATTEMPTS).any(|_| begins_with(protocols) == "h3"), "{}", names.stdout());
 }

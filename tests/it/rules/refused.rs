@@ -37,7 +37,7 @@ async fn each_refusal_has_its_answer_its_lines_and_its_counts() {
     let process = setup.start_with(origin.address, &configured(auth.address, &log)).await;
     let client = setup.client().await;
     let (right, wrong) = (basic("alice", "open sesame"), basic("alice", "wrong"));
-    let (address, password, decides) = ("address denied", "no right password", "denied by the server that decides");
+    let (address, password, decides) = ("address denied", "no valid password", "the auth server denied the request");
     let cases = [
         ("/denied", None, 403, address, "DEBUG"),
         ("/allowed", None, 403, address, "DEBUG"),
@@ -47,7 +47,7 @@ async fn each_refusal_has_its_answer_its_lines_and_its_counts() {
         ("/no", None, 403, decides, "DEBUG"),
         ("/away", None, 302, decides, "DEBUG"),
         // It has said neither yes nor no.
-        ("/broken", None, 502, "no usable decision about access", "WARN"),
+        ("/broken", None, 502, "the auth server's answer neither grants nor denies access", "WARN"),
     ];
     let mut requests = Vec::new();
     for (path, field, status, ..) in cases {

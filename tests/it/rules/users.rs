@@ -211,7 +211,7 @@ fn typed_in_a_terminal(typed: &[&str]) -> (String, String, Option<i32>) {
         }
     });
     let (mut shown, deadline) = (String::new(), Instant::now() + PATIENCE);
-    for (question, answer) in ["Password for alice: ", "The same again: "].iter().zip(typed) {
+    for (question, answer) in ["Password for alice: ", "Repeat the password: "].iter().zip(typed) {
         while !shown.ends_with(question) {
             let piece = pieces.recv_timeout(deadline.saturating_duration_since(Instant::now()));
             shown += &piece.unwrap_or_else(|_| panic!("no {question:?} in {shown:?}"));
@@ -230,7 +230,7 @@ fn typed_in_a_terminal(typed: &[&str]) -> (String, String, Option<i32>) {
 
 #[test]
 fn litequic_password_does_not_echo_in_a_terminal() {
-    let questions = "Password for alice: \r\nThe same again: \r\n";
+    let questions = "Password for alice: \r\nRepeat the password: \r\n";
     let (shown, line, code) = typed_in_a_terminal(&["open sesame\n", "open sesame\n"]);
     assert_eq!((shown.as_str(), code), (questions, Some(0)));
     assert!(line.starts_with("alice:$argon2id$"), "{line}");

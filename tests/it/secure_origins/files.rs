@@ -88,7 +88,7 @@ async fn each_rejected_client_certificate_is_logged_and_counted() {
             server(&authority, |one| {
                 one.subject_alt_names.remove(0);
             }),
-            "other name: it is for origin.test",
+            "wrong name: the certificate is for origin.test",
         ),
         ("foreign", server(&other, |_| {}), "unknown issuer: \\\"CN=other\\\" is not among the trusted certificates"),
         ("revoked", server(&authority, |one| one.serial_number = Some(7.into())), "revoked: "),
@@ -214,7 +214,7 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
     let (status, answer) = ask(running.admin, "POST /reload").await;
     assert_eq!(status, 422);
     assert!(
-        answer.contains("origin.tls.ca = \"ca.pem\"") && answer.contains("ca.pem holds no usable certificate"),
+        answer.contains("origin.tls.ca = \"ca.pem\"") && answer.contains("ca.pem contains no usable certificate"),
         "{answer}"
     );
     running.process.await_stderr("not renewed: the previous content stays in force");

@@ -52,7 +52,10 @@ async fn a_process_whose_server_id_has_another_layout_does_not_take_over() {
         let refused = spawn_blocking(|| Process::spawn(command).end_within(PATIENCE)).await.unwrap();
         assert_eq!(refused.code, Some(69), "{refused:?}");
         let (its, own) = (names[first], names[second]);
-        let problem = format!("its connection IDs have another layout ({its}; this configuration has {own}): restart");
+        let problem = format!(
+            "its connection IDs have a different layout ({its}; this configuration has {own}), \
+                               which needs a restart"
+        );
         assert!(refused.stderr.contains(&problem), "{refused:?}");
         assert!(!download.read_to(usize::MAX).await);
         assert_eq!(service.status().await["generation"], 0);

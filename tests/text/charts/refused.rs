@@ -157,9 +157,9 @@ fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
         ("routes[0].upgrade={a,A},R", "config.routes[0].upgrade[1] = \"A\": is listed twice"),
         (
             "client_certificates.verify=required",
-            "config.client_certificates.verify: has no effect without an authority",
+            "config.client_certificates.verify: has no effect without client_certificates.ca",
         ),
-        ("client_certificates.crl=a", "config.client_certificates.crl: has no effect without an authority"),
+        ("client_certificates.crl=a", "config.client_certificates.crl: has no effect without client_certificates.ca"),
         ("origins.origin.url=http://a", "config.origins.origin: is reserved for [origin]"),
         ("origin.url={http://a,http://A}", "config.origin.url[1] = \"http://A\": is listed twice"),
         ("admin.token_file=a,admin.token_env=b", "config.admin.token_env: admin.token_file is also set"),

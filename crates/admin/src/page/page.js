@@ -187,8 +187,8 @@ function show(now) {
   }
   charts(now.time);
   const tiles = [
-    ['Requests a second', digits(asked)],
-    ['5xx a second', digits(failing), failing ? 'bad' : ''],
+    ['Requests per second', digits(asked)],
+    ['5xx per second', digits(failing), failing ? 'bad' : ''],
     ['Requests open', whole(total('requests_open'))],
     ['QUIC connections open', whole(total('connections_open'))],
     ['TCP connections open', whole(total('tcp_connections_open'))],

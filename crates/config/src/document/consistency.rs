@@ -26,8 +26,8 @@ pub(crate) fn find_auth_loops(routes: &[RouteConfig]) -> Vec<(usize, String)> {
     let problem = |(number, route): (usize, &RouteConfig)| {
         let (origin, auth) = ends(route)?;
         let problem = match origin == auth {
-            true => "is the origin of this route: no client could sign in".to_owned(),
-            false => format!("has a route that waits for {origin} to decide: no client could sign in"),
+            true => "is also the origin of this route: no client could sign in".to_owned(),
+            false => format!("has a route whose requests {origin} decides about: no client could sign in"),
         };
         is_reached(&auth, &origin).then_some((number, problem))
     };

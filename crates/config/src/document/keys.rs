@@ -72,12 +72,12 @@ pub fn limit_metric(key: &str) -> Option<String> {
 fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (Vec<CertificateFiles>, Vec<Acme>) {
     let certificates = root.read_table_array(
         "certificates",
-        "Certificates; the first is served to a client that names none of the others' names. Of several with one name a client gets the \
-         cheapest whose signature it verifies.",
+        "Certificates. A client that requests none of their names gets the first one. If several have the same name, \
+         a client gets the cheapest one whose signature algorithm it supports.",
         CertificateFiles::read_table,
     );
     let mut hosts = acme::SeenHosts::default();
-    let about = "Certificates that litequic obtains and renews by itself, by ACME (RFC 8555): one for each host.";
+    let about = "Certificates that litequic obtains and renews by ACME (RFC 8555): one for each host.";
     let acme = root.read_table_array("acme", about, |section| acme::read_acme_table(section, listen, &mut hosts));
     if !root.has_key("certificates") {
         if acme.is_empty() {
@@ -96,7 +96,7 @@ fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (V
 pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let listen = root.read_subtable("listen", "The listeners for clients.", listen::read_listen);
     let (certificates, acme) = read_server_certificates(root, &listen);
-    let about = "Whether clients present certificates, and the certificate authorities that verify them.";
+    let about = "Client certificates: whether they are required, and the certificate authorities that sign them.";
     let (client_certificates, has_ca) =
         root.read_subtable("client_certificates", about, certificates::read_client_certificates);
 
@@ -159,7 +159,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     }
     let litequic = root.read_subtable("litequic", "How datagrams are received and sent.", transport::read_transport);
     let admin = root.read_subtable("admin", "Administration interface.", |section| admin::read_admin(section, &listen));
-    let reload = root.read_subtable("reload", "What a changed file does by itself.", ReloadConfig::read_table);
+    let reload = root.read_subtable("reload", "How litequic reacts to changed files.", ReloadConfig::read_table);
     let log = root.read_subtable("log", "The log.", LogConfig::read_table);
     let access_log =
         root.read_subtable("access_log", "The access log: a line for each request.", access_log::read_access_log);
@@ -167,7 +167,8 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let traces = root.read_subtable("traces", about, traces::read_traces);
     let laboratory = root.read_hidden_table("laboratory", Laboratory::read_table);
     laboratory.apply_overrides(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
-    let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
+    let about = "Networks of trusted proxies: litequic appends to the Forwarded and X-Forwarded-* fields of their \
+                 requests instead of removing them.";
     let trusted_proxies =
         root.list_values("trusted_proxies", network_kind(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
     Config {

@@ -11,7 +11,10 @@ pub fn reference_page() -> String {
     page.push_line("# Configuration keys");
     page.push_line("");
     page.push_line("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
-    page.push_line("[configuration.md](../configuration.md). What needs a restart is not followed by a");
+    page.push_line(
+        "[configuration.md](../configuration.md). A change of a key that needs a restart is not applied by \
+                    a",
+    );
     page.push_line("[reload](../operating.md#reload).");
     page.add_section("The top level", "", &json_schema());
     page.lines.join("\n") + "\n"
@@ -87,7 +90,7 @@ impl MarkdownPage {
             rows.push(format_key_row(&key, schema, is_required, self.need_restart.contains(&key)));
         }
         if !rows.is_empty() {
-            self.push_line("| key | value | default | what it is |");
+            self.push_line("| key | value | default | meaning |");
             self.push_line("|---|---|---|---|");
             self.lines.append(&mut rows);
         }

@@ -117,7 +117,11 @@ mod tests {
             // The example alone lacks other required keys, and has no other fault.
             let wrong: Vec<_> = faults.0.iter().filter(|fault| !fault.problem.contains("missing")).collect();
             let elsewhere = |problem: &str| {
-                problem == "has no effect without an authority" || problem.starts_with("no origin has the name")
+                problem == "has no effect without client_certificates.ca"
+                    || problem.starts_with(
+                        "no origin has the \
+                                                                                                  name",
+                    )
             };
             let wrong: Vec<_> = wrong.iter().filter(|fault| !elsewhere(&fault.problem)).collect();
             assert!(wrong.is_empty(), "{path}: {wrong:?}");

@@ -82,7 +82,7 @@ pub(crate) fn realm_kind() -> ValueKind<String> {
     {
         _ if text.is_empty() => Err("empty".into()),
         _ if text.len() > MAX_REALM => Err(format!("has {} bytes, at most {MAX_REALM} are allowed", text.len()).into()),
-        false => Err("has other characters than printable ASCII, or a quotation mark or a backslash".into()),
+        false => Err("contains a character other than printable ASCII, or a quotation mark or a backslash".into()),
         true => Ok(text),
     };
     text_kind("a text such as \"staff\"", parse, Clone::clone).with_pattern(r"[ !#-\[\]-~]+").with_length(1..=MAX_REALM)
@@ -107,12 +107,16 @@ pub(crate) fn host_pattern_kind() -> ValueKind<String> {
     let expected = "a host such as \"example.com\", \"*.example.com\" or \"[::1]\"";
     let parse = |text: String| {
         if text == "*" {
-            return Err("matches every host, as no key at all does".into());
+            return Err("matches every host, which is the default: remove the key".into());
         }
         match text.strip_prefix("*.") {
             Some(name) => {
                 let name = parse_dns_name(name)?;
-                if ends_in_a_number(&name) { Err("no name ends in a number".into()) } else { Ok(format!("*.{name}")) }
+                if ends_in_a_number(&name) {
+                    Err("a wildcard name cannot end in a number".into())
+                } else {
+                    Ok(format!("*.{name}"))
+                }
             }
             None => parse_host(&text).and_then(canonical_host),
         }
@@ -222,7 +226,7 @@ pub(crate) fn replica_kind() -> ValueKind<String> {
         [] => Err("empty".into()),
         bytes if bytes.len() > MAX_REPLICA => Err(format!("has more than {MAX_REPLICA} characters").into()),
         bytes if bytes.iter().all(u8::is_ascii_graphic) => Ok(text),
-        _ => Err("has another character than visible ASCII".into()),
+        _ => Err("contains a character other than visible ASCII".into()),
     };
     text_kind("a name such as \"edge-1\"", parse, Clone::clone).with_pattern(&format!("[!-~]{{1,{MAX_REPLICA}}}"))
 }
@@ -244,9 +248,9 @@ fn plain_path_kind(plain: &'static str, expected: &str) -> ValueKind<String> {
         } else if text.contains(['?', '#', '*']) {
             plain
         } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            "other characters than printable ASCII are percent-encoded"
+            "characters other than printable ASCII must be percent-encoded"
         } else if text.split('/').any(|segment| matches!(segment, "." | "..")) {
-            "has a dot segment, which no request has"
+            "has a dot segment, and litequic rejects requests with dot segments"
         } else {
             return Ok(text);
         };
@@ -276,7 +280,7 @@ pub(crate) fn method_kind() -> ValueKind<Method> {
         Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
             let upper = method.as_str().to_ascii_uppercase();
             Err(ValueError {
-                problem: "methods have case, and known ones are upper case".into(),
+                problem: "methods are case-sensitive; write it in upper case".into(),
                 expected: None,
                 nearest: Some(format!("{upper:?}")),
             })
@@ -303,7 +307,11 @@ pub(crate) fn field_name_kind() -> ValueKind<HeaderName> {
             .filter(|_| is_http_token(&text))
             .ok_or("not a field's name")?;
         // Over HTTP/2 and HTTP/3 the host is in `:authority`.
-        if name == http::header::HOST { Err("is not a field of every request".into()) } else { Ok(name) }
+        if name == http::header::HOST {
+            Err("cannot be used: HTTP/2 and HTTP/3 requests have no Host field".into())
+        } else {
+            Ok(name)
+        }
     };
     text_kind("a field's name, such as \"x-user\"", parse, ToString::to_string).with_pattern(TOKEN_PATTERN)
 }
@@ -322,7 +330,7 @@ pub(crate) fn upgrade_kind() -> ValueKind<String> {
             "not a token"
         } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
             // Requests inside such a connection would not be checked.
-            "would change the protocol between litequic and its client"
+            "would change the protocol between litequic and the client"
         } else {
             return Ok(protocol);
         };

@@ -1,7 +1,7 @@
 //! Lists keys of earlier versions, with hints for files that still have them.
 
 /// Beginning of each hint.
-pub(crate) const REMOVED_PREFIX: &str = "was removed in 0.1.0, now ";
+pub(crate) const REMOVED_PREFIX: &str = "is no longer a key; its value is now ";
 
 /// A removed key with a description of the replacement.
 struct RemovedKey {
@@ -57,10 +57,24 @@ mod tests {
     #[test]
     fn a_removed_key_is_found_in_each_table_that_had_it() {
         for (section, name, expected) in [
-            ("limits", "retry_handshakes", Some("was removed in 0.1.0, now an eighth of limits.max_handshakes")),
-            ("origin", "max_ejected", Some("was removed in 0.1.0, now always half of the servers")),
-            ("origins.app", "max_ejected", Some("was removed in 0.1.0, now always half of the servers")),
-            ("routes[3]", "path_reading", Some("was removed in 0.1.0, now path_reading of the route's origin")),
+            (
+                "limits",
+                "retry_handshakes",
+                Some(
+                    "is no longer a key; its value is now an eighth of \
+                                                 limits.max_handshakes",
+                ),
+            ),
+            ("origin", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),
+            ("origins.app", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),
+            (
+                "routes[3]",
+                "path_reading",
+                Some(
+                    "is no longer a key; its value is now path_reading of the route's \
+                                                origin",
+                ),
+            ),
             ("origins.app.health", "max_ejected", None),
             ("routes[3].match", "path_reading", None),
             ("limits", "max_ejected", None),

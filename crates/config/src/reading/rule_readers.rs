@@ -80,10 +80,10 @@ pub(crate) fn field_value_kind() -> ValueKind<Template> {
             );
         }
         if text.trim() != text {
-            return Err("begins or ends with a blank".into());
+            return Err("begins or ends with a space".into());
         }
         if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
-            return Err("has other characters than printable ASCII".into());
+            return Err("contains a character other than printable ASCII".into());
         }
         parse_rule_template(&text, FIELD_VARIABLES)
     };
@@ -98,7 +98,7 @@ pub(crate) fn parse_rule_template(text: &str, allowed: &[Variable]) -> Result<Te
     Template::parse_variables(text, allowed).map_err(|name| {
         let known = Variable::NAMES.iter().filter(|(_, variable)| allowed.contains(variable)).map(|(name, _)| *name);
         ValueError {
-            problem: format!("there is no {{{}}} here", crate::reading::fault::quote_line(name)),
+            problem: format!("{{{}}} is not a variable of this key", crate::reading::fault::quote_line(name)),
             expected: Some(format!("one of {}", list_variables(allowed))),
             nearest: nearest_word(name, known).map(|name| format!("{{{name}}}")),
         }

@@ -70,7 +70,7 @@ impl UnknownKey {
         }
         match foreign::foreign_hint(&self.section, &self.name) {
             Some(ForeignHint::Key(key)) => return (None, Some(key.into())),
-            Some(ForeignHint::Line(line, document)) => return (Some(format!("{line}: {document}")), None),
+            Some(ForeignHint::Line(line)) => return (Some(line.into()), None),
             None => {}
         }
         if let Some(near) = nearest_word(&self.name, self.siblings.iter().map(String::as_str)) {
@@ -78,10 +78,10 @@ impl UnknownKey {
         }
         match find_in_other_table(&self.name, schema) {
             Some(key) if key == self.name && self.is_table => {
-                (Some(format!("[{key}] belongs to the top of the file")), None)
+                (Some(format!("[{key}] is a table of the top level")), None)
             }
             Some(key) if key == self.name => {
-                (Some("belongs to the top of the file, before the first [table]".into()), None)
+                (Some("is a key of the top level: write it before the first [table]".into()), None)
             }
             key => (None, key),
         }
@@ -237,7 +237,10 @@ fn foreign_format_fault(file: &Path, text: &str, program: foreign::ForeignFormat
         key: String::new(),
         value: None,
         problem: format!("is {program}"),
-        expected: Some(format!("litequic's TOML: {}", program.migration_document())),
+        expected: Some(
+            "litequic's TOML: `litequic example` prints examples, `litequic reference configuration` prints all keys"
+                .into(),
+        ),
         nearest: None,
     }
 }

@@ -149,11 +149,11 @@ fn attempt_delay(others: usize, left: Duration) -> Duration {
 }
 
 fn overtaken_error() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer before the next address had one, or its turn")
+    io::Error::new(io::ErrorKind::TimedOut, "no answer before another address answered or was due")
 }
 
 fn connect_timeout_error() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer within the time to connect")
+    io::Error::new(io::ErrorKind::TimedOut, "no answer within timeouts.connect")
 }
 
 fn no_address_error() -> io::Error {

@@ -125,7 +125,8 @@ impl Resolver {
     /// resolved again.
     pub(crate) fn on_unreachable(&self, address: SocketAddr, error: &io::Error) {
         if self.failures.mark_failed(address, self.interval, Instant::now()) {
-            tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");
+            tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin; litequic \
+                                                                tries this address last from now on");
         }
     }
 
@@ -225,7 +226,7 @@ impl Resolver {
 }
 
 fn lookup_timeout_error() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_TIMEOUT:?}; the lookup goes on"))
+    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_TIMEOUT:?}; the lookup continues"))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) enum Error {
     NoPassword,
     #[error("a client certificate is required")]
     NoCertificate,
-    #[error("the answer of the server that decides about access is neither yes nor no")]
+    #[error("the auth server's answer neither grants nor denies access")]
     AuthAnswer,
     #[error("too many requests")]
     TooManyRequests {
@@ -40,7 +40,7 @@ pub(crate) enum Error {
         /// Seconds, at least one.
         retry_after: u32,
     },
-    #[error("a field's name has another character than letters, digits and -")]
+    #[error("a field's name contains a character other than letters, digits and -")]
     AmbiguousField,
     #[error("the request's path is too long")]
     PathTooLong,
@@ -72,9 +72,9 @@ pub(crate) enum Error {
     Connect,
     #[error("timed out connecting to the origin")]
     ConnectTimeout,
-    #[error("the origin's certificate is refused")]
+    #[error("litequic rejected the origin's certificate")]
     TlsCertificate,
-    #[error("the origin refused TLS")]
+    #[error("the origin rejected the TLS handshake")]
     TlsAlert,
     #[error("TLS with the origin failed")]
     TlsProtocol,
@@ -88,7 +88,7 @@ pub(crate) enum Error {
     Protocol,
     #[error("the origin's response has an unsupported transfer coding")]
     TransferCoding,
-    #[error("the Content-Length of the origin's response is too large to be a length")]
+    #[error("the Content-Length of the origin's response is too large")]
     ContentLength,
     #[error("the header of the origin's response is too large")]
     HeaderTooLarge,

@@ -1,6 +1,6 @@
 //! Compares litequic's HTTP/1.1 client with hyper's: both get the same bytes, cut at random places, and agree on the
 //! response, except for what litequic alone rejects ([`STRICTER`]).
-#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
+#![expect(clippy::disallowed_types, reason = "it holds the oracle's fields")]
 
 use super::origin_connection::{OriginConnection, ReceivedMessage};
 use super::socket::OriginSocket;

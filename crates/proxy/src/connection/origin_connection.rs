@@ -183,7 +183,7 @@ pub(crate) enum SendFailure {
     Io(io::Error),
     #[error(transparent)]
     Head(#[from] HeadError),
-    #[error("more than {MAX_INTERIM} interim responses came")]
+    #[error("the origin sent more than {MAX_INTERIM} interim responses")]
     Interims,
     #[error("the request's body failed")]
     Body,

@@ -177,7 +177,7 @@ impl OriginTlsConfig {
             stream.write_all(header).await?;
         }
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
-            return Err(TlsFailure::protocol_failure("there is no configuration of TLS for this server").into());
+            return Err(TlsFailure::protocol_failure("TLS is not configured for this server").into());
         };
         let connection = UnbufferedClientConnection::new(config, name)
             .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
@@ -219,22 +219,28 @@ impl TlsFailure {
         match error {
             rustls::Error::InvalidCertificate(_) => {
                 let reason = refusal().unwrap_or(text);
-                Self { error: Error::TlsCertificate, reason: format!("the server's certificate is refused: {reason}") }
+                Self {
+                    error: Error::TlsCertificate,
+                    reason: format!(
+                        "litequic rejected the server's certificate: \
+                                                                      {reason}"
+                    ),
+                }
             }
             rustls::Error::AlertReceived(alert) => {
                 let hint = match alert {
                     AlertDescription::NoApplicationProtocol => ": it does not offer HTTP/1.1",
-                    AlertDescription::ProtocolVersion => ": it has no TLS 1.3 (see origin.tls.min)",
-                    AlertDescription::CertificateRequired => ": it wants a certificate (origin.tls.cert)",
+                    AlertDescription::ProtocolVersion => ": it does not support TLS 1.3 (see origin.tls.min)",
+                    AlertDescription::CertificateRequired => ": it requires a client certificate (origin.tls.cert)",
                     _ => "",
                 };
                 Self { error: Error::TlsAlert, reason: format!("the server sent the TLS alert {alert:?}{hint}") }
             }
             rustls::Error::PeerIncompatible(rustls::PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig) => {
-                Self::protocol_failure("the server has no TLS 1.3 (see origin.tls.min)")
+                Self::protocol_failure("the server does not support TLS 1.3 (see origin.tls.min)")
             }
             rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
-                Self::protocol_failure("the server's answer is not TLS: does it speak plaintext at this port?")
+                Self::protocol_failure("the server's answer is not TLS: does it expect plaintext on this port?")
             }
             _ => Self::protocol_failure(text),
         }

@@ -40,7 +40,7 @@ pub(super) struct ResponseBody {
 impl ResponseBody {
     /// Wraps the body of a response that comes over `open`'s connection, which is returned at once if the body is
     /// complete. `ahead` is the part that was polled.
-    #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
+    #[expect(clippy::too_many_arguments, reason = "the parts of one response")]
     pub(crate) fn wrap_body(
         mut open: OpenExchange,
         ahead: Poll<Option<Frame<Bytes>>>,

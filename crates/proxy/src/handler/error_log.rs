@@ -18,16 +18,16 @@ pub(crate) fn log_error(error: Error, request: &str, head: &Head, route: Option<
     match error {
         Error::TooManyRequests { .. } => debug!(request, "rate limit exceeded"),
         // The browser has no password yet, or a client guesses.
-        Error::NoPassword => debug!(request, client, route, "no right password"),
+        Error::NoPassword => debug!(request, client, route, "no valid password"),
         Error::AddressDenied => debug!(request, client, route, "address denied"),
         // The operator's switch was logged.
-        Error::Maintenance { .. } => debug!(request, "its route is in maintenance"),
+        Error::Maintenance { .. } => debug!(request, "the route of the request is in maintenance"),
         // `log_ambiguous_path` logs this with the other route.
         Error::AmbiguousPath => {}
         _ => {
             let (method, host, path) = loggable_target(head);
             let status = error.status_and_kind().0.as_u16();
-            info!(request, %error, status, %method, host, %path, route, "answered in place of the origin");
+            info!(request, %error, status, %method, host, %path, route, "answered with litequic's own error response");
         }
     }
 }
@@ -35,7 +35,7 @@ pub(crate) fn log_error(error: Error, request: &str, head: &Head, route: Option<
 /// Logs that the path of a request could be read as one of `route`, which has other rules.
 pub(super) fn log_ambiguous_path(request: &str, head: &Head, route: &str) {
     let (method, host, path) = loggable_target(head);
-    info!(request, %method, host, %path, route, "answered 400: the path could be read as this route's");
+    info!(request, %method, host, %path, route, "answered 400: the origin could read the path as one of this route");
 }
 
 /// Method, host and path of a request: without the query, which may have secrets, and without characters that a

@@ -360,11 +360,17 @@ impl Proxy {
                             counters.denied_auth.increment();
                         }
                         let route = &*route.name;
-                        tracing::debug!(request, route, origin, status, "denied by the server that decides");
+                        tracing::debug!(request, route, origin, status, "the auth server denied the request");
                         Ok((CheckedAuth::Answered(answer), took))
                     }
                     AuthDecision::Unusable => {
-                        tracing::warn!(request, origin, status, "no usable decision about access");
+                        tracing::warn!(
+                            request,
+                            origin,
+                            status,
+                            "the auth server's answer neither grants nor denies \
+                                                                 access"
+                        );
                         Err(Error::AuthAnswer.into())
                     }
                 }
@@ -373,7 +379,7 @@ impl Proxy {
                 self.metrics.auth_failed.increment();
                 if let ForwardFailure::Answer(error) = outcome {
                     let (request, origin) = (id, &auth.origin);
-                    tracing::info!(request, origin, %error, "no decision about access");
+                    tracing::info!(request, origin, %error, "cannot get the auth server's decision");
                 }
                 Err(outcome)
             }

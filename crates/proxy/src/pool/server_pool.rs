@@ -501,7 +501,7 @@ impl ServerPool {
             SlotUse::Request | SlotUse::Leaving => return,
         };
         let (counter, reason) = match reason {
-            _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, whose rest is taken into memory"),
+            _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, remainder read into memory"),
             PreemptionReason::Slow(_, BodyDirection::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
             PreemptionReason::Slow(_, BodyDirection::Download) => {
                 (&self.metrics.evicted_slow_downloads, "slow download")
@@ -509,7 +509,8 @@ impl ServerPool {
             PreemptionReason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
         };
         counter.increment();
-        tracing::debug!(origin = %self.address, reason, "an exchange gives its connection up for a request that waits");
+        tracing::debug!(origin = %self.address, reason, "aborting an exchange to free its connection for a waiting \
+                                                         request");
     }
 
     fn set_slot_use(&self, slot: PoolSlot, exchange: SlotUse) {
@@ -560,7 +561,7 @@ impl ServerPool {
                 // connection's.
                 self.metrics.limit_origin_descriptors.increment();
                 self.resources.close_longest_idle();
-                tracing::warn!(origin = %self.address, "the kernel has no file descriptor for a connection to the origin");
+                tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
                 return error;
             }
             self.metrics.origin_connect_errors.increment();
@@ -568,7 +569,8 @@ impl ServerPool {
             if error != Error::ConnectTimeout {
                 return error;
             }
-            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) else {
+            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
+            else {
                 self.metrics.timeout_connect.increment();
                 return error;
             };

@@ -26,7 +26,7 @@ pub enum MaintenanceError {
     #[error("no route has the name or the host {0:?}")]
     Unknown(String),
     /// A route that was switched with others cannot be switched back by itself.
-    #[error("{0:?} was not switched to maintenance by that name")]
+    #[error("{0:?} is not in maintenance under that name")]
     NotIn(String),
     /// The operator has given more orders than are allowed.
     #[error("{0} routes and hosts are in maintenance already: switch some back, or switch all routes")]

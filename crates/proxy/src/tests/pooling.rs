@@ -1,5 +1,5 @@
 //! Tests the pool: which connections are used again, how many are opened, and which requests are retried.
-#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
+#![expect(clippy::disallowed_types, reason = "it holds the oracle's fields")]
 
 use super::{
     Peer, Response, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle,

@@ -793,7 +793,7 @@ fn probes_and_health_checks_shake_hands() {
                 None
             };
             let (probed, _) = tokio::join!(probe_origin_server(&server, DEADLINE), serve());
-            let reason = "the server's certificate is refused: a reason";
+            let reason = "litequic rejected the server's certificate: a reason";
             assert_eq!(probed.err().map(|error| error.to_string()), (!is_well).then(|| reason.to_owned()));
             let checking = crate::check_health(Arc::clone(&setup.shared), Arc::default(), Arc::default());
             let checks = tokio::task::spawn_local(checking);
@@ -810,7 +810,7 @@ fn probes_and_health_checks_shake_hands() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             });
-            let expected = (!is_well).then(|| "the server's certificate is refused: a reason".to_owned());
+            let expected = (!is_well).then(|| "litequic rejected the server's certificate: a reason".to_owned());
             assert_eq!(problem.await.unwrap(), expected);
             checks.abort();
             // Only handshakes of requests are counted: each of these requests has a connection of its own.

@@ -1,5 +1,5 @@
 //! Tests requests: head, framing, body.
-#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
+#![expect(clippy::disallowed_types, reason = "it holds the oracle's fields")]
 
 use super::{
     Pieces, Script, data, fed, fed_known, get, lines, on_a_worker, origin as config_of, proxy_status, request, settle,

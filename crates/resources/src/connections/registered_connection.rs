@@ -14,8 +14,8 @@ use std::{
 
 /// Shortest time without a request after which a connection may be closed: before, its next request may be in flight.
 pub(super) const MIN_IDLE_TIME: Duration = Duration::from_secs(1);
-/// Memory that a connection takes beside its counters, and an open request (docs/reference/limits.md). Of connections with small
-/// counters, the one with the most requests holds the most.
+/// Memory that a connection takes beside its counters, and an open request (docs/reference/limits.md). Of connections
+/// with small counters, the one with the most requests holds the most.
 pub(super) const CONNECTION_OVERHEAD_BYTES: u64 = 28 * 1024;
 pub(super) const REQUEST_OVERHEAD_BYTES: u64 = 72 * 1024;
 

@@ -123,7 +123,7 @@ fn parse_request_line(line: &[u8]) -> Result<(Method, &[u8], u8), Refusal> {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "not HTTP/1.1"));
         }
-        _ => return Err(Refusal::bad_request("no version of HTTP")),
+        _ => return Err(Refusal::bad_request("invalid HTTP version")),
     };
     if !is_token(method) {
         return Err(Refusal::bad_request("the method is not a token"));
@@ -162,19 +162,19 @@ impl<'a> RequestFramingFields<'a> {
     fn read_framing_field(&mut self, name: &[u8], value: &'a [u8], minor: u8) -> Result<(), Refusal> {
         if name.eq_ignore_ascii_case(b"host") {
             if self.host.replace(value).is_some() {
-                return Err(Refusal::bad_request("several Host"));
+                return Err(Refusal::bad_request("more than one Host"));
             }
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let length = parse_length(value).ok_or(Refusal::bad_request("Content-Length is not a decimal number"))?;
             if self.content_length.replace(length).is_some() {
-                return Err(Refusal::bad_request("several Content-Length"));
+                return Err(Refusal::bad_request("more than one Content-Length"));
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if minor == 0 {
                 return Err(Refusal::bad_request("Transfer-Encoding in HTTP/1.0"));
             }
             if std::mem::replace(&mut self.chunked, true) {
-                return Err(Refusal::bad_request("several Transfer-Encoding"));
+                return Err(Refusal::bad_request("more than one Transfer-Encoding"));
             }
             check_transfer_coding(value)?;
         } else if name.eq_ignore_ascii_case(b"upgrade") {
@@ -199,7 +199,7 @@ fn check_transfer_coding(value: &[u8]) -> Result<(), Refusal> {
     if last_is_chunked && chunked == 1 {
         return Err(Refusal::not_implemented("a transfer coding other than chunked"));
     }
-    Err(Refusal::bad_request("chunked is not the last transfer coding, or not once"))
+    Err(Refusal::bad_request("chunked is not the last transfer coding, or occurs more than once"))
 }
 
 /// Parses a number that consists of digits alone: no sign, list or blank.
@@ -216,13 +216,13 @@ fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &Last
         Method::TRACE => return Err(Refusal::not_implemented("TRACE is not supported")),
         _ => {}
     }
-    let host = host.ok_or(Refusal::bad_request("no Host"))?;
+    let host = host.ok_or(Refusal::bad_request("no Host field"))?;
     last.parse_authority(host).map_err(Refusal::bad_request)?;
     let raw_path = match split_absolute_form(target) {
         None => Cow::Borrowed(target),
         Some((named, rest)) => {
             if !named.eq_ignore_ascii_case(host) {
-                return Err(Refusal::bad_request("Host is not the target's"));
+                return Err(Refusal::bad_request("Host differs from the host of the target"));
             }
             let slash: &[u8] = if rest.first() == Some(&b'/') { b"" } else { b"/" };
             Cow::Owned([slash, rest].concat())

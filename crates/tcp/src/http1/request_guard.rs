@@ -188,7 +188,7 @@ impl<S> RequestGuardStream<S> {
             return Ok(());
         }
         self.pipeline.flooded.set(true);
-        Err(io::Error::other("too many pieces with next to nothing in them"))
+        Err(io::Error::other("too many small pieces of a body"))
     }
 
     /// Returns the error of a malformed body.

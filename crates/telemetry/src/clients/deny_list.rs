@@ -43,13 +43,16 @@ pub struct DeniedNetwork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DenyError {
     /// The list is full.
-    #[error("{MAX_DENIED} networks are denied already, which is the most: allow some, or deny a larger network")]
+    #[error(
+        "{MAX_DENIED} networks are denied already, which is the maximum; allow some of them, or deny a larger \
+             network"
+    )]
     Full,
     /// No part of the network is on the list.
     #[error("{0} is not denied")]
     NotDenied(Network),
     /// The network is part of a larger denied network.
-    #[error("{0} is not denied by itself, but as part of {1}: allow that")]
+    #[error("{0} is denied only as part of {1}; allow {1} instead")]
     PartOf(Network, Network),
 }
 

@@ -51,7 +51,7 @@ pub enum LogError {
     #[error("the environment variable {VARIABLE} is not a list of target=level")]
     Filter(#[from] ParseError),
     /// Error of litequic.
-    #[error("the log was set up before")]
+    #[error("the log is set up already")]
     Twice(#[from] TryInitError),
     /// The system cannot start a thread.
     #[error("cannot start the log's thread: {0}")]

@@ -84,17 +84,17 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 /// Error of an export without a response.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
-    #[error("cannot find {0}: {1}")]
+    #[error("cannot resolve {0}: {1}")]
     Lookup(String, io::Error),
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect to the collector: {0}")]
     Connect(io::Error),
-    #[error("no TLS: {0}")]
+    #[error("the TLS handshake failed: {0}")]
     Tls(io::Error),
-    #[error("no certificate can have the name {0}")]
+    #[error("{0} is not a valid name for a certificate")]
     Name(String),
-    #[error("no answer: {}", causes(.0))]
+    #[error("the collector did not answer: {}", causes(.0))]
     Http(hyper::Error),
-    #[error("the request cannot be made: {0}")]
+    #[error("the request is invalid: {0}")]
     Request(#[from] http::Error),
 }
 

@@ -4,7 +4,7 @@ use crate::{Counter, Family, Group, Sample, SampleValue, metrics};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Spans by their outcome, which workers and the exporter count.
-const SPANS: Family = Family { name: "spans", help: "Spans of traces by their fate." };
+const SPANS: Family = Family { name: "spans", help: "Spans, by result." };
 
 metrics! {
     /// Counters of spans on one worker.
@@ -24,12 +24,13 @@ metrics! {
         AtomicU64(SPANS) {
             exported [result: "exported"] "Spans that the collector accepted.",
             failed [result: "failed"]
-                "Spans of requests that the collector refused, and those that were left at the process's end.",
+                "Spans of requests that the collector rejected, and spans that were left when the process ended.",
             rejected [result: "rejected"] "Spans that the collector rejected in a request that it accepted.",
         }
         AtomicU64("span_exports", "Requests with spans to the collector by their result.") {
             exports_ok [result: "ok"],
-            exports_retried [result: "retried"] "Those that are sent again: no answer, or one that asks for it.",
+            exports_retried [result: "retried"] "The collector did not answer, or asked for a retry: the request is \
+                                                 sent again.",
             exports_failed [result: "failed"],
         }
         + with {

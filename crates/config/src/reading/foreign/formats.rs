@@ -15,20 +15,6 @@ pub(crate) enum ForeignFormat {
     Yaml,
 }
 
-impl ForeignFormat {
-    /// Returns the document for operators who migrate from this program.
-    pub(crate) const fn migration_document(self) -> &'static str {
-        match self {
-            Self::Apache => "docs/reference/directives.md#how-to-migrate",
-            Self::Caddyfile => "docs/how-to/move-from-caddy.md",
-            Self::Haproxy => "docs/how-to/move-from-haproxy.md",
-            Self::Json | Self::Yaml => "docs/configuration.md#file-format",
-            Self::Nginx => "docs/how-to/move-from-nginx.md",
-            Self::Traefik => "docs/reference/directives.md#traefik",
-        }
-    }
-}
-
 /// Describes the file, to follow "is".
 impl fmt::Display for ForeignFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

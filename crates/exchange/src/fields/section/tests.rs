@@ -1,5 +1,5 @@
 //! Tests of [`Fields`] against [`HeaderMap`] as the oracle, line by line.
-#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
+#![expect(clippy::disallowed_types, reason = "it holds the oracle's fields")]
 
 use super::*;
 use crate::{DecodedFields, name};

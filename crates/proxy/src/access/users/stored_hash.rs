@@ -37,7 +37,7 @@ impl StoredHash {
         if text.starts_with("$argon2") {
             let hash = PasswordHash::new(text).map_err(|_| "has an Argon2 hash that is not in the PHC form")?;
             if hash.algorithm.as_str() != "argon2id" || hash.salt.is_none() || hash.hash.is_none() {
-                return Err("has another Argon2 hash than a whole one of Argon2id");
+                return Err("has an Argon2 hash that is truncated, or not Argon2id");
             }
             let params = Params::try_from(&hash).map_err(|_| "has an Argon2id hash with invalid parameters")?;
             let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
@@ -135,8 +135,11 @@ mod tests {
             (&*bcrypt.replacen("$2b$", "$2x$", 1), "neither bcrypt"),
             (&*bcrypt.replacen("$04$", "$31$", 1), "from 4 to 14"),
             (&*bcrypt.replacen("$04$", "$15$", 1), "from 4 to 14"),
-            ("$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "another Argon2"),
-            ("$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ", "another Argon2"),
+            (
+                "$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM",
+                "truncated, or not Argon2id",
+            ),
+            ("$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ", "truncated, or not Argon2id"),
             ("$argon2id$v=19$m=1048576,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
             ("$argon2id$v=19$m=65536,t=5,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
         ] {

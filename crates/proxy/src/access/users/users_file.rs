@@ -94,12 +94,11 @@ impl Users {
                 continue;
             }
             let wrong = |problem: &str| format!("{problem} in line {number}");
-            let (name, hash) =
-                line.split_once(':').ok_or_else(|| wrong("has no name and hash with a colon between"))?;
+            let (name, hash) = line.split_once(':').ok_or_else(|| wrong("has no NAME:HASH"))?;
             name_fault(name).map_or(Ok(()), |problem| Err(wrong(problem)))?;
             let hash = StoredHash::parse_hash(hash).map_err(wrong)?;
             if hashes.insert(name.to_owned(), hash).is_some() {
-                return Err(wrong("has a user twice, the second time"));
+                return Err(wrong("repeats a user"));
             }
         }
         if hashes.is_empty() {
@@ -126,7 +125,7 @@ fn name_fault(name: &str) -> Option<&'static str> {
         _ if name.len() > MAX_NAME => Some("has a name of more than 255 bytes"),
         _ if name.contains(':') => Some("has a name with a colon"),
         _ if name.trim() != name || !is_field_value(name.as_bytes()) => {
-            Some("has a name with a control character, or a blank at its edge")
+            Some("has a name with a control character, or with leading or trailing whitespace")
         }
         _ => None,
     }
@@ -166,12 +165,20 @@ mod tests {
         for (text, problem) in [
             (String::new(), "has no user"),
             ("# none\n".into(), "has no user"),
-            (format!("alice:{hash}\nbob\n"), "has no name and hash with a colon between in line 2"),
+            (format!("alice:{hash}\nbob\n"), "has no NAME:HASH in line 2"),
             (format!(":{hash}"), "has an empty name in line 1"),
-            (format!(" a:{hash}"), "has a name with a control character, or a blank at its edge in line 1"),
-            (format!("a\u{7}:{hash}"), "has a name with a control character, or a blank at its edge in line 1"),
+            (
+                format!(" a:{hash}"),
+                "has a name with a control character, or with leading or trailing whitespace in \
+                                    line 1",
+            ),
+            (
+                format!("a\u{7}:{hash}"),
+                "has a name with a control character, or with leading or trailing whitespace \
+                                        in line 1",
+            ),
             (format!("{}:{hash}", "a".repeat(256)), "has a name of more than 255 bytes in line 1"),
-            (format!("alice:{hash}\nalice:{hash}"), "has a user twice, the second time in line 2"),
+            (format!("alice:{hash}\nalice:{hash}"), "repeats a user in line 2"),
             (
                 "alice:secret".into(),
                 "has a hash that is neither bcrypt (htpasswd -B) nor Argon2id (litequic password) in line 1",

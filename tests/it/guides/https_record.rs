@@ -34,7 +34,7 @@ fn check_prints_the_records_of_the_guide() {
     assert!(checked.ends_with(&guide.block("text", "first visit")), "{checked}");
 }
 
-/// Starts of Chromium, one of which uses HTTP/3: it begins with TCP if the record comes late, on a busy machine.
+/// Starts of Chromium, one of which begins with HTTP/3: on a busy machine some begin with TCP.
 const ATTEMPTS: usize = 8;
 
 /// Chromium with a profile of its own, and the machine's name server: the protocol of the page's own request.

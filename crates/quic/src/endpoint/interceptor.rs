@@ -17,6 +17,7 @@ use crate::{
     qlog::LoggedPacket,
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
+use litequic_net::datagram::end_migration_check;
 use s2n_codec::encoder::scatter;
 use s2n_quic_core::{
     event::api::Subject,
@@ -166,6 +167,7 @@ impl Interceptor for PacketInterceptor {
         packet: &Packet,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
+        end_migration_check();
         let Subject::Connection { id, .. } = subject else { return payload };
         if self.state.at_hand.has_logs() {
             return self.intercept_logged(*id, packet, payload);

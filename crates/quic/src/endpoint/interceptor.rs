@@ -88,7 +88,8 @@ impl PacketInterceptor {
     }
 
     /// Makes s2n-quic respond with Version Negotiation to a datagram of an unsupported version, with a header of
-    /// `header_len` bytes. `false` if it is too small for an Initial (RFC 9000 §5.2.2), or responses are at their limit.
+    /// `header_len` bytes. `false` if it is too small for an Initial (RFC 9000 §5.2.2), or responses are at their
+    /// limit.
     #[cold]
     fn request_negotiation(&self, datagram: &mut [u8], header_len: usize) -> bool {
         if !admits_datagram_size(datagram.len(), false) {

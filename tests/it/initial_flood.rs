@@ -281,6 +281,49 @@ async fn retry_refusal_and_version_negotiation_are_smaller_than_their_cause() {
     full.stop().await;
 }
 
+/// In an unknown version only the fields of RFC 8999 have a meaning, not the bits that are the type in version 1, nor
+/// what is behind the connection IDs, which may be longer.
+#[tokio::test]
+async fn every_unsupported_version_gets_version_negotiation() {
+    const VERSION_2: u32 = 0x6b33_43cf;
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let mut stranger = Stranger::of(&litequic).await;
+    let packet = |first: u8, version: u32, destination: &[u8], source: &[u8], size: usize| {
+        let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
+        let mut packet = [&[first][..], &version.to_be_bytes(), &id(destination), &id(source)].concat();
+        packet.resize_with(size, rand::random);
+        packet
+    };
+    let first_bytes = [0x80, 0xc3, 0xd3, 0xe3, 0xf3, 0xff];
+    let versions = [VERSION_2, 0x1a2a_3a4a, 2, 0xff00_001d, u32::MAX];
+    for (number, (first, version)) in first_bytes.into_iter().flat_map(|f| versions.map(|v| (f, v))).enumerate() {
+        let lengths = [0, 8, 20, 21, 255];
+        let (destination, source) = (vec![1; lengths[number % 5]], vec![2; lengths[number / 5 % 5]]);
+        stranger.send(&packet(first, version, &destination, &source, FULL)).await;
+        let answer = stranger.receive().await;
+        let (header, supported) = answer.split_at(7 + source.len() + destination.len());
+        assert!(header[0] & 0x80 > 0, "a long header");
+        let expected = packet(header[0], 0, &source, &destination, header.len());
+        assert_eq!(header, expected, "for {first:#x} {version:#x}");
+        let supported: Vec<u32> =
+            supported.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+        assert!(supported.contains(&1) && !supported.contains(&version), "{supported:x?}");
+        assert!(
+            supported.iter().any(|version| version & 0x0f0f_0f0f == 0x0a0a_0a0a),
+            "{supported:x?} has no reserved one"
+        );
+    }
+    for first in first_bytes {
+        stranger.send(&packet(first, VERSION_2, &[1; 8], &[2; 8], FULL - 1)).await;
+        // Version Negotiation, which brings no other (RFC 9000 §6.1).
+        stranger.send(&packet(first, 0, &[1; 8], &[2; 8], FULL)).await;
+        // Connection IDs that the datagram has not.
+        stranger.send(&[&[first, 0, 0, 0, 9][..], &[255; 200]].concat()).await;
+    }
+    assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn a_stateless_reset_is_smaller_than_what_it_answers() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;

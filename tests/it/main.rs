@@ -64,6 +64,7 @@ mod requests;
 mod resets;
 mod resumption;
 mod rules;
+mod scopes;
 mod secure_origins;
 mod send_buffers;
 mod server_id;

@@ -239,7 +239,7 @@ fn download(packets: u64) -> Replay {
     let acks: Vec<Vec<u8>> = (1..=MEGABYTE / packets).map(|n| ack(n * packets)).collect();
     let mut outgoing = OutgoingBatch::new(DATAGRAM);
     let anyone = SocketAddress::default();
-    let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() };
+    let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() }.into();
     let mut order = AckReordering::default();
     Box::new(move || {
         let mut acknowledged = AcknowledgedNumbers::default();

@@ -1,12 +1,19 @@
 //! Splits received messages into datagrams, which have one path and codepoint each; incomplete messages are dropped.
 
 use super::sys::KernelMessage;
-use crate::{datagram::DatagramHeader, metrics::SocketMetrics};
+use crate::{
+    datagram::{DatagramHeader, NetworkPath},
+    metrics::SocketMetrics,
+};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
 };
-use std::{net::SocketAddr, ops::Range, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    sync::Arc,
+};
 
 /// Splits each batch of received messages into datagrams, and holds the last batch's.
 pub(super) struct DatagramSplitter {
@@ -66,12 +73,47 @@ fn segment_ranges(len: usize, segment: usize) -> impl Iterator<Item = Range<usiz
 }
 
 fn datagram_header(arrived: &KernelMessage, local: SocketAddr) -> Option<DatagramHeader> {
-    let ip = arrived.local.unwrap_or(local.ip());
-    Some(DatagramHeader {
-        path: Tuple {
-            remote_address: SocketAddress::from(arrived.remote?).into(),
-            local_address: SocketAddress::from(SocketAddr::new(ip, local.port())).into(),
-        },
-        ecn: Ecn::new(arrived.ecn),
-    })
+    let (remote, ip) = (arrived.remote?, arrived.local.unwrap_or(local.ip()));
+    let addresses = Tuple {
+        remote_address: SocketAddress::from(remote).into(),
+        local_address: SocketAddress::from(SocketAddr::new(ip, local.port())).into(),
+    };
+    let interface = match (remote, ip) {
+        // ipv6(7): the scope of a link-local address is its interface.
+        (SocketAddr::V6(remote), _) if remote.scope_id() > 0 => remote.scope_id(),
+        (_, IpAddr::V6(ip)) if ip.is_unicast_link_local() => arrived.interface,
+        _ => 0,
+    };
+    Some(DatagramHeader { path: NetworkPath { addresses, interface }, ecn: Ecn::new(arrived.ecn) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_belongs_to_the_path_of_link_local_addresses_alone() {
+        let table = [
+            ("[fe80::2%7]:9", Some("fe80::1"), 7, 7),
+            // The socket is bound to one address, so that none is reported.
+            ("[fe80::2%7]:9", None, 0, 7),
+            ("[fd00::2]:9", Some("fe80::1"), 7, 7),
+            ("[2001:db8::2]:9", Some("2001:db8::1"), 7, 0),
+            ("192.0.2.2:9", Some("192.0.2.1"), 7, 0),
+            ("169.254.0.2:9", Some("169.254.0.1"), 7, 0),
+        ];
+        for (remote, local, interface, expected) in table {
+            let arrived = KernelMessage {
+                remote: Some(remote.parse().unwrap()),
+                local: local.map(|local| local.parse().unwrap()),
+                interface,
+                ecn: 0,
+                len: 1,
+                segment: 1,
+                truncated: false,
+            };
+            let header = datagram_header(&arrived, "[::]:443".parse().unwrap()).unwrap();
+            assert_eq!(header.path.interface, expected, "{remote} {local:?}");
+        }
+    }
 }

@@ -240,7 +240,8 @@ mod tests {
             let path = Tuple {
                 remote_address: SocketAddressV4::new([127, 0, 0, 1], port).into(),
                 local_address: SocketAddressV4::new([127, 0, 0, 1], 443).into(),
-            };
+            }
+            .into();
             for n in 0..*count {
                 let write = |room: &mut [u8]| {
                     room[..size].fill(number);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     fn port(message: &OutgoingMessage) -> u16 {
-        std::net::SocketAddr::from(message.path.remote_address.0).port()
+        message.path.destination().port()
     }
 
     #[test]

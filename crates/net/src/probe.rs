@@ -6,7 +6,7 @@ use super::{
     sys::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch},
     uring,
 };
-use crate::datagram::OutgoingBatch;
+use crate::datagram::{NetworkPath, OutgoingBatch};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -138,7 +138,7 @@ struct Loopback {
     sender: UdpSocket,
     receiver: UdpSocket,
     local: SocketAddr,
-    path: Tuple,
+    path: NetworkPath,
 }
 
 impl Loopback {
@@ -154,7 +154,8 @@ impl Loopback {
         let path = Tuple {
             remote_address: SocketAddress::from(local).into(),
             local_address: SocketAddress::from(sender.local_addr()?).into(),
-        };
+        }
+        .into();
         Ok(Self { sender, receiver, local, path })
     }
 

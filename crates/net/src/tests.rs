@@ -2,7 +2,7 @@
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
-    datagram::{OutgoingBatch, Receive, Transmit},
+    datagram::{NetworkPath, OutgoingBatch, Receive, Transmit},
     metrics::SocketMetrics,
 };
 use futures_util::poll;
@@ -58,11 +58,12 @@ fn socket(options: SocketOptions) -> Socket {
 }
 
 impl Socket {
-    fn path_to(&self, remote: SocketAddr) -> Tuple {
+    fn path_to(&self, remote: SocketAddr) -> NetworkPath {
         Tuple {
             remote_address: SocketAddress::from(remote).into(),
             local_address: SocketAddress::from(self.address).into(),
         }
+        .into()
     }
 
     /// Sends `count` numbered datagrams of `len` bytes, in as few messages as possible.
@@ -90,7 +91,7 @@ impl Socket {
         let count = timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
         let datagram = |index| {
             let (header, payload) = receiver.datagram(index).unwrap();
-            (header.path.remote_address.0.into(), header.ecn, payload.len(), payload[0])
+            (header.path.destination(), header.ecn, payload.len(), payload[0])
         };
         (0..count).map(datagram).collect()
     }
@@ -315,7 +316,8 @@ async fn either_half_may_go_first() {
         let path = Tuple {
             remote_address: SocketAddress::from(one.address).into(),
             local_address: SocketAddress::from(address).into(),
-        };
+        }
+        .into();
         let mut outgoing = OutgoingBatch::new(1472);
         let Ok(_) = outgoing.begin_message(path, Ecn::Ect0, true, |room| {
             room[..9].fill(5);

@@ -93,7 +93,7 @@ impl Quic {
 
     /// Connects to `address` from the address `local`, and trusts `cert_pem` alone.
     pub(crate) async fn from(
-        local: Ipv4Addr,
+        local: impl Into<IpAddr>,
         address: SocketAddr,
         cert_pem: &str,
     ) -> Result<Self, quinn::ConnectionError> {

@@ -12,6 +12,7 @@ pub(crate) mod collector;
 pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;
+pub(crate) mod namespace;
 pub(crate) mod needs;
 pub(crate) mod neqo;
 pub(crate) mod nginx;

@@ -1,6 +1,6 @@
 //! Defines the two halves of a socket as traits: one receives batches of datagrams, the other sends batches.
 
-use super::outgoing_batch::OutgoingBatch;
+use super::{network_path::NetworkPath, outgoing_batch::OutgoingBatch};
 use s2n_quic_core::inet::datagram::Header;
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// A received datagram's path and ECN codepoint.
-pub type DatagramHeader = Header<s2n_quic_core::path::Tuple>;
+pub type DatagramHeader = Header<NetworkPath>;
 
 /// The receiving half of a socket.
 pub trait Receive: Send + 'static {

@@ -4,7 +4,9 @@
 //! IPv4 addresses of a path are never IPv4-mapped, also on a dual-stack socket.
 
 mod halves;
+mod network_path;
 mod outgoing_batch;
 
 pub use halves::{DatagramHeader, Receive, Transmit};
+pub use network_path::{NetworkPath, end_migration_check};
 pub use outgoing_batch::{MAX_MESSAGE_LEN, MAX_SEGMENTS, MessageAction, OutgoingBatch, OutgoingMessage};

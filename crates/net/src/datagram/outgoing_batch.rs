@@ -1,7 +1,8 @@
 //! Gathers outgoing datagrams back to back in one buffer: consecutive datagrams of one path and size form one message,
 //! which the kernel segments (UDP_SEGMENT in udp(7)). Pure: a backend sends the messages.
 
-use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
+use super::network_path::NetworkPath;
+use s2n_quic_core::inet::ExplicitCongestionNotification as Ecn;
 use std::ops::Range;
 
 /// Largest number of segments in a message: every kernel with UDP_SEGMENT accepts 64 (UDP_MAX_SEGMENTS in linux/udp.h;
@@ -19,7 +20,7 @@ const MAX_MESSAGES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutgoingMessage {
     /// Addresses of both ends.
-    pub path: Tuple,
+    pub path: NetworkPath,
     /// The ECN codepoint of each datagram.
     pub ecn: Ecn,
     /// Bytes of each datagram but the last.
@@ -150,7 +151,7 @@ impl OutgoingBatch {
     /// The error of `write`.
     pub fn begin_message<E>(
         &mut self,
-        path: Tuple,
+        path: NetworkPath,
         ecn: Ecn,
         joinable: bool,
         write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -218,14 +219,15 @@ impl OutgoingBatch {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use s2n_quic_core::inet::SocketAddressV4;
+    use s2n_quic_core::{inet::SocketAddressV4, path::Tuple};
     use std::convert::Infallible;
 
-    fn path(port: u16) -> Tuple {
+    fn path(port: u16) -> NetworkPath {
         Tuple {
             remote_address: SocketAddressV4::new([127, 0, 0, 1], port).into(),
             local_address: SocketAddressV4::new([127, 0, 0, 1], 443).into(),
         }
+        .into()
     }
 
     fn fill(byte: u8, len: usize) -> impl FnOnce(&mut [u8]) -> Result<usize, Infallible> {

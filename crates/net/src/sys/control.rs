@@ -34,6 +34,8 @@ pub(super) struct ControlValues {
     pub(super) ecn: u8,
     /// Local address at which a received datagram arrived, or from which a datagram is to leave; never IPv4-mapped.
     pub(super) local: Option<IpAddr>,
+    /// Index of the interface at which `local` is an IPv6 address; 0 if the kernel is to choose, or `local` is IPv4.
+    pub(super) interface: u32,
     /// Bytes of each datagram but the last, if the message has several.
     pub(super) segment: Option<u16>,
 }
@@ -72,6 +74,7 @@ impl ControlValues {
                     (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if said.local.is_none() => {
                         let info: Option<in6_pktinfo> = read_control_value(data, len);
                         said.local = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).to_canonical());
+                        said.interface = info.map_or(0, |info| info.ipi6_ifindex);
                     }
                     (libc::SOL_UDP, libc::UDP_GRO) => {
                         let segment: Option<c_int> = read_control_value(data, len);
@@ -123,7 +126,8 @@ impl ControlValues {
             }
             Some(IpAddr::V6(ip)) => {
                 let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
-                writer.push_control(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 });
+                let info = in6_pktinfo { ipi6_addr, ipi6_ifindex: self.interface };
+                writer.push_control(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
             }
             None => {}
         }
@@ -204,9 +208,9 @@ mod tests {
     #[test]
     fn control_messages_are_read_as_they_were_written() {
         for ecn in 0..4 {
-            let v4 = ControlValues { ecn, local: Some([192, 0, 2, 1].into()), segment: None };
+            let v4 = ControlValues { ecn, local: Some([192, 0, 2, 1].into()), ..ControlValues::default() };
             assert_eq!(round_trip(v4, true).0.ecn, ecn);
-            let v6 = ControlValues { ecn, local: Some("2001:db8::1".parse().unwrap()), segment: None };
+            let v6 = ControlValues { ecn, local: Some("fe80::1".parse().unwrap()), interface: 7, segment: None };
             assert_eq!(round_trip(v6, false).0, v6);
         }
     }
@@ -218,7 +222,8 @@ mod tests {
 
     #[test]
     fn all_control_messages_fit_at_once() {
-        let said = ControlValues { ecn: 3, local: Some(Ipv6Addr::LOCALHOST.into()), segment: Some(1200) };
+        let local = Some(Ipv6Addr::LOCALHOST.into());
+        let said = ControlValues { ecn: 3, local, interface: 1, segment: Some(1200) };
         let (_, len) = round_trip(said, false);
         // SAFETY: cmsg(3): CMSG_SPACE only calculates.
         let expected = unsafe { libc::CMSG_SPACE(4) + libc::CMSG_SPACE(20) + libc::CMSG_SPACE(2) };
@@ -239,6 +244,6 @@ mod tests {
         header.msg_controllen = to_cmsg_length(used);
         // SAFETY: sendmsg(2): both fields are those of `control`.
         let said = unsafe { ControlValues::read_control(&header) };
-        assert_eq!(said, ControlValues { ecn: 2, local: None, segment: None });
+        assert_eq!(said, ControlValues { ecn: 2, ..ControlValues::default() });
     }
 }

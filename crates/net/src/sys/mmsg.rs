@@ -9,7 +9,6 @@ use crate::datagram::{MAX_MESSAGE_LEN, OutgoingMessage};
 #[cfg(not(target_env = "musl"))]
 use libc::sendmmsg;
 use libc::{c_uint, iovec, mmsghdr, msghdr};
-use s2n_quic_core::path::Handle as _;
 use std::{
     io,
     mem::zeroed,
@@ -37,6 +36,8 @@ pub(crate) struct KernelMessage {
     pub(crate) remote: Option<SocketAddr>,
     /// Local address, if the kernel reports one.
     pub(crate) local: Option<IpAddr>,
+    /// Index of the interface at which the message arrived, if the kernel reports it: for IPv6.
+    pub(crate) interface: u32,
     pub(crate) ecn: u8,
     /// Bytes of all datagrams.
     pub(crate) len: usize,
@@ -169,6 +170,7 @@ impl ReceiveBatch {
         Some(KernelMessage {
             remote: self.names.get(index)?.decode_address(header.msg_hdr.msg_namelen),
             local: said.local,
+            interface: said.interface,
             ecn: said.ecn,
             len,
             segment: said.segment.map_or(len, usize::from),
@@ -248,7 +250,7 @@ impl SendBatch {
         // These vectors are filled before any pointer into them is taken. None of the three grows beyond its capacity.
         let mut name_lens = [0; MAX_SEND_MESSAGES];
         for (message, name_len) in messages.iter().zip(&mut name_lens) {
-            let (name, len) = RawAddress::new(message.path.remote_address().0.into(), self.is_v6);
+            let (name, len) = RawAddress::new(message.path.destination(), self.is_v6);
             self.names.push(name);
             *name_len = len;
             let bytes = payload(message);
@@ -306,15 +308,16 @@ unsafe fn sendmmsg(
 }
 
 fn is_ipv4_message(message: &OutgoingMessage) -> bool {
-    SocketAddr::from(message.path.remote_address().0).is_ipv4()
+    message.path.destination().is_ipv4()
 }
 
 /// Values for the control messages of a message to send.
 fn control_values(message: &OutgoingMessage, names_local: bool) -> ControlValues {
-    let local = SocketAddr::from(message.path.local_address().0).ip();
+    let local = SocketAddr::from(message.path.addresses.local_address).ip();
     ControlValues {
         ecn: message.ecn as u8,
         local: Some(local).filter(|local| names_local && !local.is_unspecified()),
+        interface: message.path.interface,
         segment: if message.count > 1 { u16::try_from(message.segment).ok() } else { None },
     }
 }
@@ -322,7 +325,7 @@ fn control_values(message: &OutgoingMessage, names_local: bool) -> ControlValues
 #[cfg(test)]
 mod tests {
     use super::{super::IntOption, *};
-    use crate::datagram::OutgoingBatch;
+    use crate::datagram::{NetworkPath, OutgoingBatch};
     use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
     use std::{
         convert::Infallible,
@@ -368,17 +371,18 @@ mod tests {
         all
     }
 
-    fn path(local: &UdpSocket, remote: &UdpSocket, family: &str) -> Tuple {
+    fn path(local: &UdpSocket, remote: &UdpSocket, family: &str) -> NetworkPath {
         let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
         let ip: IpAddr = family.parse().unwrap();
         Tuple {
             remote_address: s2n_quic_core::inet::SocketAddress::from(SocketAddr::new(ip, port(remote))).into(),
             local_address: s2n_quic_core::inet::SocketAddress::from(SocketAddr::new(ip, port(local))).into(),
         }
+        .into()
     }
 
     /// A message of `count` datagrams of `segment` bytes, the last of which has `last` bytes.
-    fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> OutgoingBatch {
+    fn outgoing(path: NetworkPath, ecn: Ecn, segment: usize, count: usize, last: usize) -> OutgoingBatch {
         let mut outgoing = OutgoingBatch::new(MAX_MESSAGE_LEN);
         for n in 0..count {
             let len = if n + 1 == count { last } else { segment };
@@ -413,6 +417,8 @@ mod tests {
                 let expected = KernelMessage {
                     remote: Some((ip, port).into()),
                     local: Some(ip),
+                    // The loopback interface is the first of each namespace.
+                    interface: if ip.is_ipv6() { 1 } else { arrived.interface },
                     ecn: ecn as u8,
                     len: 100,
                     segment: 100,
@@ -428,7 +434,7 @@ mod tests {
         let (sender, receiver) = (receiver("0.0.0.0:0", false), receiver("127.0.0.1:0", false));
         let local: SocketAddr = ([127, 0, 0, 2], sender.local_addr().unwrap().port()).into();
         let mut path = path(&sender, &receiver, "127.0.0.1");
-        path.local_address = s2n_quic_core::inet::SocketAddress::from(local).into();
+        path.addresses.local_address = s2n_quic_core::inet::SocketAddress::from(local).into();
         send(&sender, &outgoing(path, Ecn::Ect0, 10, 1, 10)).unwrap();
         let (arrived, _) = receive(&receiver, &mut ReceiveBatch::new(1, PLAIN_MESSAGE_LEN), 1).remove(0);
         assert_eq!(arrived.remote, Some(local));

@@ -39,7 +39,7 @@ pub(crate) fn check_io_uring() -> Result<(), UringError> {
     let _ = feature::enable_local_address(&socket, local);
     let mut receive = MultishotReceive::new(ring.clone(), CHECK_BATCH_MESSAGES, PLAIN_MESSAGE_LEN)?;
     let local_address = SocketAddress::from(local);
-    let path = Tuple { remote_address: local_address.into(), local_address: local_address.into() };
+    let path = Tuple { remote_address: local_address.into(), local_address: local_address.into() }.into();
     let mut outgoing = OutgoingBatch::new(CHECK_DATAGRAM_LEN);
     for _ in 0..CHECK_DATAGRAMS {
         let Ok(_) = outgoing.begin_message(path, Ecn::NotEct, false, |room| {

@@ -10,23 +10,9 @@
 
 /// Smallest datagram with an Initial, bytes: RFC 9000 §14.1 has a smaller one discarded.
 const MIN_INITIAL_DATAGRAM: usize = 1200;
-/// Bit of the first byte that marks a long header (RFC 9000 §17.2).
-const LONG_HEADER: u8 = 0x80;
-/// Offset of the destination connection ID's length, behind first byte and version.
-const ID_LEN_AT: usize = 5;
 
 /// Whether to process a datagram of `len` bytes with a long header, whose destination litequic issued if
 /// `to_issued_id`.
 pub(super) fn admits_datagram_size(len: usize, to_issued_id: bool) -> bool {
     to_issued_id || len >= MIN_INITIAL_DATAGRAM
-}
-
-/// Destination connection ID of a datagram with a long header; `None` for another datagram, which is not checked.
-pub(super) fn long_header_id(datagram: &[u8]) -> Option<&[u8]> {
-    let first = *datagram.first()?;
-    if first & LONG_HEADER == 0 {
-        return None;
-    }
-    let (length, rest) = datagram.get(ID_LEN_AT..)?.split_first()?;
-    rest.get(..usize::from(*length))
 }

@@ -26,9 +26,10 @@
 //! | … `on_transport_parameters_received` | events | `new.connection` | `new.support` |
 //! | … `create_connection` | frame slot | | `new.connection` |
 //! | a datagram from another address | | | |
+//! | the path is compared with known ones | socket | begins a check of `NetworkPath` | |
 //! | `new_congestion_controller`, before the packet is authenticated | controllers | `new.feedback` | |
 //! | `on_path_created` | events | | `new.feedback` |
-//! | `intercept_rx_payload`, 1-RTT | interceptor | `close_error`, if the packet violates QUIC | |
+//! | `intercept_rx_payload`, 1-RTT | interceptor | ends that check; `close_error`, if the packet violates QUIC | |
 //! | `on_active_path_updated` | events | the entry's path | |
 //! | a packet that leaves | | | |
 //! | `on_transmit`, `on_frame_sent` | frame slot, events | `slot`, `challenge_packet`; `at_hand`: there is one | |

@@ -1,22 +1,25 @@
 //! Intercepts s2n-quic's received and sent packets.
 //!
-//! - Each datagram is dropped if no honest client sends such a one (`amplification`).
+//! - Each datagram is dropped if no honest client sends such a one (`amplification`). One of an unsupported version
+//!   becomes one to which s2n-quic responds with Version Negotiation.
 //! - Each received 1-RTT packet, between s2n-quic's decryption and its own parser, is counted and passed to the
 //!   connection's entry. PADDING replaces bytes that s2n-quic need not read: ACK frames without new numbers, and
 //!   floods. s2n-quic closes the connection for violations that s2n-quic does not detect itself.
 //! - Each sent packet gets litequic's frames from `frame_slot`, before it is encrypted.
 
 use super::{
-    amplification::{self, long_header_id},
+    amplification::admits_datagram_size,
     endpoint_state::{EndpointState, PacketId},
     frame_slot,
+    response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit},
 };
 use crate::{
     connection::{PacketAction, ReceivedPacket},
     identity::connection_id::OwnIds,
     qlog::LoggedPacket,
-    wire::{BlockedFrames, PacketSummary, frame::kind},
+    wire::{BlockedFrames, InvariantHeader, PacketSummary, convert_to_initial, frame::kind},
 };
+use litequic_net::datagram::end_migration_check;
 use s2n_codec::encoder::scatter;
 use s2n_quic_core::{
     event::api::Subject,
@@ -45,6 +48,7 @@ pub(super) struct PacketInterceptor {
     ids: OwnIds,
     /// ACK frames without new numbers are blanked.
     merge_acks: bool,
+    negotiations: StatelessResponseLimit,
     /// Addresses of the datagram at hand.
     path: Tuple,
     /// Summary of the packet at hand.
@@ -63,6 +67,7 @@ impl PacketInterceptor {
             state,
             ids,
             merge_acks,
+            negotiations: StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND),
             path: Tuple { remote_address: unknown.into(), local_address: unknown.into() },
             summary: PacketSummary::default(),
             woken: Vec::new(),
@@ -70,13 +75,33 @@ impl PacketInterceptor {
         }
     }
 
-    /// Whether to process a datagram, by `amplification`.
-    fn admit_datagram(&self, datagram: &[u8]) -> bool {
-        let Some(id) = long_header_id(datagram) else { return true };
-        let to_issued_id = self.ids.contains_own_id(id);
+    /// Whether s2n-quic is to process a datagram, which may be changed for it.
+    fn admit_datagram(&self, datagram: &mut [u8]) -> bool {
+        let Some(header) = InvariantHeader::parse_long_header(datagram) else { return true };
+        if let Some(len) = header.unsupported_version_len() {
+            return self.request_negotiation(datagram, len);
+        }
+        let to_issued_id = self.ids.contains_own_id(header.destination);
         self.state.at_hand.set_to_issued_id(to_issued_id);
-        self.state.with_table(|table| table.retry_ids.record_addressed(id));
-        amplification::admits_datagram_size(datagram.len(), to_issued_id)
+        self.state.with_table(|table| table.retry_ids.record_addressed(header.destination));
+        admits_datagram_size(datagram.len(), to_issued_id)
+    }
+
+    /// Makes s2n-quic respond with Version Negotiation to a datagram of an unsupported version, with a header of
+    /// `header_len` bytes. `false` if it is too small for an Initial (RFC 9000 §5.2.2), or responses are at their
+    /// limit.
+    #[cold]
+    fn request_negotiation(&self, datagram: &mut [u8], header_len: usize) -> bool {
+        if !admits_datagram_size(datagram.len(), false) {
+            return false;
+        }
+        let is_admitted = self.negotiations.admit_response(Instant::now());
+        if is_admitted {
+            convert_to_initial(datagram, header_len);
+        } else {
+            self.state.metrics.limit_refusals.increment();
+        }
+        is_admitted
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that arrived at `at`, and blanks the bytes that s2n-quic need
@@ -166,6 +191,7 @@ impl Interceptor for PacketInterceptor {
         packet: &Packet,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
+        end_migration_check();
         let Subject::Connection { id, .. } = subject else { return payload };
         if self.state.at_hand.has_logs() {
             return self.intercept_logged(*id, packet, payload);
@@ -260,12 +286,15 @@ mod tests {
     use super::*;
     use crate::identity::{IdScheme, connection_id::WorkerIndex};
 
-    #[test]
-    fn small_datagrams_go_to_ids_that_litequic_issued() {
+    fn interceptor() -> PacketInterceptor {
         let scheme = IdScheme::new(None, None, None).unwrap();
         let ids = OwnIds::new(&scheme, 9, Arc::default(), WorkerIndex(1), 4);
-        let state = EndpointState::for_tests();
-        let interceptor = PacketInterceptor::new(Arc::clone(&state), ids, false);
+        PacketInterceptor::new(EndpointState::for_tests(), ids, false)
+    }
+
+    #[test]
+    fn small_datagrams_go_to_ids_that_litequic_issued() {
+        let interceptor = interceptor();
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);
@@ -281,15 +310,39 @@ mod tests {
             ("to another worker's", datagram(0xe0, &[&[0xef, 9, 2][..], &[7; 13]].concat(), 60), false, false),
             ("to one of another length", datagram(0xe0, &issued[..15], 60), false, false),
         ];
-        for (what, datagram, admitted, is_own) in table {
+        for (what, mut datagram, admitted, is_own) in table {
             assert_eq!(
-                (interceptor.admit_datagram(&datagram), state.at_hand.is_to_issued_id()),
+                (interceptor.admit_datagram(&mut datagram), interceptor.state.at_hand.is_to_issued_id()),
                 (admitted, is_own),
                 "{what}"
             );
         }
-        for (what, datagram) in [("short", vec![0x40; 30]), ("nothing", vec![]), ("half a header", vec![0xc0; 7])] {
-            assert!(interceptor.admit_datagram(&datagram), "{what} is not for here to judge");
+        let others = [("short", vec![0x40; 30]), ("nothing", vec![]), ("half a header", vec![0xc0; 7])];
+        for (what, mut datagram) in others {
+            assert!(interceptor.admit_datagram(&mut datagram), "{what} is not for here to judge");
         }
+    }
+
+    #[test]
+    fn full_datagrams_of_unsupported_versions_get_responses_up_to_a_rate() {
+        let interceptor = interceptor();
+        let datagram = |first: u8, len: usize| {
+            let mut datagram = [&[first][..], &0x6b33_43cf_u32.to_be_bytes(), &[3, 7, 7, 7, 1, 9]].concat();
+            datagram.resize(len, 0x55);
+            datagram
+        };
+        for first in [0x80, 0xc0, 0xd0, 0xe5, 0xff] {
+            let mut full = datagram(first, 1200);
+            assert!(interceptor.admit_datagram(&mut full));
+            assert_eq!(full, [&[0xc0], &datagram(first, 1200)[1..11], &[0, 0], &[0x55; 1187]].concat());
+            let mut small = datagram(first, 1199);
+            assert!(!interceptor.admit_datagram(&mut small));
+            assert_eq!(small, datagram(first, 1199));
+        }
+        let admitted =
+            (0..MAX_RESPONSES_PER_SECOND * 2).filter(|_| interceptor.admit_datagram(&mut datagram(0xd0, 1200)));
+        assert!(admitted.count() < MAX_RESPONSES_PER_SECOND as usize * 2);
+        assert!(interceptor.state.metrics.limit_refusals.get() > 0);
+        assert!(!interceptor.admit_datagram(&mut datagram(0xd0, 1199)));
     }
 }

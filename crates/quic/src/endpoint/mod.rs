@@ -6,6 +6,8 @@ mod admission;
 mod amplification;
 #[cfg(test)]
 mod call_order;
+#[cfg(test)]
+mod client_moves;
 mod close_formatter;
 mod connection_logs;
 mod connection_slot;

@@ -1,5 +1,6 @@
-//! Limits the rate of responses to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic
-//! queues each until the socket accepts it, without a limit, so a sender faster than the socket would fill the memory.
+//! Limits the rate of responses to clients without a connection: stateless resets, Retry packets, refusals, Version
+//! Negotiation. s2n-quic queues each until the socket accepts it, most without a limit, so a sender faster than the
+//! socket would fill the memory.
 
 use litequic_base::token_bucket::TokenBucket;
 use std::{
@@ -10,7 +11,8 @@ use std::{
 /// Stateless resets an endpoint sends a second: all clients of a worker that crashed with 20,000 connections get one
 /// within 20 seconds, about as long as their own timeouts.
 pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
-/// Retry packets and refusals an endpoint sends a second: more handshakes than a core completes.
+/// Retry packets and refusals an endpoint sends a second, and as many Version Negotiation packets: more handshakes
+/// than a core completes.
 pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
 /// Time whose responses may be sent at once: those of a second, all of which s2n-quic may have to queue, of 1.2 KB
 /// each.

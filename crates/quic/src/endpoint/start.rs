@@ -215,14 +215,18 @@ pub(super) mod tests {
         tls
     }
 
-    /// Starts an endpoint that sends back received data. Its task ends with the test's runtime.
+    /// Starts an endpoint that sends back received data.
     fn spawn_echo_server(parts: &EndpointParts<tls::rustls::Server>, worker: u8) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server = start_endpoint(library_io(socket, true, true).unwrap(), address, WorkerIndex(worker), parts)
-            .unwrap()
-            .server;
+        let io = library_io(socket, true, true).unwrap();
+        spawn_echo(start_endpoint(io, address, WorkerIndex(worker), parts).unwrap().server);
+        address
+    }
+
+    /// Has `server` send back received data. Its task ends with the test's runtime.
+    pub(in super::super) fn spawn_echo(mut server: Server) {
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {
@@ -235,7 +239,6 @@ pub(super) mod tests {
                 });
             }
         });
-        address
     }
 
     async fn hello(address: SocketAddr, tls: &ClientConfig) {

@@ -1,14 +1,14 @@
 //! Provides I/O over one socket to s2n-quic.
 
 use super::{hooks::EndpointHooks, receive::Rx, timer::EndpointClock, transmit::Tx};
-use litequic_net::datagram::{Receive, Transmit};
+use litequic_net::datagram::{NetworkPath, Receive, Transmit};
 use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{
     endpoint::Endpoint,
     event::EndpointPublisher,
     inet::SocketAddress,
     io::event_loop::{EventLoop, Stats},
-    path::{Tuple, mtu},
+    path::mtu,
     task::cooldown::Cooldown,
 };
 use std::{io, net::SocketAddr};
@@ -65,11 +65,11 @@ pub struct BoundIo<R, T> {
 }
 
 impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
-    type PathHandle = Tuple;
+    type PathHandle = NetworkPath;
     type Error = io::Error;
 
     /// Starts the endpoint's task on the current runtime, the worker's, where it runs until the endpoint ends.
-    fn start<E: Endpoint<PathHandle = Tuple>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
+    fn start<E: Endpoint<PathHandle = NetworkPath>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
         let Self { socket: SocketIo { receive, transmit, local, may_probe_mtu }, hooks } = self;
         let local = SocketAddress::from(local);
         let mtu = if may_probe_mtu {

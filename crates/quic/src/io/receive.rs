@@ -8,12 +8,11 @@ use super::{
 };
 use crate::identity::IdLayout;
 use litequic_base::timers;
-use litequic_net::datagram::Receive;
+use litequic_net::datagram::{NetworkPath, Receive, end_migration_check};
 use s2n_quic_core::{
     event::EndpointPublisher,
     inet::datagram::Header,
     io::rx::{self, Queue},
-    path::Tuple,
 };
 use std::{
     io,
@@ -61,7 +60,7 @@ pub(super) struct ReceivedBatch<R> {
     moderation: Moderation,
     layout: IdLayout,
     /// Order of the batch; `None` means the order of arrival.
-    order: Option<AckReordering<Tuple>>,
+    order: Option<AckReordering<NetworkPath>>,
 }
 
 impl<R> Rx<R> {
@@ -110,7 +109,7 @@ impl ReceiveTurns {
 }
 
 impl<R: Receive> rx::Rx for Rx<R> {
-    type PathHandle = Tuple;
+    type PathHandle = NetworkPath;
     type Queue = ReceivedBatch<R>;
     type Error = io::Error;
 
@@ -149,9 +148,9 @@ impl<R: Receive> rx::Rx for Rx<R> {
 }
 
 impl<R: Receive> Queue for ReceivedBatch<R> {
-    type Handle = Tuple;
+    type Handle = NetworkPath;
 
-    fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
+    fn for_each<F: FnMut(Header<NetworkPath>, &mut [u8])>(&mut self, mut on_packet: F) {
         if self.is_empty() {
             return;
         }
@@ -195,11 +194,13 @@ impl<R: Receive> ReceivedBatch<R> {
 
     /// Passes the batch to `on_packet`, in the order of [`AckReordering`] or of arrival, up to
     /// [`MAX_OPENINGS_AT_ONCE`].
-    fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
+    fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8])) {
         let Self { receive, len, handed_over, moderation, order, .. } = self;
         let mut hand_over = |index| {
             if let Some((header, payload)) = receive.datagram(index) {
+                header.path.begin_migration_check();
                 on_packet(header, payload);
+                end_migration_check();
             }
         };
         let before = moderation.openings();

@@ -9,7 +9,7 @@ use super::{
 use crate::{identity::IdLayout, metrics::QuicMetrics};
 use futures_util::poll;
 use litequic_base::timers;
-use litequic_net::datagram::{DatagramHeader, OutgoingBatch, Receive, Transmit};
+use litequic_net::datagram::{DatagramHeader, NetworkPath, OutgoingBatch, Receive, Transmit};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddressV4},
     io::{
@@ -31,11 +31,12 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-fn path(port: u16) -> Tuple {
+fn path(port: u16) -> NetworkPath {
     Tuple {
         remote_address: SocketAddressV4::new([127, 0, 0, 1], port).into(),
         local_address: SocketAddressV4::new([127, 0, 0, 1], 443).into(),
     }
+    .into()
 }
 
 /// A socket that always has the same datagrams.
@@ -308,7 +309,7 @@ impl Transmit for Kernel {
         let left = if self.full.load(Relaxed) { 1 } else { 0 };
         let count = outgoing.messages().len() - left;
         for message in &outgoing.messages()[..count] {
-            let port = std::net::SocketAddr::from(message.path.remote_address.0).port();
+            let port = message.path.addresses.remote_address.port();
             self.sent.lock().unwrap().push((port, message.count, message.len));
         }
         outgoing.remove_messages(count);
@@ -321,15 +322,15 @@ impl Transmit for Kernel {
 
 /// A packet of `len` bytes that may join others of its size.
 struct Packet {
-    path: Tuple,
+    path: NetworkPath,
     ecn: Ecn,
     len: usize,
 }
 
 impl tx::Message for Packet {
-    type Handle = Tuple;
+    type Handle = NetworkPath;
 
-    fn path_handle(&self) -> &Tuple {
+    fn path_handle(&self) -> &NetworkPath {
         &self.path
     }
 

@@ -1,11 +1,11 @@
 //! Gathers the endpoint's datagrams for a socket: datagrams of one connection, path and size become one message.
 
 use super::yield_to_runtime::yield_to_runtime;
-use litequic_net::datagram::{OutgoingBatch, Transmit};
+use litequic_net::datagram::{NetworkPath, OutgoingBatch, Transmit};
 use s2n_quic_core::{
     event::EndpointPublisher,
     io::tx::{self, Error, Message, Outcome, PayloadBuffer, Queue},
-    path::{Handle as _, Tuple},
+    path::Handle as _,
 };
 use std::{
     io,
@@ -57,7 +57,7 @@ impl<T: Transmit> Tx<T> {
 }
 
 impl<T: Transmit> tx::Tx for Tx<T> {
-    type PathHandle = Tuple;
+    type PathHandle = NetworkPath;
     type Queue = TxQueue<T>;
     type Error = io::Error;
 
@@ -139,11 +139,11 @@ impl<T: Transmit> TxQueue<T> {
 }
 
 impl<T: Transmit> Queue for TxQueue<T> {
-    type Handle = Tuple;
+    type Handle = NetworkPath;
 
     const SUPPORTS_ECN: bool = true;
 
-    fn push<M: Message<Handle = Tuple>>(&mut self, mut message: M) -> Result<Outcome, Error> {
+    fn push<M: Message<Handle = NetworkPath>>(&mut self, mut message: M) -> Result<Outcome, Error> {
         if let Some(open) = self.outgoing.joinable_message() {
             let index = open.count;
             if message.can_gso(open.segment, index)

@@ -127,6 +127,7 @@ impl MultishotReceive {
         Some(KernelMessage {
             remote: name.decode_address(name_len),
             local: said.local,
+            interface: said.interface,
             ecn: said.ecn,
             len,
             segment: said.segment.map_or(len, usize::from),

@@ -38,8 +38,8 @@ fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
 /// One datagram for each of `bytes`, of ten equal bytes.
 fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> OutgoingBatch {
     let mut outgoing = OutgoingBatch::new(1472);
-    let path =
-        Tuple { remote_address: SocketAddress::from(remote).into(), local_address: SocketAddress::from(local).into() };
+    let (remote_address, local_address) = (SocketAddress::from(remote).into(), SocketAddress::from(local).into());
+    let path = Tuple { remote_address, local_address }.into();
     for byte in bytes {
         let Ok(_) = outgoing.begin_message(path, Ecn::NotEct, false, |room| {
             room[..10].fill(byte);

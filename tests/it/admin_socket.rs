@@ -305,7 +305,7 @@ async fn an_older_litequic_is_known_by_its_status() {
     assert_eq!((ended.code, ended.stderr), (Some(1), "litequic: the token is missing or wrong\n".into()));
     let ended = ctl(&["http3", "off"]);
     let own = env!("CARGO_PKG_VERSION");
-    let expected = format!("litequic: not found\n  {admin} is litequic 0.0.9, older than this one ({own})\n");
+    let expected = format!("litequic: not found\n  {admin} is litequic 0.0.9, older than this program ({own})\n");
     assert_eq!((ended.code, ended.stderr), (Some(1), expected));
 }
 

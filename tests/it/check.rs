@@ -158,8 +158,8 @@ fn variables_of_other_programs_have_a_warning() {
                  response_headers.add = { via = \"%[src]\" }\n\
                  [[routes]]\npath = \"/old\"\nredirect.to = \"https://example.com/new$request_uri\"\n\
                  [[routes]]\npath = \"/fixed\"\nrespond.headers = { x-host = \"{http.request.host}\" }\n";
-    let fields = "is sent as it is written; the variables here are {client}, {host} and {request_id}";
-    let paths = "is sent as it is written; the variables here are {host} and {path}";
+    let fields = "is no variable, so the text is sent unchanged; the variables of this key are {client}, {host} and {request_id}";
+    let paths = "is no variable, so the text is sent unchanged; the variables of this key are {host} and {path}";
     assert_eq!(
         warnings(rules),
         [
@@ -303,13 +303,12 @@ fn check_reports_acme_faults_and_stored_certificates_offline() {
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
     for expected in [
         "acme[0].hosts[0] = \"localhost\": a certificate of [[certificates]] has the name localhost: litequic serves \
-         that \
-         certificate, and obtains none by ACME",
+         that certificate, and obtains none by ACME",
         "acme[0].hosts[1] = \"192.0.2.1\": Let's Encrypt issues certificates for IP addresses only with profile = \
          \"shortlived\"",
         "acme[0].folder = \"state\": users other than its owner can read the folder, which contains private keys; \
          chmod it to 0700",
-        "acme[0]: a CA validates at the ports 443 and 80 of the host",
+        "acme[0]: a CA validates a host on its ports 443 and 80",
     ] {
         assert!(checked.stderr.contains(&format!("warning: {expected}")), "{expected}\n{}", checked.stderr);
     }

@@ -408,7 +408,7 @@ fn an_address_of_another_machine_exits_with_69() {
     let beginning =
         "cannot listen on UDP 192.0.2.1:8443: Cannot assign requested address (os error 99)\n  this machine has ";
     assert!(ended.stderr.contains(beginning) && ended.stderr.contains("127.0.0.1"), "{ended:?}");
-    assert!(ended.stderr.ends_with("; all of them: 0.0.0.0:8443\n"), "{ended:?}");
+    assert!(ended.stderr.ends_with("; for all addresses use 0.0.0.0:8443\n"), "{ended:?}");
 }
 
 #[test]
@@ -704,7 +704,7 @@ fn the_demo_sums_up_requests_that_follow_each_other_at_once() {
     demo.await_stdout("\n2 requests in 0.");
     let text = demo.stdout();
     let line = text.lines().find(|line| line.starts_with("2 requests in ")).unwrap();
-    let (_, cost) = line.split_once(" s, 100 KB: ").unwrap_or_else(|| panic!("{line}"));
+    let (_, cost) = line.split_once(" s, 100 kB: ").unwrap_or_else(|| panic!("{line}"));
     assert!(cost.contains(" ms of CPU, ") && cost.ends_with(" ms each"), "{line}");
     assert!(!text.contains("\nGET /bytes"), "{text}");
 }

@@ -78,10 +78,10 @@ impl UnknownKey {
         }
         match find_in_other_table(&self.name, schema) {
             Some(key) if key == self.name && self.is_table => {
-                (Some(format!("[{key}] is a table of the top level")), None)
+                (Some(format!("write [{key}] at the top level of the file")), None)
             }
             Some(key) if key == self.name => {
-                (Some("is a key of the top level: write it before the first [table]".into()), None)
+                (Some("write it at the top level of the file, before the first [table]".into()), None)
             }
             key => (None, key),
         }

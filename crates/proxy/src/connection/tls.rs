@@ -500,9 +500,8 @@ impl OriginTlsStream {
                 return Poll::Ready(Ok(()));
             }
             let Self { stream, session } = self;
-            let received = session.receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| {
-                Pin::new(stream).poll_read(cx, buf)
-            });
+            let received = session
+                .receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| Pin::new(stream).poll_read(cx, buf));
             ready!(received).map_err(handshake_end_error)?;
             session.calls.reads += 1;
             if session.peer_closed && session.connection.is_handshaking() {

@@ -1,6 +1,9 @@
 //! Limits a rate by a token bucket. Pure; the caller passes the time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// Default burst, as the time in which the rate yields it. Honest peers send in bursts (a page is left, a stall ends),
 /// and only sustained load is expensive.
@@ -53,6 +56,22 @@ impl TokenBucket {
             *self = taken;
         }
         given
+    }
+}
+
+/// Token bucket that threads share, or callers that have only a shared reference.
+#[derive(Debug)]
+pub struct SharedTokenBucket(Mutex<TokenBucket>);
+
+impl SharedTokenBucket {
+    /// A full bucket that gets `per_second` tokens a second, at least one, and holds as many.
+    pub fn new(per_second: u32) -> Self {
+        Self(Mutex::new(TokenBucket::with_burst(per_second, Duration::from_secs(1))))
+    }
+
+    /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
+    pub fn try_take_token(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
     }
 }
 

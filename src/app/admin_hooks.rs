@@ -185,8 +185,8 @@ pub(super) fn build_origin_probe(in_force: &ActiveState) -> OriginProbe {
 /// # Errors
 ///
 /// The problem of the last of `servers`, if none is healthy.
-async fn any_server_healthy(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
-    let problems = servers.map(async |server| match server_problem(server, patience).await {
+async fn any_server_healthy(servers: impl Iterator<Item = &ServerState>, timeout: Duration) -> Result<(), String> {
+    let problems = servers.map(async |server| match server_problem(server, timeout).await {
         None => Err(()),
         Some(problem) => Ok(format!("{}: {problem}", server.address)),
     });
@@ -198,18 +198,18 @@ async fn any_server_healthy(servers: impl Iterator<Item = &ServerState>, patienc
 }
 
 /// Problem of `server`: by its health check if there is one, else by a connection attempt.
-async fn server_problem(server: &ServerState, patience: Duration) -> Option<String> {
+async fn server_problem(server: &ServerState, timeout: Duration) -> Option<String> {
     match &server.check {
         Some(CheckSummary { up: true, .. }) => None,
         Some(CheckSummary { problem, .. }) => {
             Some(problem.clone().unwrap_or_else(|| "unhealthy: its health check failed".into()))
         }
-        None => probe_server(server, patience).await,
+        None => probe_server(server, timeout).await,
     }
 }
 
-async fn probe_server(server: &ServerState, patience: Duration) -> Option<String> {
-    match timers::timeout(patience, proxy::probe_origin_server(server, patience)).await {
+async fn probe_server(server: &ServerState, timeout: Duration) -> Option<String> {
+    match timers::timeout(timeout, proxy::probe_origin_server(server, timeout)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("connecting timed out".into()),

@@ -229,8 +229,8 @@ mod tests {
             fs::write(temporary.path().join("dir/file"), "old").unwrap();
             let (mut changes, task) = watch(&temporary.path().join("dir/file"));
             edit(temporary.path());
-            let patience = if *noticed { Duration::from_secs(10) } else { Duration::from_millis(50) };
-            let seen = tokio::time::timeout(patience, changes.recv()).await.is_ok();
+            let timeout = if *noticed { Duration::from_secs(10) } else { Duration::from_millis(50) };
+            let seen = tokio::time::timeout(timeout, changes.recv()).await.is_ok();
             assert_eq!(seen, *noticed, "{what}");
             task.abort();
         }

@@ -622,7 +622,7 @@ mod tests {
         assert!(size <= 4096, "{size}");
     }
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const DEADLINE: Duration = Duration::from_secs(5);
 
     /// Handler without any work.
     struct NoHandler;
@@ -678,7 +678,7 @@ mod tests {
         let front = context.http3_worker(watch::channel(true).1);
         let (serving, _all_served) = mpsc::channel(1);
         let accepted = accept_connections(endpoint, Rc::new(NoHandler), front, metrics, watch, serving);
-        let outcome = timeout(PATIENCE, accepted).await;
+        let outcome = timeout(DEADLINE, accepted).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
         }

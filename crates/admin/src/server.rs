@@ -9,7 +9,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
-    token_bucket::TokenBucket,
+    token_bucket::SharedTokenBucket,
 };
 use litequic_telemetry::Counter;
 use std::{
@@ -19,7 +19,7 @@ use std::{
     net::SocketAddr,
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -133,7 +133,7 @@ impl AdminServer {
         let (replacement, is_replaced) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
-        let pace = Arc::new(AdminRateLimit::new(self.limits.requests));
+        let pace = Arc::new(SharedTokenBucket::new(self.limits.requests));
         loop {
             // Free the slots of connections that have ended.
             while let Some(ended) = connections.try_join_next_with_id() {
@@ -222,26 +222,12 @@ fn is_trusted_user(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Rate limit of an admin address.
-struct AdminRateLimit(Mutex<TokenBucket>);
-
-impl AdminRateLimit {
-    fn new(requests: u32) -> Self {
-        Self(Mutex::new(TokenBucket::with_burst(requests, Duration::from_secs(1))))
-    }
-
-    /// Whether a request at `now` is within the rate limit.
-    fn admits_request(&self, now: Instant) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
-    }
-}
-
 /// State that answers the requests of a connection.
 #[derive(Clone)]
 struct AdminContext {
     surface: Surface,
     state: Arc<AdminState>,
-    rate_limit: Arc<AdminRateLimit>,
+    rate_limit: Arc<SharedTokenBucket>,
     activity: Arc<ConnectionActivity>,
     /// Whether a response is being streamed.
     streams: Arc<AtomicBool>,
@@ -272,7 +258,7 @@ async fn serve_admin_connection<S>(
         let (parts, _) = request.into_parts();
         async move {
             activity.set_answering(true, Instant::now());
-            if !pace.admits_request(Instant::now()) {
+            if !pace.try_take_token(Instant::now()) {
                 state.metrics.requests.increment();
                 sleep(EXCESS_REQUEST_DELAY).await;
             }

@@ -1,6 +1,9 @@
 //! Limits a rate by a token bucket. Pure; the caller passes the time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// Default burst, as the time in which the rate yields it. Honest peers send in bursts (a page is left, a stall ends),
 /// and only sustained load is expensive.
@@ -13,9 +16,8 @@ pub struct TokenBucket {
     /// Time in which the bucket gets one token.
     token_interval: Duration,
     burst: Duration,
-    /// Time until the bucket is full again, as of `updated_at`.
-    time_until_full: Duration,
-    updated_at: Option<Instant>,
+    /// Time at which the bucket is full again; `None` until a token is taken.
+    full_at: Option<Instant>,
 }
 
 impl TokenBucket {
@@ -27,13 +29,7 @@ impl TokenBucket {
     /// A full bucket that gets `per_second` tokens a second, at least one, and holds the tokens of the time `burst`.
     pub fn with_burst(per_second: u32, burst: Duration) -> Self {
         let per_second = per_second.max(1);
-        Self {
-            per_second,
-            token_interval: Duration::from_secs(1) / per_second,
-            burst,
-            time_until_full: Duration::ZERO,
-            updated_at: None,
-        }
+        Self { per_second, token_interval: Duration::from_secs(1) / per_second, burst, full_at: None }
     }
 
     /// Number of tokens in a full bucket.
@@ -43,12 +39,13 @@ impl TokenBucket {
 
     /// Takes `count` tokens; returns false if the bucket had fewer. Missing tokens are a debt that delays later ones.
     pub fn take_tokens(&mut self, count: u32, now: Instant) -> bool {
-        let passed = self.updated_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         // The time of many tokens is computed at once, which rounds once.
         let price = if count == 1 { self.token_interval } else { Duration::from_secs(count.into()) / self.per_second };
-        self.time_until_full = self.time_until_full.saturating_sub(passed).saturating_add(price);
-        self.updated_at = Some(self.updated_at.map_or(now, |at| at.max(now)));
-        self.time_until_full <= self.burst
+        let from = self.full_at.map_or(now, |at| at.max(now));
+        // A debt beyond the clock's range does not grow.
+        let full_at = from.checked_add(price).unwrap_or(from);
+        self.full_at = Some(full_at);
+        full_at.saturating_duration_since(now) <= self.burst
     }
 
     /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
@@ -59,6 +56,22 @@ impl TokenBucket {
             *self = taken;
         }
         given
+    }
+}
+
+/// Token bucket that threads share, or callers that have only a shared reference.
+#[derive(Debug)]
+pub struct SharedTokenBucket(Mutex<TokenBucket>);
+
+impl SharedTokenBucket {
+    /// A full bucket that gets `per_second` tokens a second, at least one, and holds as many.
+    pub fn new(per_second: u32) -> Self {
+        Self(Mutex::new(TokenBucket::with_burst(per_second, Duration::from_secs(1))))
+    }
+
+    /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
+    pub fn try_take_token(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Limits the wait for a slow client: by an idle timeout, and by a minimum rate over all bytes.
 
-use litequic_base::timers;
+use litequic_base::timers::{self, DeadlineTimer};
 use std::{
-    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 /// The slowest progress that is accepted of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +61,19 @@ pub struct ClientDeadline {
     waited: Duration,
     /// Bytes that moved so far.
     bytes: u64,
-    /// `None` until the first wait: most bodies never wait.
-    sleep: Option<Pin<Box<Sleep>>>,
+    timer: DeadlineTimer,
 }
 
 impl ClientDeadline {
     /// Creates a deadline without a wait so far.
     pub fn new(pace: MinimumRate) -> Self {
-        Self { minimum_rate: pace, waiting_since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
+        Self {
+            minimum_rate: pace,
+            waiting_since: None,
+            waited: Duration::ZERO,
+            bytes: 0,
+            timer: DeadlineTimer::default(),
+        }
     }
 
     /// Ends the wait: `bytes` moved, or none were awaited.
@@ -89,23 +93,12 @@ impl ClientDeadline {
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutCause> {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let left = self.minimum_rate.allowed_wait(self.bytes).saturating_sub(self.waited);
-        let (patience, late) = if left < self.minimum_rate.idle_timeout {
+        let (timeout, late) = if left < self.minimum_rate.idle_timeout {
             (left, TimeoutCause::Slow)
         } else {
             (self.minimum_rate.idle_timeout, TimeoutCause::Idle)
         };
-        let deadline = since + patience;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        if sleep.deadline() > deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        while timers::poll_sleep_elapsed(sleep.as_mut(), cx).is_ready() {
-            if Instant::now() >= deadline {
-                return Poll::Ready(late);
-            }
-            sleep.as_mut().reset(deadline);
-        }
-        Poll::Pending
+        self.timer.poll_deadline(since + timeout, cx).map(|()| late)
     }
 }
 
@@ -119,13 +112,13 @@ mod tests {
 
     /// Moves `bytes` each `every` seconds. Returns the seconds until the client was too slow, and the cause.
     async fn trickle(pace: MinimumRate, bytes: u64, every: u64) -> (u64, Option<TimeoutCause>) {
-        let (mut patience, began) = (ClientDeadline::new(pace), Instant::now());
+        let (mut deadline, began) = (ClientDeadline::new(pace), Instant::now());
         for _ in 0..100 {
-            let late = tokio::time::timeout(Duration::from_secs(every), poll_fn(|cx| patience.poll_wait(cx))).await;
+            let late = tokio::time::timeout(Duration::from_secs(every), poll_fn(|cx| deadline.poll_wait(cx))).await;
             if let Ok(late) = late {
                 return (began.elapsed().as_secs(), Some(late));
             }
-            patience.on_progress(bytes);
+            deadline.on_progress(bytes);
         }
         (began.elapsed().as_secs(), None)
     }
@@ -147,10 +140,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_fast_client_times_out_only_after_a_pause() {
-        let mut patience = ClientDeadline::new(PACE);
-        patience.on_progress(1_000_000);
+        let mut deadline = ClientDeadline::new(PACE);
+        deadline.on_progress(1_000_000);
         let began = Instant::now();
-        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, TimeoutCause::Idle);
+        assert_eq!(poll_fn(|cx| deadline.poll_wait(cx)).await, TimeoutCause::Idle);
         assert_eq!(began.elapsed().as_secs(), 60);
         assert_eq!(
             trickle(MinimumRate::without_rate(Duration::from_secs(5)), 0, 10).await,
@@ -160,15 +153,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn time_outside_of_waits_does_not_count() {
-        let mut patience = ClientDeadline::new(PACE);
+        let mut deadline = ClientDeadline::new(PACE);
         for _ in 0..19 {
-            let late = tokio::time::timeout(Duration::from_secs(1), poll_fn(|cx| patience.poll_wait(cx))).await;
+            let late = tokio::time::timeout(Duration::from_secs(1), poll_fn(|cx| deadline.poll_wait(cx))).await;
             assert!(late.is_err());
-            patience.on_progress(0);
+            deadline.on_progress(0);
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         let began = Instant::now();
-        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, TimeoutCause::Slow);
+        assert_eq!(poll_fn(|cx| deadline.poll_wait(cx)).await, TimeoutCause::Slow);
         assert_eq!(began.elapsed().as_secs(), 1);
     }
 }

@@ -21,7 +21,6 @@ mod forwarded_values;
 mod head;
 pub mod http1;
 mod http_date;
-mod idle_timer;
 mod interim_channel;
 mod linger_budget;
 mod path_check;
@@ -46,7 +45,6 @@ pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, FieldNameRef,
 pub use forwarded_values::{ForwardedValues, LastForwarded};
 pub use head::{Head, Request, Response};
 pub use http_date::{set_date, with_date};
-pub use idle_timer::IdleTimer;
 pub use interim_channel::{InterimReceiver, InterimSender};
 pub use linger_budget::{LingerBudget, LingerLimit};
 pub use path_check::check_path;

@@ -1,7 +1,6 @@
 //! Bounds the bytes and the time for which the rest of an answered request is discarded. Pure but for its timer.
 
-use super::idle_timer::IdleTimer;
-use litequic_base::timers;
+use litequic_base::timers::{self, IdleTimer};
 use std::{
     task::{Context, Poll},
     time::Duration,
@@ -29,12 +28,12 @@ pub enum LingerLimit {
 }
 
 impl LingerBudget {
-    /// Creates a budget of `bytes` within `patience`.
-    pub fn new(bytes: u64, patience: Duration) -> Self {
+    /// Creates a budget of `bytes` within `timeout`.
+    pub fn new(bytes: u64, timeout: Duration) -> Self {
         Self {
             remaining_bytes: bytes,
-            deadline: Instant::now() + patience,
-            idle: IdleTimer::new(patience.min(LINGER_IDLE_TIMEOUT)),
+            deadline: Instant::now() + timeout,
+            idle: IdleTimer::new(timeout.min(LINGER_IDLE_TIMEOUT)),
         }
     }
 

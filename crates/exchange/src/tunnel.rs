@@ -74,11 +74,11 @@ pub enum ExpiryCause {
 }
 
 impl Tunnel {
-    /// Creates a tunnel over `end` for `protocol`, with the idle timeout `patience`.
-    pub fn new(protocol: String, end: impl TunnelStream + 'static, patience: Duration) -> Self {
+    /// Creates a tunnel over `end` for `protocol`, with the idle timeout `timeout`.
+    pub fn new(protocol: String, end: impl TunnelStream + 'static, timeout: Duration) -> Self {
         let quiet = Rc::new(TunnelExpiry {
-            idle_timeout: patience,
-            half_closed_timeout: Cell::new(patience),
+            idle_timeout: timeout,
+            half_closed_timeout: Cell::new(timeout),
             is_half_closed: Cell::default(),
             last_activity: Cell::new(Instant::now()),
             evicted: Notify::new(),

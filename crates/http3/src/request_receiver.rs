@@ -196,12 +196,11 @@ impl RequestBody {
         metrics: Arc<Http3Metrics>,
         record: RequestRecord,
     ) -> Self {
-        let patience = pace.map(ClientDeadline::new);
         let ahead = ahead.map(|part| Ok(Some(part)));
         Self {
             receiver,
             ahead,
-            deadline: patience,
+            deadline: pace.map(ClientDeadline::new),
             limits,
             expected,
             received: 0,
@@ -219,8 +218,8 @@ impl RequestBody {
                 None => match self.receiver.poll_part(cx) {
                     Poll::Ready(part) => part?,
                     Poll::Pending => {
-                        let Some(patience) = &mut self.deadline else { return Poll::Pending };
-                        match ready!(patience.poll_wait(cx)) {
+                        let Some(deadline) = &mut self.deadline else { return Poll::Pending };
+                        match ready!(deadline.poll_wait(cx)) {
                             TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
                             TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
                         }
@@ -234,9 +233,9 @@ impl RequestBody {
                 }
                 part => part,
             };
-            if let Some(patience) = &mut self.deadline {
+            if let Some(deadline) = &mut self.deadline {
                 let data = if let Some(MessagePart::Data(data)) = &part { data.len() } else { 0 };
-                patience.on_progress(data as u64);
+                deadline.on_progress(data as u64);
             }
             let ended = part.is_none();
             let frame = self.take_part(part)?;

@@ -305,8 +305,8 @@ async fn read_body_start(
     }
     let mut ahead = None;
     if expected.is_none() && !receiver.is_finished() {
-        let patience = if rarely_has_body(method) { FIN_TIMEOUT } else { Duration::ZERO };
-        match time::timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
+        let limit = if rarely_has_body(method) { FIN_TIMEOUT } else { Duration::ZERO };
+        match time::timeout(limit, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),
             Ok(Ok(None)) => return Ok(BodyStart::Empty),
             Ok(Err(fault)) => return Err(fault),

@@ -466,10 +466,10 @@ impl ResponseSender {
         if self.lease.held_bytes() > TRAIN {
             self.release_unused_lease(&mut Context::from_waker(Waker::noop()));
         }
-        let patience = final_ack_timeout(self.minimum_rate.idle_timeout(), self.lease.held_bytes());
+        let timeout = final_ack_timeout(self.minimum_rate.idle_timeout(), self.lease.held_bytes());
         let end = StreamEnd { sender: self, recording };
         let ended = poll_fn(|cx| end.sender.poll_stream_end(cx));
-        timers::timeout(patience, ended).await.map_err(|_| StreamSendError::TimedOut)?
+        timers::timeout(timeout, ended).await.map_err(|_| StreamSendError::TimedOut)?
     }
 
     /// Ready once the client has acknowledged the whole stream, or has stopped it.
@@ -486,7 +486,7 @@ impl ResponseSender {
         if self.sent == 0 && self.queued_bytes == 0 {
             return;
         }
-        let patience = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout());
+        let timeout = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout());
         let acknowledged = poll_fn(|cx| {
             if self.try_flush(cx).is_err() {
                 return Poll::Ready(());
@@ -510,7 +510,7 @@ impl ResponseSender {
             Poll::Pending
         });
         // After the timeout the unacknowledged bytes may be lost.
-        let _ = timers::timeout(patience, acknowledged).await;
+        let _ = timers::timeout(timeout, acknowledged).await;
     }
 
     /// Resets the stream with `code` (RFC 9114 §8.1).
@@ -574,9 +574,9 @@ fn is_client_error(error: &stream::Error) -> bool {
 }
 
 /// Returns the longest wait for the acknowledgement of the last `held` bytes.
-fn final_ack_timeout(patience: Duration, held: u64) -> Duration {
+fn final_ack_timeout(timeout: Duration, held: u64) -> Duration {
     let first = held.min(MIN_FINAL_RATE_BYTES);
-    patience.saturating_add(Duration::from_secs(first / MIN_FINAL_RATE + (held - first) / MIN_FINAL_RATE_BEYOND))
+    timeout.saturating_add(Duration::from_secs(first / MIN_FINAL_RATE + (held - first) / MIN_FINAL_RATE_BEYOND))
 }
 
 #[cfg(test)]
@@ -585,11 +585,11 @@ mod tests {
 
     #[test]
     fn the_final_ack_timeout_grows_with_unacknowledged_bytes() {
-        let patience = Duration::from_secs(60);
-        assert_eq!(final_ack_timeout(patience, 0), patience);
-        assert_eq!(final_ack_timeout(patience, 16 * 1024), Duration::from_secs(64));
+        let timeout = Duration::from_secs(60);
+        assert_eq!(final_ack_timeout(timeout, 0), timeout);
+        assert_eq!(final_ack_timeout(timeout, 16 * 1024), Duration::from_secs(64));
         for (mebibytes, minutes) in [(1, 6), (16, 10)] {
-            assert!(final_ack_timeout(patience, mebibytes * MIN_FINAL_RATE_BYTES) < Duration::from_secs(minutes * 60));
+            assert!(final_ack_timeout(timeout, mebibytes * MIN_FINAL_RATE_BYTES) < Duration::from_secs(minutes * 60));
         }
         assert_eq!(final_ack_timeout(Duration::MAX, u64::MAX), Duration::MAX);
     }

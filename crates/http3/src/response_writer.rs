@@ -11,7 +11,8 @@ use super::{
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
 use http_body::{Body as _, Frame};
-use litequic_exchange::{Body, BodyError, Fields, Handler, IdleTimer, RequestRecord, Response, name, set_date};
+use litequic_base::timers::IdleTimer;
+use litequic_exchange::{Body, BodyError, Fields, Handler, RequestRecord, Response, name, set_date};
 use std::{
     cell::Cell,
     future::poll_fn,

@@ -27,7 +27,7 @@ use std::{
 use tokio::time::timeout;
 
 const OPTIONS: SocketOptions = SocketOptions { backend: Backend::Epoll, receive_batch: 4, gso: true, gro: true };
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// [`OPTIONS`] for each available backend.
 fn backends() -> Vec<SocketOptions> {
@@ -88,7 +88,7 @@ impl Socket {
     /// The datagrams of the next batch: sender, codepoint, length, first byte.
     async fn batch(&mut self) -> Vec<(SocketAddr, Ecn, usize, u8)> {
         let receiver = &mut self.open.receiver;
-        let count = timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
+        let count = timeout(DEADLINE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
         let datagram = |index| {
             let (header, payload) = receiver.datagram(index).unwrap();
             (header.path.destination(), header.ecn, payload.len(), payload[0])
@@ -293,7 +293,7 @@ async fn a_dropped_socket_releases_its_address() {
                 client.send_to(&[n; 100], local).unwrap();
             }
             let receiver = &mut open.receiver;
-            timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
+            timeout(DEADLINE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
             client.send_to(&[9; 100], local).unwrap();
             address = Some(local);
         }
@@ -307,7 +307,7 @@ async fn either_half_may_go_first() {
         let Socket { open: OpenSocket { mut receiver, sender, .. }, address, .. } = one;
         drop(sender);
         other.send(address, 2, 100);
-        let count = timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
+        let count = timeout(DEADLINE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
         assert!(count > 0);
 
         let (mut one, Socket { open: OpenSocket { receiver, mut sender, .. }, address, .. }) =

@@ -269,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_origin_connection_waits_for_any_free_descriptor() {
-        const PATIENCE: Duration = Duration::from_secs(5);
+        const DEADLINE: Duration = Duration::from_secs(5);
         let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit: 16, fixed: 0 }));
         for given_back in [ProxySide::Clients, ProxySide::Origins] {
             let mut held = [ProxySide::Clients, ProxySide::Origins]
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!((clients.len(), origins.len()), (12, 4));
             assert!(timeout(Duration::from_millis(1), descriptors.wait_for_origin_descriptor()).await.is_err());
             assert!(!descriptors.has_waiting_origin(), "who has gone does not wait");
-            let (waiting, giving) = tokio::join!(timeout(PATIENCE, descriptors.wait_for_origin_descriptor()), async {
+            let (waiting, giving) = tokio::join!(timeout(DEADLINE, descriptors.wait_for_origin_descriptor()), async {
                 assert!(descriptors.has_waiting_origin());
                 let given = match given_back {
                     ProxySide::Clients => clients.pop(),

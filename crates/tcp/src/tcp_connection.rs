@@ -264,12 +264,12 @@ impl<H> TcpConnection<H> {
     /// Waits until the connection has been idle for the timeout of its phase. A connection that is being closed has
     /// deadlines of its own.
     async fn wait_for_idle_timeout(&self) {
-        let patience = if self.lifecycle.is_going_away() { GOAWAY_IDLE_TIMEOUT } else { self.terms.timeouts.idle };
+        let timeout = if self.lifecycle.is_going_away() { GOAWAY_IDLE_TIMEOUT } else { self.terms.timeouts.idle };
         loop {
             let now = Instant::now();
             let since =
                 self.lifecycle.tcp_phase().phase_idle_since().filter(|_| !self.writes.closing.get()).unwrap_or(now);
-            let end = since + patience;
+            let end = since + timeout;
             if end <= now && timers::grace_deadline().is_none() {
                 return;
             }

@@ -118,8 +118,7 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     ) -> Self {
         writes.socket.set(stream.socket_descriptor());
         let first_records = FirstRecords::new(stream.is_encrypted());
-        let patience = ClientDeadline::new(pace);
-        Self { stream, first_records, queue_limit: None, deadline: patience, writes, motion, metrics }
+        Self { stream, first_records, queue_limit: None, deadline: ClientDeadline::new(pace), writes, motion, metrics }
     }
 
     /// Limits the queued bytes of responses to some milliseconds on the path that `transport` reports.

@@ -100,14 +100,14 @@ enum NotifyOutcome {
     QueueFull,
 }
 
-/// Sends `states` to the socket that `NOTIFY_SOCKET` names. A message that takes longer than `patience` is lost.
-fn send_states(states: &[NotifyState<'_>], patience: Duration) -> NotifyOutcome {
+/// Sends `states` to the socket that `NOTIFY_SOCKET` names. A message that takes longer than `timeout` is lost.
+fn send_states(states: &[NotifyState<'_>], timeout: Duration) -> NotifyOutcome {
     /// Whether the last failure was logged.
     static FAILURE_LOGGED: AtomicBool = AtomicBool::new(false);
 
     let Some(to) = env::var_os("NOTIFY_SOCKET") else { return NotifyOutcome::Sent };
     let message: String = states.iter().map(|state| format!("{state}\n")).collect();
-    match notify_socket::send_notification(&to, message.as_bytes(), patience) {
+    match notify_socket::send_notification(&to, message.as_bytes(), timeout) {
         Ok(()) => FAILURE_LOGGED.store(false, Relaxed),
         Err(error) => {
             if !FAILURE_LOGGED.swap(true, Relaxed) {

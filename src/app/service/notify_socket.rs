@@ -15,22 +15,22 @@ use std::{
     time::Duration,
 };
 
-/// Sends `message` to the address in `NOTIFY_SOCKET`, and waits at most `patience` for a manager that is behind.
+/// Sends `message` to the address in `NOTIFY_SOCKET`, and waits at most `timeout` for a manager that is behind.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::WouldBlock`] if the queue of the manager's socket (net.unix.max_dgram_qlen) stays full for that
 /// time; others of unix(7), such as for an address without a listener.
-pub(super) fn send_notification(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
+pub(super) fn send_notification(to: &OsStr, message: &[u8], timeout: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(to),
     };
     let socket = UnixDatagram::unbound()?;
-    if patience.is_zero() {
+    if timeout.is_zero() {
         socket.set_nonblocking(true)?;
     } else {
-        socket.set_write_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(timeout))?;
     }
     // A datagram is sent whole or not at all.
     socket.send_to_addr(message, &address?).map(drop)
@@ -63,7 +63,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let _unread = UnixDatagram::bind(&path).unwrap();
-        let tell = |patience| send_notification(path.as_os_str(), b"WATCHDOG=1\n", patience);
+        let tell = |timeout| send_notification(path.as_os_str(), b"WATCHDOG=1\n", timeout);
         let error = (0..1_000_000).find_map(|_| tell(Duration::ZERO).err()).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(tell(Duration::from_millis(1)).unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -38,11 +38,11 @@ struct DeadlineWait {
 }
 
 impl DeadlineLists {
-    /// Begins a wait of `patience` at the time `now`; its deadline wakes `waker`. Returns the wait's number and
+    /// Begins a wait of `duration` at the time `now`; its deadline wakes `waker`. Returns the wait's number and
     /// deadline; `None` if there are too many durations, or the clock cannot represent the deadline.
-    pub(super) fn begin_wait(&mut self, patience: Duration, now: Instant, waker: Waker) -> Option<(usize, Instant)> {
-        let deadline = now.checked_add(patience)?;
-        let number = self.list_for_duration(patience)?;
+    pub(super) fn begin_wait(&mut self, duration: Duration, now: Instant, waker: Waker) -> Option<(usize, Instant)> {
+        let deadline = now.checked_add(duration)?;
+        let number = self.list_for_duration(duration)?;
         let list = self.lists.get_mut(number)?;
         let before = std::mem::replace(&mut list.last, NO_WAIT);
         // Two turns may read the clock in another order than they begin waits.
@@ -62,12 +62,12 @@ impl DeadlineLists {
         Some((wait, deadline))
     }
 
-    /// The number of the list of `patience`. A new duration reuses the list of another one if that is empty.
-    fn list_for_duration(&mut self, patience: Duration) -> Option<usize> {
-        if let Some(number) = self.lists.iter().position(|list| list.duration == patience) {
+    /// The number of the list of `duration`. A new duration reuses the list of another one if that is empty.
+    fn list_for_duration(&mut self, duration: Duration) -> Option<usize> {
+        if let Some(number) = self.lists.iter().position(|list| list.duration == duration) {
             return Some(number);
         }
-        let list = DeadlineList { duration: patience, first: NO_WAIT, last: NO_WAIT };
+        let list = DeadlineList { duration, first: NO_WAIT, last: NO_WAIT };
         if self.lists.len() < MAX_LISTS {
             self.lists.push(list);
             return Some(self.lists.len() - 1);
@@ -214,8 +214,8 @@ mod tests {
     fn a_new_duration_reuses_the_list_of_an_unused_one() {
         let (now, mut deadlines) = (Instant::now(), DeadlineLists::default());
         let begin = |deadlines: &mut DeadlineLists, seconds: usize| {
-            let patience = Duration::from_secs(seconds as u64);
-            deadlines.begin_wait(patience, now, Waker::noop().clone()).map(|(wait, _)| wait)
+            let duration = Duration::from_secs(seconds as u64);
+            deadlines.begin_wait(duration, now, Waker::noop().clone()).map(|(wait, _)| wait)
         };
         let waits: Vec<_> = (0..MAX_LISTS).map(|seconds| begin(&mut deadlines, seconds).unwrap()).collect();
         assert_eq!(begin(&mut deadlines, MAX_LISTS), None);

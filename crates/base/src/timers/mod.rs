@@ -11,11 +11,13 @@
 
 mod clock_turn;
 mod deadline_lists;
+mod deadline_timer;
 mod suspension;
 mod thread_timers;
 mod timeout;
 
 pub use clock_turn::{ClockTurn, turn_time};
+pub use deadline_timer::{DeadlineTimer, IdleTimer};
 pub use suspension::{
     elapsed_since_resume, grace_deadline, poll_sleep_elapsed, record_expiry, record_rest, record_tick,
     simulate_suspension, time_since_suspension,

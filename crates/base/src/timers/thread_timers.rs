@@ -60,9 +60,9 @@ impl Drop for ListedWait {
 }
 
 impl Timeout {
-    /// A timeout of `patience`, which begins with the first poll.
-    pub const fn new(patience: Duration) -> Self {
-        Self { duration: patience, state: TimeoutState::New }
+    /// A timeout of `duration`, which begins with the first poll.
+    pub const fn new(duration: Duration) -> Self {
+        Self { duration, state: TimeoutState::New }
     }
 
     /// A timeout that ends at `at`.
@@ -104,10 +104,10 @@ impl Timeout {
 }
 
 impl TimeoutState {
-    fn begin_timeout(patience: Duration, waker: &Waker) -> Self {
+    fn begin_timeout(duration: Duration, waker: &Waker) -> Self {
         let now = turn_time();
-        let Some(at) = now.checked_add(patience) else { return Self::Never };
-        let (listed, task) = THREAD_TIMERS.with_borrow_mut(|served| served.add_wait(patience, now, waker));
+        let Some(at) = now.checked_add(duration) else { return Self::Never };
+        let (listed, task) = THREAD_TIMERS.with_borrow_mut(|served| served.add_wait(duration, now, waker));
         if let Some(task) = task {
             task.wake();
         }
@@ -123,14 +123,14 @@ impl ThreadTimers {
     /// deadline.
     fn add_wait(
         &mut self,
-        patience: Duration,
+        duration: Duration,
         now: Instant,
         waker: &Waker,
     ) -> (Option<(usize, Instant)>, Option<Waker>) {
         if !self.is_served {
             return (None, None);
         }
-        let Some((wait, deadline)) = self.deadlines.begin_wait(patience, now, waker.clone()) else {
+        let Some((wait, deadline)) = self.deadlines.begin_wait(duration, now, waker.clone()) else {
             return (None, None);
         };
         let is_next = self.wakes_at.is_none_or(|at| deadline < at);

@@ -1,5 +1,5 @@
-//! Limits the rate of a route's requests over all workers by the generic cell rate algorithm (ITU-T I.371), whose whole
-//! state is one number, in a table of a fixed size without locks.
+//! Limits the rate of a route's requests, and of wrong passwords, over all workers by the generic cell rate algorithm
+//! (ITU-T I.371), whose whole state is one number, in a table of a fixed size without locks.
 
 use litequic_config::{RateLimit, RateLimitBy};
 use std::{
@@ -12,26 +12,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Addresses that a route's limit tracks at once: 1 MiB. If the table is full, the entry that owes least is evicted.
-const MAX_ADDRESSES: usize = 65_536;
-/// Entries that an address can have: two cache lines.
+/// Keys that a limit tracks at once: 1 MiB. If the table is full, the entry that owes least is evicted.
+const MAX_KEYS: usize = 65_536;
+/// Entries that a key can have: two cache lines.
 const WAYS: usize = 8;
 /// Attempts to claim an entry while other workers claim entries.
 const MAX_CLAIM_ATTEMPTS: usize = 4;
 
-/// Whether a rate limit admits a request.
+/// Whether a rate limit admits an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TakenPermit {
-    /// The request may be served.
+    /// The event is within the limit.
     Admitted {
-        /// Whether an address was evicted for this request although its requests were still counted.
+        /// Whether a key was evicted for this event although its events were still counted.
         evicted: bool,
     },
-    /// The request may be served after this time.
+    /// The event would be within the limit after this time.
     Denied(Duration),
 }
 
-/// Rate limit of one route, shared by all workers.
+/// Rate limit of events, such as the requests of one route, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     limit: RateLimit,
@@ -42,16 +42,17 @@ pub(crate) struct RateLimiter {
 
 #[derive(Debug)]
 enum RateCounters {
+    /// All events are counted together.
     Route(AtomicU64),
-    /// Sets of [`WAYS`] entries; a hash that no client can foretell chooses the set of an address.
-    Addresses(Box<[[RateEntry; WAYS]]>, RandomState),
+    /// Sets of [`WAYS`] entries; a hash that no client can foretell chooses the set of a key.
+    Keys(Box<[[RateEntry; WAYS]]>, RandomState),
 }
 
-/// An address, and the time at which its requests would all have been due. While a worker claims an entry, another one
-/// may count a request for the wrong address: an error of one request.
+/// A key, and the time at which its events would all have been due. While a worker claims an entry, another one may
+/// count an event for the wrong key: an error of one event.
 #[derive(Debug, Default)]
 struct RateEntry {
-    /// Hash of the address; 0 in a free entry.
+    /// Hash of the key; 0 in a free entry.
     tag: AtomicU64,
     /// Nanoseconds since the limiter began.
     due: AtomicU64,
@@ -62,8 +63,8 @@ impl RateLimiter {
         let counts = match limit.by {
             RateLimitBy::Route => RateCounters::Route(AtomicU64::new(0)),
             RateLimitBy::Address => {
-                let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
-                RateCounters::Addresses(sets, RandomState::new())
+                let sets = (0..MAX_KEYS / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
+                RateCounters::Keys(sets, RandomState::new())
             }
         };
         Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
@@ -73,67 +74,34 @@ impl RateLimiter {
         &self.limit
     }
 
-    /// Counts a request of `client`, if the limit admits the request.
-    pub(crate) fn take_permit(&self, client: IpAddr, now: Instant) -> TakenPermit {
-        let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
-        let (due, forgot) = match &self.counts {
+    /// Counts an event of `key`, if the limit admits the event.
+    pub(crate) fn take_permit(&self, key: &impl Hash, now: Instant) -> TakenPermit {
+        let now = self.elapsed_nanoseconds(now);
+        let (due, evicted) = match &self.counts {
             RateCounters::Route(due) => (due, false),
-            RateCounters::Addresses(sets, hasher) => {
-                let hash = hasher.hash_one(client_key(client));
-                // The low bit marks a used entry; the other bits choose the set.
-                let index = usize::try_from(hash >> 1).unwrap_or_default() % sets.len().max(1);
-                let Some(set) = sets.get(index) else { return TakenPermit::Admitted { evicted: false } };
-                find_or_evict(set, hash | 1, now)
+            RateCounters::Keys(sets, hasher) => {
+                let Some((set, tag)) = find_set(sets, hasher, key) else {
+                    return TakenPermit::Admitted { evicted: false };
+                };
+                find_or_evict(set, tag, now)
             }
         };
         match self.emission.advance_due(due, now) {
-            Ok(()) => TakenPermit::Admitted { evicted: forgot },
+            Ok(()) => TakenPermit::Admitted { evicted },
             Err(wait) => TakenPermit::Denied(Duration::from_nanos(wait)),
         }
     }
-}
 
-/// Limits failures by a key over all workers: a burst, and then one an interval. The table is bounded like that of a
-/// [`RateLimiter`].
-#[derive(Debug)]
-pub(crate) struct FailureLimiter {
-    emission: EmissionInterval,
-    began: Instant,
-    sets: Box<[[RateEntry; WAYS]]>,
-    hasher: RandomState,
-}
-
-impl FailureLimiter {
-    pub(crate) fn new(burst: u32, interval: Duration, now: Instant) -> Self {
-        let limit = RateLimit { requests: 1, per: interval, burst, by: RateLimitBy::Address };
-        let sets = (0..MAX_ADDRESSES / WAYS).map(|_| <[RateEntry; WAYS]>::default()).collect();
-        Self { emission: EmissionInterval::new(&limit), began: now, sets, hasher: RandomState::new() }
-    }
-
-    /// Key of a client's address in the limiter.
-    pub(crate) fn address_key(client: IpAddr) -> u128 {
-        client_key(client)
-    }
-
-    /// Time until another failure of `key` is within the limit; `None` if one is now.
+    /// Time until another event of `key` is within the limit; `None` if one is now.
     pub(crate) fn remaining_wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
-        let (set, tag) = self.find_set(key)?;
-        let entry = set.iter().find(|entry| entry.tag.load(Acquire) == tag)?;
-        self.emission.next_due(entry.due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
-    }
-
-    pub(crate) fn count_failure(&self, key: &impl Hash, now: Instant) {
-        let Some((set, tag)) = self.find_set(key) else { return };
-        let now = self.elapsed_nanoseconds(now);
-        let (due, _) = find_or_evict(set, tag, now);
-        // Failures beyond the limit are not added, so that a wait ends.
-        let _ = self.emission.advance_due(due, now);
-    }
-
-    fn find_set(&self, key: &impl Hash) -> Option<(&[RateEntry; WAYS], u64)> {
-        let hash = self.hasher.hash_one(key);
-        let index = usize::try_from(hash >> 1).unwrap_or_default().checked_rem(self.sets.len())?;
-        Some((self.sets.get(index)?, hash | 1))
+        let due = match &self.counts {
+            RateCounters::Route(due) => due,
+            RateCounters::Keys(sets, hasher) => {
+                let (set, tag) = find_set(sets, hasher, key)?;
+                &set.iter().find(|entry| entry.tag.load(Acquire) == tag)?.due
+            }
+        };
+        self.emission.next_due(due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
     }
 
     fn elapsed_nanoseconds(&self, now: Instant) -> u64 {
@@ -141,9 +109,21 @@ impl FailureLimiter {
     }
 }
 
+/// Returns the set of `key`, and the tag of its entry.
+fn find_set<'a>(
+    sets: &'a [[RateEntry; WAYS]],
+    hasher: &RandomState,
+    key: &impl Hash,
+) -> Option<(&'a [RateEntry; WAYS], u64)> {
+    let hash = hasher.hash_one(key);
+    // The low bit marks a used entry; the other bits choose the set.
+    let index = usize::try_from(hash >> 1).unwrap_or_default().checked_rem(sets.len())?;
+    Some((sets.get(index)?, hash | 1))
+}
+
 /// The part of an address that counts as one client: an IPv4 address, or a /64, because one machine has all of its 2^64
 /// addresses (RFC 7934 §6.1).
-fn client_key(client: IpAddr) -> u128 {
+pub(crate) fn client_key(client: IpAddr) -> u128 {
     match client.to_canonical() {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         // No IPv4 address is that large.
@@ -176,7 +156,7 @@ fn find_or_evict(set: &[RateEntry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bo
             return (&entry.due, owed);
         }
     }
-    // Other workers claim entries as fast as this one searches: count in another address' entry.
+    // Other workers claim entries as fast as this one searches: count in another key's entry.
     (&first.due, false)
 }
 
@@ -219,7 +199,7 @@ mod tests {
     use super::*;
     use litequic_base::token_bucket::TokenBucket;
     use proptest::prelude::*;
-    use std::{net::Ipv4Addr, thread};
+    use std::thread;
 
     const ADMITTED: TakenPermit = TakenPermit::Admitted { evicted: false };
 
@@ -230,10 +210,6 @@ mod tests {
     fn second(requests: u32, burst: u32, by: RateLimitBy) -> (RateLimiter, Instant) {
         let now = Instant::now();
         (RateLimiter::new(limit(requests, Duration::from_secs(1), burst, by), now), now)
-    }
-
-    fn address(n: u32) -> IpAddr {
-        Ipv4Addr::from_bits(n).into()
     }
 
     #[test]
@@ -258,7 +234,7 @@ mod tests {
             // A worker may have read its clock a little earlier.
             (9_999, TakenPermit::Denied(Duration::from_millis(101))),
         ] {
-            assert_eq!(limiter.take_permit(address(1), at(millis)), taken, "{millis}");
+            assert_eq!(limiter.take_permit(&1, at(millis)), taken, "{millis}");
         }
     }
 
@@ -266,9 +242,9 @@ mod tests {
     fn clients_are_counted_apart_by_address_and_together_by_route() {
         for (by, second_client) in [(RateLimitBy::Address, true), (RateLimitBy::Route, false)] {
             let (limiter, now) = second(1, 1, by);
-            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
-            assert_eq!(limiter.take_permit(address(1), now), TakenPermit::Denied(Duration::from_secs(1)));
-            assert_eq!(limiter.take_permit(address(2), now) == ADMITTED, second_client);
+            assert_eq!(limiter.take_permit(&1, now), ADMITTED);
+            assert_eq!(limiter.take_permit(&1, now), TakenPermit::Denied(Duration::from_secs(1)));
+            assert_eq!(limiter.take_permit(&2, now) == ADMITTED, second_client);
         }
     }
 
@@ -291,14 +267,14 @@ mod tests {
     #[test]
     fn failures_are_limited_by_their_keys_and_a_wait_has_an_end() {
         let now = Instant::now();
-        let limiter = FailureLimiter::new(3, Duration::from_secs(6), now);
+        let limiter = RateLimiter::new(limit(1, Duration::from_secs(6), 3, RateLimitBy::Address), now);
         for _ in 0..3 {
             assert_eq!(limiter.remaining_wait(&"alice", now), None);
-            limiter.count_failure(&"alice", now);
+            limiter.take_permit(&"alice", now);
         }
         for _ in 0..5 {
             assert_eq!(limiter.remaining_wait(&"alice", now), Some(Duration::from_secs(6)));
-            limiter.count_failure(&"alice", now);
+            limiter.take_permit(&"alice", now);
         }
         assert_eq!(limiter.remaining_wait(&"bob", now), None);
         assert_eq!(limiter.remaining_wait(&"alice", now + Duration::from_secs(6)), None);
@@ -309,20 +285,18 @@ mod tests {
     fn more_addresses_than_places_are_limited_too() {
         let (limiter, now) = second(1, 2, RateLimitBy::Address);
         let mut forgot = 0;
-        for n in 0..4 * u32::try_from(MAX_ADDRESSES).unwrap() {
+        for n in 0..4 * u32::try_from(MAX_KEYS).unwrap() {
             for _ in 0..2 {
-                let TakenPermit::Admitted { evicted: one } = limiter.take_permit(address(n), now) else {
-                    panic!("{n}")
-                };
+                let TakenPermit::Admitted { evicted: one } = limiter.take_permit(&n, now) else { panic!("{n}") };
                 forgot += u32::from(one);
             }
-            assert!(matches!(limiter.take_permit(address(n), now), TakenPermit::Denied(_)), "{n}");
+            assert!(matches!(limiter.take_permit(&n, now), TakenPermit::Denied(_)), "{n}");
         }
         // Each address that is not in the table any more was evicted by another one.
-        assert!(forgot >= 3 * u32::try_from(MAX_ADDRESSES).unwrap(), "{forgot}");
+        assert!(forgot >= 3 * u32::try_from(MAX_KEYS).unwrap(), "{forgot}");
         // Once no client owes requests, none is evicted.
         let later = now + Duration::from_secs(60);
-        assert!((0..1000).all(|n| limiter.take_permit(address(n), later) == ADMITTED));
+        assert!((0..1000).all(|n| limiter.take_permit(&n, later) == ADMITTED));
     }
 
     #[test]
@@ -343,7 +317,7 @@ mod tests {
     #[test]
     fn workers_share_what_is_allowed() {
         let (limiter, now) = second(1000, 5000, RateLimitBy::Address);
-        let admitted = || (0..4000).filter(|_| limiter.take_permit(address(1), now) == ADMITTED).count();
+        let admitted = || (0..4000).filter(|_| limiter.take_permit(&1, now) == ADMITTED).count();
         let all: usize = thread::scope(|scope| {
             let workers: Vec<_> = (0..4).map(|_| scope.spawn(admitted)).collect();
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
@@ -359,8 +333,8 @@ mod tests {
         {
             let now = Instant::now();
             let limiter = RateLimiter::new(limit(requests, per, burst, RateLimitBy::Route), now);
-            assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
-            assert_eq!(limiter.take_permit(address(1), now + 400 * day), ADMITTED);
+            assert_eq!(limiter.take_permit(&1, now), ADMITTED);
+            assert_eq!(limiter.take_permit(&1, now + 400 * day), ADMITTED);
         }
     }
 
@@ -378,7 +352,7 @@ mod tests {
             let mut now = start;
             for millis in steps {
                 now += Duration::from_millis(millis);
-                prop_assert_eq!(limiter.take_permit(address(1), now) == ADMITTED, bucket.try_take_token(now));
+                prop_assert_eq!(limiter.take_permit(&1, now) == ADMITTED, bucket.try_take_token(now));
             }
         }
 
@@ -393,12 +367,12 @@ mod tests {
             let (mut now, mut passed) = (start, 0_u64);
             for micros in steps {
                 now += Duration::from_micros(micros);
-                match limiter.take_permit(address(1), now) {
+                match limiter.take_permit(&1, now) {
                     TakenPermit::Admitted { .. } => passed += 1,
                     // A client that waits for `Retry-After` is served.
                     TakenPermit::Denied(wait) => {
                         now += wait;
-                        prop_assert_eq!(limiter.take_permit(address(1), now), ADMITTED);
+                        prop_assert_eq!(limiter.take_permit(&1, now), ADMITTED);
                         passed += 1;
                     }
                 }

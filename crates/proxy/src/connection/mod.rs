@@ -6,7 +6,6 @@ mod oracle;
 mod origin_connection;
 mod preemption;
 mod proxy_header;
-mod records;
 mod request_body;
 mod socket;
 mod tls;

@@ -329,7 +329,7 @@ impl OriginConnection {
             && incoming.unread.unparsed_bytes().is_empty()
             && self.is_sent()
             && !self.write_failed.get()
-            && match &mut *self.socket.borrow_mut() {
+            && match &*self.socket.borrow() {
                 // TLS may have decrypted more than was read.
                 OriginSocket::Tls(stream) => stream.is_tls_settled(),
                 OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
@@ -478,13 +478,12 @@ impl OriginConnection {
         // One byte more shows bytes behind the response together with its end.
         let left = incoming.decoder.remaining_body_bytes().filter(|_| incoming.has_head);
         let needed = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
-        let needed = self.socket.borrow().wire_bytes(needed);
         let read = if room.min(needed) <= FIRST_READ || !incoming.has_head {
             with_read_scratch(|scratch| {
                 let mut buf = ReadBuf::new(scratch.get_mut(..room.min(FIRST_READ)).unwrap_or_default());
                 let read = ready!(self.poll_read(cx, &mut buf))?;
                 incoming.unread.append_read(buf.filled());
-                Poll::Ready(io::Result::Ok((read, read)))
+                Poll::Ready(io::Result::Ok(read))
             })
         } else {
             let most = room.min(needed);
@@ -496,12 +495,10 @@ impl OriginConnection {
             if read.is_ready() {
                 incoming.unread = UnreadBytes::Shared(buffer.split().freeze());
             }
-            // Records that filled the buffer are fewer bytes without their headers.
-            let filled = if self.socket.borrow().has_filled_buffer() { most } else { 0 };
-            read.map_ok(|read| (read, read.max(filled)))
+            read
         };
-        let (read, on_the_wire) = ready!(read)?;
-        incoming.adapt_read_size(on_the_wire);
+        let read = ready!(read)?;
+        incoming.adapt_read_size(read);
         Poll::Ready(Ok(read))
     }
 

@@ -48,11 +48,11 @@ pub(crate) struct WaitingRequest {
 }
 
 impl WaitingRequest {
-    /// A request that waits for `patience` more, beside an exchange whose client holds more by `excess`.
-    pub(crate) fn new(patience: Duration, excess: &SlotExcess, elapsed: fn(Instant) -> Duration) -> Self {
+    /// A request that waits for `wait_left` more, beside an exchange whose client holds more by `excess`.
+    pub(crate) fn new(wait_left: Duration, excess: &SlotExcess, elapsed: fn(Instant) -> Duration) -> Self {
         let same_source = excess.between_connections;
         let shorter = if same_source { 1 } else { excess.ratio.max(1) };
-        Self { wait_left: patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
+        Self { wait_left, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
     }
 
     /// The reason to preempt a body on which no byte has moved for the time `silence`, if there is one.
@@ -154,7 +154,7 @@ mod tests {
             ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
             ("slow, of its own source", 3_000, secs(10), Some(3_000_000), same, Some(secs(10_000))),
             ("its rate is not known yet", 100, Duration::from_millis(999), Some(3_000_000), other, None),
-            ("over before the patience is", 3_000, secs(10), Some(1_500), other, None),
+            ("over before its time is", 3_000, secs(10), Some(1_500), other, None),
             ("fast, and long", 10_000_000, secs(10), Some(100_000_000), other, Some(secs(100))),
             ("fast, of its own source", 10_000_000, secs(10), Some(100_000_000), same, None),
             ("fast, and nearly over", 10_000_000, secs(10), Some(1_000_000), other, None),

@@ -1,6 +1,6 @@
 //! Wraps the socket of a connection to an origin: TCP, TLS or a Unix socket.
 
-use super::{records, tls::OriginTlsStream};
+use super::tls::OriginTlsStream;
 use crate::metrics::ProxyMetrics;
 use litequic_resources::send::TRAIN_BYTES;
 use socket2::SockRef;
@@ -36,19 +36,6 @@ impl OriginSocket {
 
     pub(crate) const fn is_tls_socket(&self) -> bool {
         matches!(self, Self::Tls(_))
-    }
-
-    /// Bytes on the wire for `plain` bytes of plaintext.
-    pub(super) const fn wire_bytes(&self, plain: usize) -> usize {
-        match self {
-            Self::Tls(_) => records::record_bytes(plain),
-            Self::Tcp(_) | Self::Unix(_) => plain,
-        }
-    }
-
-    /// Whether the last read over TLS filled its buffer with records.
-    pub(super) fn has_filled_buffer(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.was_filled())
     }
 
     /// Calls `act` with the kernel's socket, beneath TLS.

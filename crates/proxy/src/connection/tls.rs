@@ -1,16 +1,14 @@
-//! Encrypts connections to origins with TLS: rustls' unbuffered connection over a TCP stream, and for the records of
-//! TLS 1.3 after the handshake [`RecordLayer`].
+//! Encrypts connections to origins with TLS: rustls' unbuffered connection over a TCP stream.
 //!
 //! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
-//! So ciphertext is received into the reader's buffer and decrypted there, if that is large; otherwise into one large
-//! buffer a thread, and copied from there. The connection keeps the beginning of a record until its rest comes
-//! ([0045](../../../../docs/adr/0045-tls-to-origins.md), [0056](../../../../docs/adr/0056-records-to-origins.md)).
+//! So ciphertext is received into one large buffer a thread, decrypted there, and copied to the reader's buffer. The
+//! connection keeps the beginning of a record until its rest comes
+//! ([0045](../../../../docs/adr/0045-tls-to-origins.md)).
 
-use super::records::{MAX_FRAGMENT, MAX_RECORD, RecordContent, RecordLayer, alert_for};
 use crate::{answer::Error, metrics::ProxyMetrics};
 use bytes::{Buf, BytesMut};
 use rustls::{
-    AlertDescription, ClientConfig, ProtocolVersion,
+    AlertDescription, ClientConfig, HandshakeKind,
     client::{Resumption, UnbufferedClientConnection},
     pki_types::ServerName,
     unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic},
@@ -31,10 +29,13 @@ use tokio::{
     time::Instant,
 };
 
+/// Most bytes of plaintext in a record (RFC 8446 §5.1).
+const MAX_FRAGMENT: usize = 16 * 1024;
+/// Most bytes of a record with its header and what encryption may add: 256 bytes (RFC 8446 §5.2), or 2,048 in TLS 1.2,
+/// of which rustls' ciphers use less.
+const MAX_RECORD: usize = 5 + MAX_FRAGMENT + 256;
 /// Most bytes of plaintext that one write encrypts: eight records.
 const MAX_WRITE_PLAINTEXT: usize = 8 * MAX_FRAGMENT;
-/// Smallest space in the reader's buffer for decrypting in place: two records, so that one is complete.
-const MIN_IN_PLACE: usize = 2 * MAX_RECORD;
 /// Size of the scratch buffer: the largest read (`origin_connection`), the record that it ends within, and the
 /// beginning of a handshake message, of which rustls accepts 64 KiB.
 const SCRATCH_BYTES: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
@@ -77,10 +78,7 @@ impl TlsToOrigin {
         name: Option<ServerName<'static>>,
         refusal: fn() -> Option<String>,
     ) -> Self {
-        let mut config = Arc::unwrap_or_clone(config);
-        // `RecordLayer` needs the secrets.
-        config.enable_secret_extraction = true;
-        Self { config: Arc::new(config), digest, name, refusal }
+        Self { config, digest, name, refusal }
     }
 
     /// A copy for one worker, which resumes sessions with the origin's `servers`.
@@ -157,7 +155,7 @@ impl OriginTlsConfig {
         match &shaken {
             Ok(secured) => {
                 metrics.origin_tls_duration.observe_time(began.elapsed());
-                if secured.session.is_resumed {
+                if secured.session.connection.handshake_kind() == Some(HandshakeKind::Resumed) {
                     metrics.origin_tls_resumed.increment();
                 } else {
                     metrics.origin_tls_full.increment();
@@ -182,12 +180,9 @@ impl OriginTlsConfig {
         let connection = UnbufferedClientConnection::new(config, name)
             .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
         let session = Box::new(OriginTlsSession {
-            layer: TlsLayer::Rustls(Box::new(connection)),
-            is_resumed: false,
-            was_filled: false,
+            connection,
             refusal: self.refusal,
             incoming: Vec::new(),
-            is_full: false,
             plaintext: BytesMut::new(),
             outgoing: BytesMut::new(),
             peer_closed: false,
@@ -288,28 +283,13 @@ pub(crate) struct OriginTlsStream {
     session: Box<OriginTlsSession>,
 }
 
-/// Implementation that reads and writes records.
-enum TlsLayer {
-    /// rustls: the handshake, and the whole of TLS 1.2.
-    Rustls(Box<UnbufferedClientConnection>),
-    /// litequic's records: TLS 1.3 after the handshake.
-    Records(Box<RecordLayer>),
-    /// No implementation, because handing over failed.
-    None,
-}
-
 /// TLS session with buffers.
 struct OriginTlsSession {
-    layer: TlsLayer,
-    is_resumed: bool,
-    /// Whether the last read filled the reader's buffer with records.
-    was_filled: bool,
+    connection: UnbufferedClientConnection,
     refusal: fn() -> Option<String>,
-    /// Ciphertext that was received: the beginning of a record, or, if the reader's buffer was full, complete records.
+    /// Ciphertext that was received: the beginning of a record.
     incoming: Vec<u8>,
-    /// Whether `incoming` may have complete records.
-    is_full: bool,
-    /// Plaintext that was not read: the rest of a record that did not fit into the reader's buffer.
+    /// Plaintext that did not fit into the reader's buffer.
     plaintext: BytesMut,
     /// Ciphertext that the socket has not accepted.
     outgoing: BytesMut,
@@ -327,60 +307,14 @@ impl fmt::Debug for OriginTlsStream {
     }
 }
 
-/// Target of plaintext: the reader's buffer, up to its free space.
-struct PlaintextSink<'a, 'b> {
-    buf: Option<&'a mut ReadBuf<'b>>,
-    room: usize,
-    taken: usize,
-}
-
-impl<'a, 'b> PlaintextSink<'a, 'b> {
-    fn new(buf: &'a mut ReadBuf<'b>) -> Self {
-        Self { room: buf.remaining(), buf: Some(buf), taken: 0 }
-    }
-
-    /// A sink without space.
-    fn without_room() -> Self {
-        Self { buf: None, room: 0, taken: 0 }
-    }
-
-    /// Copies the beginning of `bytes`, and returns the rest.
-    fn put_plaintext<'p>(&mut self, bytes: &'p [u8]) -> &'p [u8] {
-        let (taken, rest) = bytes.split_at_checked(self.room).unwrap_or((bytes, &[]));
-        if let Some(buf) = &mut self.buf {
-            buf.put_slice(taken);
-        }
-        self.room = self.room.saturating_sub(taken.len());
-        self.taken = self.taken.saturating_add(taken.len());
-        rest
-    }
-}
-
 impl OriginTlsSession {
-    fn is_handshaking(&self) -> bool {
-        matches!(&self.layer, TlsLayer::Rustls(connection) if connection.is_handshaking())
-    }
-
-    /// Decrypts the records in `records` until none is complete or `sink` is full; returns the number of bytes that are
-    /// done. Plaintext that does not fit into `sink` is kept.
-    fn take_records(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
-        self.is_full = false;
-        let done = self.take_by_rustls(records, sink);
-        let own = self.take_by_records(records.get_mut(done..).unwrap_or_default(), sink);
-        done.saturating_add(own).min(records.len())
-    }
-
-    /// Decrypts like [`Self::take_records`], as long as rustls reads the records.
-    fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
-        let mut done = 0;
-        while self.failure.is_none()
-            && let TlsLayer::Rustls(connection) = &mut self.layer
-        {
-            let is_over =
-                !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-            // Records behind the handshake are not for rustls any more.
-            let rest = if is_over { &mut [] } else { records.get_mut(done..).unwrap_or_default() };
-            let Self { plaintext, outgoing, peer_closed, .. } = self;
+    /// Decrypts the complete records in `records` into `buf`, and keeps the plaintext that does not fit there, and the
+    /// rest of `records`.
+    fn take_records(&mut self, records: &mut [u8], buf: &mut ReadBuf<'_>) {
+        let mut done = 0_usize;
+        while self.failure.is_none() {
+            let rest = records.get_mut(done..).unwrap_or_default();
+            let Self { connection, plaintext, outgoing, peer_closed, .. } = self;
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
             let mut is_last = false;
             let result = match state {
@@ -388,14 +322,10 @@ impl OriginTlsSession {
                     match traffic.next_record() {
                         Some(Ok(record)) => {
                             discard = discard.saturating_add(record.discard);
-                            plaintext.extend_from_slice(sink.put_plaintext(record.payload));
+                            plaintext.extend_from_slice(put_plaintext(record.payload, buf));
                         }
                         Some(Err(error)) => break Err(error),
-                        None => {
-                            self.is_full = sink.room == 0;
-                            is_last = self.is_full;
-                            break Ok(());
-                        }
+                        None => break Ok(()),
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
@@ -418,7 +348,6 @@ impl OriginTlsSession {
                 Err(error) => Err(error),
             };
             done = done.saturating_add(discard);
-            let result = if is_over && is_last { self.switch_to_records() } else { result };
             if let Err(error) = result {
                 self.end_by_error(&error, records.get_mut(done..).unwrap_or_default());
             }
@@ -426,215 +355,81 @@ impl OriginTlsSession {
                 break;
             }
         }
-        done.min(records.len())
-    }
-
-    /// Continues without rustls: its handshake is over, and has no bytes to be sent.
-    fn switch_to_records(&mut self) -> Result<(), rustls::Error> {
-        if let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::None) {
-            self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-            let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
-            self.layer = TlsLayer::Records(Box::new(RecordLayer::new(secrets, kernel)?));
-        }
-        Ok(())
-    }
-
-    /// Decrypts like [`Self::take_records`], once rustls has handed over.
-    fn take_by_records(&mut self, bytes: &mut [u8], sink: &mut PlaintextSink<'_, '_>) -> usize {
-        let mut done = 0_usize;
-        while !self.peer_closed
-            && self.failure.is_none()
-            && let TlsLayer::Records(records) = &mut self.layer
-        {
-            let rest = bytes.get_mut(done..).unwrap_or_default();
-            match records.take_record(rest) {
-                Ok((_, RecordContent::Nothing)) => break,
-                Ok((length, taken)) => {
-                    done = done.saturating_add(length);
-                    match taken {
-                        RecordContent::Data(place) => {
-                            let kept = sink.put_plaintext(rest.get(place).unwrap_or_default());
-                            self.plaintext.extend_from_slice(kept);
-                            if sink.room == 0 {
-                                self.is_full = true;
-                                break;
-                            }
-                        }
-                        RecordContent::Closed => self.peer_closed = true,
-                        RecordContent::Other | RecordContent::Nothing => {}
-                    }
-                }
-                Err(error) => self.end_by_error(&error, &mut []),
-            }
-        }
-        done
-    }
-
-    /// Decrypts the complete records in `bytes`, which is the reader's memory, and moves their plaintext to its
-    /// beginning. Returns the length of the plaintext; the rest of a record is kept.
-    fn take_in_place(&mut self, bytes: &mut [u8]) -> usize {
-        let (mut done, mut plain) = (0_usize, 0_usize);
-        while !self.peer_closed
-            && self.failure.is_none()
-            && let TlsLayer::Records(records) = &mut self.layer
-        {
-            match records.take_record(bytes.get_mut(done..).unwrap_or_default()) {
-                Ok((_, RecordContent::Nothing)) => break,
-                Ok((length, taken)) => {
-                    match taken {
-                        RecordContent::Data(place) => {
-                            let place = done.saturating_add(place.start)..done.saturating_add(place.end);
-                            let length = place.len();
-                            bytes.copy_within(place, plain);
-                            plain = plain.saturating_add(length);
-                        }
-                        RecordContent::Closed => self.peer_closed = true,
-                        RecordContent::Other | RecordContent::Nothing => {}
-                    }
-                    done = done.saturating_add(length);
-                }
-                Err(error) => self.end_by_error(&error, &mut []),
-            }
-        }
-        self.keep_ciphertext(bytes.get(done..).unwrap_or_default());
-        plain
+        // An idle connection has no memory for ciphertext.
+        self.incoming = records.get(done..).unwrap_or_default().to_vec();
     }
 
     /// Ends the session by `error`, with an alert for the server, unless the server has sent one.
     fn end_by_error(&mut self, error: &rustls::Error, records: &mut [u8]) {
         self.failure = Some(TlsFailure::new(error, self.refusal));
-        let Self { layer, outgoing, .. } = self;
-        match layer {
-            TlsLayer::Rustls(connection) => {
-                if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
-                    append_encoded(outgoing, |out| data.encode(out));
-                }
-            }
-            TlsLayer::Records(records) => {
-                if let Some(alert) = alert_for(error) {
-                    outgoing.extend_from_slice(&records.seal_alert(alert));
-                }
-            }
-            TlsLayer::None => {}
+        let Self { connection, outgoing, .. } = self;
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
+            append_encoded(outgoing, |out| data.encode(out));
         }
     }
 
-    /// Decrypts the ciphertext that was kept.
-    fn take_kept(&mut self, sink: &mut PlaintextSink<'_, '_>) {
-        let mut incoming = std::mem::take(&mut self.incoming);
-        let done = self.take_records(&mut incoming, sink);
-        self.keep_ciphertext(incoming.get(done..).unwrap_or_default());
-    }
-
-    /// Keeps the ciphertext `rest`, without memory if there is none.
-    fn keep_ciphertext(&mut self, rest: &[u8]) {
-        if rest.is_empty() {
-            self.incoming = Vec::new();
+    /// Moves plaintext that was decrypted before to `buf`.
+    fn move_plaintext(&mut self, buf: &mut ReadBuf<'_>) {
+        let kept = put_plaintext(&self.plaintext, buf).len();
+        if kept == 0 {
+            self.plaintext = BytesMut::new();
         } else {
-            self.incoming.clear();
-            self.incoming.extend_from_slice(rest);
-        }
-    }
-
-    /// Moves plaintext that was decrypted before to `sink`.
-    fn move_plaintext(&mut self, sink: &mut PlaintextSink<'_, '_>) {
-        if !self.plaintext.is_empty() {
-            let kept = sink.put_plaintext(&self.plaintext).len();
             self.plaintext.advance(self.plaintext.len().saturating_sub(kept));
-            if kept == 0 {
-                self.plaintext = BytesMut::new();
-            }
         }
     }
 
-    /// Receives about `most` bytes by `read`, which is one system call, and decrypts them.
+    /// Receives at most `most` bytes, or a record, by `read`, which is one system call, and decrypts them into `buf`.
     fn receive_records(
         &mut self,
         most: usize,
-        sink: &mut PlaintextSink<'_, '_>,
+        buf: &mut ReadBuf<'_>,
         read: impl FnOnce(&mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
         with_record_scratch(|scratch| {
             let kept = self.incoming.len();
             let space = scratch.get_mut(kept..).unwrap_or_default();
-            let most = most.saturating_sub(kept).clamp(MAX_RECORD, SCRATCH_BYTES).min(space.len());
+            let most = most.saturating_sub(kept).max(MAX_RECORD).min(space.len());
             if most == 0 {
                 return Poll::Ready(Err(TlsFailure::protocol_failure("a handshake message is too long").into()));
             }
-            let mut buf = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
-            ready!(read(&mut buf))?;
-            let read = buf.filled().len();
+            let mut received = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
+            ready!(read(&mut received))?;
+            let read = received.filled().len();
             if read == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             let records = scratch.get_mut(..kept.saturating_add(read)).unwrap_or_default();
             records.get_mut(..kept).unwrap_or_default().copy_from_slice(&self.incoming);
-            let done = self.take_records(records, sink);
-            self.keep_ciphertext(records.get(done..).unwrap_or_default());
+            self.take_records(records, buf);
             Poll::Ready(Ok(()))
         })
     }
 
     /// Whether no unread bytes are left: no plaintext, no incomplete record, no end.
-    fn is_fully_read(&mut self) -> bool {
-        if self.is_full {
-            self.take_kept(&mut PlaintextSink::without_room());
-        }
-        let is_aligned = match &self.layer {
-            TlsLayer::Records(records) => records.is_aligned(),
-            TlsLayer::Rustls(_) | TlsLayer::None => true,
-        };
-        is_aligned
-            && self.plaintext.is_empty()
-            && self.incoming.is_empty()
-            && !self.peer_closed
-            && self.failure.is_none()
+    fn is_fully_read(&self) -> bool {
+        self.plaintext.is_empty() && self.incoming.is_empty() && !self.peer_closed && self.failure.is_none()
     }
 
-    /// Calls `write` to encrypt by rustls.
-    fn write_by_rustls<T>(
+    /// Calls `write` to encrypt.
+    fn write_traffic<T>(
         &mut self,
         write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
     ) -> io::Result<T> {
-        // Records that were kept come first: rustls writes again only after them.
-        let mut incoming = std::mem::take(&mut self.incoming);
-        let mut done = 0;
-        loop {
-            done += self.take_records(incoming.get_mut(done..).unwrap_or_default(), &mut PlaintextSink::without_room());
-            if !self.is_full {
-                break;
-            }
-        }
-        incoming.drain(..done.min(incoming.len()));
         if let Some(failure) = self.failure.clone() {
             return Err(failure.into());
         }
-        let written = match &mut self.layer {
-            TlsLayer::Rustls(connection) => match connection.process_tls_records(&mut incoming).state {
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
-                _ => Err(io::ErrorKind::BrokenPipe.into()),
-            },
-            TlsLayer::Records(_) | TlsLayer::None => Err(io::ErrorKind::BrokenPipe.into()),
-        };
-        self.incoming = incoming;
-        written
+        match self.connection.process_tls_records(&mut self.incoming).state {
+            Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
     }
 
     /// Encrypts the beginning of `bufs` into `scratch`; returns the number of bytes taken, and the length of the
     /// records.
     fn encrypt_parts(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
-        if let TlsLayer::Records(records) = &mut self.layer {
-            if let Some(failure) = self.failure.clone() {
-                return Err(failure.into());
-            }
-            if self.closing {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            return records.seal_fragments(bufs, MAX_WRITE_PLAINTEXT, scratch).map_err(io::Error::other);
-        }
         let at = scratch.len().saturating_sub(MAX_FRAGMENT);
         let (out, staging) = scratch.split_at_mut(at);
-        self.write_by_rustls(|traffic| {
+        self.write_traffic(|traffic| {
             let (mut sealed, mut taken, mut staged) = (0, 0_usize, 0);
             let mut encrypt = |plain: &[u8]| {
                 let records = traffic.encrypt(plain, out.get_mut(sealed..).unwrap_or_default());
@@ -674,6 +469,13 @@ impl OriginTlsSession {
     }
 }
 
+/// Copies the beginning of `plain` to `buf`, and returns the rest.
+fn put_plaintext<'a>(plain: &'a [u8], buf: &mut ReadBuf<'_>) -> &'a [u8] {
+    let (fitting, rest) = plain.split_at_checked(buf.remaining()).unwrap_or((plain, &[]));
+    buf.put_slice(fitting);
+    rest
+}
+
 /// Appends the bytes that `data` encodes, whose length rustls tells.
 fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let Err(EncodeError::InsufficientSize(needed)) = data(&mut []) else { return };
@@ -686,7 +488,7 @@ fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Re
 impl OriginTlsStream {
     fn poll_tls_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // This encodes the ClientHello.
-        self.session.take_kept(&mut PlaintextSink::without_room());
+        self.session.take_records(&mut [], &mut ReadBuf::new(&mut []));
         loop {
             let sent = self.poll_send(cx);
             if let Some(failure) = self.session.failure.clone() {
@@ -694,20 +496,15 @@ impl OriginTlsStream {
                 return Poll::Ready(Err(failure.into()));
             }
             ready!(sent).map_err(handshake_end_error)?;
-            if !self.session.is_handshaking() {
-                if let TlsLayer::Rustls(connection) = &self.session.layer {
-                    let kind = connection.handshake_kind();
-                    self.session.is_resumed = kind == Some(rustls::HandshakeKind::Resumed);
-                }
+            if !self.session.connection.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
             let Self { stream, session } = self;
-            let received = session.receive_records(SMALL_READ, &mut PlaintextSink::without_room(), |buf| {
-                Pin::new(stream).poll_read(cx, buf)
-            });
+            let received = session
+                .receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| Pin::new(stream).poll_read(cx, buf));
             ready!(received).map_err(handshake_end_error)?;
             session.calls.reads += 1;
-            if session.peer_closed && session.is_handshaking() {
+            if session.peer_closed && session.connection.is_handshaking() {
                 return Poll::Ready(Err(handshake_end_error(io::ErrorKind::UnexpectedEof.into())));
             }
         }
@@ -737,71 +534,29 @@ impl OriginTlsStream {
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which an attacker may have caused.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let session = &mut self.session;
-        session.was_filled = false;
-        let is_settled = !session.is_full && session.plaintext.is_empty();
-        if is_settled && buf.remaining() >= MIN_IN_PLACE && matches!(session.layer, TlsLayer::Records(_)) {
-            return self.poll_read_in_place(cx, buf);
-        }
-        let Self { stream, session } = self;
-        let mut sink = PlaintextSink::new(buf);
-        session.move_plaintext(&mut sink);
-        if session.is_full && sink.room > 0 {
-            session.take_kept(&mut sink);
-        }
-        while sink.taken == 0 && sink.room > 0 {
-            if let Some(failure) = session.failure.clone() {
+        let before = buf.filled().len();
+        self.session.move_plaintext(buf);
+        loop {
+            let taken = buf.filled().len() > before;
+            if buf.remaining() == 0 || self.session.peer_closed {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(failure) = self.session.failure.clone() {
                 let _ = self.poll_send(cx);
-                return Poll::Ready(Err(failure.into()));
+                return Poll::Ready(if taken { Ok(()) } else { Err(failure.into()) });
             }
-            if session.peer_closed {
-                break;
-            }
+            let Self { stream, session } = self;
             // With the complete record that a read ends within, the reader's buffer gets full: the reader then takes a
             // larger one.
-            let most = sink.room.saturating_add(MAX_RECORD);
-            ready!(session.receive_records(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
-            session.calls.reads += 1;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Reads into the reader's memory, and decrypts there.
-    fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, session } = self;
-        let before = buf.filled().len();
-        loop {
-            if let Some(failure) = session.failure.clone() {
-                let _ = self.poll_send(cx);
-                return Poll::Ready(Err(failure.into()));
-            }
-            if session.peer_closed {
+            let most = buf.remaining().saturating_add(MAX_RECORD);
+            let received = session.receive_records(most, buf, |buf| Pin::new(stream).poll_read(cx, buf));
+            session.calls.reads += u64::from(matches!(received, Poll::Ready(Ok(()))));
+            if buf.filled().len() > before {
+                // An error comes again with the next read.
                 return Poll::Ready(Ok(()));
             }
-            // Kept ciphertext is copied only if more may have come.
-            ready!(stream.poll_read_ready(cx))?;
-            buf.put_slice(&session.incoming);
-            let kept = buf.filled().len();
-            let read = Pin::new(&mut *stream).poll_read(cx, buf);
-            let received = buf.filled().len().saturating_sub(kept);
-            if !matches!(read, Poll::Ready(Ok(()))) || received == 0 {
-                buf.set_filled(before);
-                ready!(read)?;
-                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-            }
-            session.calls.reads += 1;
-            session.was_filled = buf.remaining() == 0;
-            let plain = session.take_in_place(buf.filled_mut().get_mut(before..).unwrap_or_default());
-            buf.set_filled(before.saturating_add(plain));
-            if plain > 0 {
-                return Poll::Ready(Ok(()));
-            }
+            ready!(received)?;
         }
-    }
-
-    /// Whether the last read filled the reader's buffer with records: more may be ready.
-    pub(super) fn was_filled(&self) -> bool {
-        self.session.was_filled
     }
 
     /// Whether no data has come at this moment: session tickets and key updates are handled. One system call, or more
@@ -813,7 +568,7 @@ impl OriginTlsStream {
                 return false;
             }
             session.calls.looks += 1;
-            let received = session.receive_records(SMALL_READ, &mut PlaintextSink::without_room(), |buf| {
+            let received = session.receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| {
                 // tokio's read would make a system call only after an event.
                 match (&*SockRef::from(&*stream)).read(buf.initialize_unfilled()) {
                     Ok(read) => {
@@ -834,7 +589,7 @@ impl OriginTlsStream {
     }
 
     /// Whether another request may use the connection, as far as is known without a system call.
-    pub(super) fn is_tls_settled(&mut self) -> bool {
+    pub(super) fn is_tls_settled(&self) -> bool {
         self.session.is_fully_read()
     }
 
@@ -871,15 +626,10 @@ impl OriginTlsStream {
         if !self.session.closing && self.session.failure.is_none() {
             self.session.closing = true;
             // A key update that is owed precedes the alert.
-            if let TlsLayer::Records(records) = &mut self.session.layer {
-                let alert = records.seal_alert(AlertDescription::CloseNotify);
-                self.session.outgoing.extend_from_slice(&alert);
-            } else {
-                let mut alert = [0; 256];
-                let queued = self.session.write_by_rustls(|traffic| traffic.queue_close_notify(&mut alert))?;
-                let length = queued.map_err(io::Error::other)?;
-                self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
-            }
+            let mut alert = [0; 256];
+            let queued = self.session.write_traffic(|traffic| traffic.queue_close_notify(&mut alert))?;
+            let length = queued.map_err(io::Error::other)?;
+            self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
         }
         ready!(self.poll_send(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)

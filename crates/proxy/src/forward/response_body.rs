@@ -10,16 +10,16 @@ use crate::pool::Deadline;
 use crate::rules::RuleSet;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use litequic_base::timers;
+use litequic_base::timers::{self, DeadlineTimer};
 use litequic_exchange::{Body, BodyError, Fields, RequestRecord};
 use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 /// Result of polling a response's body.
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
@@ -32,8 +32,7 @@ pub(super) struct ResponseBody {
     /// Longest time between two reads.
     idle: Duration,
     deadline: Option<Deadline>,
-    /// Timer of the body, made at the first wait and set again only when it fires too early.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: DeadlineTimer,
     metrics: Arc<ProxyMetrics>,
 }
 
@@ -72,7 +71,10 @@ impl ResponseBody {
         let room = open.connection.response_capacity();
         let transfer = Transfer::new(open, ahead, upload, record.clone());
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
-        Body::from_bounded_stream(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
+        Body::from_bounded_stream(
+            room,
+            Self { transfer, rules, idle, deadline, timer: DeadlineTimer::default(), metrics },
+        )
     }
 
     /// Returns the connection of a complete response, unless the request's body is still being sent.
@@ -149,25 +151,15 @@ impl ResponseBody {
     fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<bool> {
         let idle = since + self.idle;
         let next = self.deadline.map_or(idle, |deadline| deadline.ends_at().min(idle));
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
-        if timer.deadline() > next {
-            timer.as_mut().reset(next);
-        }
-        while timers::poll_sleep_elapsed(timer.as_mut(), cx).is_ready() {
-            if timer.deadline() >= next {
-                let deadline = self.deadline.filter(|_| next != idle);
-                let servers = match deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) {
-                    None => {
-                        self.metrics.timeout_response_body.increment();
-                        true
-                    }
-                    Some(passed) => passed.error_after_wait(since).is_servers_fault(),
-                };
-                return Poll::Ready(servers);
+        ready!(self.timer.poll_deadline(next, cx));
+        let deadline = self.deadline.filter(|_| next != idle);
+        Poll::Ready(match deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) {
+            None => {
+                self.metrics.timeout_response_body.increment();
+                true
             }
-            timer.as_mut().reset(next);
-        }
-        Poll::Pending
+            Some(passed) => passed.error_after_wait(since).is_servers_fault(),
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use super::error_log;
 use super::proxy::{Proxy, WorkerRouting};
 use crate::access::{
     AuthDecision, AuthRule, Credentials, MAX_AUTH_BODY, PasswordCheck, TakenPermit, UsersRule, build_auth_response,
+    client_key,
 };
 use crate::answer::{Error, discard_body};
 use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
@@ -309,7 +310,7 @@ impl Proxy {
     fn limit_rate(&self, routed: &RoutedRequest<'_>) -> Result<(), Error> {
         let Some((rules, variables)) = routed.rules else { return Ok(()) };
         let Some(limiter) = &rules.limiter else { return Ok(()) };
-        match limiter.take_permit(variables.client, std::time::Instant::now()) {
+        match limiter.take_permit(&client_key(variables.client), std::time::Instant::now()) {
             TakenPermit::Admitted { evicted: forgot } => {
                 if forgot {
                     self.metrics.limit_rate_addresses.increment();

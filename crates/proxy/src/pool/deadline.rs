@@ -26,9 +26,9 @@ impl Deadline {
         self.at
     }
 
-    /// Shortens `patience`, a limit of something else, to the time that is left until the deadline.
-    pub(super) fn cap_to_deadline(self, patience: Duration, now: Instant) -> Duration {
-        self.at.saturating_duration_since(now).min(patience)
+    /// Shortens `limit`, which something else has, to the time that is left until the deadline.
+    pub(super) fn cap_to_deadline(self, limit: Duration, now: Instant) -> Duration {
+        self.at.saturating_duration_since(now).min(limit)
     }
 
     /// Whether the deadline has passed at `now`, which is counted.
@@ -102,13 +102,9 @@ mod tests {
     fn nothing_within_a_request_takes_longer_than_what_is_left_of_it() {
         let began = Instant::now();
         let (deadline, metrics) = (Deadline::new(began, Duration::from_secs(5)), ProxyMetrics::default());
-        for (passed, patience, left) in [(0, 3, 3), (0, 9, 5), (4, 3, 1), (5, 3, 0), (6, 3, 0)] {
+        for (passed, limit, left) in [(0, 3, 3), (0, 9, 5), (4, 3, 1), (5, 3, 0), (6, 3, 0)] {
             let now = began + Duration::from_secs(passed);
-            assert_eq!(
-                deadline.cap_to_deadline(Duration::from_secs(patience), now).as_secs(),
-                left,
-                "{passed} {patience}"
-            );
+            assert_eq!(deadline.cap_to_deadline(Duration::from_secs(limit), now).as_secs(), left, "{passed} {limit}");
             assert_eq!(deadline.check_passed(now, &metrics).is_some(), passed >= 5);
         }
     }

@@ -453,10 +453,10 @@ impl ServerPool {
             now.into_std().saturating_duration_since(next.since) >= PREEMPTION_DELAY
         };
         state.fair.next_requests().take(MAX_WAITING_SCANNED).filter(has_waited).find_map(|next| {
-            let patience = next.request.until.saturating_duration_since(now);
+            let wait_left = next.request.until.saturating_duration_since(now);
             let gives_way = |slot: PoolSlot| {
                 let excess: SlotExcess = state.fair.slot_excess(slot, &next.branches)?;
-                let taker = WaitingRequest::new(patience, &excess, timers::elapsed_since_resume);
+                let taker = WaitingRequest::new(wait_left, &excess, timers::elapsed_since_resume);
                 let reason = match state.exchanges.get(slot.slot_index())? {
                     SlotUse::Request | SlotUse::Leaving => None,
                     SlotUse::Upload(upload) => upload.upgrade()?.upload_preemption(taker),
@@ -587,8 +587,8 @@ impl ServerPool {
     /// Takes a descriptor for a new connection, within the time of a request in the queue.
     async fn wait_for_descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
         let now = Instant::now();
-        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
-        let descriptor = timers::timeout(patience, self.resources.acquire_descriptor()).await;
+        let limit = deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
+        let descriptor = timers::timeout(limit, self.resources.acquire_descriptor()).await;
         descriptor.map_err(|_| self.queue_timeout_error(deadline))
     }
 

@@ -643,6 +643,23 @@ fn an_alert_in_place_of_an_answer_is_one() {
 }
 
 #[test]
+fn a_forged_record_ends_the_connection_with_an_alert() {
+    on_a_worker(async {
+        let script = TlsScript::new().await;
+        let setup = script.proxy(|_| {});
+        let sent = setup.get();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        let mut record = peer.data(ANSWER);
+        *record.last_mut().unwrap() ^= 1;
+        peer.raw(&record).await;
+        // bad_record_mac (RFC 8446 §6.2)
+        assert_eq!(peer.next().await, Some((ALERT, vec![2, 20])));
+        assert_eq!(refusal(sent).await, (502, "error=tls_protocol_error".into()));
+    });
+}
+
+#[test]
 fn a_refused_certificate_leads_to_another_server_and_ejects() {
     on_a_worker(async {
         let (good, bad) = (TlsScript::new().await, TlsScript::new().await);

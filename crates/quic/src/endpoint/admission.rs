@@ -2,9 +2,11 @@
 //! token (`limits`) and one for an Initial with a token (`address_token`), for which s2n-quic does not call the
 //! limiter.
 
-use super::response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit};
 use crate::metrics::QuicMetrics;
-use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
+use litequic_base::{
+    lifecycle::{PhaseWatch, ProcessPhase},
+    token_bucket::SharedTokenBucket,
+};
 use litequic_config::{Config, Limits, LiveConfig};
 use litequic_resources::{
     fairness::{ClientSource, FairPool, PoolSlot},
@@ -24,6 +26,9 @@ use std::{
 const RESERVED_PART: u32 = 8;
 /// Part of the limit by which connections that are closing may exceed it: a sixteenth.
 const CLOSING_PART: u32 = 16;
+/// Retry packets and refusals an endpoint sends a second, and as many Version Negotiation packets: more handshakes than
+/// a core completes. s2n-quic queues each, of 1.2 KB, until the socket accepts it, without a limit, so a sender faster than the socket would fill the memory.
+pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
 
 /// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection
 /// whose handshake is in progress, and keeps a closed one for about three probe timeouts. The lock is never contended
@@ -175,7 +180,7 @@ pub(super) enum AttemptOutcome {
 pub(super) struct Admission {
     config: LiveConfig,
     metrics: Arc<QuicMetrics>,
-    answers: StatelessResponseLimit,
+    answers: SharedTokenBucket,
     sources: SourceLimits,
     pressure: MemoryPressure,
     denied: Arc<DenyList>,
@@ -193,7 +198,7 @@ impl Admission {
         Self {
             config,
             metrics,
-            answers: StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND),
+            answers: SharedTokenBucket::new(MAX_RESPONSES_PER_SECOND),
             sources,
             pressure,
             denied: Arc::default(),
@@ -253,7 +258,7 @@ impl Admission {
             AdmissionVerdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
             AdmissionVerdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
         };
-        if outcome != AttemptOutcome::Drop && !self.answers.admit_response(now) {
+        if outcome != AttemptOutcome::Drop && !self.answers.try_take_token(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return AttemptOutcome::Drop;

@@ -8,10 +8,10 @@
 //! - Each sent packet gets litequic's frames from `frame_slot`, before it is encrypted.
 
 use super::{
+    admission::MAX_RESPONSES_PER_SECOND,
     amplification::admits_datagram_size,
     endpoint_state::{EndpointState, PacketId},
     frame_slot,
-    response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit},
 };
 use crate::{
     connection::{PacketAction, ReceivedPacket},
@@ -19,6 +19,7 @@ use crate::{
     qlog::LoggedPacket,
     wire::{BlockedFrames, InvariantHeader, PacketSummary, convert_to_initial, frame::kind},
 };
+use litequic_base::token_bucket::SharedTokenBucket;
 use litequic_net::datagram::end_migration_check;
 use s2n_codec::encoder::scatter;
 use s2n_quic_core::{
@@ -48,7 +49,7 @@ pub(super) struct PacketInterceptor {
     ids: OwnIds,
     /// ACK frames without new numbers are blanked.
     merge_acks: bool,
-    negotiations: StatelessResponseLimit,
+    negotiations: SharedTokenBucket,
     /// Addresses of the datagram at hand.
     path: Tuple,
     /// Summary of the packet at hand.
@@ -67,7 +68,7 @@ impl PacketInterceptor {
             state,
             ids,
             merge_acks,
-            negotiations: StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND),
+            negotiations: SharedTokenBucket::new(MAX_RESPONSES_PER_SECOND),
             path: Tuple { remote_address: unknown.into(), local_address: unknown.into() },
             summary: PacketSummary::default(),
             woken: Vec::new(),
@@ -95,7 +96,7 @@ impl PacketInterceptor {
         if !admits_datagram_size(datagram.len(), false) {
             return false;
         }
-        let is_admitted = self.negotiations.admit_response(Instant::now());
+        let is_admitted = self.negotiations.try_take_token(Instant::now());
         if is_admitted {
             convert_to_initial(datagram, header_len);
         } else {

@@ -21,7 +21,6 @@ mod interceptor;
 mod limits;
 mod logging;
 mod request_window;
-mod response_limit;
 mod rtt_sampling;
 mod start;
 mod tls;

@@ -12,15 +12,13 @@
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
-use super::{
-    endpoint_state::EndpointState,
-    response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
-};
+use super::endpoint_state::EndpointState;
 use crate::{
     connection::AckFrequencySupport,
     wire::parameters::{self, MAX_ACK_DELAY_ID},
 };
 use bytes::Bytes;
+use litequic_base::token_bucket::SharedTokenBucket;
 use s2n_codec::{Encoder, EncoderValue};
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
 use s2n_quic_core::{
@@ -40,18 +38,21 @@ use std::{
 
 /// Length of a tag with which no stateless reset is shorter than the packet that caused it.
 const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
+/// Stateless resets an endpoint sends a second: all clients of a worker that crashed with 20,000 connections get one
+/// within 20 seconds, about as long as their own timeouts. s2n-quic queues them without a limit.
+const MAX_RESETS_PER_SECOND: u32 = 1_000;
 
 /// TLS provider that wraps `tls`: reads transport parameters, holds errors back, and limits stateless resets.
 pub(super) struct TlsEndpoint<T> {
     tls: T,
-    resets: StatelessResponseLimit,
+    resets: SharedTokenBucket,
     state: Arc<EndpointState>,
 }
 
 impl<T> TlsEndpoint<T> {
     /// Wraps `tls` for the endpoint with `state`, which gets each client's support of ACK_FREQUENCY.
     pub(super) fn new(tls: T, state: Arc<EndpointState>) -> Self {
-        Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
+        Self { tls, resets: SharedTokenBucket::new(MAX_RESETS_PER_SECOND), state }
     }
 
     fn wrap_session<S>(&self, session: S) -> TlsSession<S> {
@@ -93,7 +94,7 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     /// Limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else, and
     /// sends none that would not be shorter than the received packet (RFC 9000 §10.3.3): so a huge tag suppresses one.
     fn max_tag_length(&self) -> usize {
-        if self.resets.admit_response(Instant::now()) {
+        if self.resets.try_take_token(Instant::now()) {
             return self.tls.max_tag_length();
         }
         self.state.metrics.limit_stateless_resets.increment();

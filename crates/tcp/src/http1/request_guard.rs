@@ -9,8 +9,8 @@ use crate::{
     write_timeout::ClientSocket,
 };
 use bytes::{Buf, Bytes, BytesMut};
-use litequic_base::token_bucket::TokenBucket;
-use litequic_exchange::{ClientDeadline, IdleTimer, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
+use litequic_base::{timers::IdleTimer, token_bucket::TokenBucket};
+use litequic_exchange::{ClientDeadline, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,

@@ -4,8 +4,9 @@
 use super::credentials::Credentials;
 use super::password_cache::{PasswordCache, PasswordTag, TagKey};
 use super::users_file::Users;
-use crate::access::rate_limiter::FailureLimiter;
+use crate::access::rate_limiter::{RateLimiter, client_key};
 use litequic_base::timers::timeout;
+use litequic_config::{RateLimit, RateLimitBy};
 use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, QueueOutcome, QueuePlace};
 use std::{
     collections::VecDeque,
@@ -25,13 +26,13 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a thread without work ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Wrong passwords of a source (an IPv4 address or a /64) at once, and then one every [`SOURCE_INTERVAL`].
-const SOURCE_BURST: u32 = 10;
-const SOURCE_INTERVAL: Duration = Duration::from_secs(6);
-/// Wrong passwords for a name from all sources at once, and then one every [`NAME_INTERVAL`]: a client that tries names
-/// from many sources must not lock a user out for long.
-const NAME_BURST: u32 = 50;
-const NAME_INTERVAL: Duration = Duration::from_secs(2);
+/// Wrong passwords of a source (an IPv4 address or a /64): ten at once, and then one every 6 seconds.
+const SOURCE_LIMIT: RateLimit =
+    RateLimit { requests: 1, per: Duration::from_secs(6), burst: 10, by: RateLimitBy::Address };
+/// Wrong passwords for a name from all sources: a client that tries names from many sources must not lock a user out
+/// for long.
+const NAME_LIMIT: RateLimit =
+    RateLimit { requests: 1, per: Duration::from_secs(2), burst: 50, by: RateLimitBy::Address };
 
 /// Result of checking a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +63,8 @@ struct CheckerState {
     wake: Condvar,
     key: TagKey,
     remembered: Mutex<PasswordCache>,
-    by_source: FailureLimiter,
-    by_name: FailureLimiter,
+    by_source: RateLimiter,
+    by_name: RateLimiter,
 }
 
 struct VerificationQueue {
@@ -139,8 +140,8 @@ impl CheckerState {
             wake: Condvar::new(),
             key: TagKey::new_random(),
             remembered: Mutex::new(PasswordCache::new()),
-            by_source: FailureLimiter::new(SOURCE_BURST, SOURCE_INTERVAL, now),
-            by_name: FailureLimiter::new(NAME_BURST, NAME_INTERVAL, now),
+            by_source: RateLimiter::new(SOURCE_LIMIT, now),
+            by_name: RateLimiter::new(NAME_LIMIT, now),
         }
     }
 
@@ -154,9 +155,7 @@ impl CheckerState {
 
     /// Time that `client` has to wait before another password for `name` is verified.
     fn failure_wait(&self, client: IpAddr, name: &str, now: Instant) -> Option<Duration> {
-        self.by_source
-            .remaining_wait(&FailureLimiter::address_key(client), now)
-            .max(self.by_name.remaining_wait(&name, now))
+        self.by_source.remaining_wait(&client_key(client), now).max(self.by_name.remaining_wait(&name, now))
     }
 
     /// Verifies `job`, at once or in turn.
@@ -240,8 +239,9 @@ impl CheckerState {
             self.lock_cache().insert_tag(tag, now);
             return PasswordCheck::Right;
         }
-        self.by_source.count_failure(&FailureLimiter::address_key(*client), now);
-        self.by_name.count_failure(&credentials.name.as_str(), now);
+        // Failures beyond a limit are not counted, so that a wait ends.
+        self.by_source.take_permit(&client_key(*client), now);
+        self.by_name.take_permit(&credentials.name.as_str(), now);
         PasswordCheck::Wrong
     }
 }
@@ -305,7 +305,7 @@ mod tests {
     async fn wrong_passwords_are_limited_by_source_and_name_unlike_cached_ones() {
         let (passwords, users) = (PasswordChecker::default(), users(4));
         assert_eq!(check(&passwords, &users, "alice", "alice's", 9).await, PasswordCheck::Right);
-        for n in 0..SOURCE_BURST {
+        for n in 0..SOURCE_LIMIT.burst {
             assert_eq!(check(&passwords, &users, &n.to_string(), "x", 1).await, PasswordCheck::Wrong, "{n}");
         }
         assert!(matches!(check(&passwords, &users, "bob", "bob's", 1).await, PasswordCheck::Limited(_)));
@@ -314,11 +314,11 @@ mod tests {
         // One name is tried by sources that are each within their own limit.
         let mut wrong = 0;
         for n in 10..20 {
-            for _ in 0..SOURCE_BURST - 1 {
+            for _ in 0..SOURCE_LIMIT.burst - 1 {
                 wrong += u32::from(check(&passwords, &users, "alice", "guess", n).await == PasswordCheck::Wrong);
             }
         }
-        assert!((NAME_BURST..NAME_BURST + 20).contains(&wrong), "{wrong}");
+        assert!((NAME_LIMIT.burst..NAME_LIMIT.burst + 20).contains(&wrong), "{wrong}");
         assert!(matches!(check(&passwords, &users, "alice", "guess", 30).await, PasswordCheck::Limited(_)));
         assert_eq!(check(&passwords, &users, "alice", "alice's", 30).await, PasswordCheck::Remembered);
         assert_eq!(check(&passwords, &users, "carol", "guess", 30).await, PasswordCheck::Wrong, "another name");

@@ -67,11 +67,14 @@ fn head_fault(error: Error, bytes: &[u8]) -> (StatusCode, &'static str) {
     (StatusCode::BAD_REQUEST, reason)
 }
 
-/// Whether the first line of `bytes` ends with a version of HTTP.
+/// Whether the first line of `bytes` is a request line with a version of HTTP.
 fn is_other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let version = line.rsplit(|byte| *byte == b' ').next().and_then(|last| last.strip_prefix(b"HTTP/"));
-    matches!(version, Some([major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit())
+    let mut parts = line.split(|byte| *byte == b' ').skip(2);
+    match (parts.next().and_then(|version| version.strip_prefix(b"HTTP/")), parts.next()) {
+        (Some([major, b'.', minor]), None) => major.is_ascii_digit() && minor.is_ascii_digit(),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +132,24 @@ mod tests {
             assert_eq!(status(&format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n")), expected, "{lines:?}");
         }
         assert_eq!(status("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+    }
+
+    #[test]
+    fn a_request_line_is_a_method_a_target_and_a_version() {
+        for (line, expected) in [
+            ("GET /", 400),
+            ("GET  / HTTP/1.1", 400),
+            ("GET / HTTP/1.1 ", 400),
+            ("G E T / HTTP/1.1", 400),
+            ("GET / http/1.1", 400),
+            ("GET / HTTP/1.10", 400),
+            ("GET / HTTP/2.0 x", 400),
+            ("GET / HTTP/1.2", 505),
+            ("PRI * HTTP/2.0", 505),
+            ("G{T / HTTP/1.1", 400),
+        ] {
+            assert_eq!(status(&format!("{line}\r\nHost: a\r\n\r\n")), expected, "{line:?}");
+        }
     }
 
     #[test]

@@ -44,14 +44,14 @@ pub(super) struct RequestScanner {
     bounds: FieldLimits,
     /// An empty line before the head was skipped (RFC 9112 §2.2).
     skipped: bool,
-    /// Number of accepted heads.
-    count: u64,
-    /// Number of the last request with received bytes of its body.
-    last_body: u64,
-    /// Small chunks since the last call of [`Self::take_small_chunk_count`].
-    small: u32,
+    /// Number of accepted heads, until it is taken.
+    pub(super) accepted: u64,
+    /// Bytes were received of the last request's body. Bodies of earlier requests are complete.
+    pub(super) has_last_body: bool,
+    /// Number of small chunks that have begun, until it is taken.
+    pub(super) small: u32,
     /// The body is invalid because of trailers beyond their limit.
-    has_large_trailers: bool,
+    pub(super) has_large_trailers: bool,
 }
 
 /// Bytes of a request line beyond the limit of fields: method and version.
@@ -60,7 +60,7 @@ const MAX_REQUEST_LINE_EXTRA: usize = 64;
 impl RequestScanner {
     pub(super) const fn new(bounds: FieldLimits) -> Self {
         let state = ParseState::Head { seen: 0 };
-        Self { state, bounds, skipped: false, count: 0, last_body: 0, small: 0, has_large_trailers: false }
+        Self { state, bounds, skipped: false, accepted: 0, has_last_body: false, small: 0, has_large_trailers: false }
     }
 
     /// Whether a head has begun and not ended.
@@ -73,34 +73,14 @@ impl RequestScanner {
         matches!(self.state, ParseState::Body(_))
     }
 
-    /// Returns the number of small chunks since the last call.
-    pub(super) fn take_small_chunk_count(&mut self) -> u32 {
-        std::mem::take(&mut self.small)
-    }
-
-    /// Whether a body was invalid because of trailers beyond their limit.
-    pub(super) fn has_large_trailers(&self) -> bool {
-        self.has_large_trailers
-    }
-
     /// Whether a request has begun that has not ended, or that was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
         matches!(self.state, ParseState::Body(_) | ParseState::Broken | ParseState::Over)
     }
 
-    pub(super) fn accepted_heads(&self) -> u64 {
-        self.count
-    }
-
-    /// Returns the number of the last request with received bytes of its body. Bodies of earlier requests are complete.
-    pub(super) fn last_body_number(&self) -> u64 {
-        self.last_body
-    }
-
-    /// Returns the number of the last request if it is one to switch protocols, whose response decides about the bytes
-    /// that follow.
-    pub(super) fn awaited_switch(&self) -> Option<u64> {
-        matches!(self.state, ParseState::Switch).then_some(self.count)
+    /// Whether the last request is one to switch protocols, whose response decides about the bytes that follow.
+    pub(super) const fn awaits_switch(&self) -> bool {
+        matches!(self.state, ParseState::Switch)
     }
 
     /// Continues with requests, after a request to switch protocols was answered without a switch.
@@ -120,7 +100,7 @@ impl RequestScanner {
                 ParseState::Over | ParseState::Switch => return CheckedBytes::Pass(passed),
                 ParseState::Broken => return CheckedBytes::Malformed,
                 ParseState::Body(decoder) => {
-                    self.last_body = self.count;
+                    self.has_last_body = true;
                     let Some(piece) = decoder.decode_piece(rest) else {
                         self.has_large_trailers = decoder.are_trailers_too_large();
                         self.state = ParseState::Broken;
@@ -186,8 +166,8 @@ impl RequestScanner {
             () if decoder.is_body_done() => ParseState::Head { seen: 0 },
             () => ParseState::Body(decoder),
         };
-        self.skipped = false;
-        self.count = self.count.saturating_add(1);
+        (self.skipped, self.has_last_body) = (false, false);
+        self.accepted = self.accepted.saturating_add(1);
         Ok(Some(head.length))
     }
 
@@ -314,12 +294,10 @@ mod tests {
             requests.scan_bytes(format!("{GET}{switch}\n").as_bytes()),
             CheckedBytes::Pass(GET.len() + switch.len())
         );
-        assert_eq!(requests.awaited_switch(), Some(2));
+        assert_eq!((requests.awaits_switch(), requests.accepted), (true, 2));
         requests.resume_after_switch();
-        assert_eq!(
-            (requests.awaited_switch(), requests.scan_bytes(GET.as_bytes())),
-            (None, CheckedBytes::Pass(GET.len()))
-        );
+        assert!(!requests.awaits_switch());
+        assert_eq!(requests.scan_bytes(GET.as_bytes()), CheckedBytes::Pass(GET.len()));
     }
 
     #[test]

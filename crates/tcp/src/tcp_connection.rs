@@ -245,8 +245,8 @@ impl<H> TcpConnection<H> {
         .await
     }
 
-    /// Polls `ending` to its end, which the client cannot be requested to hasten. Returns `None` if the connection is to
-    /// be dropped before.
+    /// Polls `ending` to its end, without a request to the client to close. Returns `None` if the connection is to be
+    /// dropped before.
     pub(super) async fn run_to_end<T>(&self, ending: impl Future<Output = T>) -> Option<T> {
         let mut ending = pin!(ending);
         loop {

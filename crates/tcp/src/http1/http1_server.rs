@@ -49,7 +49,6 @@ pub(crate) async fn serve_http1<H: Handler>(
     let pipeline = Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle)));
     let (patience, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
     let guard = RequestGuardStream::new(stream, terms.field_limits, patience, small, Rc::clone(&pipeline));
-    let guard = guard.with_linger_limits(connection.linger_limits());
     let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
     let service = hyper::service::service_fn(|request| answer_http1(Rc::clone(&server), request));
     let mut builder = http1::Builder::new();
@@ -76,30 +75,26 @@ pub(crate) async fn serve_http1<H: Handler>(
             ConnectionStep::GoAway => Pin::new(&mut serving).graceful_shutdown(),
         }
     };
-    // hyper has shut the connection down, unless a response was cut off, a request was refused, or the protocol is
-    // switched.
-    if failure.as_ref().is_some_and(hyper::Error::is_user) && !server.pipeline.is_flooded.get() {
-        // A response was cut off.
-        let mut guard = serving.into_parts().io.into_inner();
-        connection.run_to_end(guard.break_off()).await;
-    } else if failure.is_none()
-        && let Some(refusal) = server.pipeline.refusal.take()
-    {
-        let guard = serving.into_parts().io.into_inner();
-        if let Some(Err(error)) = connection.run_to_end(write_refusal(connection, guard, refusal)).await {
-            tracing::debug!(client = %connection.client.address, %error, "a refusal was not written");
-            return server.count_connection_end(true);
-        }
-    } else if failure.is_none()
-        && let Some(handoff) = server.tunnel.take()
-    {
-        let parts = serving.into_parts();
-        let mut guard = parts.io.into_inner();
+    let is_cut_off = failure.as_ref().is_some_and(hyper::Error::is_user);
+    let mut broke_off = failure.is_some();
+    let (parts, limits) = (serving.into_parts(), connection.linger_limits());
+    let mut guard = parts.io.into_inner();
+    if is_cut_off && !server.pipeline.is_flooded.get() {
+        connection.run_to_end(guard.break_off(&limits)).await;
+    } else if let Some(handoff) = server.tunnel.take().filter(|_| !broke_off) {
         guard.release_to_tunnel(&parts.read_buf);
         // A client of another protocol cannot be requested to close. A drain waits for it as for any request.
         connection.run_to_end(handoff.join_until_end(guard)).await;
+    } else if !broke_off {
+        let ending = async {
+            if let Some(refusal) = server.pipeline.refusal.take() {
+                write_refusal(connection, &mut guard, refusal).await?;
+            }
+            guard.close_orderly(&limits).await
+        };
+        broke_off = matches!(connection.run_to_end(ending).await, Some(Err(_)));
     }
-    server.count_connection_end(failure.is_some());
+    server.count_connection_end(broke_off);
 }
 
 impl<H> Http1Server<H> {
@@ -117,10 +112,10 @@ impl<H> Http1Server<H> {
     }
 }
 
-/// Writes the response to a request that the guard has refused, a short text, and closes the connection.
+/// Writes the response to a request that the guard has refused: a short text.
 async fn write_refusal<H: Handler>(
     connection: &Rc<TcpConnection<H>>,
-    mut stream: impl AsyncWrite + Unpin,
+    stream: &mut (impl AsyncWrite + Unpin),
     refusal: Refusal,
 ) -> io::Result<()> {
     let open = ActiveRequest::new(Rc::clone(connection), NO_STREAM);
@@ -134,9 +129,7 @@ async fn write_refusal<H: Handler>(
             bytes.put(data);
         }
     }
-    stream.write_all(&bytes).await?;
-    drop(body);
-    stream.shutdown().await
+    stream.write_all(&bytes).await
 }
 
 async fn answer_http1<H: Handler>(

@@ -2,12 +2,7 @@
 //! request hyper reads the connection's end, once the kernel has the responses to all earlier requests.
 
 use super::request_scanner::{CheckedBytes, RequestScanner};
-use crate::{
-    body_discard::{BodyDiscard, LingerLimits},
-    refusal::Refusal,
-    tcp_lifecycle::TcpLifecycle,
-    write_timeout::ClientSocket,
-};
+use crate::{body_discard::LingerLimits, refusal::Refusal, tcp_lifecycle::TcpLifecycle, write_timeout::ClientSocket};
 use bytes::{Buf, BytesMut};
 use litequic_base::token_bucket::TokenBucket;
 use litequic_exchange::{ClientDeadline, IdleTimer, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
@@ -20,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Time for which a client may continue to send after the connection was closed, if its request was complete or nothing
 /// is to be discarded: a few round trips.
@@ -86,10 +81,6 @@ pub struct RequestGuardStream<S> {
     /// Deadline for the rest of a head. It does not run while an earlier request is being served.
     deadline: ClientDeadline,
     pipeline: Rc<PipelineState>,
-    /// Limits for discarding a request that is answered before its end.
-    lingering: Option<LingerLimits>,
-    /// Limit of further reads, once litequic's side is closed.
-    closed: Option<LingerState>,
     /// The client has switched protocols, so that its bytes are no longer HTTP.
     released: bool,
     pieces: PieceLimit,
@@ -114,15 +105,6 @@ impl PieceLimit {
     }
 }
 
-/// The limit of reads from a client whose connection is closed.
-#[derive(Debug)]
-enum LingerState {
-    /// The rest of a request, up to the linger limits.
-    Request(BodyDiscard),
-    /// Any bytes, for a short time.
-    Soon(IdleTimer),
-}
-
 impl<S> RequestGuardStream<S> {
     /// Creates a guard for requests with heads within `bounds`, each received within `patience` of its first byte. More
     /// than `small` small pieces a second are an error.
@@ -135,16 +117,9 @@ impl<S> RequestGuardStream<S> {
             refusal: None,
             deadline: ClientDeadline::new(MinimumRate::without_rate(patience)),
             pipeline,
-            lingering: None,
-            closed: None,
             released: false,
             pieces: PieceLimit { bucket: TokenBucket::new(small), short: false },
         }
-    }
-
-    /// Sets the limits for discarding a request that is answered before its end.
-    pub(super) fn with_linger_limits(self, lingering: LingerLimits) -> Self {
-        Self { lingering: Some(lingering), ..self }
     }
 
     /// Passes all bytes on from now on, `ahead` first, as the client has switched protocols.
@@ -259,43 +234,49 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
 
 impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     /// Ends the connection after a response that was cut off. No byte follows those in the kernel, so that the response
-    /// does not look complete, and the rest of the client's bytes is discarded as after an orderly end.
-    pub(super) async fn break_off(&mut self)
+    /// does not look complete.
+    pub(super) async fn break_off(&mut self, limits: &LingerLimits)
     where
         S: ClientSocket,
     {
         self.stream.end_writes();
-        poll_fn(|cx| self.poll_linger(cx)).await;
+        self.discard_input(limits).await;
     }
 
-    /// Reads and discards the rest of the client's bytes, within bounds.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let closed = match &mut self.closed {
-            Some(closed) => closed,
-            None => {
-                let lingering = self.lingering.as_ref().filter(|_| self.requests.in_request());
-                let soon = || LingerState::Soon(IdleTimer::new(LINGER_TIMEOUT));
-                self.closed
-                    .insert(lingering.and_then(LingerLimits::begin_discard).map_or_else(soon, LingerState::Request))
+    /// Closes the writing side.
+    pub(super) async fn close_orderly(&mut self, limits: &LingerLimits) -> io::Result<()>
+    where
+        S: AsyncWrite,
+    {
+        self.stream.shutdown().await?;
+        self.discard_input(limits).await;
+        Ok(())
+    }
+
+    /// Reads and discards the rest of the client's bytes: of a request that was answered before its end, within
+    /// `limits`. The kernel would answer unread bytes with a reset, which discards responses that the client has not
+    /// read yet, above all a 413 (RFC 9112 §9.6).
+    async fn discard_input(&mut self, limits: &LingerLimits) {
+        let mut discarding = self.requests.in_request().then(|| limits.begin_discard()).flatten();
+        let mut timer = IdleTimer::new(LINGER_TIMEOUT);
+        poll_fn(|cx| {
+            let mut buffer = [0; 16 * 1024];
+            loop {
+                let mut out = ReadBuf::new(&mut buffer);
+                let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
+                let came = out.filled().len();
+                let is_over = match (&mut discarding, read.is_pending()) {
+                    (Some(discarding), true) => return discarding.poll_discard_timeout(cx),
+                    (None, true) => return timer.poll_expired(cx),
+                    (Some(discarding), false) => !discarding.count_discarded(came as u64),
+                    (None, false) => timer.poll_expired(cx).is_ready(),
+                };
+                if came == 0 || is_over {
+                    return Poll::Ready(());
+                }
             }
-        };
-        let mut buffer = [0; 16 * 1024];
-        loop {
-            let mut out = ReadBuf::new(&mut buffer);
-            let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
-            let came = out.filled().len();
-            let goes_on = match (read, &mut *closed) {
-                (Poll::Pending, LingerState::Request(discarding)) => return discarding.poll_discard_timeout(cx),
-                (Poll::Pending, LingerState::Soon(timer)) => return timer.poll_expired(cx),
-                (Poll::Ready(Err(_)), _) => false,
-                (Poll::Ready(Ok(())), _) if came == 0 => false,
-                (Poll::Ready(Ok(())), LingerState::Request(discarding)) => discarding.count_discarded(came as u64),
-                (Poll::Ready(Ok(())), LingerState::Soon(timer)) => timer.poll_expired(cx).is_pending(),
-            };
-            if !goes_on {
-                return Poll::Ready(());
-            }
-        }
+        })
+        .await;
     }
 }
 
@@ -371,17 +352,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestGuardStream<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes the writing side, and reads the rest of the client's bytes, unless a response follows that hyper does not
-    /// write. The kernel would answer unread bytes with a
-    /// reset, which discards responses that the client has not read yet, above all a 413 (RFC 9112 §9.6).
+    /// Closes a tunnel's writing side. That of HTTP is closed once hyper has ended, perhaps behind another response.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.pipeline.refusal.get().is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        if this.released || this.closed.is_none() {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-        }
-        if this.released { Poll::Ready(Ok(())) } else { this.poll_linger(cx).map(Ok) }
+        if self.released { Pin::new(&mut self.stream).poll_shutdown(cx) } else { Poll::Ready(Ok(())) }
     }
 }
